@@ -1,0 +1,51 @@
+"""Package k8sdds: the Python side, with the YAML and XML folders that users read and copy."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+# Installed to PREFIX/share/k8sdds, where k8sdds.folders looks for them.
+SHARED = ("profiles", "experiments", "qos", "security", "deploy")
+
+
+def shared_files() -> list[tuple[str, list[str]]]:
+    """The files of the shared folders as setuptools wants them: (target folder, files)."""
+    groups: dict[str, list[str]] = {}
+    for top in SHARED:
+        for path in sorted((HERE / top).rglob("*")):
+            if path.is_file():
+                relative = path.relative_to(HERE)
+                groups.setdefault(f"share/k8sdds/{relative.parent}", []).append(str(relative))
+    return list(groups.items())
+
+
+setup(
+    name="k8sdds",
+    version="0.1.0",
+    description="Which Kubernetes network, and which DDS settings, for publish/subscribe at the edge: measured",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["k8sdds", "k8sdds.*"]),
+    package_data={"k8sdds.report": ["templates/*"]},
+    data_files=shared_files(),
+    install_requires=[
+        "typer>=0.12",
+        "rich>=13.7",
+        "pydantic>=2.6",
+        "ruamel.yaml>=0.18",
+        "hdrhistogram>=0.10",
+        "numpy>=1.26",
+        "pandas>=2.2",
+        "pyarrow>=15",
+        "scipy>=1.12",
+        "matplotlib>=3.8",
+        "seaborn>=0.13",
+        "jinja2>=3.1",
+        "rocrate>=0.10",
+    ],
+    extras_require={"test": ["pytest>=8", "hypothesis>=6.100", "ruff>=0.4", "selenium>=4.18"]},
+    entry_points={"console_scripts": ["k8sdds = k8sdds.cli.main:run"]},
+)
