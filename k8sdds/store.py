@@ -69,10 +69,14 @@ class RunFolder:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, OSError) as error:
-            raise InputError(f"{path} cannot be read: {error}", "restore it from a copy of the folder") from error
+            raise InputError(
+                f"{path} cannot be read: {error}", "restore it from a copy of the folder"
+            ) from error
         schema = data.get("schema") if isinstance(data, dict) else None
         if not isinstance(schema, int) or schema > SCHEMA:
-            raise InputError(f"{path} has schema {schema!r}; this k8sdds reads up to {SCHEMA}", "update k8sdds")
+            raise InputError(
+                f"{path} has schema {schema!r}; this k8sdds reads up to {SCHEMA}", "update k8sdds"
+            )
         return data
 
     def attempts(self) -> list[dict[str, Any]]:

@@ -1,0 +1,106 @@
+"""Which columns of the tidy table tell cells apart, besides the network.
+
+A *condition* is one value for each of `CONDITION`: what was asked of DDS and of the machine. Networks
+are compared within a condition. A *setting* is a condition without test and payload, reduced to the
+columns that really differ in a campaign: it becomes one table, or one row of a figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+CONDITION = (
+    "test", "payload_bytes",
+    "transport", "reliability", "publishers", "subscribers", "middleware", "security", "qos",
+    "rate", "batch_bytes", "receive_mode", "layout", "link", "cpu_quota", "placement", "nodes", "testbed",
+)  # fmt: skip
+"""Every dimension of a cell but the network, those first that matter most to a reader."""
+
+UNIT = "network_label"
+"""The unit of comparison: variants such as `weavenet-1376` are networks of their own."""
+
+_SETTING = tuple(name for name in CONDITION if name not in ("test", "payload_bytes"))
+
+
+def distinguishing(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The fewest columns of a setting, in the order of CONDITION, that tell the rows' settings apart.
+
+    A column counts only where it differs within one test: a layout that merely follows the test, or a
+    number of nodes that follows the number of subscribers, would only split tables that belong together.
+    """
+    settings = {(row["test"], *(row[name] for name in _SETTING)) for row in rows}
+    tests = {setting[0] for setting in settings}
+    kept: list[int] = []
+
+    def classes(columns: list[int]) -> int:
+        return len({(setting[0], *(setting[i] for i in columns)) for setting in settings})
+
+    # transport, reliability and subscribers come first in CONDITION, so what follows from them is left out.
+    for column in range(1, len(_SETTING) + 1):
+        if classes([*kept, column]) > classes(kept):
+            kept.append(column)
+    assert classes(kept) == len(settings) or not tests
+    return tuple(_SETTING[column - 1] for column in kept)
+
+
+def words(values: Mapping[str, Any]) -> str:
+    """Some of a condition's columns in words, such as `unicast, reliable, 4 subscribers`."""
+    parts = [_word(name, values[name]) for name in CONDITION if name in values]
+    return ", ".join(part for part in parts if part)
+
+
+def _word(name: str, value: Any) -> str:
+    if value is None or value == "":
+        return ""
+    match name:
+        case "transport" | "reliability" | "middleware":
+            return str(value)
+        case "payload_bytes":
+            return payload(value)
+        case "publishers" | "subscribers":
+            return f"{value:g} {name if value != 1 else name[:-1]}"
+        case "security":
+            return "no security" if value == "none" else f"security {value}"
+        case "rate":
+            return f"{value:g} samples/s" if value else "unlimited rate"
+        case "batch_bytes":
+            return f"batches of {payload(value)}" if value else "no batching"
+        case "cpu_quota":
+            return f"{value:g} CPUs per pod"
+        case "nodes":
+            return f"{value:g} nodes"
+        case "link":
+            return _link(value)
+        case "receive_mode":
+            return f"receive by {value}"
+        case "qos" | "layout":
+            return f"{name} {value}"
+        case _:
+            return f"{name.replace('_', ' ')} {value}"
+
+
+def _link(text: str) -> str:
+    import json
+
+    try:
+        link = json.loads(text)
+    except ValueError:
+        return f"link {text}"
+    parts = []
+    if link.get("rate_mbit"):
+        parts.append(f"{link['rate_mbit']:g} Mbit/s")
+    if link.get("loss_percent"):
+        parts.append(f"{link['loss_percent']:g} % loss")
+    if link.get("delay_us"):
+        parts.append(f"{link['delay_us']:g} µs delay")
+    return "links " + (", ".join(parts) if parts else "unshaped")
+
+
+def payload(size: float) -> str:
+    """A payload in bytes for people: `64 B`, `1 KiB`, `1.5 KiB`; never a rounded one (1400 B stays)."""
+    size = int(size)
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor and (size * 2) % factor == 0:
+            return f"{size / factor:g} {unit}"
+    return f"{size} B"

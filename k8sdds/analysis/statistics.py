@@ -1,0 +1,197 @@
+"""Pure functions of a few numbers: the statistics of docs/report.md, each with its source.
+
+The unit of replication is the trial (one complete run of a cell), never the sample: samples within a
+trial are not independent, so only trials count in n. All intervals are two-sided 95 % intervals of
+Student's t with n-1 degrees of freedom; with n = 1 there is none (None), and no test is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+CONFIDENCE = 0.95
+POWER = 0.80
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean of n trials with its 95 % interval; the interval is None where n is 1."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A paired ratio x/b: estimate, 95 % interval, pairs, and the spread of the log ratios.
+
+    `spread` is the standard deviation of ln(x/b) with n-1 in the denominator (None where n is 1).
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    spread: float | None
+
+    @property
+    def seen(self) -> bool | None:
+        """Whether the interval excludes 1: a difference at the 5 % level. None: no interval, no saying."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low > 1 or self.high < 1
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """An overhead in percent with its 95 % interval in percent (None where n is 1)."""
+
+    percent: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+def log_mean(values: Sequence[float]) -> Estimate:
+    """Geometric mean exp(mean ln x) with a t interval made on the log scale. Same unit as the values.
+
+    Rates and times of networks vary in proportion, so their logarithms are near to symmetric; the interval
+    stays positive, and changing the unit scales it. Source: Limpert, Stahel, Abbt, "Log-normal
+    distributions across the sciences", BioScience 51(5), 2001; t interval: Student, Biometrika 6(1), 1908.
+
+    Raises ValueError for no values, and for values that are not positive and finite.
+    """
+    logs = _logs(values)
+    centre, low, high, _ = _t_interval(logs)
+    return Estimate(math.exp(centre), _exp(low), _exp(high), len(logs))
+
+
+def linear_mean(values: Sequence[float]) -> Estimate:
+    """Arithmetic mean with a t interval, for quantities that may be zero (losses, idle shares).
+
+    Source: Student, Biometrika 6(1), 1908. Raises ValueError for no values or values that are not finite.
+    """
+    if not values or not all(math.isfinite(value) for value in values):
+        raise ValueError("a mean needs at least one value, all finite")
+    centre, low, high, _ = _t_interval(list(values))
+    return Estimate(centre, low, high, len(values))
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """exp(mean ln x). Source: Fleming, Wallace, "How not to lie with statistics: the correct way to
+    summarize benchmark results", CACM 29(3), 1986 (ratios are averaged geometrically).
+
+    Raises ValueError for no values, and for values that are not positive and finite: a zero would make
+    the mean zero, a negative one has no logarithm, and either means that something else is wrong.
+    """
+    return math.exp(math.fsum(_logs(values)) / len(values))
+
+
+def paired_ratio(values: Sequence[float], baselines: Sequence[float]) -> Ratio:
+    """The ratio x/b from pairs measured in the same repetition: exp(mean ln(x/b)) with its t interval.
+
+    Pairing takes out what hits a whole repetition alike (a warm machine, a busy neighbour). Source:
+    t interval on paired log ratios as in Kalibera, Jones, "Rigorous benchmarking in reasonable time",
+    ISMM 2013 (ratios with intervals), with Student's paired t in place of Fieller's theorem, which
+    the log scale makes unnecessary.
+
+    Raises ValueError for unequal lengths, no pairs, and values that are not positive and finite.
+    """
+    if len(values) != len(baselines):
+        raise ValueError("each value needs its own baseline")
+    logs = [x - b for x, b in zip(_logs(values), _logs(baselines), strict=True)]
+    centre, low, high, spread = _t_interval(logs)
+    return Ratio(math.exp(centre), _exp(low), _exp(high), len(logs), spread)
+
+
+def throughput_overhead(ratio: Ratio) -> Overhead:
+    """What is lost of a rate, 1 - x/b, in percent: its low bound comes from the ratio's high bound."""
+    return Overhead(
+        100 * (1 - ratio.value),
+        None if ratio.high is None else 100 * (1 - ratio.high),
+        None if ratio.low is None else 100 * (1 - ratio.low),
+        ratio.n,
+    )
+
+
+def latency_overhead(ratio: Ratio) -> Overhead:
+    """What is added to a time (or to any cost), x/b - 1, in percent."""
+    return Overhead(
+        100 * (ratio.value - 1),
+        None if ratio.low is None else 100 * (ratio.low - 1),
+        None if ratio.high is None else 100 * (ratio.high - 1),
+        ratio.n,
+    )
+
+
+def smallest_detectable(spread: float | None, n: int, power: float = POWER) -> float | None:
+    """The smallest true |ln ratio| that a two-sided paired t test at 5 % finds with this power (0.8).
+
+    With T' noncentral t of n-1 degrees of freedom and noncentrality d·√n/s, the power is
+    P(T' > t) + P(T' < -t), t the 97.5 % quantile of Student's t; solved for d. Source: Cohen, "Statistical
+    Power Analysis for the Behavioral Sciences", 2nd ed. 1988, ch. 2; Owen, "The power of Student's
+    t-test", JASA 60(309), 1965. None where n is 1 or the spread unknown; 0 where there is no spread.
+    Small spreads of few repetitions are themselves uncertain: read it as an order of magnitude.
+    """
+    if spread is None or n < 2:
+        return None
+    return _noncentrality(n, power) * spread / math.sqrt(n)
+
+
+def detectable_percent(spread: float | None, n: int) -> float | None:
+    """The smallest detectable difference as a growth in percent, 100·(exp(d) - 1); None where n is 1."""
+    d = smallest_detectable(spread, n)
+    # Beyond a factor of 1000 the number says only "nothing can be detected".
+    return None if d is None else 100 * math.expm1(min(d, math.log(1000)))
+
+
+def _logs(values: Sequence[float]) -> list[float]:
+    if not values:
+        raise ValueError("a mean needs at least one value")
+    for value in values:
+        if not math.isfinite(value) or value <= 0:
+            raise ValueError(f"a mean on the log scale needs positive values, not {value}")
+    return [math.log(value) for value in values]
+
+
+def _t_interval(values: list[float]) -> tuple[float, float | None, float | None, float | None]:
+    """(mean, low, high, standard deviation), the last three None for one value."""
+    n = len(values)
+    centre = math.fsum(values) / n
+    if n == 1:
+        return centre, None, None, None
+    spread = math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (n - 1))
+    half = _t_quantile(n - 1) * spread / math.sqrt(n)
+    return centre, centre - half, centre + half, spread
+
+
+def _exp(value: float | None) -> float | None:
+    if value is None:
+        return None
+    # Two wildly different values give an interval beyond floating point; infinity says so.
+    return math.exp(value) if value < 709 else math.inf
+
+
+@lru_cache(maxsize=1024)
+def _t_quantile(df: int) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf(0.5 + CONFIDENCE / 2, df))
+
+
+@lru_cache(maxsize=1024)
+def _noncentrality(n: int, power: float) -> float:
+    from scipy import optimize, stats
+
+    df, critical = n - 1, _t_quantile(n - 1)
+
+    def missing(delta: float) -> float:
+        found = stats.nct.sf(critical, df, delta) + stats.nct.cdf(-critical, df, delta)
+        return float(found) - power
+
+    return float(optimize.brentq(missing, 1e-6, 10 * critical, xtol=1e-6))

@@ -1,0 +1,1 @@
+"""Pure data: what the user writes and what follows from it. Imports nothing else of k8sdds but errors."""

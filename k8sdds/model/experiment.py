@@ -1,0 +1,128 @@
+"""What to measure: an experiment of one or more sweeps, as the user writes it in YAML."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Test = Literal["throughput", "latency"]
+Reliability = Literal["reliable", "best-effort"]
+Transport = Literal["unicast", "multicast"]
+Layout = Literal["auto", "split", "same", "free"]
+ReceiveMode = Literal["listener", "waitset", "spin"]
+Placement = Literal["spread"] | dict[str, int]
+
+MAX_PARTICIPANTS = 100
+"""Participants of one kind in a trial; PerfTest's own limit on peers is 1024, domains of DDS allow 120."""
+
+
+class Strict(BaseModel):
+    """Base of what users write: unknown keys are errors, values are immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+def _bool_is_no_number(value: Any) -> Any:
+    # YAML's `yes` and `true` would otherwise count as 1.
+    if isinstance(value, bool) or (isinstance(value, list) and any(isinstance(item, bool) for item in value)):
+        raise ValueError("a number is wanted here, not true or false")
+    return value
+
+
+def _unique(values: list[Any]) -> list[Any]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise ValueError(f"{value} stands here twice")
+    return values
+
+
+class Link(Strict):
+    """The links between nodes and their switch."""
+
+    rate_mbit: float | None = Field(default=None, gt=0, description="shaped rate; none: as fast as the CPU")
+    loss_percent: float = Field(default=0, ge=0, lt=100, description="random loss of UDP packets, one way")
+    delay_us: float = Field(default=0, ge=0, description="added one-way delay")
+
+
+class NetworkChoice(Strict):
+    """A network of a sweep: its name alone, or a mapping with options."""
+
+    name: str
+    label: str | None = Field(default=None, description="name in tables and figures")
+    mtu: int | None = Field(default=None, ge=576, le=65535, description="MTU of the pods' interfaces")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+Positive = Annotated[int, Field(ge=1)]
+OneOrMore = BeforeValidator(_as_list)
+Number = BeforeValidator(_bool_is_no_number)
+
+
+class Sweep(Strict):
+    """All combinations of the listed values. A single value may stand without list brackets."""
+
+    networks: Annotated[list[NetworkChoice], OneOrMore, Field(min_length=1)]
+    test: Annotated[list[Test], OneOrMore, Field(min_length=1)] = ["throughput"]
+    payload_bytes: Annotated[
+        list[Annotated[int, Field(ge=28, le=64 * 1024 * 1024)]], Number, OneOrMore, Field(min_length=1)
+    ] = [1024]
+    reliability: Annotated[list[Reliability], OneOrMore, Field(min_length=1)] = ["reliable"]
+    transport: Annotated[list[Transport], OneOrMore, Field(min_length=1)] = ["unicast"]
+    batch_bytes: Annotated[list[Annotated[int, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = [0]
+    rate: Annotated[list[Annotated[float, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = [0]
+    publishers: Annotated[
+        list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
+    ] = [1]
+    subscribers: Annotated[
+        list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
+    ] = [1]
+    middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = ["cyclonedds"]
+    security: Annotated[list[Literal["none"]], OneOrMore, Field(min_length=1)] = ["none"]
+    qos: str | None = Field(
+        default=None, description="a profile of qos/ by name, or a file; none: by reliability"
+    )
+    receive_mode: Annotated[list[ReceiveMode], OneOrMore, Field(min_length=1)] = ["listener"]
+    layout: Layout | None = Field(default=None, description="overrides the experiment's")
+    link: Link | None = Field(default=None, description="overrides the experiment's")
+    placement: Placement | None = Field(default=None, description="overrides the experiment's")
+    nodes: int | None = Field(default=None, ge=2, le=64, description="none: one per participant, at most 10")
+    cpu_quota: float | None = Field(default=None, gt=0, le=64, description="CPUs of each pod (experimental)")
+
+    @model_validator(mode="after")
+    def _no_twins(self) -> Sweep:
+        for name in LISTS:
+            _unique(getattr(self, name))
+        return self
+
+
+LISTS = (
+    "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "rate",
+    "publishers", "subscribers", "middleware", "security", "receive_mode",
+)  # fmt: skip
+"""The keys of a sweep that multiply."""
+
+
+class Experiment(Strict):
+    """One experiment file."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
+    title: str = ""
+    description: str = ""
+    paper: str = Field(default="", description="the figure or table of the study that this follows")
+    baseline: str = Field(default="host", description="label of the network that overheads relate to")
+    repetitions: int = Field(default=3, ge=1, le=1000)
+    duration_s: float = Field(default=3, gt=0, le=86400, description="measured time of a trial")
+    warmup_s: float = Field(default=0.5, ge=0, le=3600)
+    layout: Layout = "auto"
+    link: Link = Link()
+    placement: Placement = "spread"
+    sweeps: list[Sweep] = Field(min_length=1)

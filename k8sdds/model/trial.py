@@ -1,0 +1,180 @@
+"""Cells and trials: an experiment expanded into what is measured, with stable ids."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from k8sdds.model.experiment import (
+    LISTS,
+    Experiment,
+    Link,
+    NetworkChoice,
+    Placement,
+    ReceiveMode,
+    Reliability,
+    Strict,
+    Sweep,
+    Test,
+    Transport,
+)
+
+MAX_DEFAULT_NODES = 10
+"""Nodes of a lab unless the experiment says otherwise; the study's cluster had ten workers."""
+
+
+class Cell(Strict):
+    """One combination of a sweep, fully specified. Field defaults never change: they are left out of ids."""
+
+    network: str
+    network_options: dict[str, Any] = Field(default_factory=dict)
+    label: str | None = None
+    test: Test
+    payload_bytes: int
+    reliability: Reliability = "reliable"
+    transport: Transport = "unicast"
+    batch_bytes: int = 0
+    rate: float = 0
+    publishers: int = 1
+    subscribers: int = 1
+    middleware: str = "cyclonedds"
+    security: str = "none"
+    qos: str = ""
+    receive_mode: ReceiveMode = "listener"
+    layout: str = "split"
+    link: Link = Link()
+    placement: Placement = "spread"
+    nodes: int | None = None
+    cpu_quota: float | None = None
+
+    @property
+    def network_label(self) -> str:
+        """What tables and figures call the network."""
+        return self.label or self.network
+
+    @property
+    def node_count(self) -> int:
+        """Nodes of the topology."""
+        return self.nodes or min(self.publishers + self.subscribers, MAX_DEFAULT_NODES)
+
+    @property
+    def qos_profile(self) -> str:
+        """The QoS profile's name or file: the given one, or the one that the reliability asks for."""
+        if self.qos:
+            return self.qos
+        return "best-effort" if self.reliability == "best-effort" else "strict-reliable"
+
+    @property
+    def participants(self) -> list[str]:
+        """Names of the participants: pub0…, sub0…"""
+        return [f"pub{i}" for i in range(self.publishers)] + [f"sub{i}" for i in range(self.subscribers)]
+
+    @property
+    def cell_id(self) -> str:
+        """12 hexadecimal digits of the SHA-256 of what is measured, defaults left out."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()[:12]
+
+    def canonical(self) -> str:
+        """Canonical JSON without defaults: sorted keys, no spaces, whole floats as integers."""
+        data = self.model_dump(mode="json", exclude_defaults=True)
+        return json.dumps(_whole(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    def words(self) -> str:
+        """The cell in a few words, for progress and messages."""
+        parts = [self.network_label, self.test, f"{self.payload_bytes} B"]
+        if self.subscribers > 1 or self.publishers > 1:
+            parts.append(f"{self.publishers}→{self.subscribers}")
+        if self.transport != "unicast":
+            parts.append(self.transport)
+        if self.reliability != "reliable":
+            parts.append(self.reliability)
+        if self.middleware != "cyclonedds":
+            parts.append(self.middleware)
+        if self.rate:
+            parts.append(f"{self.rate:g}/s")
+        return " ".join(parts)
+
+
+class Trial(Strict):
+    """One cell, one repetition, on one testbed. Durations say how long, not what, so ids ignore them."""
+
+    cell: Cell
+    testbed: str
+    repetition: int = Field(ge=0)
+    duration_s: float
+    warmup_s: float
+
+    @property
+    def trial_id(self) -> str:
+        """cell_id, testbed and repetition, readable."""
+        return f"{self.cell.cell_id}-{self.testbed}-r{self.repetition}"
+
+    def words(self) -> str:
+        """The trial in a few words."""
+        return f"{self.cell.words()} #{self.repetition + 1}"
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """An experiment's cells, each once, in the order of the file."""
+
+    experiment: Experiment
+    cells: tuple[Cell, ...]
+
+    def trials(self, testbed: str) -> list[Trial]:
+        """Every cell times every repetition, repetition by repetition."""
+        return [
+            Trial(
+                cell=cell,
+                testbed=testbed,
+                repetition=repetition,
+                duration_s=self.experiment.duration_s,
+                warmup_s=self.experiment.warmup_s,
+            )
+            for repetition in range(self.experiment.repetitions)
+            for cell in self.cells
+        ]
+
+
+def expand(experiment: Experiment) -> Expansion:
+    """All cells of all sweeps; a cell that two sweeps share is measured once."""
+    cells: dict[str, Cell] = {}
+    for sweep in experiment.sweeps:
+        for values in itertools.product(*(getattr(sweep, name) for name in LISTS)):
+            cell = _cell(experiment, sweep, dict(zip(LISTS, values, strict=True)))
+            cells.setdefault(cell.cell_id, cell)
+    return Expansion(experiment, tuple(cells.values()))
+
+
+def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
+    network: NetworkChoice = values.pop("networks")
+    layout = sweep.layout or experiment.layout
+    if layout == "auto":
+        layout = "same" if values["test"] == "latency" else "split"
+    return Cell(
+        network=network.name,
+        network_options=network.model_dump(exclude={"name", "label"}, exclude_none=True),
+        label=network.label if network.label != network.name else None,
+        layout=layout,
+        link=sweep.link or experiment.link,
+        placement=sweep.placement or experiment.placement,
+        nodes=sweep.nodes,
+        cpu_quota=sweep.cpu_quota,
+        qos=sweep.qos or "",
+        **values,
+    )
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return value
