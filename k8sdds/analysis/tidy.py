@@ -53,7 +53,9 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
         values = [row.get(name) for row in rows]
         if name in _INTEGER:
             columns[name] = pd.array([_integer(value) for value in values], dtype="Int64")
-        elif name in _NUMBER or name.startswith(tuple(f"{top}_" for top in _FLATTENED)) and name not in _JSON:
+        elif name in _NUMBER or (
+            name.startswith(tuple(f"{top}_" for top in _FLATTENED)) and name not in _JSON
+        ):
             columns[name] = pd.array([_number(value) for value in values], dtype="float64")
         elif name == "valid":
             columns[name] = pd.array([value is True for value in values], dtype="bool")

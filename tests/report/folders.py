@@ -1,0 +1,312 @@
+"""Makes run folders as a campaign would, with overheads that are known because they are put in.
+
+Also a program: `python tests/report/folders.py TARGET` makes one folder of each kind to look at.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+from hdrh.histogram import HdrHistogram
+
+from k8sdds.store import RunFolder
+
+PAYLOADS = (64, 256, 1024, 4096, 16384)
+HOST_MBPS = dict(zip(PAYLOADS, (6.1, 23.0, 70.0, 91.0, 94.0), strict=True))
+HOST_P90_US = dict(zip(PAYLOADS, (310.0, 330.0, 420.0, 700.0, 1650.0), strict=True))
+
+# Tables I and II of the study that k8sdds follows, in percent; weavenet-1376 is made up.
+THROUGHPUT_OVERHEAD = {
+    "host": (0, 0, 0, 0, 0),
+    "flannel-vxlan": (45.6, 44.4, 41.3, 8.4, 2.9),
+    "flannel-hostgw": (29.8, 28.4, 24.6, 0.3, -0.1),
+    "kube-router": (28.1, 28.4, 24.5, 0.3, -0.1),
+    "weavenet": (52.6, 51.6, 49.5, 15.5, 2.8),
+    "weavenet-1376": (52.8, 51.9, 50.4, 17.5, 4.9),
+}
+LATENCY_OVERHEAD = {
+    "host": (0, 0, 0, 0, 0),
+    "flannel-vxlan": (39.3, 37.8, 28.7, 25.6, 35.9),
+    "flannel-hostgw": (16.5, 15.2, 13.1, 18.8, 27.7),
+    "kube-router": (13.5, 12.6, 9.8, 19.1, 30.3),
+    "weavenet": (52.2, 48.7, 38.6, 33.1, 41.4),
+    "weavenet-1376": (52.9, 49.9, 40.1, 37.4, 48.0),
+}
+FIVE = ("host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet")
+MTU = {"host": 1500, "flannel-vxlan": 1450, "flannel-hostgw": 1500, "kube-router": 1480, "weavenet": 1438}
+
+
+@dataclass
+class Plan:
+    """What a made folder holds. `noise` 0 gives exactly the overheads of the tables above."""
+
+    networks: tuple[str, ...] = FIVE
+    payloads: tuple[int, ...] = PAYLOADS
+    tests: tuple[str, ...] = ("throughput", "latency")
+    repetitions: int = 3
+    noise: float = 0.02
+    seed: int = 7
+    baseline: str | None = "host"
+    conditions: list[dict[str, Any]] = field(default_factory=lambda: [{}])
+    """Further dimensions: each dict is one sweep over networks, payloads and tests; may hold `networks`."""
+    histograms: bool = True
+    testbed: str = "lab"
+    layouts: tuple[str, str] = ("split", "same")
+
+
+def make(path: Path, plan: Plan | None = None, name: str = "made") -> RunFolder:
+    """A complete folder for the plan."""
+    plan = plan or Plan()
+    attempts, trials = [], {}
+    random_ = random.Random(plan.seed)
+    for repetition in range(plan.repetitions):
+        drift = math.exp(random_.gauss(0, 2 * plan.noise))
+        for condition in plan.conditions:
+            for network in condition.get("networks", plan.networks):
+                for test in plan.tests:
+                    for payload in condition.get("payloads", plan.payloads):
+                        more = {k: v for k, v in condition.items() if k not in ("networks", "payloads")}
+                        attempts.append(
+                            attempt(plan, random_, network, test, payload, repetition, drift, more)
+                        )
+    random_.shuffle(attempts)
+    attempts.sort(key=lambda item: item["block"])
+    for order, item in enumerate(attempts):
+        item["order"] = order
+        trials[item["trial_id"]] = {"cell_id": item["cell_id"]}
+    run = RunFolder.create(path, campaign(plan, name, trials, attempts), "name: made\n")
+    run.append_event("started")
+    for item in attempts:
+        add(run, plan, item)
+    run.append_event("ended")
+    return run
+
+
+def add(run: RunFolder, plan: Plan, item: dict[str, Any]) -> None:
+    """Append an attempt, with a histogram from which its percentiles are then read."""
+    p90 = item.pop("made_p90")
+    if p90:
+        histogram = lognormal(p90)
+        if item["test"] == "latency":
+            for key, percentile in (("p50", 50), ("p99", 99), ("p9999", 99.99), ("max", 100)):
+                item[f"latency_{key}_us"] = histogram.get_value_at_percentile(percentile) / 1000
+            item["latency_mean_us"] = histogram.get_mean_value() / 1000
+        if plan.histograms:
+            tag = "latency" if item["test"] == "latency" else "loaded_latency"
+            write_hlog(run, item, tag, histogram)
+    run.append_attempt(item)
+
+
+def write_hlog(run: RunFolder, item: dict[str, Any], tag: str, histogram: HdrHistogram) -> Path:
+    """latency.hlog of pub0 as the perftest program writes it."""
+    folder = run.raw(item["trial_id"], item["attempt"]) / "pub0"
+    folder.mkdir(parents=True, exist_ok=True)
+    blob = histogram.encode().decode()
+    (folder / "latency.hlog").write_text(
+        "#[Histogram log format version 1.3]\n"
+        '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n'
+        f"Tag={tag},0.000,3.000,{histogram.get_max_value() / 1e6:.3f},{blob}\n"
+    )
+    return folder / "latency.hlog"
+
+
+def lognormal(p90_us: float, sigma: float = 0.25, values: int = 4000) -> HdrHistogram:
+    """A histogram in ns whose 90th percentile is about `p90_us`, with one percent of slow samples."""
+    histogram = HdrHistogram(1, 60_000_000_000, 3)
+    normal = NormalDist()
+    centre = math.log(p90_us * 1000) - sigma * normal.inv_cdf(0.9)
+    for i in range(values):
+        slow = 4 if i >= values * 0.99 else 1
+        histogram.record_value(int(slow * math.exp(centre + sigma * normal.inv_cdf((i + 0.5) / values))))
+    return histogram
+
+
+def attempt(
+    plan: Plan, random_: random.Random, network: str, test: str, payload: int, repetition: int,
+    drift: float, more: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """One valid attempt with every key of docs/results.md, and `made_p90` for its histogram."""
+    subscribers = more.get("subscribers", 1)
+    multicast = more.get("transport") == "multicast"
+
+    def noisy(value: float) -> float:
+        return value * drift * math.exp(random_.gauss(0, plan.noise)) if plan.noise else value
+
+    overhead = _interpolated(THROUGHPUT_OVERHEAD, network, payload)
+    mbps = _interpolated_level(HOST_MBPS, payload) * (1 - overhead / 100)
+    # Unicast shares the sender among subscribers; multicast does not.
+    mbps = noisy(mbps * 0.45 if multicast else mbps / subscribers)
+    p90 = _interpolated_level(HOST_P90_US, payload) * (
+        1 + _interpolated(LATENCY_OVERHEAD, network, payload) / 100
+    )
+    p90 = noisy(p90 * (1 + 0.05 * (subscribers - 1)))
+    throughput = test == "throughput"
+    rate = mbps * 1e6 / 8 / payload
+    sent = int(rate * 3) if throughput else 9000
+    cell = "-".join(str(part) for part in (network, test, payload, *more.values()))
+    item = {
+        "schema": 1, "trial_id": f"{cell}-{plan.testbed}-r{repetition}", "cell_id": cell, "attempt": 1,
+        "block": repetition, "order": 0, "testbed": plan.testbed, "network": network.removesuffix("-1376"),
+        "network_label": network, "network_options": {"mtu": 1376} if network.endswith("1376") else {},
+        "engine": None, "fidelity": "modelled" if network.startswith("weave") else "equivalent",
+        "mtu_bytes": MTU.get(network, 1376), "test": test, "payload_bytes": payload, "publishers": 1,
+        "subscribers": 1, "nodes": min(1 + subscribers, 10), "placement": "spread",
+        "reliability": "reliable", "transport": "unicast", "middleware": "cyclonedds",
+        "middleware_version": "0.10.2", "security": "none", "qos": "strict-reliable", "batch_bytes": 0,
+        "rate": 0, "link": {"rate_mbit": 100, "loss_percent": 0, "delay_us": 0},
+        "layout": plan.layouts[0 if throughput else 1], "includes_scheduling": subscribers > 1,
+        "cpu_quota": None, "receive_mode": "listener", "repetition": repetition,
+        "started_at": "2026-11-21T10:15:30.000Z", "duration_s": 3, "warmup_s": 0.5, "measured_s": 3.0,
+        "wall_s": 4.6, "domain": 12, "valid": True, "reason": None, "warnings": [],
+        "throughput_mbps": mbps if throughput else None, "samples_per_s": rate if throughput else None,
+        "sent": sent, "received": sent * subscribers, "lost": 0, "duplicates": 0, "out_of_order": 0,
+        "lost_percent": 0.0, "latency_mean_us": None, "latency_p50_us": None,
+        "latency_p90_us": None if throughput else p90, "latency_p99_us": None, "latency_p9999_us": None,
+        "latency_max_us": None, "loaded_latency_p50_us": noisy(2 * p90) if throughput else None,
+        "loaded_latency_p90_us": noisy(3 * p90) if throughput else None,
+        "publisher_cpu_percent": noisy(97 if throughput else 20),
+        "subscriber_cpu_percent": noisy(70 if throughput else 18),
+        "machine_cpu_percent": noisy(48 + overhead / 4), "softirq_percent": noisy(3 + overhead / 5),
+        "publisher_rss_bytes": int(noisy(14e6)), "subscriber_rss_bytes": int(noisy(16e6)),
+        "discovery_s": noisy(0.4), "link_bytes": {"pub0": sent * (payload + 90)},
+        "drops": {"udp_receive_buffer_errors": 0, "udp_send_buffer_errors": 0,
+                  "ip_reassembly_fails": 0, "interface_drops": 0},
+        "made_p90": 3 * p90 if throughput else p90,
+    }  # fmt: skip
+    return item | more
+
+
+def invalid(item: dict[str, Any], number: int, reason: str) -> dict[str, Any]:
+    """The same attempt as a failed try."""
+    nulls = {key: None for key in ("throughput_mbps", "samples_per_s", "latency_p90_us")}
+    return item | nulls | {"attempt": number, "valid": False, "reason": reason, "made_p90": None}
+
+
+def campaign(plan: Plan, name: str, trials: dict[str, Any], attempts: list[dict[str, Any]]) -> dict[str, Any]:
+    """campaign.json for the attempts."""
+    blocks: dict[int, list[str]] = {}
+    for item in attempts:
+        blocks.setdefault(item["block"], []).append(item["trial_id"])
+    labels = dict.fromkeys([*plan.networks, *(item["network_label"] for item in attempts)])
+    return {
+        "schema": 1, "campaign": f"20261121T101530Z-{name}", "k8sdds_version": "0.1.0",
+        "started_at": "2026-11-21T10:15:30.000Z", "experiment": name,
+        "command": ["k8sdds", "run", f"experiments/{name}.yaml", "--repetitions", str(plan.repetitions)],
+        "seed": 4711, "repetitions": plan.repetitions, "baseline": plan.baseline,
+        "testbed": {"name": plan.testbed, "facts": {
+            "kernel": "6.1.0-28-amd64", "cpu_model": "Intel(R) Core(TM) i7-8650U CPU @ 1.90GHz", "cores": 4,
+            "governor": "performance", "memory_bytes": 16_500_000_000,
+            "sysctls": {"net.core.rmem_max": 212992, "net.core.wmem_max": 212992},
+            "packages": {"cyclonedds": "0.10.2-1", "iproute2": "6.1.0-3"},
+            "boot_id": {"node0": "6f1c", "node1": "6f1c"},
+            "capabilities": {"features": ["veth", "vxlan"], "lacks": {"xfrm-esp": "not supported"}},
+        }},
+        "blocks": list(blocks.values()), "trials": trials,
+        "networks": {label: {
+            "name": label.removesuffix("-1376"), "title": label, "mtu": MTU.get(label, 1376),
+            "options": {}, "engine": None,
+            "fidelity": "modelled" if label.startswith("weave") else "equivalent",
+            "differences": "Open vSwitch datapath replaced by a kernel VXLAN device"
+            if label.startswith("weave") else "",
+            "encapsulation": "VXLAN" if "vxlan" in label or "weave" in label else "",
+            "multicast": "head-end replication" if label.startswith("weave") else "",
+        } for label in labels},
+    }  # fmt: skip
+
+
+def _interpolated(table: dict[str, tuple[float, ...]], network: str, payload: int) -> float:
+    return _interpolated_level(dict(zip(PAYLOADS, table[network], strict=True)), payload)
+
+
+def _interpolated_level(levels: dict[int, float], payload: int) -> float:
+    if payload in levels:
+        return levels[payload]
+    return levels[min(levels, key=lambda size: abs(math.log(size / payload)))]
+
+
+# One folder of each kind that the report must be good on.
+
+
+def paper(path: Path) -> RunFolder:
+    """Five networks, five payloads, both tests, three repetitions: the study's Tables I and II."""
+    return make(path, Plan(), "paper")
+
+
+def scaling(path: Path) -> RunFolder:
+    """Throughput with 1 to 12 subscribers, unicast on all networks, multicast on weavenet."""
+    sweeps = [{"subscribers": n} for n in (1, 4, 8, 12)]
+    sweeps += [{"subscribers": n, "transport": "multicast", "networks": ("weavenet",)} for n in (1, 4, 8, 12)]
+    plan = Plan(payloads=(1024,), tests=("throughput",), conditions=sweeps, histograms=False)
+    return make(path, plan, "scaling")
+
+
+def troubled(path: Path) -> RunFolder:
+    """Interrupted, with retries, invalid trials, a variant, warnings, best effort and a torn last line."""
+    plan = Plan(
+        networks=("host", "flannel-vxlan", "weavenet", "weavenet-1376"), payloads=(256, 1400, 65000),
+        conditions=[{}, {"reliability": "best-effort", "qos": "best-effort"}], noise=0.08,
+    )  # fmt: skip
+    whole = make(path, plan, "troubled")
+    items = whole.attempts()
+    (path / "trials.jsonl").unlink()
+    for index, item in enumerate(items[: int(len(items) * 0.8)]):
+        item["made_p90"] = None
+        if index % 9 == 0:
+            reason = "not-on-wire: links carried 1 201 bytes, 4 410 000 were delivered"
+            add(whole, plan, invalid(item, 1, reason))
+            item["attempt"] = 2
+        if item["network_label"] == "weavenet" and item["payload_bytes"] == 65000:
+            add(whole, plan, invalid(item, 3, "lost-samples: 214 of 9000 samples were lost <reliable>"))
+            continue
+        if index % 7 == 0:
+            item["warnings"] = ["machine busy: 31 % of the CPU was used by others"]
+        add(whole, plan, item)
+    whole.append_event("interrupted", reason="Ctrl-C")
+    with open(path / "trials.jsonl", "a") as file:
+        file.write('{"schema": 1, "trial_id": "torn')
+    return whole
+
+
+def single(path: Path) -> RunFolder:
+    """One repetition of two networks at one payload."""
+    return make(path, Plan(networks=("host", "flannel-hostgw"), payloads=(1024,), repetitions=1), "single")
+
+
+def empty(path: Path) -> RunFolder:
+    """Interrupted before the first trial ended."""
+    plan = Plan()
+    return RunFolder.create(path, campaign(plan, "empty", {"a": {}, "b": {}}, []), "name: empty\n")
+
+
+def all_invalid(path: Path) -> RunFolder:
+    """Attempts, none of them valid."""
+    run = empty(path)
+    plan, random_ = Plan(), random.Random(1)
+    for network in FIVE:
+        item = attempt(plan, random_, network, "latency", 1024, 0, 1.0, {})
+        add(run, plan, invalid(item, 1, "peer-lost: sub0 ended with 1"))
+    return run
+
+
+def old(path: Path) -> RunFolder:
+    """As if imported: few keys, an unknown one, no baseline, no repetition."""
+    run = RunFolder.create(path, {"schema": 1, "campaign": "imported"}, "")
+    for network, mbps in (("host", 90.0), ("weavenet", 45.0)):
+        run.append_attempt({
+            "trial_id": network, "network": network, "valid": True, "test": "throughput",
+            "payload_bytes": 1024, "throughput_mbps": mbps, "figure": "5a",
+        })  # fmt: skip
+    return run
+
+
+KINDS = {make_.__name__: make_ for make_ in (paper, scaling, troubled, single, empty, all_invalid, old)}
+
+if __name__ == "__main__":
+    for kind, maker in KINDS.items():
+        print(maker(Path(sys.argv[1]) / kind).path)
