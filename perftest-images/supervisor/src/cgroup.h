@@ -1,0 +1,43 @@
+// The cgroup of the pod, where it has one of its own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "files.h"
+#include "process.h"
+
+namespace k8sdds {
+
+struct Throttling {
+    std::int64_t periods = 0;  // in which it was throttled
+    std::int64_t ns = 0;
+};
+
+class PodCgroup {
+public:
+    // The cgroups joined; else the own one, if it is the container's or the option says it is the pod's.
+    static PodCgroup find(const std::vector<std::string>& joined, bool own_is_pod);
+
+    std::optional<Cpu> cpu() const;
+    std::optional<Throttling> throttling() const;
+
+    void restart_memory_peak();  // where the kernel and the rights allow it
+    std::optional<std::int64_t> memory_peak_bytes() const;
+    bool memory_peak_restarted() const { return memory_restarted_; }
+
+    std::string cpu_source() const;  // cgroup-v1, cgroup-v2, or "" where there is none
+    const std::vector<std::string>& directories() const { return directories_; }
+
+private:
+    void add(const std::string& directory);
+
+    std::vector<std::string> directories_;
+    std::string cpu_v1_, cpu_v2_, throttling_v1_, memory_v1_, memory_v2_;
+    Fd memory_peak_;
+    bool memory_restarted_ = false;
+};
+
+}  // namespace k8sdds

@@ -1,0 +1,28 @@
+#include <cstdio>
+#include <exception>
+
+#include "commands.h"
+#include "files.h"
+#include "options.h"
+
+int main(int argc, char** argv) {
+    using namespace k8sdds;
+    try {
+        const Options options = parse_options(argc, argv);
+        if (options.command == "help") {
+            std::fputs(help_text().c_str(), stdout);
+            return 0;
+        }
+        if (options.command == "version") {
+            std::puts("k8sdds-supervisor " K8SDDS_VERSION);
+            return 0;
+        }
+        return options.command == "pause" ? pause_pod(options) : run_participant(options);
+    } catch (const Failure& failure) {
+        std::fprintf(stderr, "k8sdds-supervisor: %s\n", failure.what());
+        return failure.exit_code;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "k8sdds-supervisor: %s\n", error.what());
+        return kLacking;
+    }
+}

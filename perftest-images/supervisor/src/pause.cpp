@@ -1,0 +1,87 @@
+// The first process of a pod: holds its namespaces, reaps what is left behind, ends when told.
+
+#include <poll.h>
+#include <sys/mount.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include "commands.h"
+#include "files.h"
+
+namespace k8sdds {
+
+namespace {
+
+// True when this process is in the same namespace as the first process that /proc shows: on a machine
+// whose pod forgot to take one of its own, that is the machine's. "" (no right to look) is not the same.
+bool shares_with_first_process(const std::string& kind) {
+    const std::string first = link_target("/proc/1/ns/" + kind);
+    return !first.empty() && first == link_target("/proc/self/ns/" + kind);
+}
+
+bool proc_is_own() { return getpid() == 1 && link_target("/proc/self") == "1"; }
+
+void mount_proc() {
+    if (getpid() != 1) throw Failure(kLacking, "--mount-proc needs a PID namespace of its own (unshare --pid --fork)");
+    if (proc_is_own()) return;
+    if (shares_with_first_process("mnt"))
+        throw Failure(kLacking, "--mount-proc needs a mount namespace of its own (unshare --mount): "
+                                "it would hide the /proc of this machine");
+    if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+        throw Failure(kLacking, "cannot make the mounts private: " + errno_text());
+    if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
+        throw Failure(kLacking, "cannot mount /proc: " + errno_text());
+}
+
+void set_hostname(const std::string& name, bool shared) {
+    if (shared)
+        throw Failure(kLacking, "--hostname needs a UTS namespace of its own (unshare --uts): "
+                                "it would rename this machine");
+    if (sethostname(name.c_str(), name.size()) != 0)
+        throw Failure(kLacking, "cannot set the host name '" + name + "': " + errno_text());
+}
+
+void notify(int fd) {
+    // The byte may be lost where nobody listens any more; then --until-eof tells.
+    if (write(fd, "1", 1) < 0 && errno == EBADF)
+        throw Failure(kLacking, "--notify-fd " + std::to_string(fd) + " is not open");
+    close(fd);
+}
+
+bool stdin_ended() {
+    std::array<char, 256> buffer;
+    const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
+    return n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN);
+}
+
+}  // namespace
+
+int pause_pod(const Options& options) {
+    Fd signals = block_signals();
+    join_cgroups(options.join_cgroups);
+    // Looked up before /proc is the pod's own, where the first process is this one.
+    const bool uts_shared = !proc_is_own() && shares_with_first_process("uts");
+    if (options.mount_proc) mount_proc();
+    if (!options.hostname.empty()) set_hostname(options.hostname, uts_shared);
+    if (options.notify_fd >= 0) notify(options.notify_fd);
+
+    std::array<pollfd, 2> fds = {pollfd{signals.get(), POLLIN, 0},
+                                 pollfd{options.until_eof ? STDIN_FILENO : -1, POLLIN, 0}};
+    while (true) {
+        if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR)
+            throw Failure(kLacking, "cannot wait: " + errno_text());
+        signalfd_siginfo info;
+        while (read(signals.get(), &info, sizeof info) == sizeof info)
+            if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) return 0;
+        while (waitpid(-1, nullptr, WNOHANG) > 0) {
+        }
+        if (fds[1].revents && stdin_ended()) return 0;
+    }
+}
+
+}  // namespace k8sdds

@@ -1,0 +1,137 @@
+#include "process.h"
+
+#include <dirent.h>
+
+#include <cstring>
+#include <ctime>
+#include <memory>
+
+#include "files.h"
+
+namespace k8sdds {
+
+namespace {
+
+std::string proc(pid_t pid, const char* name) { return "/proc/" + std::to_string(pid) + "/" + name; }
+
+std::vector<pid_t> numbers_in(const std::string& directory) {
+    std::vector<pid_t> numbers;
+    const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(directory.c_str()), closedir);
+    if (!dir) return numbers;
+    while (const dirent* entry = readdir(dir.get()))
+        if (const auto number = to_integer(entry->d_name); number && *number > 0)
+            numbers.push_back(static_cast<pid_t>(*number));
+    return numbers;
+}
+
+std::int64_t ns_of(const timeval& t) {
+    return std::int64_t{t.tv_sec} * 1'000'000'000 + std::int64_t{t.tv_usec} * 1000;
+}
+
+}  // namespace
+
+Cpu operator+(const Cpu& a, const Cpu& b) {
+    return {a.total_ns + b.total_ns, a.user_ns + b.user_ns, a.system_ns + b.system_ns};
+}
+
+Cpu cpu_of(const rusage& usage) {
+    const auto user = ns_of(usage.ru_utime), system = ns_of(usage.ru_stime);
+    return {user + system, user, system};
+}
+
+std::optional<ProcessStat> read_stat(pid_t pid) {
+    const auto text = read_file(proc(pid, "stat"));
+    if (!text) return std::nullopt;
+    const auto end_of_name = text->rfind(')');  // the name may hold anything
+    if (end_of_name == std::string::npos) return std::nullopt;
+    const auto fields = words(std::string_view(*text).substr(end_of_name + 1));  // from field 3 on
+    if (fields.size() < 15) return std::nullopt;
+    const auto field = [&](std::size_t number) { return to_integer(fields[number - 3]).value_or(0); };
+    ProcessStat stat;
+    stat.state = fields[0][0];
+    stat.parent = static_cast<pid_t>(field(4));
+    stat.own = {0, ticks_to_ns(field(14)), ticks_to_ns(field(15))};
+    stat.children = {0, ticks_to_ns(field(16)), ticks_to_ns(field(17))};
+    stat.own.total_ns = stat.own.user_ns + stat.own.system_ns;
+    stat.children.total_ns = stat.children.user_ns + stat.children.system_ns;
+    return stat;
+}
+
+std::optional<std::int64_t> process_clock_ns(pid_t pid) {
+    clockid_t clock;
+    timespec t{};
+    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &t) != 0) return std::nullopt;
+    return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+std::vector<pid_t> descendants(pid_t ancestor) {
+    std::multimap<pid_t, pid_t> children;
+    for (const pid_t pid : numbers_in("/proc"))
+        if (const auto stat = read_stat(pid)) children.emplace(stat->parent, pid);
+    std::vector<pid_t> found, open = {ancestor};
+    while (!open.empty()) {
+        const pid_t parent = open.back();
+        open.pop_back();
+        const auto [first, last] = children.equal_range(parent);
+        for (auto child = first; child != last; ++child) {
+            found.push_back(child->second);
+            open.push_back(child->second);
+        }
+    }
+    return found;
+}
+
+Cpu cpu_of_processes(const std::vector<pid_t>& pids) {
+    Cpu sum;
+    for (const pid_t pid : pids) {
+        const auto stat = read_stat(pid);
+        if (!stat) continue;
+        Cpu own = stat->own;
+        if (const auto exact = process_clock_ns(pid)) own.total_ns = *exact;
+        sum = sum + own + stat->children;
+    }
+    return sum;
+}
+
+Switches context_switches(pid_t pid) {
+    Switches switches;
+    const std::string tasks = proc(pid, "task");
+    for (const pid_t thread : numbers_in(tasks)) {
+        const auto text = read_file(tasks + "/" + std::to_string(thread) + "/status");
+        if (!text) continue;
+        switches[thread] = {keyed_integer(*text, "voluntary_ctxt_switches:").value_or(0),
+                            keyed_integer(*text, "nonvoluntary_ctxt_switches:").value_or(0)};
+    }
+    return switches;
+}
+
+std::optional<std::int64_t> peak_memory_bytes(pid_t pid) {
+    const auto text = read_file(proc(pid, "status"));
+    if (!text) return std::nullopt;
+    const auto kilobytes = keyed_integer(*text, "VmHWM:");
+    if (!kilobytes) return std::nullopt;  // ended: its memory is gone
+    return *kilobytes * 1024;
+}
+
+void add_libraries(pid_t pid, std::set<std::string>& libraries) {
+    const auto maps = read_file(proc(pid, "maps"));
+    if (!maps) return;
+    for (const auto& line : lines(*maps)) {
+        const auto slash = line.find('/');
+        if (slash == std::string::npos) continue;
+        std::string path = line.substr(slash);
+        const std::string deleted = " (deleted)";
+        if (path.size() > deleted.size() && path.compare(path.size() - deleted.size(), deleted.size(), deleted) == 0)
+            path.erase(path.size() - deleted.size());
+        const std::string name = path.substr(path.rfind('/') + 1);
+        const auto so = name.find(".so");
+        if (so != std::string::npos && (so + 3 == name.size() || name[so + 3] == '.')) libraries.insert(path);
+    }
+}
+
+bool is_dead(pid_t pid) {
+    const auto stat = read_stat(pid);
+    return !stat || stat->state == 'Z' || stat->state == 'X';
+}
+
+}  // namespace k8sdds

@@ -1,0 +1,354 @@
+// Runs one participant: prepare, wait at the barrier, start, watch, end, report.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+
+#include "commands.h"
+#include "participant.h"
+#include "report.h"
+
+namespace k8sdds {
+
+namespace {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMillisecond = 1'000'000;
+constexpr std::int64_t kGiveUp = 10'000 * kMillisecond;  // after SIGKILL, for a process stuck in the kernel
+constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+std::string prepare_directory(const std::string& name) {
+    std::error_code error;
+    std::filesystem::create_directories(name, error);
+    const auto path = std::filesystem::canonical(name, error);
+    if (error) throw Failure(kLacking, "cannot make the directory " + name + ": " + error.message());
+    const std::string result = (path / "meters.json").string();
+    if (exists(result)) throw Failure(kUsage, result + " exists: results are never overwritten");
+    return path.string();
+}
+
+Fd open_new(const std::string& path) {
+    Fd fd(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (!fd && errno == EEXIST) throw Failure(kUsage, path + " exists: results are never overwritten");
+    if (!fd) throw Failure(kLacking, "cannot make " + path + ": " + errno_text());
+    return fd;
+}
+
+void close_inherited_on_exec() {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error))
+        if (const auto fd = to_integer(entry.path().filename().string()); fd && *fd > STDERR_FILENO)
+            fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC);
+}
+
+int timeout_until(std::int64_t moment) {
+    if (moment == kNever) return -1;
+    const std::int64_t left = (moment - monotonic_ns() + kMillisecond - 1) / kMillisecond;
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+}
+
+class Run {
+public:
+    Run(const Options& options, Fd signals, Fd phase, Participant participant, Outcome outcome, std::string dir)
+        : options_(options), signals_(std::move(signals)), phase_(std::move(phase)),
+          participant_(std::move(participant)), outcome_(std::move(outcome)), dir_(std::move(dir)),
+          meters_(PodCgroup::find(options.join_cgroups, options.cgroup_is_pod), participant_.pid()) {
+        outcome_.pid = participant_.pid();
+    }
+
+    int execute() {
+        if (options_.barrier && !wait_for_go()) return abort();
+        start();
+        while (!ended_) watch();
+        return finish();
+    }
+
+private:
+    bool wait_for_go();
+    int abort();
+    void start();
+    void watch();
+    void on_phases();
+    void on_signals();
+    void on_timers();
+    void on_end();
+    void reap();
+    void ask_to_end(const char* ended_by, int signal_number);
+    void kill_descendants(bool participant_too);
+    int finish();
+
+    const Options& options_;
+    Fd signals_, phase_;
+    Participant participant_;
+    Outcome outcome_;
+    std::string dir_;
+    Meters meters_;
+    bool ended_ = false, executing_ = false, marked_start_ = false, marked_end_ = false;
+    std::int64_t deadline_ = kNever, kill_at_ = kNever, give_up_ = kNever;
+    std::int64_t sample_at_ = kNever, libraries_at_ = kNever, libraries_step_ = 20 * kMillisecond;
+    std::set<pid_t> killed_;
+};
+
+// False: told not to start, by 'abort', the end of standard input or a signal.
+bool Run::wait_for_go() {
+    if (write(STDOUT_FILENO, "ready\n", 6) != 6) return false;
+    std::string line;
+    while (true) {
+        std::array<pollfd, 2> fds = {pollfd{signals_.get(), POLLIN, 0}, pollfd{STDIN_FILENO, POLLIN, 0}};
+        if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return false;
+        signalfd_siginfo info;
+        while (read(signals_.get(), &info, sizeof info) == sizeof info)
+            if (info.ssi_signo != SIGCHLD) return false;
+        if (!fds[1].revents) continue;
+        char byte = 0;
+        const ssize_t n = read(STDIN_FILENO, &byte, 1);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n <= 0) return false;
+        if (byte != '\n') {
+            if (byte != '\r') line += byte;
+            continue;
+        }
+        if (line == "go") return true;
+        if (line == "abort") return false;
+        if (!line.empty()) {
+            std::fprintf(stderr, "k8sdds-supervisor: at the barrier: neither go nor abort: %s\n", line.c_str());
+            return false;
+        }
+    }
+}
+
+int Run::abort() {
+    kill(participant_.pid(), SIGKILL);
+    waitpid(participant_.pid(), nullptr, 0);
+    outcome_.ended_by = "abort";
+    outcome_.ended_at_ns = realtime_ns();
+    outcome_.supervisor_total_ns = own_cpu_ns();
+    write_result(dir_ + "/meters.json", meters_json(options_, outcome_, meters_));
+    return kAborted;
+}
+
+void Run::start() {
+    meters_.cgroup().restart_memory_peak();
+    outcome_.load_1m = load_1m();
+    outcome_.start = meters_.read();
+    outcome_.started_at_ns = realtime_ns();
+    outcome_.start_monotonic_ns = monotonic_ns();
+    participant_.release();
+    deadline_ = outcome_.start_monotonic_ns + options_.deadline_ns;
+}
+
+void Run::watch() {
+    std::array<pollfd, 3> fds = {pollfd{signals_.get(), POLLIN, 0}, pollfd{phase_.get(), POLLIN, 0},
+                                 pollfd{participant_.status_fd(), POLLIN, 0}};
+    const auto next = std::min({deadline_, kill_at_, give_up_, sample_at_, libraries_at_});
+    if (poll(fds.data(), fds.size(), timeout_until(next)) < 0 && errno != EINTR)
+        throw Failure(kLacking, "cannot wait: " + errno_text());
+    if (fds[1].revents) on_phases();
+    if (fds[2].revents) {
+        participant_.read_status();
+        outcome_.error = participant_.exec_error();
+        executing_ = outcome_.error.empty();
+        const auto now = monotonic_ns();
+        if (executing_ && options_.memory_interval_ns > 0 && !marked_start_) sample_at_ = now + options_.memory_interval_ns;
+        if (executing_ && !marked_start_) libraries_at_ = now + libraries_step_;
+    }
+    if (fds[0].revents) on_signals();
+    if (!ended_) on_timers();
+}
+
+void Run::on_phases() {
+    std::array<char, 64> buffer;
+    const ssize_t n = read(phase_.get(), buffer.data(), buffer.size());
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {  // nobody holds it any more
+        phase_.close();
+        return;
+    }
+    for (ssize_t i = 0; i < n; ++i) {
+        const char mark = buffer[static_cast<std::size_t>(i)];
+        if (mark == 'M' && !marked_start_) {
+            marked_start_ = true;
+            outcome_.start = meters_.read();
+            outcome_.end.reset();
+            outcome_.interval_kind = "partial";
+            meters_.forget_memory_samples();
+            if (options_.memory_interval_ns > 0) {
+                meters_.sample_memory();
+                sample_at_ = monotonic_ns() + options_.memory_interval_ns;
+            }
+            libraries_at_ = kNever;
+            meters_.read_libraries();
+        } else if (mark == 'E' && marked_start_ && !marked_end_) {
+            marked_end_ = true;
+            outcome_.end = meters_.read();
+            outcome_.interval_kind = "measured";
+            if (sample_at_ != kNever) meters_.sample_memory();
+            sample_at_ = kNever;
+            meters_.read_libraries();
+        }
+    }
+}
+
+void Run::on_signals() {
+    signalfd_siginfo info;
+    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo == SIGCHLD) continue;
+        if (kill_at_ == kNever) ask_to_end("signal", static_cast<int>(info.ssi_signo));
+    }
+    reap();
+}
+
+// The participant's end is read before it is waited for: its counters go with it.
+void Run::reap() {
+    while (true) {
+        siginfo_t info{};
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+        rusage usage{};
+        if (info.si_pid != participant_.pid() || ended_) {
+            if (wait4(info.si_pid, nullptr, WNOHANG, &usage) == info.si_pid) meters_.add_reaped(usage);
+            continue;
+        }
+        on_end();
+        int status = 0;
+        wait4(participant_.pid(), &status, 0, &usage);
+        meters_.add_reaped(usage);
+        outcome_.usage = usage;
+        if (WIFEXITED(status)) outcome_.exit_code = WEXITSTATUS(status);
+        if (WIFSIGNALED(status)) outcome_.signal = WTERMSIG(status);
+        ended_ = true;
+    }
+}
+
+void Run::on_end() {
+    outcome_.ended_at_ns = realtime_ns();
+    if (phase_) on_phases();  // what it wrote last
+    if (!outcome_.end) outcome_.end = meters_.read();
+}
+
+void Run::on_timers() {
+    const auto now = monotonic_ns();
+    if (now >= sample_at_) {
+        meters_.sample_memory();
+        sample_at_ = std::max(sample_at_ + options_.memory_interval_ns, now + options_.memory_interval_ns / 2);
+    }
+    if (now >= libraries_at_) {
+        meters_.read_libraries();
+        libraries_step_ *= 2;  // libraries come early: ever more seldom
+        libraries_at_ = now + libraries_step_;
+    }
+    if (now >= deadline_) {
+        deadline_ = kNever;
+        if (kill_at_ == kNever) {  // not already being ended
+            outcome_.timed_out = true;
+            ask_to_end("deadline", SIGTERM);
+        }
+    }
+    if (now >= kill_at_) {
+        if (give_up_ == kNever) give_up_ = now + kGiveUp;
+        kill_descendants(true);
+        kill_at_ = now + 100 * kMillisecond;  // again, for what was forked meanwhile
+    }
+    if (now >= give_up_) {
+        outcome_.error = "the participant did not die within 10 s of SIGKILL";
+        outcome_.ended_at_ns = realtime_ns();
+        ended_ = true;
+    }
+}
+
+void Run::ask_to_end(const char* ended_by, int signal_number) {
+    outcome_.ended_by = ended_by;
+    // While it can still be read; a later 'E' counts instead.
+    if (!outcome_.end) {
+        meters_.read_libraries();
+        outcome_.end = meters_.read();
+        sample_at_ = libraries_at_ = kNever;
+    }
+    if (kill(-participant_.pid(), signal_number) != 0) kill(participant_.pid(), signal_number);
+    kill_at_ = monotonic_ns() + options_.grace_ns;
+}
+
+void Run::kill_descendants(bool participant_too) {
+    for (const pid_t pid : descendants(getpid())) {
+        const bool is_participant = pid == participant_.pid();
+        if ((is_participant && !participant_too) || is_dead(pid)) continue;
+        if (kill(pid, SIGKILL) == 0 && !is_participant) killed_.insert(pid);
+    }
+}
+
+int Run::finish() {
+    // What the participant left behind does not live on.
+    const auto until = monotonic_ns() + kGiveUp;
+    for (int pause_ms = 1; monotonic_ns() < until; pause_ms = std::min(50, pause_ms * 2)) {
+        kill_descendants(false);
+        reap();
+        const auto left = descendants(getpid());
+        if (std::all_of(left.begin(), left.end(), is_dead)) break;
+        poll(nullptr, 0, pause_ms);
+    }
+    outcome_.killed_descendants = static_cast<std::int64_t>(killed_.size());
+    outcome_.supervisor_total_ns = own_cpu_ns();
+    if (!outcome_.end) outcome_.end = meters_.read();
+    write_result(dir_ + "/meters.json", meters_json(options_, outcome_, meters_));
+    if (!outcome_.error.empty()) std::fprintf(stderr, "k8sdds-supervisor: %s\n", outcome_.error.c_str());
+    if (outcome_.timed_out) return kDeadline;
+    if (outcome_.signal) return 128 + *outcome_.signal;
+    return outcome_.exit_code.value_or(kLacking);
+}
+
+}  // namespace
+
+int run_participant(const Options& options) {
+    Fd signals = block_signals();
+    if (link_target("/proc/self") != std::to_string(getpid()))
+        throw Failure(kLacking, "/proc is not that of this PID namespace: mount it (pause --mount-proc)");
+    close_inherited_on_exec();
+    join_cgroups(options.join_cgroups);
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
+        throw Failure(kLacking, "cannot become a subreaper: " + errno_text());
+
+    Launch launch;
+    launch.argv = options.program;
+    launch.drop_capabilities = options.drop_capabilities;
+    launch.environment = {{"PATH", kPath}, {"LANG", "C.UTF-8"}};
+    for (const auto& [name, value] : options.environment) launch.environment[name] = value;
+    launch.path = find_program(options.program[0], launch.environment["PATH"]);
+    require_cpus("--cpus", options.cpus);
+    require_cpus("--own-cpus", options.own_cpus);
+    launch.cpus = options.cpus.empty() ? current_cpus() : cpu_mask(options.cpus);
+    if (!options.own_cpus.empty()) pin_to(cpu_mask(options.own_cpus));
+
+    const std::string dir = prepare_directory(options.dir);
+    launch.environment.emplace("HOME", dir);
+    Fd out = open_new(dir + "/stdout");
+    Fd err = open_new(dir + "/stderr");
+    launch.out = out.get();
+    launch.err = err.get();
+    Pipe phase;
+    if (options.phase_fd) {
+        phase = make_pipe();
+        fcntl(phase.read.get(), F_SETFL, O_NONBLOCK);
+        launch.phase = phase.write.get();
+        launch.environment["K8SDDS_PHASE_FD"] = std::to_string(launch.phase);
+    }
+    Outcome outcome;
+    outcome.cpus = list_cpus(launch.cpus);
+    outcome.capabilities = plan_capabilities(options.drop_capabilities);
+    outcome.environment = launch.environment;
+    Participant participant(launch);
+    phase.write.close();
+    return Run(options, std::move(signals), std::move(phase.read), std::move(participant), std::move(outcome), dir)
+        .execute();
+}
+
+}  // namespace k8sdds
