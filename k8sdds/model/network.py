@@ -85,7 +85,7 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Datapath:
-    """What a network adds to bare nodes. Applied in order: namespaces, batches, sysctls."""
+    """What a network adds to bare nodes. Applied in order: namespaces, sysctls, batches."""
 
     mtu: int
     attachments: dict[str, Attachment]

@@ -120,6 +120,16 @@ class Trial(Strict):
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a participant will run."""
+
+    address: str
+    interface: str
+    cpus: tuple[int, ...] | None
+    """Cores it is pinned to; None: not pinned."""
+
+
+@dataclass(frozen=True)
 class Expansion:
     """An experiment's cells, each once, in the order of the file."""
 

@@ -43,7 +43,8 @@ def bridge_pods(
     for pod in topology.on(node):
         host_end = f"veth-{pod.name}"
         in_node += [
-            f"link add {host_end} mtu {bridge.mtu} type veth peer name eth0 mtu {bridge.mtu} netns {pod.name}",
+            f"link add {host_end} mtu {bridge.mtu} type veth"
+            f" peer name eth0 mtu {bridge.mtu} netns {pod.name}",
             f"link set {host_end} master {bridge.name} up",
         ]
         address = bridge.pod_address(pod.slot)

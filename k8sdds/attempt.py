@@ -1,0 +1,260 @@
+"""From what a testbed saw of an attempt to its record in trials.jsonl: the sums, and whether it is valid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from k8sdds.model.trial import Trial
+from k8sdds.perftest import output
+from k8sdds.perftest.output import Summary
+from k8sdds.store import SCHEMA
+from k8sdds.testbeds import Measurement
+
+MULTICAST_COPIES = 1.5
+"""Multicast packets per sample and fragment that still count as one send to all (resends included)."""
+
+DROPS = {
+    "udp_receive_buffer_errors": "udp_rcvbuf_errors",
+    "udp_send_buffer_errors": "udp_sndbuf_errors",
+    "ip_reassembly_fails": "ip_reasm_fails",
+}
+"""Key in trials.jsonl to the supervisor's counter."""
+
+
+def record(
+    trial: Trial, number: int, measurement: Measurement, folder: Path, facts: dict[str, Any]
+) -> dict[str, Any]:
+    """One attempt as docs/results.md describes it. `facts`: what the campaign and testbed know of it."""
+    cell = trial.cell
+    summaries = {name: output.read(folder / name / "stdout") for name in cell.participants}
+    pubs = [summaries[name] for name in cell.participants if name.startswith("pub")]
+    subs = [summaries[name] for name in cell.participants if name.startswith("sub")]
+    meters = {name: outcome.meters or {} for name, outcome in measurement.outcomes.items()}
+    reason = _failed(measurement, folder) or _judge(trial, pubs, subs, measurement, meters)
+    base = {
+        "schema": SCHEMA,
+        "trial_id": trial.trial_id,
+        "cell_id": cell.cell_id,
+        "attempt": number,
+        "testbed": trial.testbed,
+        **description(trial),
+        **facts,
+        "includes_scheduling": measurement.includes_scheduling,
+        "valid": reason is None,
+        "reason": reason,
+        "warnings": list(measurement.warnings),
+    }
+    return base | _numbers(trial, pubs, subs) | _resources(meters) | _evidence(subs, measurement, meters)
+
+
+def description(trial: Trial) -> dict[str, Any]:
+    """The keys of trials.jsonl that say what was to be measured."""
+    cell = trial.cell
+    return {
+        "network": cell.network,
+        "network_label": cell.network_label,
+        "network_options": cell.network_options,
+        "test": cell.test,
+        "payload_bytes": cell.payload_bytes,
+        "publishers": cell.publishers,
+        "subscribers": cell.subscribers,
+        "nodes": cell.node_count,
+        "placement": cell.placement,
+        "reliability": cell.reliability,
+        "transport": cell.transport,
+        "middleware": cell.middleware,
+        "security": cell.security,
+        "qos": Path(cell.qos_profile).stem if cell.middleware != "raw" else "none",
+        "batch_bytes": cell.batch_bytes,
+        "rate": cell.rate,
+        "link": cell.link.model_dump(mode="json"),
+        "layout": cell.layout,
+        "cpu_quota": cell.cpu_quota,
+        "receive_mode": cell.receive_mode,
+        "repetition": trial.repetition,
+        "duration_s": trial.duration_s,
+        "warmup_s": trial.warmup_s,
+    }
+
+
+def _failed(measurement: Measurement, folder: Path) -> str | None:
+    """The first cause among failed participants: one that lost its peer is a consequence, not a cause."""
+    failures = []
+    for name, outcome in measurement.outcomes.items():
+        if outcome.exit_code:
+            word, sentence = output.failure(outcome.exit_code, folder / name / "stderr", outcome.message)
+            failures.append((word in ("peer-lost", "no-match"), f"{word}: {name}: {sentence}"))
+    return min(failures)[1] if failures else None
+
+
+def _judge(
+    trial: Trial,
+    pubs: list[Summary | None],
+    subs: list[Summary | None],
+    measurement: Measurement,
+    meters: dict[str, dict[str, Any]],
+) -> str | None:
+    """Why an attempt whose participants all ended in order still proves nothing, or None."""
+    cell = trial.cell
+    if any(one is None for one in [*pubs, *subs]):
+        return "no-report: a participant ended in order without a whole summary"
+    received = sum(one["received"] or 0 for one in subs if one)
+    lost = sum(one["lost"] or 0 for one in subs if one)
+    if received == 0:
+        return "no-samples: nothing was received"
+    if cell.reliability == "reliable" and lost:
+        return f"lost-samples: {lost} samples of a reliable trial did not arrive"
+    if cell.test == "latency" and not _latency_count(pubs):
+        return "no-samples: no round trip was timed"
+    return _off_the_wire(trial, subs, measurement) or _wrong_transport(trial, pubs, meters)
+
+
+def _latency_count(pubs: list[Summary | None]) -> int:
+    return sum((one["latency_ns"] or {}).get("count", 0) for one in pubs if one)
+
+
+def _off_the_wire(trial: Trial, subs: list[Summary | None], measurement: Measurement) -> str | None:
+    """The links must have carried at least what was delivered: no shared memory, no shortcut."""
+    for index, summary in enumerate(subs):
+        delivered = (summary["received"] or 0) * trial.cell.payload_bytes if summary else 0
+        seen = measurement.received_bytes.get(f"sub{index}")
+        if seen is not None and seen < delivered:
+            return f"not-on-wire: sub{index} got {delivered} bytes of samples, its node's link only {seen}"
+    return None
+
+
+def _wrong_transport(
+    trial: Trial, pubs: list[Summary | None], meters: dict[str, dict[str, Any]]
+) -> str | None:
+    """Multicast must have left the publisher as multicast, once for all subscribers; unicast as unicast."""
+    cell = trial.cell
+    for index, summary in enumerate(pubs):
+        network = meters.get(f"pub{index}", {}).get("network")
+        if summary is None or not isinstance(network, dict):
+            continue
+        sent, multicast = summary["sent"] or 0, network.get("ip_out_mcast_bytes") or 0
+        payload = sent * cell.payload_bytes
+        if cell.transport == "multicast" and multicast < payload:
+            return (
+                f"not-on-wire: pub{index} sent {payload} bytes of samples, but only {multicast} as multicast"
+            )
+        if cell.transport == "unicast" and multicast > max(payload // 2, 100_000):
+            return f"not-on-wire: pub{index} sent {multicast} bytes as multicast in a unicast trial"
+        out = _pod_bytes(meters[f"pub{index}"], "tx_bytes")
+        if (
+            cell.transport == "multicast"
+            and out is not None
+            and cell.subscribers > 1
+            and cell.publishers == 1
+        ):
+            limit = (payload + multicast) * MULTICAST_COPIES + 100_000
+            if out - multicast > limit:
+                return f"not-on-wire: pub{index} sent {out} bytes for {payload} bytes of multicast samples"
+    return None
+
+
+def _pod_bytes(meters: dict[str, Any], key: str) -> int | None:
+    interface = (meters.get("interfaces") or {}).get("eth0")
+    return interface.get(key) if isinstance(interface, dict) else None
+
+
+def _numbers(trial: Trial, pubs: list[Summary | None], subs: list[Summary | None]) -> dict[str, Any]:
+    """Throughput, counts and latencies; null where the test does not measure them."""
+    throughput_test = trial.cell.test == "throughput"
+    known = [one for one in subs if one is not None]
+    first = next((one for one in pubs if one is not None), None)
+    sent = _total(pubs, "sent")
+    lost = _total(subs, "lost")
+    expected = sent * trial.cell.subscribers if sent else None
+    numbers: dict[str, Any] = {
+        "throughput_mbps": _mean(one["throughput_mbps"] for one in known) if throughput_test else None,
+        "samples_per_s": _mean(one["samples_per_s"] for one in known) if throughput_test else None,
+        "measured_s": first["measured_s"] if first else None,
+        "discovery_s": first["discovery_s"] if first else None,
+        "middleware_version": (first["middleware"] or {}).get("version") if first else None,
+        "sent": sent,
+        "received": _total(subs, "received"),
+        "lost": lost,
+        "duplicates": _total(subs, "duplicates"),
+        "out_of_order": _total(subs, "out_of_order"),
+        "lost_percent": lost / expected * 100 if expected and lost is not None else None,
+    }
+    timed = first if len(pubs) == 1 else None
+    for quantity in ("mean", "p50", "p90", "p99", "p9999", "max"):
+        value = timed.latency_us("latency_ns", quantity) if timed and not throughput_test else None
+        numbers[f"latency_{quantity}_us"] = _finite(value)
+    for quantity in ("p50", "p90"):
+        value = timed.latency_us("loaded_latency_ns", quantity) if timed and throughput_test else None
+        numbers[f"loaded_latency_{quantity}_us"] = _finite(value)
+    return numbers
+
+
+def _resources(meters: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """CPU in percent of one core, memory in bytes, by the supervisor's meters."""
+    found: dict[str, Any] = {}
+    for role, prefix in (("publisher", "pub"), ("subscriber", "sub")):
+        own = [one for name, one in meters.items() if name.startswith(prefix)]
+        found[f"{role}_cpu_percent"] = _mean(_percent(one, one.get("cpu_s")) for one in own)
+        peak = _mean(one.get("memory_peak_bytes") for one in own)
+        found[f"{role}_rss_bytes"] = None if peak is None else round(peak)
+    first = meters.get("pub0", {})
+    machine = first.get("machine") or {}
+    cpus = machine.get("cpus") or 1
+    for key, part in (("machine_cpu_percent", "busy_s"), ("softirq_percent", "softirq_s")):
+        value = _percent(first, machine.get(part))
+        found[key] = None if value is None else value / cpus
+    return found
+
+
+def _percent(meters: dict[str, Any], seconds: float | None) -> float | None:
+    duration = (meters.get("interval") or {}).get("duration_s")
+    return seconds / duration * 100 if seconds is not None and duration else None
+
+
+def _evidence(
+    subs: list[Summary | None], measurement: Measurement, meters: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    delivered = {f"sub{index}": one["received"] for index, one in enumerate(subs) if one}
+    drops = {
+        key: _sum(_counter(one, "network", name) for one in meters.values()) for key, name in DROPS.items()
+    }
+    drops["interface_drops"] = _sum(
+        (interface.get("rx_dropped") or 0) + (interface.get("tx_dropped") or 0)
+        for one in meters.values()
+        for interface in (one.get("interfaces") or {}).values()
+    )
+    return {
+        "link_bytes": {
+            "sent": measurement.sent_bytes,
+            "received": measurement.received_bytes,
+            "delivered_samples": delivered,
+        },
+        "drops": drops,
+    }
+
+
+def _counter(meters: dict[str, Any], group: str, name: str) -> int | None:
+    return (meters.get(group) or {}).get(name)
+
+
+def _total(summaries: list[Summary | None], key: str) -> int | None:
+    values = [one[key] for one in summaries if one is not None and one[key] is not None]
+    return sum(values) if values else None
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return _finite(fmean(known)) if known else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

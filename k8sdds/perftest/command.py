@@ -1,0 +1,102 @@
+"""A trial as perftest command lines, one per participant. Pure: nothing is started here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from k8sdds.errors import InputError
+from k8sdds.folders import shared
+from k8sdds.model.trial import Cell, Place, Trial
+
+DOMAINS = range(1, 100)
+"""DDS domain ids in use: their UDP ports (7400 + 250 × domain) stay below Linux' ephemeral ports."""
+
+PEER_TIMEOUT_S = 10
+DISCOVERY_TIMEOUT_S = 20
+LATENCY_COUNT = 1000
+"""In a throughput test every so many samples are timed: PerfTest's 10000 leaves too few in seconds."""
+
+RAW_LIMIT_BYTES = 65507
+"""Largest payload of one UDP datagram over IPv4."""
+
+
+def qos_file(cell: Cell) -> Path:
+    """The QoS profile's file: one of qos/ by name, or the given path."""
+    name = cell.qos_profile
+    is_file = "/" in name or name.endswith(".xml")
+    path = Path(name) if is_file else shared("qos") / f"{name}.xml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in shared("qos").glob("*.xml")))
+        raise InputError(f"there is no QoS profile {name!r}", f"known: {known}; or name an XML file")
+    return path.resolve()
+
+
+def impossible(cell: Cell) -> str | None:
+    """Why perftest cannot run this cell whatever the network, or None."""
+    if cell.test == "latency" and cell.batch_bytes:
+        return "a latency test never batches: batch_bytes must be 0"
+    if cell.test == "latency" and cell.rate:
+        return "a latency test waits for each answer: rate must be 0"
+    if cell.test == "latency" and cell.publishers > 1:
+        return "a latency test has one publisher"
+    if cell.middleware == "raw":
+        if cell.reliability == "reliable":
+            return "raw sends plain UDP: reliability must be best-effort"
+        if cell.payload_bytes > RAW_LIMIT_BYTES:
+            return f"raw sends one datagram a sample: at most {RAW_LIMIT_BYTES} bytes"
+        if cell.batch_bytes:
+            return "raw does not batch: batch_bytes must be 0"
+        if cell.qos:
+            return "raw has no QoS"
+    if cell.batch_bytes and cell.batch_bytes < 2 * cell.payload_bytes:
+        return f"batch_bytes {cell.batch_bytes} holds less than two samples of {cell.payload_bytes} bytes"
+    return None
+
+
+def command_line(
+    trial: Trial, participant: str, places: dict[str, Place], domain: int, program: str, files: Path
+) -> list[str]:
+    """The perftest command line of one participant, `pub0` or `sub3`. `files` is its folder."""
+    cell = trial.cell
+    publishes = participant.startswith("pub")
+    number = int(participant[3:])
+    argv = [program, "-pub" if publishes else "-sub", "-middleware", cell.middleware]
+    argv += ["-domain", str(domain), "-transport", "UDPv4", "-nic", places[participant].interface]
+    argv += ["-dataLen", str(cell.payload_bytes), "-receive", cell.receive_mode]
+    if cell.reliability == "best-effort":
+        argv.append("-bestEffort")
+    if cell.middleware != "raw":
+        argv += ["-qosFile", str(qos_file(cell))]
+    if cell.transport == "multicast":
+        argv.append("-multicast")
+    for name, place in places.items():
+        if name != participant:
+            argv += ["-peer", place.address]
+    if publishes:
+        argv += _publisher(trial, number, files)
+    else:
+        argv += ["-sidMultiSubTest", str(number), "-numPublishers", str(cell.publishers)]
+    argv += ["-timelineFile", str(files / "timeline.csv"), "-outputFormat", "json", "-noPrintIntervals"]
+    argv += ["-discoveryTimeout", str(DISCOVERY_TIMEOUT_S), "-peerTimeout", str(PEER_TIMEOUT_S)]
+    return argv
+
+
+def _publisher(trial: Trial, number: int, files: Path) -> list[str]:
+    cell = trial.cell
+    argv = ["-pidMultiPubTest", str(number), "-numSubscribers", str(cell.subscribers)]
+    argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
+    argv += ["-histogramFile", str(files / "latency.hlog")]
+    if cell.test == "latency":
+        argv.append("-latencyTest")
+    else:
+        argv += ["-latencyCount", str(LATENCY_COUNT)]
+        if cell.rate:
+            argv += ["-pubRate", f"{cell.rate:g}:sleep"]
+        if cell.batch_bytes:
+            argv += ["-batchSize", str(cell.batch_bytes)]
+    return argv
+
+
+def deadline_s(trial: Trial) -> float:
+    """When an attempt that still runs is ended: all of its parts at their own limits would be longer."""
+    return DISCOVERY_TIMEOUT_S + trial.warmup_s + trial.duration_s * 1.5 + 2 * PEER_TIMEOUT_S + 5

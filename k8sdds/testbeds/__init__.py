@@ -1,0 +1,92 @@
+"""Where trials run, behind one protocol: `lab` (network namespaces) now, `cluster` beside it.
+
+A testbed knows participants, addresses, cores and counters; it knows nothing of DDS. The campaign gives
+it command lines and gets back exit codes, meters and the proof of wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from k8sdds.errors import Problem
+from k8sdds.model.trial import Place, Trial
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One participant to start: its command line, environment, and the folder for its files."""
+
+    participant: str
+    argv: tuple[str, ...]
+    directory: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a participant ended. Its files are in the launch's folder."""
+
+    participant: str
+    exit_code: int
+    meters: dict[str, Any] | None
+    """The supervisor's meters.json, or None where it could not be read."""
+    message: str = ""
+    """What the supervisor said where it failed itself."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a testbed saw of one attempt."""
+
+    outcomes: dict[str, Outcome]
+    sent_bytes: int | None
+    """Bytes that the publishers' nodes sent on their links."""
+    received_bytes: dict[str, int]
+    """Bytes that each subscriber's node received on its link."""
+    includes_scheduling: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Trials that share one preparation and are measured in the given (random) order."""
+
+    index: int
+    trials: tuple[Trial, ...]
+
+
+class Session(Protocol):
+    """A prepared block."""
+
+    def network_facts(self, trial: Trial) -> dict[str, Any]:
+        """`mtu_bytes`, `engine`, `fidelity` of the trial's network as built."""
+
+    def places(self, trial: Trial) -> dict[str, Place]:
+        """Where each participant of the trial will run."""
+
+    def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
+        """Start all participants together; returns when all have ended, the deadline at the latest."""
+
+
+class Testbed(Protocol):
+    """A place for trials."""
+
+    name: str
+
+    def check(self, trials: Sequence[Trial]) -> list[Problem]:
+        """What stands against running these trials here. Changes nothing."""
+
+    def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
+        """The trials grouped by what can be prepared together, in random order from the seed."""
+
+    def prepare(self, block: Block) -> Session:
+        """Build what the block needs; returns when it is ready and its datapaths are proven."""
+
+    def facts(self) -> dict[str, Any]:
+        """Provenance: kernel, CPU, sysctls, package versions, boot_id of each node."""
+
+    def close(self) -> None:
+        """Remove all that was built. Safe to call twice, from any state."""

@@ -1,0 +1,1 @@
+"""The lab: nodes and pods as namespaces on this machine."""

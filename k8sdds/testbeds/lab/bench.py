@@ -1,0 +1,203 @@
+"""A bench: one network over its own nodes, switch and pods, standing in one sandbox."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from k8sdds.errors import LackError
+from k8sdds.folders import native_program
+from k8sdds.model.network import Batch
+from k8sdds.testbeds.lab import cores, processes
+from k8sdds.testbeds.lab.plan import Plan
+from k8sdds.testbeds.lab.sandbox import START_TIMEOUT_S, Sandbox
+
+WORKERS = 4
+"""Commands started at a time while building; the kernel's network lock serialises most of them anyway."""
+
+PING_TIMEOUT_S = 5
+
+
+class Bench:
+    """Built by `Bench(…)`, removed by `close()`. Pods are processes in namespaces of their own."""
+
+    def __init__(self, plan: Plan, sandbox: Sandbox) -> None:
+        self.plan = plan
+        self.sandbox = sandbox
+        self.pods: dict[str, int] = {}
+        """Pod to the id of its first process; empty where participants run in no pod."""
+        self._steering: dict[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        """Name of the bench within its lab."""
+        return self.sandbox.name
+
+    # -- building -----------------------------------------------------------------------------------
+
+    def build(self, cgroups: dict[str, list[Path]]) -> None:
+        """Make namespaces, links, the network and the pods; returns when each pod is there."""
+        run = self.sandbox.run
+        run(["ip", "-batch", "-"], "".join(f"netns add {name}\n" for name in self.plan.namespaces))
+        run(["sh", "-e"], self._sysctl_script())
+        batches = list(self.plan.batches)
+        # Devices are made by `ip` in order: the switch's before the nodes', the nodes' before the pods'.
+        for batch in batches:
+            if batch.tool == "ip":
+                self._apply(batch)
+        with ThreadPoolExecutor(WORKERS) as pool:
+            list(pool.map(self._apply, [batch for batch in batches if batch.tool != "ip"]))
+        if self.plan.datapath.in_pods:
+            self._start_pods(cgroups)
+
+    def _sysctl_script(self) -> str:
+        lines = []
+        for name in self.plan.namespaces:
+            writes = "; ".join(
+                f"echo {value} > /proc/sys/{key.replace('.', '/')}"
+                for namespace, key, value in self.plan.sysctls
+                if namespace == name
+            )
+            # A sysfs of each node's namespace: its counters and its packet steering are read and set there.
+            mount = f"mkdir /run/sys/{name} && mount -t sysfs sysfs /run/sys/{name}"
+            lines.append(f"nsenter --net=/run/netns/{name} sh -e -c '{writes}; {mount}'")
+        return "\n".join(lines) + "\n"
+
+    def _apply(self, batch: Batch) -> None:
+        text = "\n".join(batch.lines) + "\n"
+        if batch.tool == "nft":
+            self.sandbox.run(["nft", "-f", "-"], text, netns=batch.namespace)
+        else:
+            self.sandbox.run([batch.tool, "-n", batch.namespace, "-batch", "-"], text)
+
+    def _start_pods(self, cgroups: dict[str, list[Path]]) -> None:
+        supervisor = native_program("k8sdds-supervisor")
+        waiting: dict[int, tuple[str, int]] = {}
+        poll = select.poll()
+        try:
+            for name, attachment in self.plan.datapath.attachments.items():
+                ready, notify = os.pipe()
+                argv = [
+                    *self.sandbox.enter(attachment.namespace),
+                    "unshare", "--mount", "--pid", "--fork", "--uts", "--ipc", "--kill-child=SIGKILL", "--",
+                    supervisor, "pause", "--mount-proc", "--hostname", name, "--notify-fd", str(notify),
+                ]  # fmt: skip
+                for folder in cgroups.get(name, []):
+                    argv += ["--join-cgroup", str(folder)]
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(notify,),
+                    start_new_session=True,
+                )
+                os.close(notify)
+                waiting[ready] = (name, process.pid)
+                poll.register(ready, select.POLLIN)
+            deadline = time.monotonic() + START_TIMEOUT_S
+            pending = set(waiting)
+            while pending:
+                events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+                if not events:
+                    raise LackError(
+                        f"pods of {self.name} did not start in {START_TIMEOUT_S} s", "see: k8sdds doctor"
+                    )
+                for fd, _ in events:
+                    name, pid = waiting[fd]
+                    # nsenter forks into the PID namespace, and unshare into the pod's own.
+                    first = processes.descendant(pid, 2) if os.read(fd, 1) else None
+                    if first is None:
+                        raise LackError(f"pod {name} of {self.name} did not start", "see: k8sdds doctor")
+                    self.pods[name] = first
+                    pending.discard(fd)
+                    poll.unregister(fd)
+        finally:
+            for fd in waiting:
+                os.close(fd)
+
+    # -- using it -----------------------------------------------------------------------------------
+
+    def enter(self, pod: str) -> list[str]:
+        """The words before a command that run it in a pod, or on the node where there are no pods."""
+        if not self.plan.datapath.in_pods:
+            return self.sandbox.enter(self.plan.datapath.attachments[pod].namespace)
+        words = ["nsenter", "--target", str(self.pods[pod]), "--mount", "--net", "--pid", "--uts", "--ipc"]
+        if os.geteuid() != 0:
+            words += ["--user", "--preserve-credentials"]
+        return [*words, "--"]
+
+    def prove(self) -> None:
+        """Full-MTU pings that may not be fragmented, from each publisher's pod to each subscriber's.
+
+        A LackError names the first pair that the network does not carry.
+        """
+        attachments = self.plan.datapath.attachments
+        sources = [name for name in attachments if name.startswith("pub")]
+        targets = [name for name in attachments if name.startswith("sub")]
+        size = self.plan.datapath.mtu - 28  # IPv4 and ICMP headers
+        for source in sources:
+            pings = {
+                target: subprocess.Popen(
+                    [
+                        *self.enter(source),
+                        "ping", "-n", "-q", "-c", "1", "-W", str(PING_TIMEOUT_S), "-M", "do", "-s", str(size),
+                        attachments[target].address,
+                    ],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+                for target in targets
+            }  # fmt: skip
+            failed = {target: ping.communicate()[0] for target, ping in pings.items()}
+            for target, ping in pings.items():
+                if ping.returncode:
+                    raise LackError(
+                        f"{self.name}: a ping of {self.plan.datapath.mtu} bytes from {source} to {target} failed: "
+                        + " ".join(failed[target].split()),
+                        "see the datapath: k8sdds lab plan; what this machine can do: k8sdds doctor",
+                    )
+
+    def node_of(self, pod: str) -> str:
+        """Name of the node that a pod stands on."""
+        return next(f"node{p.node}" for p in self.plan.topology.pods if p.name == pod)
+
+    def link_bytes(self, node: str, direction: str) -> int:
+        """Counter of a node's link: bytes sent (`tx`) or received (`rx`) so far."""
+        return int(
+            self.sandbox.path(f"/run/sys/{node}/class/net/eth0/statistics/{direction}_bytes").read_text()
+        )
+
+    def steer(self, layout: cores.Layout, steered: bool) -> str:
+        """Receive-side packet steering: the receiving node's work onto its participants' cores.
+
+        Returns why that is not possible here, or an empty string.
+        """
+        masks: dict[str, str] = {}
+        for node in self.plan.topology.nodes:
+            cpus = {
+                cpu
+                for pod in self.plan.topology.on(node)
+                for cpu in layout.cpus.get(pod.name) or ()
+                if steered
+            }
+            masks[node.name] = cores.mask(tuple(sorted(cpus)))
+        for node, mask in masks.items():
+            if self._steering.get(node, cores.mask(())) == mask:
+                continue
+            path = self.sandbox.path(f"/run/sys/{node}/class/net/eth0/queues/rx-0/rps_cpus")
+            try:
+                path.write_text(mask)
+            except OSError as error:
+                return f"receive packet steering is not writable: {error.strerror}"
+            self._steering[node] = mask
+        return ""
+
+    def close(self) -> None:
+        """Remove the bench: its holder's end ends everything in it."""
+        self.sandbox.close()

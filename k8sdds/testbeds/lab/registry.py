@@ -1,0 +1,96 @@
+"""What the lab has made on this machine, written down before it is made: the truth for `clean`.
+
+One small JSON file per lab (a campaign's, or one of `lab up`) in a folder of the user's own. Everything
+a lab makes hangs on its holders' namespaces; only cgroups and this file outlive a holder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from k8sdds.errors import LackError
+from k8sdds.testbeds.lab import cgroups, processes
+
+
+@dataclass
+class Record:
+    """One lab: the process that owns it, its holders by bench, and its cgroup folders."""
+
+    name: str
+    kind: str
+    """`campaign`, or `lab` for one made by `lab up`, which outlives its command."""
+    owner: tuple[int, int | None]
+    """(process id, start time)"""
+    experiment: str = ""
+    created_at: str = ""
+    holders: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    cgroup_folders: list[str] = field(default_factory=list)
+    pods: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Bench to pod to the id of the pod's first process."""
+    plans: dict[str, str] = field(default_factory=dict)
+    """Bench to its cell as JSON, from which the plan can be made again."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it must not be cleaned away: its campaign runs, or it was made to stay."""
+        if self.kind == "lab":
+            return any(processes.is_alive(*holder) for holder in self.holders.values())
+        return processes.is_alive(*self.owner)
+
+
+def folder() -> Path:
+    """Where records are kept, for this user alone; made when missing."""
+    if os.geteuid() == 0:
+        path = Path("/run/k8sdds")
+    else:
+        base = os.environ.get("XDG_RUNTIME_DIR")
+        path = Path(base) / "k8sdds" if base else Path(f"/tmp/k8sdds-{os.geteuid()}")
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        if path.stat().st_uid != os.geteuid() or path.is_symlink():
+            raise LackError(f"{path} belongs to someone else", "remove it, or set XDG_RUNTIME_DIR")
+    except OSError as error:
+        raise LackError(
+            f"cannot make {path}: {error.strerror}", "set XDG_RUNTIME_DIR to a folder of yours"
+        ) from error
+    return path
+
+
+def write(record: Record) -> None:
+    """Write a record down, replacing its former state atomically."""
+    path = folder() / f"{record.name}.json"
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(asdict(record)))
+    temporary.replace(path)
+
+
+def forget(record: Record) -> None:
+    """Remove a record, when all it names is gone."""
+    (folder() / f"{record.name}.json").unlink(missing_ok=True)
+
+
+def records() -> list[Record]:
+    """All labs known on this machine to this user."""
+    found = []
+    for path in sorted(folder().glob("*.json")):
+        with contextlib.suppress(ValueError, TypeError, KeyError, OSError):
+            data = json.loads(path.read_text())
+            data["owner"] = tuple(data["owner"])
+            data["holders"] = {bench: tuple(holder) for bench, holder in data["holders"].items()}
+            found.append(Record(**data))
+    return found
+
+
+def remove(record: Record) -> list[str]:
+    """End a lab's holders, remove its cgroups and its record; returns what could not be removed."""
+    for pid, started in record.holders.values():
+        if processes.kill(pid, started):
+            processes.wait_gone(pid, 10)
+    left = cgroups.remove(record.cgroup_folders)
+    if not left:
+        forget(record)
+    return left

@@ -1,0 +1,189 @@
+"""Running the participants of one attempt in a bench: all ready, then all go, then all ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from k8sdds.folders import native_program
+from k8sdds.testbeds import Launch, Outcome
+from k8sdds.testbeds.lab import processes
+from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.testbeds.lab.cores import Layout
+
+READY_TIMEOUT_S = 15
+GRACE_S = 2
+"""Between SIGTERM and SIGKILL for a participant that overstays its deadline."""
+
+NOT_STARTED = 125
+"""Exit code of a supervisor whose barrier never opened."""
+
+
+@dataclass
+class Running:
+    """One supervisor, with its participant in the pod."""
+
+    launch: Launch
+    process: subprocess.Popen[bytes]
+
+
+def run(
+    bench: Bench,
+    launches: Sequence[Launch],
+    layout: Layout,
+    cgroups: dict[str, list[Path]],
+    deadline_s: float,
+    at_start: Callable[[], None],
+) -> dict[str, Outcome]:
+    """Start all launches at one barrier and wait for their end.
+
+    `at_start` is called when all are ready, right before the barrier opens. Whatever happens here, no
+    participant outlives this call.
+    """
+    running: list[Running] = []
+    try:
+        for launch in launches:
+            running.append(_start(bench, launch, layout, cgroups.get(launch.participant, []), deadline_s))
+        late = _await_ready(running)
+        if not late:
+            at_start()
+            for one in running:
+                _say(one, b"go\n")
+            _await_end(running, deadline_s + GRACE_S + 5)
+        return {one.launch.participant: _outcome(one, late) for one in running}
+    finally:
+        for one in running:
+            _end(one)
+
+
+def _start(bench: Bench, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float) -> Running:
+    argv = [
+        *bench.enter(launch.participant),
+        native_program("k8sdds-supervisor"), "run", "--barrier",
+        "--dir", str(launch.directory), "--deadline", f"{deadline_s:.3f}", "--grace", str(GRACE_S),
+        "--capabilities", "kubernetes" if bench.plan.datapath.in_pods else "keep",
+    ]  # fmt: skip
+    cpus = layout.cpus.get(launch.participant)
+    if cpus:
+        argv += ["--cpus", _list(cpus)]
+    if layout.harness:
+        argv += ["--own-cpus", _list(layout.harness)]
+    for folder in cgroups:
+        argv += ["--join-cgroup", str(folder)]
+    for key, value in launch.env.items():
+        argv += ["--env", f"{key}={value}"]
+    process = subprocess.Popen(
+        [*argv, "--", *launch.argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Ctrl-C on the terminal reaches k8sdds alone, which then ends the trial in order.
+        start_new_session=True,
+    )
+    return Running(launch, process)
+
+
+def _list(cpus: tuple[int, ...]) -> str:
+    return ",".join(map(str, cpus))
+
+
+def _say(one: Running, word: bytes) -> None:
+    assert one.process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        one.process.stdin.write(word)
+        one.process.stdin.flush()
+
+
+def _await_ready(running: list[Running]) -> str:
+    """Wait for every supervisor's `ready`; returns what went wrong, or an empty string."""
+    poll = select.poll()
+    waiting = {}
+    for one in running:
+        assert one.process.stdout is not None
+        waiting[one.process.stdout.fileno()] = one
+        poll.register(one.process.stdout.fileno(), select.POLLIN)
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while waiting:
+        events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if not events:
+            names = ", ".join(one.launch.participant for one in waiting.values())
+            return f"not ready after {READY_TIMEOUT_S} s: {names}"
+        for fd, _ in events:
+            one = waiting.pop(fd)
+            poll.unregister(fd)
+            if not os.read(fd, 64).startswith(b"ready"):
+                return f"{one.launch.participant} did not start"
+    return ""
+
+
+def _await_end(running: list[Running], timeout_s: float) -> None:
+    """Sleep until all supervisors have ended; a blocking poll, so that nothing of ours runs meanwhile."""
+    poll = select.poll()
+    handles = {}
+    for one in running:
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(one.process.pid)
+            handles[handle] = one
+            poll.register(handle, select.POLLIN)
+    deadline = time.monotonic() + timeout_s
+    waiting = dict(handles)
+    try:
+        while waiting:
+            events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not events:
+                break
+            for handle, _ in events:
+                poll.unregister(handle)
+                waiting.pop(handle)
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _outcome(one: Running, late: str) -> Outcome:
+    _end(one)
+    assert one.process.stderr is not None
+    message = late or one.process.stderr.read(4096).decode(errors="replace").strip()
+    code = one.process.returncode
+    return Outcome(
+        participant=one.launch.participant,
+        exit_code=NOT_STARTED if late else (128 - code if code < 0 else code),
+        meters=_meters(one.launch.directory),
+        message=message,
+    )
+
+
+def _meters(directory: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads((directory / "meters.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _end(one: Running) -> None:
+    """End a supervisor that still runs: first in order, so that its meters are written, then at once."""
+    process = one.process
+    if process.poll() is None:
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # before `go`, the end of its input ends the supervisor
+        # nsenter's child in the pod is the supervisor itself.
+        supervisor = processes.descendant(process.pid, 1)
+        if supervisor is not None:
+            started = processes.start_time(supervisor)
+            processes.kill(supervisor, started, signal.SIGTERM)
+            if not processes.wait_gone(supervisor, GRACE_S + 1):
+                processes.kill(supervisor, started)
+        if not processes.wait_gone(process.pid, GRACE_S):
+            process.kill()
+    process.wait()

@@ -1,0 +1,182 @@
+"""A sandbox: mount, PID and network namespaces held by one process, with a private /run/netns.
+
+All that a bench makes lives in its sandbox. When the holder ends, for whatever reason, the kernel ends
+its processes and frees its namespaces and links; nothing of the host's network is ever touched. As an
+ordinary user the sandbox is a user namespace too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from k8sdds.errors import LackError
+from k8sdds.folders import native_program
+from k8sdds.testbeds.lab import processes
+
+START_TIMEOUT_S = 20
+COMMAND_TIMEOUT_S = 60
+
+# /run is replaced by an empty one, since `ip netns` keeps its names there and an ordinary user may not
+# write to the host's.
+_PREPARE = "set -e; mount -t tmpfs -o mode=755 k8sdds /run; mkdir -p /run/netns /run/sys"
+
+
+class Sandbox:
+    """One holder process and the means to run commands in its namespaces."""
+
+    def __init__(self, name: str, persistent: bool = False) -> None:
+        """`persistent`: lives on after this process; else it ends with it, even by kill -9."""
+        self.name = name
+        self.pid = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._user = os.geteuid() != 0
+        self._start(persistent)
+
+    @classmethod
+    def attach(cls, name: str, pid: int) -> Sandbox:
+        """A sandbox that another k8sdds process started."""
+        sandbox = cls.__new__(cls)
+        sandbox.name, sandbox.pid, sandbox._process = name, pid, None
+        sandbox._user = os.geteuid() != 0
+        return sandbox
+
+    def _start(self, persistent: bool) -> None:
+        ready, notify = os.pipe()
+        os.set_inheritable(notify, True)
+        argv = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child=SIGKILL"]
+        if self._user:
+            argv += ["--user", "--map-root-user"]
+        argv += [
+            "--",
+            native_program("k8sdds-supervisor"),
+            "pause",
+            "--mount-proc",
+            "--notify-fd",
+            str(notify),
+        ]
+        if not persistent:
+            argv.append("--until-eof")
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL if persistent else subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if persistent else subprocess.PIPE,
+                pass_fds=(notify,),
+                # Its own session: Ctrl-C is for k8sdds, which then ends trials in order.
+                start_new_session=True,
+            )
+        finally:
+            os.close(notify)
+        try:
+            self._await(ready)
+            pid = processes.descendant(self._process.pid, 1)
+            if pid is None:
+                raise LackError("the sandbox's holder ended at once", "see: k8sdds doctor")
+            self.pid = pid
+            self.run(["sh", "-c", _PREPARE])
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(ready)
+
+    def _await(self, ready: int) -> None:
+        assert self._process is not None
+        poll = select.poll()
+        poll.register(ready, select.POLLIN)
+        events = poll.poll(START_TIMEOUT_S * 1000)
+        if events and os.read(ready, 1):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        said = b"" if self._process.stderr is None else self._process.communicate()[1]
+        raise LackError(
+            f"cannot make namespaces: {said.decode(errors='replace').strip() or 'no answer'}",
+            unprivileged_remedy()
+            if self._user
+            else "run in an environment that allows unshare (CAP_SYS_ADMIN)",
+        )
+
+    # -- running things ---------------------------------------------------------------------------
+
+    def enter(self, netns: str | None = None) -> list[str]:
+        """The words before a command that run it in the sandbox, in one of its network namespaces."""
+        words = ["nsenter", "--target", str(self.pid), "--mount", "--pid"]
+        if self._user:
+            words += ["--user", "--preserve-credentials"]
+        words.append(f"--net=/proc/{self.pid}/root/run/netns/{netns}" if netns else "--net")
+        return [*words, "--"]
+
+    def run(self, argv: Sequence[str], stdin: str = "", netns: str | None = None) -> str:
+        """Run a command to its end and give its stdout; a failure is a LackError with what it said."""
+        done = subprocess.run(
+            [*self.enter(netns), *argv],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            start_new_session=True,
+        )
+        if done.returncode:
+            where = f" in {netns}" if netns else ""
+            raise LackError(
+                f"{self.name}{where}: `{' '.join(argv)}` failed: {_failed_line(done.stderr, stdin)}",
+                "see: k8sdds doctor",
+            )
+        return done.stdout
+
+    def path(self, inside: str) -> Path:
+        """A path inside the sandbox as seen from here, such as `/run/sys/node0/class/net`."""
+        return Path(f"/proc/{self.pid}/root{inside}")
+
+    # -- the end ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the holder and with it everything in the sandbox."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                # unshare kills its child, and the kernel all other processes of the PID namespace.
+                self._process.kill()
+            for stream in (self._process.stdin, self._process.stderr):
+                if stream is not None:
+                    stream.close()
+            self._process.wait()
+        if self.pid:
+            processes.wait_gone(self.pid, COMMAND_TIMEOUT_S)
+
+
+def unprivileged_remedy() -> str:
+    """What allows user namespaces on this machine: the exact command where it is known."""
+    apparmor = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+    debian = Path("/proc/sys/kernel/unprivileged_userns_clone")
+    limit = Path("/proc/sys/user/max_user_namespaces")
+    if _reads(apparmor, "1"):
+        return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0   (or run as root with sudo)"
+    if _reads(debian, "0"):
+        return "sudo sysctl -w kernel.unprivileged_userns_clone=1   (or run as root with sudo)"
+    if _reads(limit, "0"):
+        return "sudo sysctl -w user.max_user_namespaces=15000   (or run as root with sudo)"
+    return "run as root with sudo"
+
+
+def _reads(path: Path, text: str) -> bool:
+    try:
+        return path.read_text().strip() == text
+    except OSError:
+        return False
+
+
+def _failed_line(stderr: str, stdin: str) -> str:
+    """What a batch tool said, with the line of the batch that it names (`Command failed -:7`)."""
+    said = " ".join(stderr.split())
+    number = stderr.rpartition("Command failed -:")[2].strip()
+    if number.isdigit() and 0 < int(number) <= len(stdin.splitlines()):
+        return f"{said} (line {number}: {stdin.splitlines()[int(number) - 1]})"
+    return said or "no message"

@@ -1,0 +1,217 @@
+"""The lab as a testbed: benches side by side, one per network and topology, for a whole campaign."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from k8sdds.errors import InputError, LackError, Problem
+from k8sdds.model.network import Capabilities
+from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.networks import find
+from k8sdds.store import utc_now
+from k8sdds.testbeds import Block, Launch, Measurement
+from k8sdds.testbeds.lab import capabilities, cores, facts, processes, registry, runner
+from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.testbeds.lab.cgroups import PodCgroups
+from k8sdds.testbeds.lab.plan import plan
+from k8sdds.testbeds.lab.sandbox import Sandbox, unprivileged_remedy
+from k8sdds.testbeds.lab.topology import BenchKey
+
+NAME = "lab"
+
+
+class Lab:
+    """Benches by key, with everything they made. Use as a context manager, or call `close`."""
+
+    name = NAME
+
+    def __init__(self, campaign: str, experiment: str = "", persistent: bool = False) -> None:
+        self.capabilities = Capabilities()
+        self.benches: dict[BenchKey, Bench] = {}
+        self._persistent = persistent
+        self._pod_cgroups: PodCgroups | None = None
+        self._cgroups: dict[BenchKey, dict[str, list[Path]]] = {}
+        self._record = registry.Record(
+            name=campaign,
+            kind="lab" if persistent else "campaign",
+            owner=(os.getpid(), processes.start_time(os.getpid())),
+            experiment=experiment,
+            created_at=utc_now(),
+        )
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- before anything is built ---------------------------------------------------------------------
+
+    def check(self, trials: Sequence[Trial]) -> list[Problem]:
+        """What stands against these trials on this machine. Makes and loads nothing."""
+        lack = capabilities.namespaces_lack()
+        if lack:
+            return [Problem(f"namespaces cannot be made here: {lack}", unprivileged_remedy())]
+        cells = {BenchKey.of(trial.cell): trial.cell for trial in trials}
+        needs = {need: cell for cell in cells.values() for need in needed_features(cell)}
+        found = capabilities.probe(tuple(needs))
+        return [
+            Problem(f"{cell.network_label} needs {need}: {found.lacks[need]}", capabilities.remedy(need))
+            for need, cell in needs.items()
+            if need in found.lacks
+        ]
+
+    def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
+        """One repetition of all cells is a block, each in a random order of its own."""
+        order = random.Random(seed)
+        blocks = []
+        for repetition in sorted({trial.repetition for trial in trials}):
+            members = [trial for trial in trials if trial.repetition == repetition]
+            order.shuffle(members)
+            blocks.append(Block(repetition, tuple(members)))
+        return blocks
+
+    # -- building and measuring -----------------------------------------------------------------------
+
+    def prepare(self, block: Block) -> Lab:
+        """Build the benches that the block needs and that do not stand yet, and prove their datapaths."""
+        self.up(trial.cell for trial in block.trials)
+        return self
+
+    def up(self, cells: Iterable[Cell]) -> None:
+        """Build and prove the benches of these cells; those that stand already stay."""
+        for cell in cells:
+            if BenchKey.of(cell) not in self.benches:
+                self._build(cell)
+
+    def _build(self, cell: Cell) -> None:
+        if self._pod_cgroups is None:
+            self.capabilities = capabilities.probe()
+            self._pod_cgroups = PodCgroups(self._record.name)
+            self._record.cgroup_folders = self._pod_cgroups.folders
+            registry.write(self._record)
+        built = plan(cell, self.capabilities)
+        name = self._bench_name(cell)
+        bench = Bench(built, Sandbox(name, self._persistent))
+        self.benches[built.key] = bench
+        self._record.holders[name] = (bench.sandbox.pid, processes.start_time(bench.sandbox.pid))
+        self._record.plans[name] = cell.model_dump_json()
+        registry.write(self._record)
+        pods = built.datapath.attachments if built.datapath.in_pods else ()
+        cgroups = {pod: self._pod_cgroups.make(f"{name}-{pod}", cell.cpu_quota) for pod in pods}
+        self._cgroups[built.key] = cgroups
+        bench.build(cgroups)
+        self._record.pods[name] = bench.pods
+        registry.write(self._record)
+        bench.prove()
+
+    def _bench_name(self, cell: Cell) -> str:
+        """The network's label; with the number of participants behind it where benches would clash."""
+        name = re.sub(r"[^A-Za-z0-9.-]", "_", cell.network_label)
+        taken = {bench.name for bench in self.benches.values()}
+        for candidate in (name, f"{name}-{cell.publishers}x{cell.subscribers}"):
+            if candidate not in taken:
+                return candidate
+        return f"{name}-{len(taken)}"
+
+    def network_facts(self, trial: Trial) -> dict[str, Any]:
+        """MTU, engine and fidelity of the trial's network."""
+        network = find(trial.cell.network)
+        return {
+            "mtu_bytes": network.mtu(trial.cell.network_options),
+            "engine": network.engine,
+            "fidelity": network.fidelity,
+        }
+
+    def places(self, trial: Trial) -> dict[str, Place]:
+        """Address, interface and cores of each participant."""
+        bench = self.benches[BenchKey.of(trial.cell)]
+        layout = self._layout(trial.cell)
+        return {
+            name: Place(attachment.address, attachment.interface, layout.cpus[name])
+            for name, attachment in bench.plan.datapath.attachments.items()
+        }
+
+    def _layout(self, cell: Cell) -> cores.Layout:
+        return cores.assign(cell.layout, cell.publishers, cell.subscribers, cores.available())
+
+    def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
+        """Run one attempt; see runner.run."""
+        key = BenchKey.of(trial.cell)
+        bench, layout = self.benches[key], self._layout(trial.cell)
+        unsteered = bench.steer(layout, steered=trial.cell.layout == "split")
+        senders = {bench.node_of(one.participant) for one in launches if one.participant.startswith("pub")}
+        receivers = {
+            one.participant: bench.node_of(one.participant)
+            for one in launches
+            if one.participant.startswith("sub")
+        }
+        before: dict[tuple[str, str], int] = {}
+
+        def read() -> dict[tuple[str, str], int]:
+            sent = {(node, "tx"): bench.link_bytes(node, "tx") for node in senders}
+            return sent | {(node, "rx"): bench.link_bytes(node, "rx") for node in receivers.values()}
+
+        outcomes = runner.run(
+            bench, launches, layout, self._cgroups[key], deadline_s, lambda: before.update(read())
+        )
+        after = read()
+        moved = {counter: after[counter] - before.get(counter, after[counter]) for counter in after}
+        return Measurement(
+            outcomes=outcomes,
+            sent_bytes=sum(moved[node, "tx"] for node in senders),
+            received_bytes={name: moved[node, "rx"] for name, node in receivers.items()},
+            includes_scheduling=layout.includes_scheduling,
+            warnings=(unsteered,) if unsteered else (),
+        )
+
+    # -- the rest ---------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """Provenance of this machine, and what the lab has of it."""
+        return {
+            **facts.machine(),
+            "privileged": os.geteuid() == 0,
+            "features": sorted(self.capabilities.features),
+            "lacking_features": self.capabilities.lacks,
+            "cgroups": self._pod_cgroups.parents.version if self._pod_cgroups else "none",
+            "cgroups_lack": self._pod_cgroups.lack if self._pod_cgroups else "",
+            "cores": list(cores.available()),
+        }
+
+    def close(self) -> None:
+        """Remove all benches, cgroups and the record. Safe to call twice, from any state."""
+        for bench in self.benches.values():
+            bench.close()
+        self.benches.clear()
+        if self._pod_cgroups is not None:
+            left = registry.remove(self._record)
+            if left:
+                raise LackError(f"cgroups could not be removed: {', '.join(left)}", "later: k8sdds clean")
+            self._pod_cgroups = None
+
+
+def needed_features(cell: Cell) -> list[str]:
+    """Kernel features that a cell's bench needs: its network's and its link's."""
+    needs = ["veth", *find(cell.network).needs]
+    if cell.link.rate_mbit:
+        needs.append("tbf")
+    if cell.link.delay_us:
+        needs.append("netem")
+    if cell.link.loss_percent:
+        needs.append("nft_ingress")
+    return needs
+
+
+def lab_of(name: str) -> registry.Record:
+    """The record of a lab made by `lab up`; an unknown name is an InputError."""
+    for record in registry.records():
+        if record.name == name:
+            return record
+    known = ", ".join(record.name for record in registry.records()) or "none"
+    raise InputError(f"there is no lab {name!r} (there is: {known})", "make one: k8sdds lab up EXPERIMENT")

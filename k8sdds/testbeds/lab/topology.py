@@ -1,0 +1,152 @@
+"""Nodes, pods and links of a bench, as pure data: what stands before any network is laid over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from k8sdds.errors import InputError
+from k8sdds.model.experiment import Link, Placement
+from k8sdds.model.network import LINK_MTU, Batch, Node, Pod, Topology
+from k8sdds.model.trial import Cell
+
+SWITCH = "switch"
+"""Name of the namespace with the bridge that all nodes hang on."""
+
+TBF_BURST = "16kb"
+TBF_LATENCY = "50ms"
+"""Token bucket of shaped links: a burst of about ten full frames, at most 50 ms of queue."""
+
+
+@dataclass(frozen=True)
+class BenchKey:
+    """What tells one bench from another: trials with equal keys share it."""
+
+    label: str
+    network: str
+    options: tuple[tuple[str, object], ...]
+    participants: tuple[str, ...]
+    nodes: int
+    placement: Placement | tuple[tuple[str, int], ...]
+    link: Link
+    cpu_quota: float | None
+
+    @classmethod
+    def of(cls, cell: Cell) -> BenchKey:
+        """The bench that a cell needs."""
+        placement = cell.placement
+        return cls(
+            label=cell.network_label,
+            network=cell.network,
+            options=tuple(sorted(cell.network_options.items())),
+            participants=tuple(cell.participants),
+            nodes=cell.node_count,
+            placement=tuple(sorted(placement.items())) if isinstance(placement, dict) else placement,
+            link=cell.link,
+            cpu_quota=cell.cpu_quota,
+        )
+
+
+def topology_of(cell: Cell) -> Topology:
+    """Nodes and pods for a cell's participants."""
+    count = cell.node_count
+    if isinstance(cell.placement, dict):
+        node_of = _explicit(cell, count)
+    else:
+        node_of = spread(cell.publishers, cell.subscribers, count)
+    pods = []
+    slots = [0] * count
+    for index, name in enumerate(cell.participants):
+        node = node_of[name]
+        pods.append(Pod(name=name, node=node, slot=slots[node], index=index))
+        slots[node] += 1
+    return Topology(nodes=tuple(Node(i) for i in range(count)), pods=tuple(pods))
+
+
+def spread(publishers: int, subscribers: int, nodes: int) -> dict[str, int]:
+    """Participants to nodes: publishers first, one each; subscribers in turn on the nodes without a
+    publisher while there are any."""
+    places = {f"pub{i}": i % nodes for i in range(publishers)}
+    taken = set(places.values())
+    others = [node for node in range(nodes) if node not in taken] or list(range(nodes))
+    # With all nodes taken, start behind the first publisher so that samples cross the wire.
+    if len(others) == nodes:
+        others = others[1:] + others[:1]
+    places |= {f"sub{i}": others[i % len(others)] for i in range(subscribers)}
+    return places
+
+
+def _explicit(cell: Cell, nodes: int) -> dict[str, int]:
+    assert isinstance(cell.placement, dict)
+    missing = [name for name in cell.participants if name not in cell.placement]
+    if missing:
+        raise InputError(
+            f"placement names no node for {', '.join(missing)}", "name a node for each participant"
+        )
+    for name, node in cell.placement.items():
+        if not 0 <= node < nodes:
+            raise InputError(f"placement puts {name} on node {node}; there are nodes 0 to {nodes - 1}")
+    return {name: cell.placement[name] for name in cell.participants}
+
+
+def links(topology: Topology, link: Link) -> list[Batch]:
+    """Switch, nodes and shaped links as commands."""
+    switch = [
+        "link set lo up",
+        "link add br0 type bridge mcast_snooping 0",
+        "link set br0 up",
+    ]
+    batches: list[Batch] = []
+    for node in topology.nodes:
+        switch += [
+            f"link add to-{node.name} mtu {LINK_MTU} type veth peer name eth0 mtu {LINK_MTU}"
+            f" address 02:77:00:00:00:{node.index:02x} netns {node.name}",
+            f"link set to-{node.name} master br0 up",
+        ]
+        batches.append(
+            Batch(
+                node.name,
+                "ip",
+                ("link set lo up", f"addr add {node.address}/24 dev eth0", "link set eth0 up"),
+            )
+        )
+    batches.insert(0, Batch(SWITCH, "ip", tuple(switch)))
+    return batches + _impairments(topology, link)
+
+
+def _impairments(topology: Topology, link: Link) -> list[Batch]:
+    batches: list[Batch] = []
+    if link.rate_mbit or link.delay_us:
+        batches += [Batch(node.name, "tc", _queue("eth0", link)) for node in topology.nodes]
+    if link.rate_mbit:
+        # A delay is added once per direction, at the sender; a rate holds at both ends of a link.
+        shape = Link(rate_mbit=link.rate_mbit)
+        ports = tuple(line for node in topology.nodes for line in _queue(f"to-{node.name}", shape))
+        batches.append(Batch(SWITCH, "tc", ports))
+    if link.loss_percent:
+        batches += [Batch(node.name, "nft", (_loss(link.loss_percent),)) for node in topology.nodes]
+    return batches
+
+
+def _queue(device: str, link: Link) -> tuple[str, ...]:
+    lines = []
+    parent = "root handle 1:"
+    if link.rate_mbit:
+        rate = f"{round(link.rate_mbit * 1000)}kbit"
+        lines.append(
+            f"qdisc replace dev {device} {parent} tbf rate {rate} burst {TBF_BURST} latency {TBF_LATENCY}"
+        )
+        parent = "parent 1:"
+    if link.delay_us:
+        lines.append(f"qdisc add dev {device} {parent} netem delay {round(link.delay_us)}us limit 100000")
+    return tuple(lines)
+
+
+def _loss(percent: float) -> str:
+    return f"""
+table netdev impairments {{
+  chain in {{
+    type filter hook ingress device eth0 priority 0; policy accept;
+    ip protocol udp numgen random mod 100000 < {round(percent * 1000)} counter drop
+  }}
+}}
+"""
