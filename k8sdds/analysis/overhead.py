@@ -135,16 +135,17 @@ def overheads(best: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(OVERHEAD_COLUMNS))
 
 
-def without_baseline(best: pd.DataFrame, baseline: str | None) -> list[tuple[Row, list[str]]]:
-    """Conditions in which the baseline has no valid trial, each with the networks measured there."""
-    measured: dict[tuple[Any, ...], list[str]] = defaultdict(list)
-    for label, *condition in _cells(best):
-        measured[tuple(condition)].append(label)
-    return [
-        (dict(zip(CONDITION, condition, strict=True)), labels)
-        for condition, labels in measured.items()
-        if baseline not in labels
-    ]
+def ratios(trials: list[Row], baseline: str, quantity: str) -> dict[str, Ratio]:
+    """Paired ratios to any network (not only the campaign's baseline), by network_label.
+
+    `trials` are rows of one condition, as `plain_rows` gives them.
+    """
+    by_label: dict[str, list[Row]] = defaultdict(list)
+    for trial in trials:
+        by_label[trial[UNIT]].append(trial)
+    base = by_label.pop(baseline, [])
+    found = {label: _paired(rows, base, QUANTITIES[quantity])[0] for label, rows in by_label.items()}
+    return {label: ratio for label, ratio in found.items() if ratio is not None}
 
 
 def _cells(best: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:

@@ -1,0 +1,273 @@
+"""report.html: one self-contained file. The template says how it looks; here stands what it says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from k8sdds.analysis.conditions import payload
+from k8sdds.analysis.overhead import QUANTITIES, plain_rows
+from k8sdds.report import formats, wording
+from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.look import css_variables, looks
+
+if TYPE_CHECKING:
+    from k8sdds.report.figures import Figure
+
+MAX_TRIALS = 2000
+"""Rows of the table of all trials; a browser is slow beyond, and trials.csv has them all."""
+
+_DRAWN = {
+    "throughput": "Throughput",
+    "latency": "Latency",
+    "subscribers": "Subscribers",
+    "resources": "CPU and memory",
+}
+"""Sections that consist of figures, in their order."""
+
+_COMPARED = ("throughput_mbps", "latency_p90_us", "loaded_latency_p90_us")
+_LEVELS = (
+    "throughput_mbps", "samples_per_s", "latency_p50_us", "latency_p90_us", "latency_p99_us",
+    "loaded_latency_p90_us", "lost_percent", "publisher_cpu_percent", "subscriber_cpu_percent",
+    "machine_cpu_percent", "softirq_percent", "publisher_rss_bytes", "subscriber_rss_bytes", "discovery_s",
+)  # fmt: skip
+
+
+def write(content: Content, figures: list[Figure], path: Path) -> Path:
+    """Render the report into `path`."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("k8sdds.report"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # In print a hyphen before a number reads as a dash.
+    environment.filters["minus"] = lambda text: text.replace("-", "\N{MINUS SIGN}")
+    text = environment.get_template("report.html.j2").render(**_context(content, figures))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
+    campaign = content.campaign
+    command = campaign.get("command")
+    drawn = [
+        (section, title) for section, title in _DRAWN.items() if any(f.section == section for f in figures)
+    ]
+    tables = [_overheads(content, setting, name) for setting in content.settings for name in _COMPARED]
+    reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
+    return {
+        "colours": {label: look.light.strip("#") for label, look in looks(content.networks).items()},
+        "drawn_sections": drawn,
+        "sections": [
+            *([("overheads", "Overheads")] if any(tables) else []),
+            *drawn,
+            *([("levels", "All levels")] if content.settings else []),
+            ("trouble", "Invalid attempts, warnings and disturbances"),
+            ("networks", "Networks and their datapaths"),
+            ("testbed", "Testbed"),
+            ("reproduce", "How to reproduce"),
+            *([("trials", "All attempts")] if len(content.table) else []),
+            ("reading", "How to read this"),
+        ],
+        "css_variables": css_variables(content.networks),
+        "name": content.name,
+        "campaign": campaign.get("campaign") or content.run.path.name,
+        "overview": _overview(content),
+        "statements": wording.answer(content),
+        "caveats": wording.caveats(content),
+        "figures": {
+            section: [figure for figure in figures if figure.section == section]
+            for section in ("overheads", *_DRAWN)
+        },
+        "overhead_tables": [table for table in tables if table],
+        "level_tables": [_levels(content, setting) for setting in content.settings],
+        "baseline": content.baseline,
+        "failed": [_trial(row) for row in content.failed],
+        "invalid": [_trial(row) for row in content.invalid],
+        "reasons": reasons.most_common(),
+        "warnings": content.warnings,
+        "disturbances": [_event(row) for row in content.disturbances],
+        "networks": _networks(content),
+        "facts": _facts(content),
+        "testbed": content.testbed,
+        "seed": campaign.get("seed"),
+        "version": campaign.get("k8sdds_version"),
+        "command": shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
+        "trials": _trials(content),
+        "trials_left": max(0, len(content.table) - MAX_TRIALS),
+        "matters": wording.MATTERS_PERCENT,
+    }
+
+
+def _overview(content: Content) -> list[tuple[str, str]]:
+    campaign = content.campaign
+    counts = [f"{len(content.best)} of {content.planned} valid"]
+    if content.invalid:
+        counts.append(formats.count(len(content.invalid), "invalid attempt"))
+    if content.untried:
+        counts.append(f"{content.untried} not tried")
+    pairs = [
+        ("Started", campaign.get("started_at")),
+        ("Testbed", content.testbed),
+        ("Baseline", content.baseline or "none"),
+        ("Networks", ", ".join(content.networks)),
+        ("Repetitions", campaign.get("repetitions")),
+        ("Trials", "; ".join(counts)),
+    ]
+    return [(name, str(value)) for name, value in pairs if value not in (None, "")]
+
+
+def _overheads(content: Content, setting: Setting, name: str) -> dict[str, Any] | None:
+    """A table like the study's Tables I and II: networks × points, each with its interval."""
+    rows = setting.overheads.get(name)
+    if not rows:
+        return None
+    quantity = QUANTITIES[name]
+    levels = setting.levels[name]
+    points = [point for point in setting.points if any(at == point for _, at in levels)]
+    labels = [label for label in content.networks if any(other == label for other, _ in rows)]
+    mixed = len({row["n"] for row in rows.values()}) > 1
+    test = next(iter(rows.values()))["test"]
+    return {
+        "title": f"{quantity.words[0].upper()}{quantity.words[1:]} overhead in %",
+        "setting": setting.title,
+        "points": [setting.point_words(point) for point in points],
+        "baseline": [_level(levels.get((content.baseline, point))) for point in points],
+        "unit": quantity.unit,
+        "rows": [
+            (label, [_percent(rows.get((label, point)), mixed) for point in points]) for label in labels
+        ],
+        "detectable": _detectable(rows),
+        "caption": content.caption(setting, name, test, relative=True),
+    }
+
+
+def _percent(row: Row | None, mixed: bool) -> dict[str, Any]:
+    if row is None:
+        return {"value": "–", "interval": "", "seen": True, "n": ""}
+    bounds = row["ci_low_percent"], row["ci_high_percent"]
+    return {
+        "value": formats.percent(row["overhead_percent"], *bounds).split(" ")[0],
+        "interval": formats.interval(*bounds),
+        "seen": row["seen"] is not False,
+        "n": f"n = {row['n']}" if mixed else "",
+    }
+
+
+def _detectable(rows: dict[tuple[str, Point], Row]) -> str:
+    values = sorted(
+        row["detectable_percent"] for row in rows.values() if row["detectable_percent"] is not None
+    )
+    if not values:
+        return "n = 1: no interval, and nothing can be said about the smallest detectable difference"
+    low, high = formats.detectable(values[0]), formats.detectable(values[-1])
+    span = low if low == high else f"{low} to {high}"
+    return f"smallest difference this n and spread can detect: {span}"
+
+
+def _level(row: Row | None) -> dict[str, str]:
+    if row is None:
+        return {"value": "–", "interval": ""}
+    scale = 2**20 if row["unit"] == "bytes" else 1
+    low, high = (None, None) if row["ci_low"] is None else (row["ci_low"] / scale, row["ci_high"] / scale)
+    text = formats.level(row["mean"] / scale, low, high)
+    value, _, bracket = text.partition(" ")
+    return {"value": value, "interval": bracket}
+
+
+def _levels(content: Content, setting: Setting) -> dict[str, Any]:
+    names = [name for name in _LEVELS if name in setting.levels]
+    rows = []
+    for point in setting.points:
+        labels = [
+            label
+            for label in content.networks
+            if any((label, point) in setting.levels[name] for name in names)
+        ]
+        for label in labels:
+            cells = [_level(setting.levels[name].get((label, point))) for name in names]
+            rows.append((setting.point_words(point) if label == labels[0] else "", label, cells))
+    heads = [
+        (QUANTITIES[name].words, "MiB" if QUANTITIES[name].unit == "bytes" else QUANTITIES[name].unit)
+        for name in names
+    ]
+    caption = " · ".join(part for part in (
+        content.testbed, setting.details(), f"n = {setting.repetitions()}",
+        "95 % interval (t on the log scale; linear for losses and softirq)", setting.scheduling,
+    ) if part)  # fmt: skip
+    return {"setting": setting.title, "heads": heads, "rows": rows, "caption": caption}
+
+
+def _trial(row: Row) -> dict[str, str]:
+    where = [row["test"], payload(row["payload_bytes"] or 0), row["transport"], row["reliability"]]
+    return {
+        "network": row["network_label"],
+        "what": ", ".join(str(part) for part in where if part),
+        "subscribers": str(row["subscribers"] or ""),
+        "repetition": "" if row["repetition"] is None else str(row["repetition"]),
+        "attempt": str(row["attempt"] or ""),
+        "trial_id": row["trial_id"],
+        "reason": row["reason"] or "no reason recorded",
+    }
+
+
+def _trials(content: Content) -> list[list[str]]:
+    rows = []
+    for row in plain_rows(content.table.head(MAX_TRIALS)):
+        base = _trial(row)
+        rows.append([
+            base["network"], base["what"], base["subscribers"], base["repetition"], base["attempt"],
+            "yes" if row["valid"] else "no", formats.number(row["throughput_mbps"]),
+            formats.number(row["latency_p50_us"]), formats.number(row["latency_p90_us"]),
+            formats.number(row["latency_p99_us"]), formats.number(row["lost_percent"]), base["trial_id"],
+        ])  # fmt: skip
+    return rows
+
+
+def _event(row: Row) -> tuple[str, str, str]:
+    details = {key: value for key, value in row.items() if key not in ("at", "event")}
+    said = ", ".join(f"{key} {value}" for key, value in details.items())
+    return str(row.get("at", "")), str(row.get("event", "")), said
+
+
+def _networks(content: Content) -> list[dict[str, str]]:
+    facts = content.campaign.get("networks")
+    facts = facts if isinstance(facts, dict) else {}
+    seen = {row["network_label"]: row for setting in content.settings for row in setting.trials}
+    networks = []
+    for label in content.networks:
+        fact = facts.get(label) if isinstance(facts.get(label), dict) else {}
+        trial = seen.get(label, {})
+
+        def get(*names: str, fact: dict = fact, trial: dict = trial) -> str:
+            found = [source.get(name) for name in names for source in (fact, trial)]
+            return next((_text(value) for value in found if value not in (None, "", {}, [], "{}")), "")
+
+        networks.append({
+            "label": label, "mtu": get("mtu", "mtu_bytes"), "options": get("options", "network_options"),
+            "encapsulation": get("encapsulation") or "none", "encryption": get("encryption") or "none",
+            "multicast": get("multicast") or "no", "engine": get("engine"), "fidelity": get("fidelity"),
+            "differences": get("differences"),
+        })  # fmt: skip
+    return networks
+
+
+def _facts(content: Content) -> list[tuple[str, str]]:
+    testbed = content.campaign.get("testbed")
+    facts = testbed.get("facts") if isinstance(testbed, dict) else None
+    return [(name.replace("_", " "), _text(value)) for name, value in (facts or {}).items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {_text(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,77 @@
+"""Colour and marker of each network, the same in every figure, table and report, on light and dark.
+
+Colours are apart for the common forms of colour blindness (after Okabe and Ito, "Color Universal Design",
+2008, and Paul Tol, "Colour schemes", SRON/EPS/TN/09-002), and every network has its own marker as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a network is drawn: colour on paper, colour on dark screens, matplotlib marker."""
+
+    light: str
+    dark: str
+    marker: str
+
+
+INK, MUTED, GRID, PAPER = "#1b1b1f", "#62626b", "#dcdce2", "#fffffe"
+"""Colours of figures besides the networks'. No other element may have them: in HTML they become variables."""
+
+_DARK = {INK: "#ececf1", MUTED: "#a3a3b0", GRID: "#3a3a44", PAPER: "#16161a"}
+_NAMES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"}
+
+_KNOWN = {
+    "host": Look("#4d4d4d", "#c9c9cf", "o"),
+    "baremetal": Look("#111112", "#f5f5f7", "s"),
+    "flannel-vxlan": Look("#0072b2", "#4ba6e8", "s"),
+    "flannel-hostgw": Look("#3a9bd9", "#8fd0fb", "^"),
+    "flannel-ipsec": Look("#332288", "#a698ff", "P"),
+    "kube-router": Look("#008f68", "#3ecf9f", "v"),
+    "weavenet": Look("#d55e00", "#ff9248", "D"),
+    "weavenet-encrypt": Look("#882255", "#e27aa9", "X"),
+}
+_FREE = (
+    Look("#b8860b", "#f0c04a", "p"),
+    Look("#c2589a", "#f0a0d0", "<"),
+    Look("#6b6b12", "#c6c65e", ">"),
+    Look("#117733", "#6fd08c", "h"),
+    Look("#7a4b2a", "#cf9d78", "*"),
+    Look("#5b5b8c", "#b4b4ea", "d"),
+    Look("#a11d33", "#ff7f8f", "H"),
+    Look("#1f7a7a", "#66cfcf", "8"),
+)
+
+
+def looks(labels: list[str]) -> dict[str, Look]:
+    """A look for each label: known networks always have theirs, others take the free ones in order.
+
+    With more unknown labels than free looks, colours repeat; every figure labels directly as well.
+    """
+    found = {}
+    unknown = [label for label in labels if label not in _KNOWN]
+    for label in labels:
+        found[label] = _KNOWN.get(label) or _FREE[unknown.index(label) % len(_FREE)]
+    return found
+
+
+def css_variables(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
+    """The custom properties of the page, `light` and `dark`: (name, colour)."""
+    used = list(dict.fromkeys(looks(labels).values()))
+    light = [(_NAMES[colour], colour) for colour in _NAMES]
+    dark = [(_NAMES[colour], _DARK[colour]) for colour in _NAMES]
+    light += [(look.light.strip("#"), look.light) for look in used]
+    dark += [(look.light.strip("#"), look.dark) for look in used]
+    return {"light": light, "dark": dark}
+
+
+def themed(svg: str) -> str:
+    """An SVG whose colours follow the page's custom properties; without them it looks as before."""
+    for colour, name in _NAMES.items():
+        svg = svg.replace(colour, f"var(--{name}, {colour})")
+    for look in (*_KNOWN.values(), *_FREE):
+        svg = svg.replace(look.light, f"var(--c-{look.light.strip('#')}, {look.light})")
+    return svg

@@ -1,0 +1,70 @@
+"""The CSV files of report/tables: plain, UTF-8, one header line, units in the names, empty for null."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.analysis.overhead import QUANTITIES
+from k8sdds.report.content import Content
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_KEY = ("network", "payload_bytes", "overhead_percent", "ci_low_percent", "ci_high_percent", "n", "baseline")
+_FURTHER = tuple(name for name in CONDITION if name not in ("test", "payload_bytes"))
+OVERHEAD_COLUMNS = (*_KEY, *_FURTHER, "smallest_detectable_percent", "includes_scheduling")
+"""Columns of every overhead table; `network` holds the network's label."""
+
+INVALID_COLUMNS = (
+    "trial_id", "attempt", "network_label", "test", "payload_bytes", "transport", "reliability",
+    "subscribers", "repetition", "started_at", "reason",
+)  # fmt: skip
+
+
+def write(content: Content, folder: Path) -> list[Path]:
+    """Write all tables into `folder`; returns their paths, the main ones first.
+
+    throughput_overhead.csv, latency_p90_overhead.csv and one such table for every other quantity that was
+    compared; levels.csv; trials.csv (every attempt); invalid.csv. The main tables exist even when empty.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for quantity in QUANTITIES:
+        rows = content.overheads[content.overheads["quantity"] == quantity]
+        if len(rows) or quantity in ("throughput_mbps", "latency_p90_us"):
+            files.append(_csv(_overheads(content, rows), folder / f"{overhead_name(quantity)}.csv"))
+    files.append(_csv(content.levels.drop(columns="values"), folder / "levels.csv"))
+    trials = content.table.assign(warnings=[json.dumps(texts) for texts in content.table["warnings"]])
+    files.append(_csv(trials, folder / "trials.csv"))
+    invalid = content.table.loc[~content.table["valid"], list(INVALID_COLUMNS)]
+    files.append(_csv(invalid, folder / "invalid.csv"))
+    return files
+
+
+def overhead_name(quantity: str) -> str:
+    """`throughput_overhead` for throughput_mbps, `latency_p90_overhead` for latency_p90_us."""
+    for unit in ("_mbps", "_us", "_per_s", "_percent", "_bytes", "_s"):
+        if quantity.endswith(unit):
+            return quantity.removesuffix(unit) + "_overhead"
+    return quantity + "_overhead"
+
+
+def _overheads(content: Content, rows: pd.DataFrame) -> pd.DataFrame:
+    table = rows.rename(columns={UNIT: "network", "detectable_percent": "smallest_detectable_percent"})
+    order = {label: position for position, label in enumerate(content.networks)}
+    table = table.sort_values(
+        [*_FURTHER, "network", "payload_bytes"],
+        key=lambda column: column.map(order) if column.name == "network" else column.astype(str)
+        if column.name != "payload_bytes" else column.astype(float),
+        kind="stable",
+    )  # fmt: skip
+    return table[list(OVERHEAD_COLUMNS)]
+
+
+def _csv(table: pd.DataFrame, path: Path) -> Path:
+    # Ten significant digits: more than was measured, few enough to read.
+    table.to_csv(path, index=False, float_format="%.10g", lineterminator="\n")
+    return path

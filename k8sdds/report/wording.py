@@ -1,0 +1,286 @@
+"""The answer in words: which network costs what, chosen so that it can be read in half a minute.
+
+Words follow from intervals: where an interval spans no difference, none is claimed; where there is no
+interval (one repetition), numbers are given and no judgement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from k8sdds.analysis import overhead
+from k8sdds.analysis.conditions import CONDITION, UNIT, payload
+from k8sdds.report import formats
+from k8sdds.report.content import Content, Curve, Point, Row, Setting
+
+THROUGHPUT, LATENCY = "throughput_mbps", "latency_p90_us"
+MAX_POINTS = 3
+MATTERS_PERCENT = 10
+"""Where not even this difference would have been detected, "no difference seen" would say too much."""
+
+
+@dataclass
+class Statement:
+    """One setting's answer: a lead (`Unicast, reliable, 1 subscriber`) and sentences."""
+
+    lead: str
+    sentences: list[str] = field(default_factory=list)
+
+
+def answer(content: Content) -> list[Statement]:
+    """The answer, a statement per setting; one statement that says so where nothing valid was measured."""
+    if not content.settings:
+        return [Statement("No result", [_nothing(content)])]
+    statements = [_setting(content, setting) for setting in content.settings]
+    statements += _multicast(content)
+    return [statement for statement in statements if statement.sentences]
+
+
+def caveats(content: Content) -> list[str]:
+    """What must be read with the answer: completeness, intervals, scheduling, warnings, testbed."""
+    notes = []
+    valid = len(content.best)
+    if content.untried or content.failed:
+        parts = [f"{valid} of {content.planned} trials have a valid attempt"]
+        if content.failed:
+            parts.append(f"{len(content.failed)} have only invalid ones")
+        if content.untried:
+            parts.append(f"{_were(content.untried)} not tried")
+        notes.append("; ".join(parts) + ".")
+    if content.settings:
+        repetitions = {row["n"] for setting in content.settings
+                       for rows in setting.levels.values() for row in rows.values()}  # fmt: skip
+        if repetitions == {1}:
+            notes.append(
+                "One repetition: no interval, no difference can be told from chance; repeat 3 times or more."
+            )
+        elif 1 in repetitions:
+            notes.append("Cells with one valid repetition have no interval (n = 1).")
+    if content.settings and not content.baseline:
+        notes.append("The campaign has no baseline network: levels only.")
+    for words, labels in _without_baseline(content) if content.baseline else []:
+        notes.append(f"{content.baseline} {words}: {formats.listed(labels)} as levels only.")
+    if any(setting.scheduling for setting in content.settings):
+        notes.append("Some trials had more participants than cores: their numbers include scheduling.")
+    warned = sum(1 for texts in content.best["warnings"] if texts)
+    if warned:
+        notes.append(f"{formats.count(warned, 'valid trial')} came with warnings; see the report.")
+    if content.testbed.startswith("lab"):
+        notes.append(f"Measured in the {content.testbed}. Compare within this campaign only.")
+    else:
+        notes.append(f"Testbed: {content.testbed}. Compare within this campaign only.")
+    return notes
+
+
+def _were(n: int) -> str:
+    """`1 was`, `3 were`."""
+    return f"{n} was" if n == 1 else f"{n} were"
+
+
+def _nothing(content: Content) -> str:
+    if not len(content.table):
+        return "No attempt has ended yet. Continue the campaign with: k8sdds run --resume FOLDER"
+    reasons: dict[str, int] = {}
+    for row in content.invalid:
+        word = str(row["reason"] or "no reason recorded").split(":")[0]
+        reasons[word] = reasons.get(word, 0) + 1
+    said = formats.listed([f"{word} ({n})" for word, n in sorted(reasons.items(), key=lambda item: -item[1])])
+    attempts = formats.count(len(content.table), "attempt")
+    return f"None of {attempts} is valid, so nothing can be said. Reasons: {said}."
+
+
+def _setting(content: Content, setting: Setting) -> Statement:
+    statement = Statement(setting.title)
+    compared = [point for point in setting.points if _rows(setting, point)]
+    chosen = _chosen(compared)
+    for point in chosen:
+        statement.sentences.append(f"{setting.point_words(point)}: {_point(content, _rows(setting, point))}")
+    if len(compared) > len(chosen):
+        more = len(compared) - len(chosen)
+        statement.sentences.append(f"{formats.count(more, 'further combination')} in the tables.")
+    if not compared:
+        statement.sentences += _levels_only(content, setting)
+    return statement
+
+
+def _chosen(points: list[Point]) -> list[Point]:
+    """Of few all; else the first, the one nearest to 1 KiB (the study's point for claims) and the last."""
+    if len(points) <= MAX_POINTS:
+        return points
+    middle = min(points[1:-1], key=lambda point: abs(point.payload_bytes - 1024))
+    return [points[0], middle, points[-1]]
+
+
+def _rows(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
+    """Overheads at a point by quantity and network, the smallest overhead first."""
+    found = {}
+    for name in (THROUGHPUT, LATENCY):
+        rows = {label: row for (label, at), row in setting.overheads.get(name, {}).items() if at == point}
+        if rows:
+            found[name] = dict(sorted(rows.items(), key=lambda item: item[1]["overhead_percent"]))
+    return found
+
+
+def _point(content: Content, found: dict[str, dict[str, Row]]) -> str:
+    labels = {label for rows in found.values() for label in rows}
+    if len(labels) == 1:
+        label = labels.pop()
+        costs = [_cost(content, name, rows[label]) for name, rows in found.items()]
+        return f"{label} {' and '.join(costs)}."
+    return " ".join(_spread(content, name, rows) for name, rows in found.items())
+
+
+def _spread(content: Content, name: str, rows: dict[str, Row]) -> str:
+    """Best and worst network of one quantity, and which of them cannot be told from baseline or best."""
+    what, verb = ("Throughput", "falls") if name == THROUGHPUT else ("p90 latency", "grows")
+    same = {label: row for label, row in rows.items() if row["seen"] is False and not _undecided(row)}
+    undecided = {label: row for label, row in rows.items() if _undecided(row)}
+    told = {label: row for label, row in rows.items() if row["seen"] is not False}
+    worse = [label for label, row in told.items() if row["overhead_percent"] >= 0]
+    parts = [
+        f"{label} is better than {content.baseline} by {_amount(row, turned=True)}"
+        for label, row in told.items()
+        if row["overhead_percent"] < 0
+    ]
+    if same:
+        which = "any network" if len(same) == len(rows) else formats.listed(list(same))
+        parts.append(f"no difference from {content.baseline} seen for {which} ({_spans(same.values())})")
+    if worse:
+        best, worst = worse[0], worse[-1]
+        against = "" if parts else f" against {content.baseline}"
+        if len(worse) == 1:
+            parts.append(f"{verb} with {best}, by {_amount(rows[best])}{against}")
+        elif parts:
+            parts.append(f"{verb} most with {worst}, by {_amount(rows[worst])}")
+        else:
+            tied = _tied(content, rows[best], worse[1:-1], name)
+            alike = f" (no difference seen between it and {formats.listed(tied)})" if tied else ""
+            parts.append(f"{verb} least with {best}, by {_amount(rows[best])}{against}{alike}")
+            parts.append(f"most with {worst}, by {_amount(rows[worst])}")
+    if undecided:
+        parts.append(f"undecided for {formats.listed(list(undecided))} ({_spans(undecided.values())})")
+    return f"{what}{' ' if parts[0].startswith(verb) else ': '}{'; '.join(parts)}."
+
+
+def _undecided(row: Row) -> bool:
+    """An interval that spans 0 but could not have shown a difference that matters either."""
+    return row["seen"] is False and row["detectable_percent"] > MATTERS_PERCENT
+
+
+def _tied(content: Content, best: Row, others: list[str], name: str) -> list[str]:
+    """Networks between best and worst whose paired difference to the best spans no difference."""
+    trials = [
+        row
+        for setting in content.settings
+        for row in setting.trials
+        if row[UNIT] in (best[UNIT], *others) and all(row[key] == best[key] for key in CONDITION)
+    ]
+    ratios = overhead.ratios(trials, best[UNIT], name)
+    return [label for label in others if label in ratios and ratios[label].seen is False]
+
+
+def _cost(content: Content, name: str, row: Row) -> str:
+    what = "throughput" if name == THROUGHPUT else "p90 latency"
+    if row["seen"] is False:
+        said = "leaves undecided whether" if _undecided(row) else ""
+        if said:
+            return f"{said} it differs from {content.baseline} in {what} ({_spans([row])})"
+        return f"shows no difference from {content.baseline} in {what} ({_spans([row])})"
+    if row["overhead_percent"] < 0:
+        more = "more throughput" if name == THROUGHPUT else "less p90 latency"
+        return f"has {_amount(row, turned=True)} {more} than {content.baseline}"
+    if name == THROUGHPUT:
+        return f"costs {_amount(row)} of {content.baseline}'s throughput"
+    return f"has {_amount(row)} more p90 latency than {content.baseline}"
+
+
+def _amount(row: Row, turned: bool = False) -> str:
+    """`30 % [27, 33]`; turned: of a negative overhead, as a gain."""
+    value, low, high = row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"]
+    if turned:
+        value, low, high = -value, None if high is None else -high, None if low is None else -low
+    centre, _, bracket = formats.percent(value, low, high).partition(" ")
+    # A line must not break between a number and its sign.
+    return f"{centre}\N{NO-BREAK SPACE}% {bracket}".rstrip()
+
+
+def _spans(rows: Iterable[Row]) -> str:
+    worst = max(row["detectable_percent"] for row in rows)
+    return f"95 % interval spans 0; smallest detectable {formats.detectable(worst)}"
+
+
+def _levels_only(content: Content, setting: Setting) -> list[str]:
+    sentences = []
+    for name, unit in ((THROUGHPUT, "Mbit/s"), (LATENCY, "µs p90 latency")):
+        cells = setting.levels.get(name, {})
+        for point in _chosen(sorted({at for _, at in cells})):
+            said = [
+                f"{label} {formats.level(row['mean'], row['ci_low'], row['ci_high'])} {unit}"
+                for (label, at), row in cells.items()
+                if at == point
+            ]
+            more = f", and {len(said) - 4} more" if len(said) > 4 else ""
+            sentences.append(f"{setting.point_words(point)}: {formats.listed(said[:4])}{more}.")
+    return sentences
+
+
+def _without_baseline(content: Content) -> list[tuple[str, list[str]]]:
+    """Settings in which the baseline is missing, in words, with the networks measured there."""
+    gathered = []
+    for setting in content.settings:
+        base = {(row["test"], Point.of(row)) for row in setting.trials if row[UNIT] == content.baseline}
+        lacking = [row for row in setting.trials if (row["test"], Point.of(row)) not in base]
+        if not lacking:
+            continue
+        where = setting.title[0].lower() + setting.title[1:]
+        if base:
+            points = sorted({Point.of(row) for row in lacking})
+            where += f" at {formats.listed([setting.point_words(point) for point in points])}"
+        gathered.append((f"has no valid trial in {where}", sorted({row[UNIT] for row in lacking})))
+    return gathered
+
+
+def _multicast(content: Content) -> list[Statement]:
+    """Who carries multicast, and where it overtakes unicast as subscribers are added."""
+    trials = [row for setting in content.settings for row in setting.trials]
+    measured = {row[UNIT] for row in trials if row["transport"] == "multicast"}
+    if not measured:
+        return []
+    facts = content.campaign.get("networks")
+    facts = facts if isinstance(facts, dict) else {}
+    carriers = {label for label, fact in facts.items() if isinstance(fact, dict) and fact.get("multicast")}
+    labels = {row[UNIT] for row in trials}
+    sentences = []
+    if measured <= carriers and not labels <= carriers:
+        sentences.append(f"Carried by {formats.listed(sorted(carriers & labels))} only.")
+    elif measured != labels:
+        sentences.append(f"Measured on {formats.listed(sorted(measured))} only.")
+    curves = content.curves
+    for (label, transport, size, rest), points in curves.items():
+        unicast = curves.get((label, "unicast", size, rest))
+        if transport == "multicast" and unicast:
+            sentences.append(_crossing(label, size, points, unicast))
+    return [Statement("Multicast", sentences)] if sentences else []
+
+
+def _crossing(label: str, size: int, multicast: Curve, unicast: Curve) -> str:
+    common = [n for n in multicast if n in unicast]
+    clearly = [n for n in common if _above(multicast[n], unicast[n])]
+    first, last = min(unicast), max(unicast)
+    text = (
+        f"{label}, {payload(size)}: from {first} to {last} subscribers, unicast goes from"
+        f" {formats.number(unicast[first]['mean'])} to {formats.number(unicast[last]['mean'])} Mbit/s per"
+        f" subscriber, multicast from {formats.number(multicast[min(multicast)]['mean'])} to"
+        f" {formats.number(multicast[max(multicast)]['mean'])}"
+    )
+    if not clearly:
+        return f"{text}; multicast is not seen above unicast."
+    return f"{text}; multicast is ahead with {formats.listed([str(n) for n in clearly])} subscribers."
+
+
+def _above(first: Row, second: Row) -> bool:
+    """Whether the intervals lie apart, a stricter test than a paired one (with n = 1: the levels)."""
+    if first["ci_low"] is None or second["ci_high"] is None:
+        return first["mean"] > second["mean"]
+    return first["ci_low"] > second["ci_high"]
