@@ -258,3 +258,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def interrupted(trial: Trial, number: int, folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """The record of an attempt that the user's Ctrl-C ended."""
+    return record(trial, number, Measurement({}, None, {}), folder, facts) | {
+        "valid": False,
+        "reason": "interrupted: the campaign was interrupted while this trial ran",
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from k8sdds.errors import InputError
-from k8sdds.folders import shared
+from k8sdds.folders import native_program, shared
 from k8sdds.model.trial import Cell, Place, Trial
 
 DOMAINS = range(1, 100)
@@ -100,3 +100,10 @@ def _publisher(trial: Trial, number: int, files: Path) -> list[str]:
 def deadline_s(trial: Trial) -> float:
     """When an attempt that still runs is ended: all of its parts at their own limits would be longer."""
     return DISCOVERY_TIMEOUT_S + trial.warmup_s + trial.duration_s * 1.5 + 2 * PEER_TIMEOUT_S + 5
+
+
+def backends() -> list[str]:
+    """Middlewares whose backend is built, by the module files beside the program."""
+    folder = Path(native_program("k8sdds-perftest")).parent
+    prefix, suffix = "libk8sdds-perftest-", ".so"
+    return sorted(file.name[len(prefix) : -len(suffix)] for file in folder.glob(f"{prefix}*{suffix}"))

@@ -154,14 +154,14 @@ class Bench:
                 )
                 for target in targets
             }  # fmt: skip
-            failed = {target: ping.communicate()[0] for target, ping in pings.items()}
-            for target, ping in pings.items():
-                if ping.returncode:
-                    raise LackError(
-                        f"{self.name}: a ping of {self.plan.datapath.mtu} bytes from {source} to {target} failed: "
-                        + " ".join(failed[target].split()),
-                        "see the datapath: k8sdds lab plan; what this machine can do: k8sdds doctor",
-                    )
+            said = {target: ping.communicate()[0] for target, ping in pings.items()}
+            failed = [target for target, ping in pings.items() if ping.returncode]
+            if failed:
+                raise LackError(
+                    f"{self.name}: {failed[0]} does not answer {source} by full packets of"
+                    f" {self.plan.datapath.mtu} bytes: {' '.join(said[failed[0]].split())}",
+                    "see the datapath: k8sdds lab plan; what this machine can do: k8sdds doctor",
+                )
 
     def node_of(self, pod: str) -> str:
         """Name of the node that a pod stands on."""

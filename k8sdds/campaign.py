@@ -1,0 +1,323 @@
+"""A campaign: an experiment's blocks in random order, with retries, resume and deadlines.
+
+The flow is check → prepare → for each block, for each trial: places → command lines → run → record.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from k8sdds import __version__, attempt
+from k8sdds.errors import InputError, InvalidTrials, LackError, Problem
+from k8sdds.folders import native_program
+from k8sdds.model import yamltext
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.network import Network
+from k8sdds.model.trial import Expansion, Trial
+from k8sdds.networks import NETWORKS, find
+from k8sdds.perftest import command
+from k8sdds.store import SCHEMA, RunFolder, utc_now
+from k8sdds.testbeds import Block, Launch, Session, Testbed
+
+MAX_ATTEMPTS = 3
+"""A trial that fails is tried again at most twice."""
+
+OVERHEAD_S = 0.7
+"""Expected time of a trial beside warm-up and measurement, for estimates."""
+
+NOT_COUNTED = ("interrupted",)
+"""Reasons that do not count as a try: the user's doing, not the trial's."""
+
+
+class Observer(Protocol):
+    """Who watches a campaign, such as the terminal. Called between trials, never while one measures."""
+
+    def prepared(self, seconds: float) -> None:
+        """All benches of the next block stand."""
+
+    def trial_starts(self, trial: Trial, done: int, total: int) -> None:
+        """A trial is about to start; `done` of `total` have ended."""
+
+    def trial_ended(self, trial: Trial, record: dict[str, Any]) -> None:
+        """A trial's attempt is in the run folder."""
+
+    def note(self, text: str) -> None:
+        """Something to know."""
+
+
+# -- before anything starts ---------------------------------------------------------------------------
+
+
+def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
+    """All that stands against the experiment: its own contradictions, then what the testbed lacks."""
+    problems = [*contradictions(expansion), *_missing_backends(expansion)]
+    if not any(problem.fatal for problem in problems):
+        problems += testbed.check(expansion.trials(testbed.name))
+    return problems
+
+
+def refuse(problems: Sequence[Problem]) -> None:
+    """Raise all fatal problems as one error, wrong input before lacks."""
+    fatal = [problem for problem in problems if problem.fatal]
+    if not fatal:
+        return
+    kind = InputError if any(problem.input for problem in fatal) else LackError
+    raise kind("\n".join(str(problem) for problem in fatal))
+
+
+def contradictions(expansion: Expansion) -> list[Problem]:
+    """What the experiment asks for that cannot be, whatever the machine."""
+    problems: dict[str, Problem] = {}
+
+    def add(what: str, remedy: str = "") -> None:
+        problems.setdefault(what, Problem(what, remedy, input=True))
+
+    labels: dict[str, tuple[str, str]] = {}
+    for cell in expansion.cells:
+        network = find(cell.network)
+        _check_network(network, cell.network_options, add)
+        if cell.transport == "multicast" and not network.multicast:
+            add(
+                f"{network.name} carries no multicast between nodes",
+                f"ask for multicast only where it is carried ({_carriers()}), or use unicast",
+            )
+        impossible = command.impossible(cell)
+        if impossible:
+            add(f"{cell.words()}: {impossible}")
+        elif cell.middleware != "raw":
+            command.qos_file(cell)
+        if command.backend(cell.middleware) is None:
+            add(
+                f"middleware {cell.middleware!r} is not built here",
+                f"there is: {', '.join(command.backends())}",
+            )
+        same = (cell.network, str(cell.network_options))
+        if labels.setdefault(cell.network_label, same) != same:
+            add(f"two different networks are labelled {cell.network_label!r}", "give each a label of its own")
+    if expansion.experiment.baseline not in labels:
+        known = ", ".join(labels)
+        add(
+            f"the baseline {expansion.experiment.baseline!r} is not among the networks",
+            f"add it, or set baseline to one of: {known}",
+        )
+    return list(problems.values())
+
+
+def _carriers() -> str:
+    return ", ".join(network.name for network in NETWORKS.values() if network.multicast)
+
+
+def _missing_backends(expansion: Expansion) -> list[Problem]:
+    built = command.backends()
+    wanted = {cell.middleware for cell in expansion.cells} - set(built)
+    return [
+        Problem(f"middleware {name!r} is not built here (built: {', '.join(built)})", "see: docs/perftest.md")
+        for name in sorted(wanted)
+    ]
+
+
+def _check_network(network: Network, options: dict[str, Any], add: Any) -> None:
+    problem = network.problem(options)
+    if problem:
+        add(problem, "give a smaller mtu")
+
+
+def estimate_s(expansion: Expansion) -> float:
+    """Expected duration of the whole campaign in seconds."""
+    experiment = expansion.experiment
+    one = experiment.warmup_s + experiment.duration_s + OVERHEAD_S
+    return len(expansion.cells) * experiment.repetitions * one
+
+
+# -- the campaign -------------------------------------------------------------------------------------
+
+
+class Campaign:
+    """One execution of an experiment on a testbed, into a run folder."""
+
+    def __init__(self, run: RunFolder, testbed: Testbed, blocks: Sequence[Block], observer: Observer) -> None:
+        self.run = run
+        self._testbed = testbed
+        self._blocks = blocks
+        self._observer = observer
+        self._total = sum(len(block.trials) for block in blocks)
+        self._tries: Counter[str] = Counter()
+        self._valid: set[str] = set()
+        self._order = 0
+        for record in run.attempts():
+            self._count(record)
+
+    def _count(self, record: dict[str, Any]) -> None:
+        self._order += 1
+        trial_id = record["trial_id"]
+        if record["valid"]:
+            self._valid.add(trial_id)
+        elif str(record["reason"]).split(":")[0] not in NOT_COUNTED:
+            self._tries[trial_id] += 1
+
+    def _open(self, trial: Trial) -> bool:
+        return trial.trial_id not in self._valid and self._tries[trial.trial_id] < MAX_ATTEMPTS
+
+    def execute(self) -> None:
+        """Measure every trial that is not done yet. InvalidTrials if some end without a valid attempt."""
+        for block in self._blocks:
+            waiting = [trial for trial in block.trials if self._open(trial)]
+            if not waiting:
+                continue
+            session = self._prepare(block)
+            while waiting:
+                for trial in waiting:
+                    self._measure(session, block, trial)
+                # Once more after the block's other trials: what disturbed a trial may have passed by then.
+                waiting = [trial for trial in waiting if self._open(trial)]
+        self.run.append_event("ended", valid=len(self._valid), trials=self._total)
+        failed = [t for block in self._blocks for t in block.trials if t.trial_id not in self._valid]
+        if failed:
+            names = "; ".join(trial.words() for trial in failed[:5]) + ("; …" if len(failed) > 5 else "")
+            raise InvalidTrials(
+                f"{len(failed)} of {self._total} trials have no valid attempt: {names}",
+                f"reasons: the report, or {self.run.path}/trials.jsonl",
+            )
+
+    def _prepare(self, block: Block) -> Session:
+        started = time.monotonic()
+        session = self._testbed.prepare(block)
+        self._observer.prepared(time.monotonic() - started)
+        return session
+
+    def _measure(self, session: Session, block: Block, trial: Trial) -> None:
+        number = self._next_attempt(trial)
+        folder = self.run.raw(trial.trial_id, number)
+        domain = command.DOMAINS[self._order % len(command.DOMAINS)]
+        self._observer.trial_starts(trial, self._done(), self._total)
+        places = session.places(trial)
+        program = native_program("k8sdds-perftest")
+        launches = [
+            Launch(
+                participant=name,
+                argv=tuple(
+                    command.command_line(trial, name, places, domain, program, (folder / name).resolve())
+                ),
+                directory=(folder / name).resolve(),
+            )
+            # Subscribers first, so that the publisher finds them there.
+            for name in sorted(places, reverse=True)
+        ]
+        for launch in launches:
+            launch.directory.mkdir(parents=True)
+        facts = {
+            "block": block.index,
+            "order": self._order,
+            "domain": domain,
+            "started_at": utc_now(),
+            **session.network_facts(trial),
+        }
+        started = time.monotonic()
+        try:
+            measurement = session.run(trial, launches, command.deadline_s(trial))
+        except KeyboardInterrupt:
+            self._append(trial, attempt.interrupted(trial, number, folder, facts))
+            raise
+        facts["wall_s"] = round(time.monotonic() - started, 6)
+        self._append(trial, attempt.record(trial, number, measurement, folder, facts))
+
+    def _append(self, trial: Trial, record: dict[str, Any]) -> None:
+        self.run.append_attempt(record)
+        self._count(record)
+        self._observer.trial_ended(trial, record)
+
+    def _done(self) -> int:
+        return sum(1 for block in self._blocks for trial in block.trials if not self._open(trial))
+
+    def _next_attempt(self, trial: Trial) -> int:
+        # After a crash a raw folder may be there without its line in trials.jsonl: it is kept, not reused.
+        folder = self.run.raw(trial.trial_id, 1).parent
+        used = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
+        return max(used, default=0) + 1
+
+
+# -- starting and resuming ------------------------------------------------------------------------------
+
+
+def start(
+    expansion: Expansion, testbed: Testbed, folder: Path, name: str, seed: int, observer: Observer
+) -> Campaign:
+    """A new campaign: its benches are built and proven first, so that a failure there leaves no folder."""
+    trials = expansion.trials(testbed.name)
+    blocks = testbed.blocks(trials, seed)
+    session = testbed.prepare(blocks[0])
+    networks = {}
+    for trial in trials:
+        if trial.cell.network_label not in networks:
+            networks[trial.cell.network_label] = _network_facts(trial, session)
+    experiment = expansion.experiment
+    data = {
+        "schema": SCHEMA,
+        "campaign": name,
+        "k8sdds_version": __version__,
+        "started_at": utc_now(),
+        "experiment": experiment.name,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "seed": seed,
+        "testbed": {"name": testbed.name, "facts": testbed.facts()},
+        "baseline": experiment.baseline,
+        "repetitions": experiment.repetitions,
+        "blocks": [[trial.trial_id for trial in block.trials] for block in blocks],
+        "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
+        "networks": networks,
+    }
+    run = RunFolder.create(folder, data, experiment_yaml(experiment))
+    run.append_event("started")
+    return Campaign(run, testbed, blocks, observer)
+
+
+def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
+    """The campaign of a run folder, to go on with exactly the trials that are missing."""
+    data = run.campaign
+    if data["testbed"]["name"] != testbed.name:
+        raise InputError(f"{run.path} was measured on the testbed {data['testbed']['name']!r}")
+    trials = {key: Trial.model_validate(value) for key, value in data["trials"].items()}
+    blocks = [
+        Block(index, tuple(trials[trial_id] for trial_id in members))
+        for index, members in enumerate(data["blocks"])
+    ]
+    refuse(testbed.check(list(trials.values())))
+    facts = testbed.facts()
+    run.append_event("resumed", facts=facts)
+    before = data["testbed"]["facts"]
+    for key in ("boot_id", "kernel", "cpu_model", "perftest"):
+        if before.get(key) != facts.get(key):
+            observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts.get(key)}")
+    return Campaign(run, testbed, blocks, observer)
+
+
+def _network_facts(trial: Trial, session: Session) -> dict[str, Any]:
+    network = find(trial.cell.network)
+    return {
+        "name": network.name,
+        "title": network.title,
+        "options": trial.cell.network_options,
+        "layer": network.layer,
+        "encapsulation": network.encapsulation,
+        "multicast": network.multicast,
+        "encryption": network.encryption,
+        "differences": network.differences,
+        **session.network_facts(trial),
+    }
+
+
+def experiment_yaml(experiment: Experiment) -> str:
+    """The resolved experiment as YAML, every default spelled out; reading it gives the same cells."""
+    return yamltext.dump(experiment.model_dump(mode="json", exclude_none=True))
+
+
+def campaign_name(experiment: str) -> str:
+    """`UTC-EXPERIMENT`, the default name of a campaign and of its run folder."""
+    stamp = re.sub(r"[-:]|\.\d+", "", utc_now())
+    return f"{stamp}-{experiment}"

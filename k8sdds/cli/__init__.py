@@ -1,0 +1,1 @@
+"""The commands. Each only wires rooms together."""

@@ -1,0 +1,192 @@
+"""`list` and `show`: what can be measured, and what an experiment would do."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from k8sdds.cli.options import Duration, Json, Networks, Paper, Repeat, Settings
+from k8sdds.cli.terminal import console, duration_words, size_words
+
+
+def list_(
+    networks: Annotated[bool, typer.Option("--networks", help="List the networks instead.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the experiments, or the networks, that k8sdds knows."""
+    rows = _networks() if networks else _experiments()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = list(rows[0])
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[column]) for column in columns))
+    console().print(table)
+    if not networks:
+        console().print("\nTry: k8sdds show NAME, k8sdds run NAME; or give a YAML file of your own.")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, list) else str(value or "–")
+
+
+def _experiments() -> list[dict[str, Any]]:
+    from k8sdds import campaign, library
+    from k8sdds.model.trial import expand
+
+    rows = []
+    for name in library.names():
+        expansion = expand(library.load(name))
+        rows.append(
+            {
+                "name": name,
+                "trials": len(expansion.trials("lab")),
+                "takes": duration_words(campaign.estimate_s(expansion)),
+                "question": expansion.experiment.title,
+                "paper": expansion.experiment.paper,
+            }
+        )
+    return rows
+
+
+def _networks() -> list[dict[str, Any]]:
+    from k8sdds.networks import NETWORKS
+
+    return [
+        {
+            "name": network.name,
+            "layer": network.layer,
+            "encapsulation": network.encapsulation,
+            "mtu": network.default_mtu,
+            "multicast": network.multicast,
+            "policy": network.policy,
+            "in_the_lab": network.fidelity,
+        }
+        for network in NETWORKS.values()
+    ]
+
+
+def show(
+    experiment: Annotated[str, typer.Argument(help="Name of an experiment, or a YAML file.")],
+    network: Networks = None,
+    repeat: Repeat = None,
+    duration: Duration = None,
+    settings: Settings = None,
+    paper: Paper = False,
+    commands: Annotated[bool, typer.Option("--commands", help="Also what each pod will run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show an experiment resolved: its cells, the time it takes, and what each pod will run."""
+    from k8sdds import campaign, library
+    from k8sdds.model.trial import expand
+
+    changed = library.changed(
+        library.load(experiment), network or (), settings or (), repeat, duration, paper
+    )
+    expansion = expand(changed)
+    cells = [
+        {"cell_id": cell.cell_id, **cell.model_dump(mode="json"), "commands": _commands(expansion, index)}
+        for index, cell in enumerate(expansion.cells)
+    ]
+    problems = [str(problem) for problem in campaign.contradictions(expansion)]
+    if as_json:
+        data = {
+            "experiment": changed.model_dump(mode="json"),
+            "estimate_s": campaign.estimate_s(expansion),
+            "cells": cells,
+            "problems": problems,
+        }
+        typer.echo(json.dumps(data, indent=1))
+        return
+    _print(expansion, cells, problems, commands)
+
+
+def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], commands: bool) -> None:
+    from rich.table import Table
+
+    from k8sdds import campaign
+
+    out = console()
+    experiment = expansion.experiment
+    out.print(f"[bold]{experiment.name}[/]: {experiment.title}", highlight=False)
+    if experiment.description:
+        out.print(experiment.description, highlight=False)
+    out.print(
+        f"{len(cells)} cells × {experiment.repetitions} repetitions of {experiment.duration_s:g} s"
+        f" (warm-up {experiment.warmup_s:g} s): about {duration_words(campaign.estimate_s(expansion))};"
+        f" baseline {experiment.baseline}\n",
+        highlight=False,
+    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in (
+        "cell",
+        "network",
+        "test",
+        "payload",
+        "pub→sub",
+        "transport",
+        "reliability",
+        "layout",
+        "nodes",
+    ):
+        table.add_column(column)
+    for index, cell in enumerate(expansion.cells):
+        table.add_row(
+            cells[index]["cell_id"],
+            cell.network_label,
+            cell.test,
+            size_words(cell.payload_bytes),
+            f"{cell.publishers}→{cell.subscribers}",
+            cell.transport,
+            cell.reliability,
+            cell.layout,
+            str(cell.node_count),
+        )
+    out.print(table)
+    if commands:
+        for row in cells:
+            out.print(f"\n[bold]{row['cell_id']}[/]", highlight=False)
+            for participant, line in row["commands"].items():
+                out.print(f"  {participant}: {line}", highlight=False, soft_wrap=True)
+    else:
+        out.print("\nWhat each pod will run: --commands")
+    for problem in problems:
+        out.print(f"[red]{problem}[/]", highlight=False)
+
+
+def _commands(expansion: Any, index: int) -> dict[str, str]:
+    """Participant to its command line, with the addresses it will have in the lab."""
+    import shlex
+    from pathlib import Path
+
+    from k8sdds.errors import K8sddsError
+    from k8sdds.model.network import Capabilities
+    from k8sdds.model.trial import Place, Trial
+    from k8sdds.perftest import command
+    from k8sdds.testbeds.lab.plan import plan
+
+    cell = expansion.cells[index]
+    experiment = expansion.experiment
+    trial = Trial(
+        cell=cell, testbed="lab", repetition=0, duration_s=experiment.duration_s, warmup_s=experiment.warmup_s
+    )
+    try:
+        attachments = plan(cell, Capabilities()).datapath.attachments
+        places = {name: Place(a.address, a.interface, None) for name, a in attachments.items()}
+        return {
+            name: shlex.join(
+                command.command_line(trial, name, places, 1, "k8sdds-perftest", Path("RAW") / name)
+            )
+            for name in places
+        }
+    except K8sddsError:
+        return {}  # `problems` says what is wrong with the cell

@@ -1,0 +1,165 @@
+"""`doctor` and `clean`: what this machine can do, and what was left on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from k8sdds.cli.options import Json
+from k8sdds.cli.terminal import console
+from k8sdds.errors import LackError
+
+TOOLS = {
+    "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
+    "unshare": "util-linux", "nsenter": "util-linux",
+}  # fmt: skip
+"""Tools that the lab runs, and the Debian packages that have them."""
+
+WANTED_BUFFER_BYTES = 4 * 1024 * 1024
+"""Largest socket receive buffer from which throughput tests do not lose samples to the kernel's limit."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    ok: bool
+    says: str
+    remedy: str = ""
+    needed: bool = True
+    """False: without it something is missing, but the lab runs."""
+
+
+def doctor(as_json: Json = False) -> None:
+    """Say what this machine can do, each lack with its remedy. Changes nothing."""
+    findings = list(_findings())
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+    else:
+        for finding in findings:
+            sign = "ok  " if finding.ok else ("LACK" if finding.needed else "note")
+            console().print(f"{sign} {finding.subject}: {finding.says}", highlight=False, markup=False)
+            if not finding.ok and finding.remedy:
+                console().print(f"       → {finding.remedy}", highlight=False, markup=False)
+    lacks = [finding.subject for finding in findings if not finding.ok and finding.needed]
+    if lacks:
+        raise LackError(f"this machine lacks: {', '.join(lacks)}", "see the remedies above")
+
+
+def _findings() -> Iterator[Finding]:
+    yield from _programs()
+    yield from _kernel()
+    yield from _resources()
+
+
+def _programs() -> Iterator[Finding]:
+    from k8sdds.folders import native_program
+    from k8sdds.perftest import command
+
+    for tool, package in TOOLS.items():
+        if not shutil.which(tool):
+            yield Finding(tool, False, "not found", f"sudo apt-get install {package}")
+    for program in ("k8sdds-perftest", "k8sdds-supervisor"):
+        try:
+            yield Finding(program, True, native_program(program))
+        except LackError as error:
+            yield Finding(program, False, error.message, error.remedy)
+            return
+    built = command.backends()
+    yield Finding("middlewares", "cyclonedds" in built, ", ".join(built) or "none", "make setup")
+
+
+def _kernel() -> Iterator[Finding]:
+    import os
+
+    from k8sdds.networks import NETWORKS
+    from k8sdds.testbeds.lab import capabilities
+    from k8sdds.testbeds.lab.sandbox import unprivileged_remedy
+
+    lack = capabilities.namespaces_lack()
+    who = "as root" if os.geteuid() == 0 else "as an ordinary user"
+    yield Finding("namespaces", not lack, lack or f"can be made {who}", unprivileged_remedy())
+    if lack:
+        return
+    found = capabilities.probe()
+    networks_need = {need for network in NETWORKS.values() for need in network.needs}
+    for name, feature in capabilities.FEATURES.items():
+        says = found.lacks.get(name, "works")
+        needed = name in networks_need or name == "veth"
+        yield Finding(
+            f"kernel: {name} ({feature.purpose})", found.has(name), says, capabilities.remedy(name), needed
+        )
+    engine = "kernel ESP" if found.has("esp") else "userspace ESP only: this kernel has no ESP"
+    yield Finding(
+        "IPsec engine", found.has("esp"), engine, "a kernel with esp4, as Debian's has", needed=False
+    )
+    for network in NETWORKS.values():
+        missing = [need for need in network.needs if not found.has(need)]
+        yield Finding(
+            f"network {network.name}",
+            not missing,
+            f"needs {', '.join(missing)}" if missing else "can run here",
+        )
+
+
+def _resources() -> Iterator[Finding]:
+    import os
+
+    from k8sdds.testbeds.lab import cgroups, cores, facts
+
+    count = len(cores.available())
+    yield Finding(
+        "cores", count > 1, f"{count}", "with one core the numbers include scheduling", needed=False,
+    )  # fmt: skip
+    try:
+        limit = int(Path("/proc/sys/net/core/rmem_max").read_text())
+        yield Finding(
+            "socket receive buffers", limit >= WANTED_BUFFER_BYTES, f"up to {limit} bytes",
+            f"sudo sysctl -w net.core.rmem_max={WANTED_BUFFER_BYTES * 4}", needed=False,
+        )  # fmt: skip
+    except OSError:
+        pass
+    own = cgroups.own()
+    writable = bool(own.folders) and all(os.access(folder, os.W_OK) for folder in own.folders.values())
+    yield Finding(
+        "cgroups", writable, own.version + (", one for each pod" if writable else ", not writable: CPU time from /proc"),
+        "run as root for cgroups of pods and CPU quotas", needed=False,
+    )  # fmt: skip
+    for disturbance in facts.disturbances():
+        yield Finding("quiet machine", False, disturbance, "end other work while measuring", needed=False)
+
+
+def clean(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also labs that `lab up` made and that still stand.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove what a killed campaign or a power cut left: exactly what k8sdds made, and nothing else."""
+    from k8sdds.testbeds.lab import registry
+
+    removed, kept, failed = [], [], []
+    for record in registry.records():
+        if record.in_use and not (everything and record.kind == "lab"):
+            kept.append(record.name)
+            continue
+        left = registry.remove(record)
+        (failed if left else removed).append(record.name)
+    if as_json:
+        typer.echo(json.dumps({"removed": removed, "kept": kept, "failed": failed}))
+    else:
+        for name in removed:
+            console().print(f"removed {name}", highlight=False)
+        for name in kept:
+            console().print(f"kept {name}: it is in use", highlight=False)
+        if not removed and not kept and not failed:
+            console().print("Nothing was left.")
+    if failed:
+        raise LackError(f"could not be removed: {', '.join(failed)}", "end the processes in them, then again")

@@ -1,0 +1,81 @@
+"""The command `k8sdds`: its parts, and how errors end it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Annotated
+
+import typer
+
+from k8sdds import __version__
+from k8sdds.cli import experiments, lab, machine, results, running
+from k8sdds.errors import K8sddsError
+
+app = typer.Typer(
+    name="k8sdds",
+    help="Which Kubernetes network, and which DDS settings, for publish/subscribe at the edge? Measured.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+INTERNAL_ERROR = 70
+"""Exit code of a defect in k8sdds itself (EX_SOFTWARE)."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"k8sdds {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("run")(running.run)
+app.command("list")(experiments.list_)
+app.command("show")(experiments.show)
+app.command("report")(results.report)
+app.command("doctor")(machine.doctor)
+app.command("clean")(machine.clean)
+app.add_typer(lab.app, name="lab")
+
+
+def run() -> None:
+    """Entry point of the console script: every error ends in a message, a remedy and an exit code."""
+    try:
+        app(standalone_mode=True)
+    except K8sddsError as error:
+        print(f"k8sdds: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("k8sdds: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader, such as `head`, has enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        sys.exit(_defect(error))
+
+
+def _defect(error: Exception) -> int:
+    with NamedTemporaryFile("w", prefix="k8sdds-defect-", suffix=".txt", delete=False) as file:
+        file.write(f"k8sdds {__version__}, {sys.argv}\n\n")
+        traceback.print_exception(error, file=file)
+    print(
+        f"k8sdds: a defect in k8sdds itself: {type(error).__name__}: {error}\n"
+        f"  → please report it with {Path(file.name)}",
+        file=sys.stderr,
+    )
+    return INTERNAL_ERROR

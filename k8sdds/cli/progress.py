@@ -1,0 +1,86 @@
+"""What the terminal shows while a campaign runs: redrawn between trials, never while one measures."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from k8sdds.cli.terminal import console, duration_words
+from k8sdds.model.trial import Trial
+
+SMOOTHING = 0.2
+"""Weight of the newest trial in the expected time of the next one."""
+
+
+class Progress:
+    """A campaign's observer on the terminal; plain lines where there is none."""
+
+    def __init__(self, baseline: str, expected_trial_s: float) -> None:
+        self._baseline = baseline
+        self._trial_s = expected_trial_s
+        self._started_at = 0.0
+        self._records: list[dict[str, Any]] = []
+        self._status = ""
+        self._live: Any = None
+        self._left = 0
+
+    def __enter__(self) -> Progress:
+        if console().is_terminal:
+            from rich.live import Live
+
+            # No refresh by a thread: only `_draw` draws, and it is called between trials.
+            self._live = Live(console=console(), auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def prepared(self, seconds: float) -> None:
+        """All benches stand."""
+        if seconds > 0.05:
+            self.note(f"networks built and proven in {seconds:.1f} s")
+
+    def trial_starts(self, trial: Trial, done: int, total: int) -> None:
+        """Show the coming trial and the time left, then nothing until it has ended."""
+        self._left = total - done
+        self._started_at = time.monotonic()
+        left = duration_words(self._left * self._trial_s)
+        self._status = f"[{done + 1}/{total}] {trial.words()}"
+        if self._live is None:
+            console().print(f"{self._status} … ({left} left)", highlight=False, markup=False)
+        else:
+            self._draw(f"{self._status}   {left} left")
+
+    def trial_ended(self, trial: Trial, record: dict[str, Any]) -> None:
+        """Keep the result; on failure say why at once."""
+        took = time.monotonic() - self._started_at
+        self._trial_s += SMOOTHING * (took - self._trial_s)
+        self._records.append(record)
+        if not record["valid"]:
+            self.note(f"{trial.words()}: attempt {record['attempt']} not valid: {record['reason']}")
+        elif self._live is None:
+            console().print(f"    {_result(record)}", highlight=False, markup=False)
+        for warning in record["warnings"]:
+            self.note(f"{trial.words()}: {warning}")
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        console().print(text, highlight=False, markup=False)
+
+    def _draw(self, status: str) -> None:
+        from rich.console import Group
+        from rich.text import Text
+
+        from k8sdds.report import results_so_far
+
+        parts: list[Any] = [results_so_far(self._records, self._baseline)] if self._records else []
+        self._live.update(Group(*parts, Text(status, style="bold")), refresh=True)
+
+
+def _result(record: dict[str, Any]) -> str:
+    if record["test"] == "latency":
+        return f"p50 {record['latency_p50_us']:.1f} µs, p90 {record['latency_p90_us']:.1f} µs"
+    lost = f", lost {record['lost_percent']:.2f} %" if record["lost"] else ""
+    return f"{record['throughput_mbps']:.1f} Mbit/s, {record['samples_per_s']:.0f} samples/s{lost}"

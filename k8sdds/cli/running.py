@@ -1,0 +1,185 @@
+"""`run`: measure an experiment, or go on with an interrupted one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from k8sdds.cli.options import Duration, Networks, Paper, Repeat, Settings
+from k8sdds.cli.terminal import console, duration_words
+from k8sdds.errors import Aborted, InputError, Interrupted, InvalidTrials
+
+
+def run(
+    experiment: Annotated[
+        str | None, typer.Argument(help="Name of an experiment (k8sdds list), or a YAML file.")
+    ] = None,
+    network: Networks = None,
+    repeat: Repeat = None,
+    duration: Duration = None,
+    settings: Settings = None,
+    paper: Paper = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the random order of trials.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Run folder to make; else runs/TIME-EXPERIMENT.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and show everything; measure nothing.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Go on with the missing trials of this run folder.")
+    ] = None,
+) -> None:
+    """Measure an experiment in the lab and report it.
+
+    Ctrl-C once ends in order and keeps what was measured (go on later with --resume); twice ends at once.
+    """
+    changes = (network, repeat, duration, settings, seed, output)
+    if resume is not None:
+        if experiment is not None or paper or dry_run or any(change is not None for change in changes):
+            raise InputError(
+                "--resume goes on with a run folder as it is", "give no experiment and no changes"
+            )
+        _resume(resume)
+        return
+    if experiment is None:
+        raise InputError("which experiment?", "see: k8sdds list; for a start: k8sdds run quickstart")
+    from k8sdds import library
+
+    loaded = library.load(experiment)
+    changed = library.changed(loaded, network or (), settings or (), repeat, duration, paper)
+    if network and changed.baseline not in network:
+        console().print(f"The baseline {changed.baseline} is measured too: overheads relate to it.")
+    _start(changed, seed, output, dry_run)
+
+
+def _start(experiment: Any, seed: int | None, output: Path | None, dry_run: bool) -> None:
+    from k8sdds import campaign
+    from k8sdds.model.trial import expand
+    from k8sdds.testbeds.lab.testbed import Lab
+
+    expansion = expand(experiment)
+    name = campaign.campaign_name(experiment.name)
+    folder = output or Path("runs") / name
+    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+    with _signals() as ending, Lab(name, experiment.name) as lab:
+        problems = campaign.check(expansion, lab)
+        campaign.refuse(problems)
+        trials = len(expansion.trials(lab.name))
+        _announce(lab, f"{experiment.name}: {trials} trials", campaign.estimate_s(expansion))
+        if dry_run:
+            console().print(f"Dry run: all checks passed, nothing was measured. It would write {folder}")
+            return
+        _folder_is_free(folder)
+        with ending(folder), _progress(experiment.baseline, expansion) as progress:
+            failed = _execute(campaign.start(expansion, lab, folder, name, seed, progress))
+    _report(folder, failed)
+
+
+def _resume(folder: Path) -> None:
+    from k8sdds import campaign, library
+    from k8sdds.model.trial import expand
+    from k8sdds.store import EXPERIMENT, RunFolder
+    from k8sdds.testbeds.lab.testbed import Lab
+
+    run_folder = RunFolder.open(folder)
+    experiment = library.load(str(folder / EXPERIMENT))
+    expansion = expand(experiment)
+    name = campaign.campaign_name(experiment.name)
+    with _signals() as ending, Lab(name, experiment.name) as lab:
+        _announce(lab, f"{experiment.name}: resuming {folder}", None)
+        with ending(folder), _progress(run_folder.campaign["baseline"], expansion) as progress:
+            failed = _execute(campaign.resume(run_folder, lab, progress))
+    _report(folder, failed)
+
+
+def _execute(started: Any) -> InvalidTrials | None:
+    """Run to the end. Invalid trials are given back, to end the command after the report."""
+    try:
+        started.execute()
+    except InvalidTrials as error:
+        return error
+    return None
+
+
+def _report(folder: Path, failed: InvalidTrials | None) -> None:
+    from k8sdds import report
+    from k8sdds.store import RunFolder
+
+    path = report.write_report(RunFolder.open(folder), console())
+    console().print(f"\nReport: {path}", highlight=False)
+    if failed:
+        raise failed
+
+
+def _announce(lab: Any, what: str, seconds: float | None) -> None:
+    from k8sdds.testbeds.lab import facts
+
+    how = "as root" if os.geteuid() == 0 else "without root"
+    takes = f", about {duration_words(seconds)}" if seconds is not None else ""
+    console().print(f"Testbed: {lab.name} (network namespaces on this machine, {how})", highlight=False)
+    console().print(f"{what}{takes}", highlight=False)
+    for disturbance in facts.disturbances():
+        console().print(f"Note: {disturbance}", highlight=False)
+
+
+def _folder_is_free(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(
+            f"{folder} exists already", f"continue it: k8sdds run --resume {folder}; or give another"
+        )
+
+
+@contextmanager
+def _progress(baseline: str, expansion: Any) -> Iterator[Any]:
+    from k8sdds import campaign
+    from k8sdds.cli.progress import Progress
+
+    trials = len(expansion.cells) * expansion.experiment.repetitions
+    with Progress(baseline, campaign.estimate_s(expansion) / trials) as progress:
+        yield progress
+
+
+@contextmanager
+def _signals() -> Iterator[Any]:
+    """SIGINT and SIGTERM end the campaign in order, the second one at once.
+
+    Yields a context manager for the time when there is a folder to go on with.
+    """
+    received: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
+            # The sandboxes end with this process: their holders read the end of a pipe.
+            os.write(2, b"\nk8sdds: ended at once; what is left: k8sdds clean\n")
+            os._exit(130)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    @contextmanager
+    def ending(folder: Path) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            remedy = f"go on: k8sdds run --resume {folder}" if folder.exists() else ""
+            if received and received[-1] == signal.SIGTERM:
+                raise Aborted("ended by SIGTERM; what was measured is kept", remedy) from None
+            raise Interrupted("interrupted; what was measured is kept", remedy) from None
+
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sys.stdout.flush()

@@ -1,0 +1,135 @@
+"""Experiments by name or file, with the changes that the command line asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from k8sdds.errors import InputError
+from k8sdds.folders import shared
+from k8sdds.model import yamltext
+from k8sdds.model.experiment import Experiment, Sweep
+from k8sdds.networks import find
+
+PAPER_DURATION_S = 120
+"""Duration of a test in the study."""
+
+PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", "sweeps")]
+PER_SWEEP = list(Sweep.model_fields)
+
+
+def names() -> list[str]:
+    """Names of the installed experiments."""
+    return sorted(path.stem for path in shared("experiments").glob("*.yaml"))
+
+
+def load(name: str) -> Experiment:
+    """An installed experiment by its name, or one from a YAML file by its path."""
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(name)
+    else:
+        path = shared("experiments") / f"{name}.yaml"
+        if not path.is_file():
+            hint = yamltext.nearest(name, names())
+            raise InputError(
+                f"there is no experiment {name!r}{hint}", "see: k8sdds list; or name a YAML file"
+            )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cannot read {path}: {error.strerror}", "name an experiment or a YAML file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text", "name a YAML file") from error
+    experiment = yamltext.parse(text, Experiment, str(path))
+    for sweep in experiment.sweeps:
+        for choice in sweep.networks:
+            _known(choice.name, path, text)
+    return experiment
+
+
+def _known(network: str, path: Path, text: str) -> None:
+    try:
+        find(network)
+    except InputError as error:
+        lines = text.splitlines()
+        word = re.compile(rf"\b{re.escape(network)}\b")
+        line = next((number for number, line in enumerate(lines, 1) if word.search(line)), 1)
+        raise InputError(f"{path}:{line}: networks: {error.message}", error.remedy) from error
+
+
+def changed(
+    experiment: Experiment,
+    networks: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    repetitions: int | None = None,
+    duration_s: float | None = None,
+    paper: bool = False,
+) -> Experiment:
+    """The experiment with the command line's changes.
+
+    `settings` are KEY=VALUE with VALUE in YAML; a key of sweeps changes every sweep, `link.rate_mbit`
+    and its like change one part. `networks` keeps those, and the baseline.
+    """
+    data = experiment.model_dump(mode="json", exclude_none=True)
+    for setting in settings:
+        _set(data, setting)
+    if paper:
+        data["duration_s"] = PAPER_DURATION_S
+    if repetitions is not None:
+        data["repetitions"] = repetitions
+    if duration_s is not None:
+        data["duration_s"] = duration_s
+    if networks:
+        data["sweeps"] = _only(data, networks)
+    return yamltext.parse(
+        yamltext.dump(data), Experiment, f"{experiment.name} (with the command line's changes)"
+    )
+
+
+def _set(data: dict[str, Any], setting: str) -> None:
+    key, sign, text = setting.partition("=")
+    if not sign or not key:
+        raise InputError(f"--set {setting!r} is not KEY=VALUE", "such as: --set payload_bytes=1024")
+    value = yamltext.plain(yamltext.load(text, f"--set {key}"))
+    if value is None:
+        raise InputError(f"--set {key}: the value is missing", f"such as: --set {key}=VALUE")
+    top, *below = key.split(".")
+    if top in PER_EXPERIMENT:
+        targets = [data, *(sweep for sweep in data["sweeps"] if top in sweep)]
+    elif top in PER_SWEEP:
+        targets = data["sweeps"]
+    else:
+        hint = yamltext.nearest(top, PER_EXPERIMENT + PER_SWEEP)
+        raise InputError(f"--set {key}: there is no such key{hint}", "see: docs/experiments.md")
+    for target in targets:
+        _put(target, [top, *below], value, key)
+
+
+def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:
+    *above, last = path
+    for part in above:
+        target = target.setdefault(part, {})
+        if not isinstance(target, dict):
+            raise InputError(f"--set {key}: {part} has no parts")
+    target[last] = value
+
+
+def _only(data: dict[str, Any], networks: Sequence[str]) -> list[dict[str, Any]]:
+    labels = [choice.get("label", choice["name"]) for sweep in data["sweeps"] for choice in sweep["networks"]]
+    for name in networks:
+        if name not in labels:
+            known = sorted(set(labels))
+            hint = yamltext.nearest(name, known)
+            raise InputError(f"--network {name}: not in this experiment{hint}", f"it has: {', '.join(known)}")
+    kept = []
+    for sweep in data["sweeps"]:
+        own = {choice.get("label", choice["name"]) for choice in sweep["networks"]}
+        if own & set(networks):
+            wanted = {*networks, data["baseline"]}
+            choices = [c for c in sweep["networks"] if c.get("label", c["name"]) in wanted]
+            kept.append({**sweep, "networks": choices})
+    return kept

@@ -1,0 +1,74 @@
+"""A picture of benches: nodes, pods, links and MTUs, drawn by Graphviz."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from k8sdds.errors import InputError, LackError
+from k8sdds.model.network import LINK_MTU
+from k8sdds.networks import find
+from k8sdds.testbeds.lab.plan import Plan
+
+FORMATS = ("svg", "png", "dot")
+
+
+def dot(plans: Sequence[Plan]) -> str:
+    """The benches in Graphviz' language."""
+    lines = [
+        "graph lab {",
+        '  graph [rankdir=TB, fontname="DejaVu Sans", fontsize=13, ranksep=0.6, nodesep=0.35];',
+        '  node [fontname="DejaVu Sans", fontsize=11, style="filled,rounded", shape=box, penwidth=1.2];',
+        '  edge [fontname="DejaVu Sans", fontsize=9, color="#555555"];',
+    ]
+    for number, plan in enumerate(plans):
+        lines += _bench(plan, f"b{number}")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _bench(plan: Plan, prefix: str) -> list[str]:
+    network = find(plan.key.network)
+    how = network.encapsulation or ("routes" if network.layer == "L3 routes" else "the node's network")
+    rate = f", {plan.key.link.rate_mbit:g} Mbit/s" if plan.key.link.rate_mbit else ""
+    lines = [
+        f"  subgraph cluster_{prefix} {{",
+        f'    label="{plan.key.label} ({how}, pod MTU {plan.datapath.mtu})"; color="#999999"; style=rounded;',
+        f'    {prefix}_switch [label="switch", shape=box, fillcolor="#dddddd"];',
+    ]
+    for node in plan.topology.nodes:
+        lines.append(f'    {prefix}_{node.name} [label="{node.name}\\n{node.address}", fillcolor="#cfe3f5"];')
+        lines.append(f'    {prefix}_switch -- {prefix}_{node.name} [label=" {LINK_MTU}{rate}"];')
+        for pod in plan.topology.on(node):
+            attachment = plan.datapath.attachments[pod.name]
+            colour = "#fbe3c0" if pod.name.startswith("pub") else "#d9eed3"
+            where = attachment.address if attachment.namespace == pod.name else "on the node's network"
+            lines.append(f'    {prefix}_{pod.name} [label="{pod.name}\\n{where}", fillcolor="{colour}"];')
+            style = "" if attachment.namespace == pod.name else ", style=dashed"
+            lines.append(
+                f'    {prefix}_{node.name} -- {prefix}_{pod.name} [label=" {plan.datapath.mtu}"{style}];'
+            )
+    return [*lines, "  }"]
+
+
+def draw(plans: Sequence[Plan], target: Path) -> None:
+    """Write the picture; the format follows the name's ending: .svg, .png or .dot."""
+    kind = target.suffix.removeprefix(".")
+    if kind not in FORMATS:
+        raise InputError(f"{target}: no picture format", f"end the name in .{', .'.join(FORMATS)}")
+    text = dot(plans)
+    try:
+        if kind == "dot":
+            target.write_text(text, encoding="utf-8")
+            return
+        if not shutil.which("dot"):
+            raise LackError(
+                "Graphviz is not installed", "sudo apt-get install graphviz; or write a .dot file"
+            )
+        done = subprocess.run(["dot", f"-T{kind}"], input=text.encode(), capture_output=True)
+        if done.returncode:
+            raise LackError(f"Graphviz failed: {done.stderr.decode(errors='replace').strip()}")
+        target.write_bytes(done.stdout)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}") from error
