@@ -1,0 +1,210 @@
+"""Topologies, datapaths and core layouts as data: nothing here asks the machine."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8sdds.errors import InputError
+from k8sdds.model.experiment import Link
+from k8sdds.model.network import Capabilities
+from k8sdds.model.trial import Cell
+from k8sdds.networks import NETWORKS, find
+from k8sdds.testbeds.lab import cores
+from k8sdds.testbeds.lab.plan import Plan, plan, script
+from k8sdds.testbeds.lab.topology import BenchKey, spread, topology_of
+
+
+def cell(network: str = "host", **changes: object) -> Cell:
+    return Cell(**{"network": network, "test": "throughput", "payload_bytes": 1024, **changes})
+
+
+def made(network: str, **changes: object) -> Plan:
+    return plan(cell(network, **changes), Capabilities())
+
+
+def lines(built: Plan, namespace: str, tool: str = "ip") -> list[str]:
+    return [
+        line
+        for batch in built.batches
+        if batch.namespace == namespace and batch.tool == tool
+        for line in batch.lines
+    ]
+
+
+# -- placement --------------------------------------------------------------------------------------
+
+
+def test_subscribers_avoid_the_publishers_node() -> None:
+    places = spread(publishers=1, subscribers=12, nodes=10)
+    assert places["pub0"] == 0
+    counts = [list(places.values()).count(node) for node in range(10)]
+    assert counts == [1, 2, 2, 2, 1, 1, 1, 1, 1, 1]
+
+
+@given(st.integers(1, 8), st.integers(1, 40), st.integers(2, 12))
+def test_spread_uses_only_nodes_that_are_there(publishers: int, subscribers: int, nodes: int) -> None:
+    places = spread(publishers, subscribers, nodes)
+    assert len(places) == publishers + subscribers
+    assert set(places.values()) <= set(range(nodes))
+    if publishers < nodes:
+        pub_nodes = {node for name, node in places.items() if name.startswith("pub")}
+        assert not any(node in pub_nodes for name, node in places.items() if name.startswith("sub"))
+
+
+def test_explicit_placement() -> None:
+    topology = topology_of(cell(placement={"pub0": 1, "sub0": 0}))
+    assert {pod.name: pod.node for pod in topology.pods} == {"pub0": 1, "sub0": 0}
+    with pytest.raises(InputError, match="names no node for sub1"):
+        topology_of(cell(subscribers=2, placement={"pub0": 0, "sub0": 1}))
+    with pytest.raises(InputError, match="on node 7"):
+        topology_of(cell(placement={"pub0": 0, "sub0": 7}))
+
+
+@given(st.sampled_from(sorted(NETWORKS)), st.integers(1, 60), st.integers(2, 30))
+def test_addresses_are_unique_within_a_bench(network: str, subscribers: int, nodes: int) -> None:
+    built = made(network, subscribers=subscribers, nodes=nodes)
+    attachments = built.datapath.attachments
+    assert set(attachments) == set(built.key.participants)
+    if network not in ("host", "baremetal"):
+        addresses = [attachment.address for attachment in attachments.values()]
+        assert len(set(addresses)) == len(addresses)
+    for name, attachment in attachments.items():
+        assert attachment.namespace in built.namespaces, name
+
+
+# -- datapaths --------------------------------------------------------------------------------------
+
+
+def test_flannel_vxlan_is_the_device_that_flanneld_makes() -> None:
+    built = made("flannel-vxlan", nodes=3)
+    assert (
+        "link add flannel.1 mtu 1450 address 02:f1:00:00:00:00"
+        " type vxlan id 1 dev eth0 local 192.168.77.10 dstport 8472 nolearning"
+    ) in lines(built, "node0")
+    assert "route add 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink" in lines(built, "node0")
+    assert lines(built, "node0", "bridge") == [
+        "fdb add 02:f1:00:00:00:01 dev flannel.1 dst 192.168.77.11 self permanent",
+        "fdb add 02:f1:00:00:00:02 dev flannel.1 dst 192.168.77.12 self permanent",
+    ]
+
+
+def test_host_gateway_and_kube_router_route_by_the_nodes_addresses() -> None:
+    assert "route add 10.244.1.0/24 via 192.168.77.11 dev eth0" in lines(made("flannel-hostgw"), "node0")
+    assert "route add 10.244.1.0/24 via 192.168.77.11 dev eth0 proto 17" in lines(
+        made("kube-router"), "node0"
+    )
+
+
+def test_weave_floods_to_every_peer() -> None:
+    flooding = lines(made("weavenet", nodes=4), "node1", "bridge")
+    assert flooding == [
+        f"fdb append 00:00:00:00:00:00 dev vxlan-6784 dst 192.168.77.{10 + peer} self permanent"
+        for peer in (0, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("network", "mtu"),
+    [("baremetal", 1500), ("host", 1500), ("flannel-vxlan", 1450), ("flannel-hostgw", 1500), ("kube-router", 1480),
+     ("weavenet", 1438)],
+)  # fmt: skip
+def test_mtus_are_the_studys(network: str, mtu: int) -> None:
+    assert made(network).datapath.mtu == mtu
+
+
+def test_an_mtu_that_does_not_fit_is_refused() -> None:
+    assert find("weavenet").problem({"mtu": 1376}) is None
+    assert "at most 1450" in str(find("weavenet").problem({"mtu": 1451}))
+
+
+def test_only_networks_with_a_datapath_for_it_claim_multicast() -> None:
+    assert {name for name, network in NETWORKS.items() if network.multicast} == {
+        "baremetal",
+        "host",
+        "weavenet",
+    }
+
+
+def test_links_are_shaped_at_both_ends_and_delayed_at_one() -> None:
+    built = made("host", link=Link(rate_mbit=100, delay_us=500))
+    assert lines(built, "node0", "tc") == [
+        "qdisc replace dev eth0 root handle 1: tbf rate 100000kbit burst 16kb latency 50ms",
+        "qdisc add dev eth0 parent 1: netem delay 500us limit 100000",
+    ]
+    assert all("tbf" in line for line in lines(built, "switch", "tc"))
+
+
+def test_loss_is_a_rule_on_each_nodes_link() -> None:
+    (rule,) = lines(made("host", link=Link(loss_percent=0.5)), "node1", "nft")
+    assert "numgen random mod 100000 < 500 counter drop" in rule
+
+
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_the_script_is_the_plan(network: str) -> None:
+    built = made(network, subscribers=3)
+    text = script(built)
+    for batch in built.batches:
+        for line in batch.lines:
+            assert line.strip() in text
+    assert text.count("ip netns add") == len(built.namespaces)
+
+
+def test_trials_share_a_bench_if_only_payload_or_test_differ() -> None:
+    assert BenchKey.of(cell(payload_bytes=64)) == BenchKey.of(cell(test="latency", transport="multicast"))
+    assert BenchKey.of(cell()) != BenchKey.of(cell(subscribers=2))
+    assert BenchKey.of(cell()) != BenchKey.of(cell(link=Link(rate_mbit=100)))
+
+
+def test_an_unknown_network_suggests_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'flannel-vxlan'"):
+        find("flannel-vxlann")
+
+
+# -- cores ------------------------------------------------------------------------------------------
+
+
+def test_split_on_two_cores() -> None:
+    layout = cores.assign("split", 1, 1, (0, 1))
+    assert layout == cores.Layout({"pub0": (0,), "sub0": (1,)}, None, includes_scheduling=False)
+
+
+def test_more_subscribers_than_cores_include_scheduling() -> None:
+    layout = cores.assign("split", 1, 12, (0, 1))
+    assert {layout.cpus[f"sub{i}"] for i in range(12)} == {(1,)}
+    assert layout.includes_scheduling
+
+
+def test_from_four_cores_on_one_is_kept_for_the_harness() -> None:
+    layout = cores.assign("split", 1, 2, (0, 1, 2, 3))
+    assert layout == cores.Layout({"pub0": (0,), "sub0": (1,), "sub1": (2,)}, (3,), includes_scheduling=False)
+
+
+def test_same_is_one_core_and_free_is_none() -> None:
+    assert set(cores.assign("same", 1, 1, (0, 1)).cpus.values()) == {(0,)}
+    assert not cores.assign("same", 1, 1, (0, 1)).includes_scheduling
+    assert set(cores.assign("free", 1, 1, (0, 1)).cpus.values()) == {None}
+
+
+def test_one_core_serves_any_layout() -> None:
+    assert set(cores.assign("split", 1, 1, (3,)).cpus.values()) == {(3,)}
+
+
+@given(
+    st.sampled_from(sorted(cores.LAYOUTS)), st.integers(1, 9), st.integers(1, 30),
+    st.sets(st.integers(0, 255), min_size=1, max_size=16),
+)  # fmt: skip
+def test_every_participant_is_pinned_to_cores_that_are_there(
+    name: str, publishers: int, subscribers: int, available: set[int]
+) -> None:
+    layout = cores.assign(name, publishers, subscribers, tuple(sorted(available)))
+    assert len(layout.cpus) == publishers + subscribers
+    for cpus in layout.cpus.values():
+        assert cpus is None or set(cpus) <= available
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"),
+    [((), "00000000"), ((0,), "00000001"), ((1,), "00000002"), ((0, 33), "00000002,00000001")],
+)
+def test_masks_are_what_sysfs_wants(cpus: tuple[int, ...], text: str) -> None:
+    assert cores.mask(cpus) == text

@@ -1,0 +1,75 @@
+"""The run folder survives what a crash does to it, and refuses what it cannot read."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from k8sdds.errors import InputError
+from k8sdds.store import RunFolder
+
+CAMPAIGN = {"schema": 1, "campaign": "c"}
+
+
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", CAMPAIGN, "name: e\n")
+
+
+def test_attempts_come_back_in_order(tmp_path: Path) -> None:
+    run = folder(tmp_path)
+    for number in range(3):
+        run.append_attempt({"attempt": number, "network": "µ"})
+    assert [record["attempt"] for record in RunFolder.open(run.path).attempts()] == [0, 1, 2]
+    assert run.campaign == CAMPAIGN
+
+
+def test_every_torn_last_line_is_ignored_and_not_glued_to_the_next(tmp_path: Path) -> None:
+    run = folder(tmp_path)
+    run.append_attempt({"attempt": 1, "reason": "ü"})
+    run.append_attempt({"attempt": 2, "reason": "ü"})
+    whole = (run.path / "trials.jsonl").read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in range(first, len(whole) - 1):
+        (run.path / "trials.jsonl").write_bytes(whole[:cut])
+        assert [r["attempt"] for r in run.attempts()] == [1]
+        run.append_attempt({"attempt": 3})
+        assert [r["attempt"] for r in run.attempts()] == [1, 3]
+
+
+def test_a_campaign_is_never_overwritten(tmp_path: Path) -> None:
+    run = folder(tmp_path)
+    with pytest.raises(InputError, match="holds a campaign already"):
+        RunFolder.create(run.path, CAMPAIGN, "")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "precious").write_text("x")
+    with pytest.raises(InputError, match="not empty"):
+        RunFolder.create(other, CAMPAIGN, "")
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a folder"):
+        RunFolder.open(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="not a run folder"):
+        RunFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": "1"}'])
+def test_a_broken_or_newer_campaign_file_is_refused(tmp_path: Path, text: str) -> None:
+    run = folder(tmp_path)
+    (run.path / "campaign.json").write_text(text)
+    with pytest.raises(InputError, match=r"campaign\.json"):
+        _ = run.campaign
+
+
+def test_numbers_that_json_lacks_are_refused_when_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        folder(tmp_path).append_attempt({"latency_mean_us": float("nan")})
+
+
+def test_lines_are_plain_json(tmp_path: Path) -> None:
+    run = folder(tmp_path)
+    run.append_attempt({"attempt": 1})
+    run.append_event("started", seed=3)
+    assert json.loads((run.path / "trials.jsonl").read_text()) == {"attempt": 1}
+    assert run.events()[0]["event"] == "started"

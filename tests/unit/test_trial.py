@@ -1,0 +1,105 @@
+"""Expansion of experiments into cells and trials, and the stability of ids."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8sdds.model.experiment import Experiment, NetworkChoice, Sweep
+from k8sdds.model.trial import Cell, Trial, expand
+
+PLAIN = Cell(network="host", test="throughput", payload_bytes=1024)
+
+
+def experiment(**sweep: object) -> Experiment:
+    return Experiment(name="e", sweeps=[Sweep(**{"networks": ["host"], **sweep})])
+
+
+def test_ids_of_old_results_hold_for_ever() -> None:
+    # Written into run folders that users keep: a change here breaks every comparison with them.
+    assert PLAIN.cell_id == "e476146b7ea4"
+    weave = Cell(
+        network="weavenet", network_options={"mtu": 1376}, label="weavenet-1376", test="throughput", payload_bytes=1024
+    )  # fmt: skip
+    assert weave.cell_id == "b2a56ddddaa8"
+    assert (
+        Trial(cell=PLAIN, testbed="lab", repetition=2, duration_s=3, warmup_s=0.5).trial_id
+        == "e476146b7ea4-lab-r2"
+    )
+
+
+def test_defaults_are_left_out_of_the_id() -> None:
+    assert json.loads(PLAIN.canonical()) == {"network": "host", "test": "throughput", "payload_bytes": 1024}
+    spelled_out = PLAIN.model_copy(update={"rate": 0.0, "layout": "split"})
+    assert spelled_out.cell_id == PLAIN.cell_id
+
+
+def test_how_long_is_not_what() -> None:
+    short = Trial(cell=PLAIN, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    long = Trial(cell=PLAIN, testbed="lab", repetition=0, duration_s=120, warmup_s=5)
+    assert short.trial_id == long.trial_id
+
+
+def test_two_labels_of_one_network_are_two_cells() -> None:
+    choices = [NetworkChoice(name="host", label="a"), NetworkChoice(name="host", label="b")]
+    assert len(expand(experiment(networks=choices)).cells) == 2
+
+
+def test_a_sweep_is_the_product_of_its_lists() -> None:
+    expansion = expand(
+        experiment(
+            networks=["host", "kube-router"], payload_bytes=[64, 256, 1024], test=["throughput", "latency"]
+        )
+    )
+    assert len(expansion.cells) == 12
+    assert len(expansion.trials("lab")) == 36
+    assert len({trial.trial_id for trial in expansion.trials("lab")}) == 36
+
+
+def test_a_cell_of_two_sweeps_is_measured_once() -> None:
+    one = Sweep(networks=["host"], payload_bytes=[64, 1024])
+    two = Sweep(networks=["host"], payload_bytes=[1024, 4096])
+    assert len(expand(Experiment(name="e", sweeps=[one, two])).cells) == 3
+
+
+def test_layouts_by_test_unless_given() -> None:
+    cells = expand(experiment(test=["throughput", "latency"])).cells
+    assert [cell.layout for cell in cells] == ["split", "same"]
+    assert [
+        cell.layout for cell in expand(experiment(test=["throughput", "latency"], layout="free")).cells
+    ] == ["free"] * 2
+
+
+def test_nodes_default_to_one_per_participant_up_to_ten() -> None:
+    assert PLAIN.node_count == 2
+    assert PLAIN.model_copy(update={"subscribers": 12}).node_count == 10
+
+
+def test_qos_follows_reliability_unless_given() -> None:
+    assert PLAIN.qos_profile == "strict-reliable"
+    assert PLAIN.model_copy(update={"reliability": "best-effort"}).qos_profile == "best-effort"
+    assert PLAIN.model_copy(update={"qos": "batched"}).qos_profile == "batched"
+
+
+cells = st.builds(
+    Cell,
+    network=st.sampled_from(["host", "kube-router"]),
+    test=st.sampled_from(["throughput", "latency"]),
+    payload_bytes=st.integers(28, 10**6),
+    subscribers=st.integers(1, 100),
+    rate=st.floats(0, 1e6),
+    transport=st.sampled_from(["unicast", "multicast"]),
+    nodes=st.none() | st.integers(2, 64),
+)
+
+
+@given(cells)
+def test_a_cell_survives_json(cell: Cell) -> None:
+    again = Cell.model_validate_json(cell.model_dump_json())
+    assert again == cell
+    assert again.cell_id == cell.cell_id
+
+
+@given(cells, cells)
+def test_different_cells_have_different_ids(one: Cell, other: Cell) -> None:
+    assert (one == other) == (one.cell_id == other.cell_id)

@@ -1,0 +1,68 @@
+"""Errors of YAML files name file, line, key and remedy."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8sdds.errors import InputError
+from k8sdds.model import yamltext
+from k8sdds.model.experiment import Experiment
+
+GOOD = """\
+name: mine
+sweeps:
+  - networks: [host]
+    payload_bytes: 64
+"""
+
+
+def refused(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        yamltext.parse(text, Experiment, "mine.yaml")
+    assert caught.value.exit_code == 2
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("payload_bytes: 64", "payload_byte: 64", "mine.yaml:4: sweeps.0.payload_byte: unknown key (did you mean 'payload_bytes'?)"),
+        ("payload_bytes: 64", "payload_bytes: 27", "mine.yaml:4: sweeps.0.payload_bytes.0: Input should be greater than or equal to 28"),
+        ("payload_bytes: 64", "payload_bytes: true", "a number is wanted here, not true or false"),
+        ("payload_bytes: 64", "payload_bytes: [64, 64]", "64 stands here twice"),
+        ("payload_bytes: 64", "test: speed", "mine.yaml:4: sweeps.0.test.0: Input should be 'throughput' or 'latency'"),
+        ("networks: [host]", "networks: []", "mine.yaml:3: sweeps.0.networks"),
+        ("networks: [host]", "networks: [{name: host, mtuu: 3}]", "mine.yaml:3: sweeps.0.networks.0.mtuu: unknown key (did you mean 'mtu'?)"),
+        ("name: mine", "name: My Experiment", "mine.yaml:1: name"),
+        ("name: mine", "title: mine", "name: this key is missing"),
+        ("sweeps:", "link: {rate: 3}\nsweeps:", "mine.yaml:2: link.rate: unknown key (did you mean 'rate_mbit'?)"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_line(old: str, new: str, said: str) -> None:
+    assert old in GOOD
+    assert said in refused(GOOD.replace(old, new))
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    message = refused(GOOD.replace("networks", "network").replace("64", "x"))
+    assert "mine.yaml:3: sweeps.0.network: unknown key (did you mean 'networks'?)" in message
+    assert "mine.yaml:4: sweeps.0.payload_bytes" in message
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: b: c", "\t", "name: x\nname: y\n", "- 1", "42", ""])
+def test_text_that_is_no_mapping_or_no_yaml_is_refused_with_a_line(text: str) -> None:
+    assert refused(text).startswith("mine.yaml")
+
+
+@given(st.text(max_size=200))
+def test_any_text_gives_data_or_an_input_error(text: str) -> None:
+    with suppress(InputError):
+        yamltext.parse(text, Experiment, "any.yaml")
+
+
+def test_the_resolved_experiment_reads_back_as_the_same() -> None:
+    experiment = yamltext.parse(GOOD, Experiment, "mine.yaml")
+    text = yamltext.dump(experiment.model_dump(mode="json", exclude_none=True))
+    assert yamltext.parse(text, Experiment, "again.yaml") == experiment
