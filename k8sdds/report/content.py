@@ -40,19 +40,35 @@ Cell = tuple[str, Point]
 Curve = dict[int, Row]
 """Throughput levels by number of subscribers."""
 
+_USUAL = {"publishers": 1, "security": "none", "rate": 0, "batch_bytes": 0, "placement": "spread"}
+"""What goes without saying in a caption; the experiment of the run folder spells it out."""
+
 INTERVAL = "95 % interval (t on log ratios, paired within repetition)"
 
 
 @dataclass
 class Setting:
-    """One table's worth of cells. `levels` and `overheads` by quantity, then by (network, point)."""
+    """One table's worth of cells. Levels and overheads by (test, quantity), then by (network, point)."""
 
     values: dict[str, Any]
     title: str
     slug: str
     trials: list[Row]
-    levels: dict[str, dict[Cell, Row]] = field(default_factory=dict)
-    overheads: dict[str, dict[Cell, Row]] = field(default_factory=dict)
+    all_levels: dict[tuple[str, str], dict[Cell, Row]] = field(default_factory=dict)
+    all_overheads: dict[tuple[str, str], dict[Cell, Row]] = field(default_factory=dict)
+
+    def levels(self, quantity: str, test: str | None = None) -> dict[Cell, Row]:
+        """Levels of a quantity by (network, point), from the test that it belongs to unless one is given."""
+        return self.all_levels.get((test or self._home(quantity), quantity), {})
+
+    def overheads(self, quantity: str) -> dict[Cell, Row]:
+        """Overheads of a quantity by (network, point), from the test that it belongs to."""
+        return self.all_overheads.get((self._home(quantity), quantity), {})
+
+    def _home(self, quantity: str) -> str:
+        # Imported data may not say which test they are from.
+        known = set(self.tests) & {"throughput", "latency"}
+        return home(quantity) if known else next(iter(self.tests), "")
 
     @property
     def points(self) -> list[Point]:
@@ -82,10 +98,10 @@ class Setting:
         points = formats.listed([self.point_words(point) for point in sorted({Point.of(t) for t in trials})])
         return f"includes scheduling at {points}: more participants than cores" if trials else ""
 
-    def repetitions(self, quantity: str | None = None) -> str:
-        """The n behind the cells: `3`, or `2 to 3`."""
-        names = [quantity] if quantity else list(self.levels)
-        return formats.range_of([row["n"] for name in names for row in self.levels.get(name, {}).values()])
+    def repetitions(self, test: str | None = None) -> str:
+        """The n behind the cells (of one test): `3`, or `2 to 3`."""
+        cells = [rows for (of, _), rows in self.all_levels.items() if test in (None, of)]
+        return formats.range_of([row["n"] for rows in cells for row in rows.values()])
 
     def details(self, test: str | None = None) -> str:
         """What else was the same for all of these trials, in words (of one test, or of each)."""
@@ -100,9 +116,11 @@ class Setting:
                 if key not in ("test", "payload_bytes", "subscribers", "nodes", "testbed", *self.values)
                 and len({row[key] for row in rows}) == 1
             }
-            said = conditions.words(constant)
+            said = conditions.words(
+                {key: constant[key] for key in constant if constant[key] != _USUAL.get(key)}
+            )
             duration = rows[0]["duration_s"]
-            seconds = f", {formats.number(duration, 2)} s" if duration else ""
+            seconds = f", {duration:g} s each" if duration else ""
             parts.append(f"{name}: {said}{seconds}" if test is None else f"{said}{seconds}")
         return "; ".join(parts)
 
@@ -170,7 +188,7 @@ class Content:
         rest = [name for name in conditions.CONDITION if name not in varying]
         curves: dict[tuple[str, str, int, tuple], Curve] = {}
         for setting in self.settings:
-            for (label, point), row in setting.levels.get("throughput_mbps", {}).items():
+            for (label, point), row in setting.levels("throughput_mbps").items():
                 other = tuple(row[name] for name in rest)
                 key = (label, row["transport"] or "unicast", point.payload_bytes, other)
                 curves.setdefault(key, {})[point.subscribers] = row
@@ -190,15 +208,22 @@ class Content:
             name, name
         )
 
-    def caption(self, setting: Setting, quantity: str, test: str | None, relative: bool = False) -> str:
+    def caption(
+        self, setting: Setting, test: str | None, relative: bool = False, interval: bool = True
+    ) -> str:
         """What every figure and table says: testbed, layout, n, interval and baseline."""
-        parts = [self.testbed, setting.details(test), f"n = {setting.repetitions(quantity)}"]
+        parts = [self.testbed, setting.details(test), f"n = {setting.repetitions(test)}"]
         if relative:
             parts += [f"baseline {self.baseline}", INTERVAL]
-        else:
+        elif interval:
             parts.append("95 % interval (t on the log scale)")
         parts.append(setting.scheduling)
         return " · ".join(part for part in parts if part)
+
+
+def home(quantity: str) -> str:
+    """The test whose trials a quantity is reported from: `latency` for the latency test's percentiles."""
+    return "latency" if quantity.startswith("latency_") else "throughput"
 
 
 def read(run: RunFolder, parquet: bool = False) -> Content:
@@ -237,10 +262,11 @@ def _settings(best: pd.DataFrame, levels: pd.DataFrame, overheads: pd.DataFrame)
         title = conditions.words(shown) or "all trials"
         slug = re.sub(r"[^a-z0-9]+", "-", conditions.words(values).lower()).strip("-")
         settings[key] = Setting(shown, title[0].upper() + title[1:], slug, grouped[key])
-    for table, name in ((levels, "levels"), (overheads, "overheads")):
+    for table, name in ((levels, "all_levels"), (overheads, "all_overheads")):
         for row in overhead.plain_rows(table):
             setting = settings[tuple(row[column] for column in columns)]
-            getattr(setting, name).setdefault(row["quantity"], {})[row[UNIT], Point.of(row)] = row
+            cells = getattr(setting, name).setdefault((row["test"], row["quantity"]), {})
+            cells[row[UNIT], Point.of(row)] = row
     _unique_slugs(list(settings.values()))
     return list(settings.values())
 

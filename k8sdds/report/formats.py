@@ -21,8 +21,8 @@ def percent(value: float | None, low: float | None = None, high: float | None = 
         return "–"
     if low is None or high is None:
         return _plain(value, 0 if abs(value) >= 10 else 1)
-    decimals = _decimals((high - low) / 2)
-    return f"{_plain(value, decimals)} {interval(low, high)}"
+    # The value has the interval's decimals, but not those that only keep a bound from looking like 0.
+    return f"{_plain(value, _decimals((high - low) / 2))} {interval(low, high)}"
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -30,6 +30,9 @@ def interval(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return ""
     decimals = _decimals((high - low) / 2)
+    # [0, 13] must not stand for an interval that excludes 0.
+    while decimals < 2 and low * high > 0 and "0" in (_plain(low, decimals), _plain(high, decimals)):
+        decimals += 1
     return f"[{_plain(low, decimals)}, {_plain(high, decimals)}]"
 
 
@@ -46,19 +49,11 @@ def level(value: float | None, low: float | None, high: float | None) -> str:
 
 
 def detectable(value: float | None) -> str:
-    """`±0.8 %`, or `±>100 %` where nothing can be detected."""
+    """`±0.8 %`, or `over ±100 %` where next to nothing can be detected."""
     if value is None:
         return ""
-    return (
-        "±>100\N{NO-BREAK SPACE}%"
-        if value > 100
-        else f"±{_plain(value, 0 if value >= 10 else 1)}\N{NO-BREAK SPACE}%"
-    )
-
-
-def mebibytes(value: float | None) -> str:
-    """Bytes in MiB to three digits."""
-    return number(None if value is None else value / 2**20)
+    text = "over ±100" if value > 100 else f"±{_plain(value, 0 if value >= 10 else 1)}"
+    return f"{text}\N{NO-BREAK SPACE}%"
 
 
 def range_of(values: list[int]) -> str:
@@ -77,6 +72,21 @@ def listed(words: list[str]) -> str:
 def count(n: int, thing: str) -> str:
     """`1 trial`, `3 trials`."""
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+
+
+def capital(words: str) -> str:
+    """`Throughput` for `throughput`; `p90 latency` stays, because P90 is another thing to read."""
+    return words if words[:2].strip("p").isdigit() else words[:1].upper() + words[1:]
+
+
+def moment(text: object) -> str:
+    """`2026-11-21 10:15 UTC` for an ISO 8601 time of UTC; other text as it is."""
+    text = str(text or "")
+    return (
+        f"{text[:10]} {text[11:16]} UTC"
+        if len(text) >= 17 and text[10] == "T" and text.endswith("Z")
+        else text
+    )
 
 
 def _decimals(half: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -48,7 +49,7 @@ def write(content: Content, figures: list[Figure], path: Path) -> Path:
         lstrip_blocks=True,
     )
     # In print a hyphen before a number reads as a dash.
-    environment.filters["minus"] = lambda text: text.replace("-", "\N{MINUS SIGN}")
+    environment.filters["minus"] = lambda text: re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
     text = environment.get_template("report.html.j2").render(**_context(content, figures))
     path.write_text(text, encoding="utf-8")
     return path
@@ -87,7 +88,9 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
             for section in ("overheads", *_DRAWN)
         },
         "overhead_tables": [table for table in tables if table],
-        "level_tables": [_levels(content, setting) for setting in content.settings],
+        "level_tables": [
+            _levels(content, setting, test) for setting in content.settings for test in setting.tests
+        ],
         "baseline": content.baseline,
         "failed": [_trial(row) for row in content.failed],
         "invalid": [_trial(row) for row in content.invalid],
@@ -114,7 +117,7 @@ def _overview(content: Content) -> list[tuple[str, str]]:
     if content.untried:
         counts.append(f"{content.untried} not tried")
     pairs = [
-        ("Started", campaign.get("started_at")),
+        ("Started", formats.moment(campaign.get("started_at"))),
         ("Testbed", content.testbed),
         ("Baseline", content.baseline or "none"),
         ("Networks", ", ".join(content.networks)),
@@ -126,17 +129,17 @@ def _overview(content: Content) -> list[tuple[str, str]]:
 
 def _overheads(content: Content, setting: Setting, name: str) -> dict[str, Any] | None:
     """A table like the study's Tables I and II: networks × points, each with its interval."""
-    rows = setting.overheads.get(name)
+    rows = setting.overheads(name)
     if not rows:
         return None
     quantity = QUANTITIES[name]
-    levels = setting.levels[name]
+    levels = setting.levels(name)
     points = [point for point in setting.points if any(at == point for _, at in levels)]
     labels = [label for label in content.networks if any(other == label for other, _ in rows)]
     mixed = len({row["n"] for row in rows.values()}) > 1
     test = next(iter(rows.values()))["test"]
     return {
-        "title": f"{quantity.words[0].upper()}{quantity.words[1:]} overhead in %",
+        "title": f"{formats.capital(quantity.words)} overhead in %",
         "setting": setting.title,
         "points": [setting.point_words(point) for point in points],
         "baseline": [_level(levels.get((content.baseline, point))) for point in points],
@@ -145,7 +148,7 @@ def _overheads(content: Content, setting: Setting, name: str) -> dict[str, Any] 
             (label, [_percent(rows.get((label, point)), mixed) for point in points]) for label in labels
         ],
         "detectable": _detectable(rows),
-        "caption": content.caption(setting, name, test, relative=True),
+        "caption": content.caption(setting, test, relative=True),
     }
 
 
@@ -182,27 +185,24 @@ def _level(row: Row | None) -> dict[str, str]:
     return {"value": value, "interval": bracket}
 
 
-def _levels(content: Content, setting: Setting) -> dict[str, Any]:
-    names = [name for name in _LEVELS if name in setting.levels]
+def _levels(content: Content, setting: Setting, test: str) -> dict[str, Any]:
+    names = [name for name in _LEVELS if setting.levels(name, test)]
+    shown = {name: setting.levels(name, test) for name in names}
     rows = []
     for point in setting.points:
         labels = [
-            label
-            for label in content.networks
-            if any((label, point) in setting.levels[name] for name in names)
+            label for label in content.networks if any((label, point) in cells for cells in shown.values())
         ]
         for label in labels:
-            cells = [_level(setting.levels[name].get((label, point))) for name in names]
+            cells = [_level(shown[name].get((label, point))) for name in names]
             rows.append((setting.point_words(point) if label == labels[0] else "", label, cells))
-    heads = [
-        (QUANTITIES[name].words, "MiB" if QUANTITIES[name].unit == "bytes" else QUANTITIES[name].unit)
-        for name in names
-    ]
-    caption = " · ".join(part for part in (
-        content.testbed, setting.details(), f"n = {setting.repetitions()}",
-        "95 % interval (t on the log scale; linear for losses and softirq)", setting.scheduling,
-    ) if part)  # fmt: skip
-    return {"setting": setting.title, "heads": heads, "rows": rows, "caption": caption}
+    units = [QUANTITIES[name].unit.replace("bytes", "MiB") for name in names]
+    return {
+        "title": f"{setting.title}: {test} test",
+        "heads": list(zip((QUANTITIES[name].words for name in names), units, strict=True)),
+        "rows": rows,
+        "caption": f"{content.caption(setting, test)}; losses and softirq: t interval without logarithm",
+    }
 
 
 def _trial(row: Row) -> dict[str, str]:
@@ -262,7 +262,16 @@ def _networks(content: Content) -> list[dict[str, str]]:
 def _facts(content: Content) -> list[tuple[str, str]]:
     testbed = content.campaign.get("testbed")
     facts = testbed.get("facts") if isinstance(testbed, dict) else None
-    return [(name.replace("_", " "), _text(value)) for name, value in (facts or {}).items()]
+    named = [
+        (name.removesuffix("_bytes").replace("_", " "), name, value) for name, value in (facts or {}).items()
+    ]
+    return [
+        (words, _bytes(value) if name.endswith("_bytes") else _text(value)) for words, name, value in named
+    ]
+
+
+def _bytes(value: Any) -> str:
+    return f"{value / 2**30:.1f} GiB" if isinstance(value, int | float) else _text(value)
 
 
 def _text(value: Any) -> str:

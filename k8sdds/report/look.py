@@ -63,8 +63,8 @@ def css_variables(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
     used = list(dict.fromkeys(looks(labels).values()))
     light = [(_NAMES[colour], colour) for colour in _NAMES]
     dark = [(_NAMES[colour], _DARK[colour]) for colour in _NAMES]
-    light += [(look.light.strip("#"), look.light) for look in used]
-    dark += [(look.light.strip("#"), look.dark) for look in used]
+    light += [(f"c-{look.light.strip('#')}", look.light) for look in used]
+    dark += [(f"c-{look.light.strip('#')}", look.dark) for look in used]
     return {"light": light, "dark": dark}
 
 

@@ -47,7 +47,11 @@ def show(content: Content, console: Console, files: list[Path]) -> None:
 
 
 def _title(content: Content) -> str:
-    parts = [content.name, content.campaign.get("started_at") or "", f"{len(content.best)} valid trials"]
+    parts = [
+        content.name,
+        formats.moment(content.campaign.get("started_at")),
+        f"{len(content.best)} valid trials",
+    ]
     if len(content.invalid):
         parts.append(formats.count(len(content.invalid), "invalid attempt"))
     return " · ".join(part for part in parts if part)
@@ -67,9 +71,9 @@ def _paragraph(console: Console, text: str, mark: str, style: str = "") -> None:
 
 def _table(content: Content, setting: Setting) -> Table:
     shown = [
-        (name, unit, setting.levels[name])
+        (unit, setting.levels(name), setting.overheads(name))
         for name, unit in ((wording.THROUGHPUT, "Mbit/s"), (wording.LATENCY, "p90 µs"))
-        if name in setting.levels
+        if setting.levels(name)
     ]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     several = "subscribers" not in setting.values
@@ -77,22 +81,22 @@ def _table(content: Content, setting: Setting) -> Table:
         table.add_column("subs", no_wrap=True, justify="right")
     table.add_column("payload", no_wrap=True, justify="right")
     table.add_column("network", overflow="fold", min_width=7)
-    for name, unit, _ in shown:
+    for unit, _, overheads in shown:
         table.add_column(unit, no_wrap=True, justify="right")
-        if name in setting.overheads:
+        if overheads:
             table.add_column("overhead %", no_wrap=True)
     for point in setting.points:
-        labels = [label for label in content.networks if any((label, point) in rows for _, _, rows in shown)]
+        labels = [label for label in content.networks if any((label, point) in rows for _, rows, _ in shown)]
         for label in labels:
             first = label == labels[0]
             cells = [payload(point.payload_bytes) if first else "", label]
             if several:
                 cells.insert(0, str(point.subscribers) if first else "")
-            for name, _, rows in shown:
+            for _, rows, overheads in shown:
                 row = rows.get((label, point))
                 cells.append(formats.number(row["mean"]) if row else "–")
-                if name in setting.overheads:
-                    cells.append(_overhead(setting.overheads[name].get((label, point))))
+                if overheads:
+                    cells.append(_overhead(overheads.get((label, point))))
             table.add_row(*cells, end_section=label == labels[-1] and point != setting.points[-1])
     return table
 

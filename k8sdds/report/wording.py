@@ -49,8 +49,7 @@ def caveats(content: Content) -> list[str]:
             parts.append(f"{_were(content.untried)} not tried")
         notes.append("; ".join(parts) + ".")
     if content.settings:
-        repetitions = {row["n"] for setting in content.settings
-                       for rows in setting.levels.values() for row in rows.values()}  # fmt: skip
+        repetitions = set(content.levels["n"])
         if repetitions == {1}:
             notes.append(
                 "One repetition: no interval, no difference can be told from chance; repeat 3 times or more."
@@ -116,7 +115,7 @@ def _rows(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
     """Overheads at a point by quantity and network, the smallest overhead first."""
     found = {}
     for name in (THROUGHPUT, LATENCY):
-        rows = {label: row for (label, at), row in setting.overheads.get(name, {}).items() if at == point}
+        rows = {label: row for (label, at), row in setting.overheads(name).items() if at == point}
         if rows:
             found[name] = dict(sorted(rows.items(), key=lambda item: item[1]["overhead_percent"]))
     return found
@@ -128,12 +127,12 @@ def _point(content: Content, found: dict[str, dict[str, Row]]) -> str:
         label = labels.pop()
         costs = [_cost(content, name, rows[label]) for name, rows in found.items()]
         return f"{label} {' and '.join(costs)}."
-    return " ".join(_spread(content, name, rows) for name, rows in found.items())
+    return "; ".join(_spread(content, name, rows) for name, rows in found.items()) + "."
 
 
 def _spread(content: Content, name: str, rows: dict[str, Row]) -> str:
     """Best and worst network of one quantity, and which of them cannot be told from baseline or best."""
-    what, verb = ("Throughput", "falls") if name == THROUGHPUT else ("p90 latency", "grows")
+    what, verb = ("throughput", "falls") if name == THROUGHPUT else ("p90 latency", "grows")
     same = {label: row for label, row in rows.items() if row["seen"] is False and not _undecided(row)}
     undecided = {label: row for label, row in rows.items() if _undecided(row)}
     told = {label: row for label, row in rows.items() if row["seen"] is not False}
@@ -160,7 +159,7 @@ def _spread(content: Content, name: str, rows: dict[str, Row]) -> str:
             parts.append(f"most with {worst}, by {_amount(rows[worst])}")
     if undecided:
         parts.append(f"undecided for {formats.listed(list(undecided))} ({_spans(undecided.values())})")
-    return f"{what}{' ' if parts[0].startswith(verb) else ': '}{'; '.join(parts)}."
+    return f"{what}{' ' if parts[0].startswith(verb) else ': '}{', '.join(parts)}"
 
 
 def _undecided(row: Row) -> bool:
@@ -213,7 +212,7 @@ def _spans(rows: Iterable[Row]) -> str:
 def _levels_only(content: Content, setting: Setting) -> list[str]:
     sentences = []
     for name, unit in ((THROUGHPUT, "Mbit/s"), (LATENCY, "µs p90 latency")):
-        cells = setting.levels.get(name, {})
+        cells = setting.levels(name)
         for point in _chosen(sorted({at for _, at in cells})):
             said = [
                 f"{label} {formats.level(row['mean'], row['ci_low'], row['ci_high'])} {unit}"
@@ -253,15 +252,15 @@ def _multicast(content: Content) -> list[Statement]:
     labels = {row[UNIT] for row in trials}
     sentences = []
     if measured <= carriers and not labels <= carriers:
-        sentences.append(f"Carried by {formats.listed(sorted(carriers & labels))} only.")
+        sentences.append(f"Multicast is carried by {formats.listed(sorted(carriers & labels))} only.")
     elif measured != labels:
-        sentences.append(f"Measured on {formats.listed(sorted(measured))} only.")
+        sentences.append(f"Multicast was measured on {formats.listed(sorted(measured))} only.")
     curves = content.curves
     for (label, transport, size, rest), points in curves.items():
         unicast = curves.get((label, "unicast", size, rest))
         if transport == "multicast" and unicast:
             sentences.append(_crossing(label, size, points, unicast))
-    return [Statement("Multicast", sentences)] if sentences else []
+    return [Statement("Multicast and unicast", sentences)] if sentences else []
 
 
 def _crossing(label: str, size: int, multicast: Curve, unicast: Curve) -> str:

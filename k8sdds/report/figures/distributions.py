@@ -1,0 +1,164 @@
+"""Latency distributions: percentile plots with a logarithmic percentile axis, from merged histograms."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from k8sdds.analysis.conditions import UNIT
+from k8sdds.analysis.histograms import IDLE, Distribution, distribution
+from k8sdds.report import formats
+from k8sdds.report.content import Content, Point, Setting
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
+from k8sdds.report.look import Look, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_PANELS = 6
+_HEAD, _FOOT, _LEFT, _GAP, _RIGHT = 0.3, 0.45, 0.62, 0.66, 0.22
+_PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
+
+
+def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
+    """Latency at each percentile, one panel per point, one line per network."""
+    panels = _distributions(content, setting)
+    if not panels:
+        return None
+    styles = looks(content.networks)
+    labels = [label for label in content.networks if any(label in found for found in panels.values())]
+    columns = min(3 if len(panels) > 2 else 2, len(panels))
+    lines = -(-len(panels) // columns)
+    width = min((WIDTH - _LEFT - _RIGHT - (columns - 1) * _GAP) / columns, 3.6)
+    height = 1.6 if columns == 3 else 2.2
+    full = max(_LEFT + columns * width + (columns - 1) * _GAP + _RIGHT, 3.6)
+    legend, top_margin = _legend_rows(labels, full)
+    drawing = new(full, top_margin + lines * (_HEAD + height + _FOOT))
+    _legend(drawing, legend, styles)
+    for index, (at, found) in enumerate(panels.items()):
+        line, column = divmod(index, columns)
+        ax = axes(
+            drawing, _LEFT + column * (width + _GAP), top_margin + _HEAD + line * (_HEAD + height + _FOOT),
+            width, height,
+        )  # fmt: skip
+        _panel(ax, found, styles)
+        ax.set_title(setting.point_words(at))
+        if column == 0:
+            ax.set_ylabel("one-way latency, µs", labelpad=2)
+        if index >= len(panels) - columns:
+            ax.set_xlabel("percentile", labelpad=2)
+    said = content.caption(setting, "latency", interval=False)
+    samples = [d.samples for found in panels.values() for d in found.values()]
+    caption = (
+        "One-way latency at each percentile; samples of all publishers and repetitions together"
+        f" ({formats.range_of(samples)} samples a line), to show the shape only. Both axes logarithmic:"
+        f" the percentile axis in the share of samples that are slower. {said}."
+    )
+    title = f"Latency distribution: {setting.title}"
+    slug = "-".join(part for part in ("latency-distribution", setting.slug) if part)
+    return save(drawing, folder, slug, "latency", title, _alt(title, setting, panels), caption)
+
+
+def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, Distribution]]:
+    attempts: dict[Point, dict[str, list[tuple[str, int]]]] = {}
+    for row in setting.trials:
+        if row["test"] == "latency" and row["attempt"] is not None:
+            at = attempts.setdefault(Point.of(row), {})
+            at.setdefault(row[UNIT], []).append((row["trial_id"], row["attempt"]))
+    points = sorted(attempts)
+    if len(points) > MAX_PANELS:
+        step = (len(points) - 1) / (MAX_PANELS - 1)
+        points = [points[round(i * step)] for i in range(MAX_PANELS)]
+    panels = {}
+    for at in points:
+        found = {}
+        for label, trials in attempts[at].items():
+            merged = distribution(content.run, trials, IDLE)
+            if merged is not None:
+                found[label] = merged
+        if found:
+            panels[at] = found
+    return panels
+
+
+def _panel(ax: Axes, found: dict[str, Distribution], styles: dict[str, Look]) -> None:
+    from matplotlib.ticker import (
+        FixedFormatter,
+        FixedLocator,
+        FuncFormatter,
+        LogLocator,
+        NullFormatter,
+        NullLocator,
+    )
+
+    for label, merged in found.items():
+        look = styles[label]
+        xs = [1 / (1 - quantile) for quantile in merged.quantiles]
+        ax.plot(xs, merged.latency_us, color=look.light, linewidth=1.3)
+        marks = [i for i, x in enumerate(xs) if i % 12 == 6]
+        ax.plot([xs[i] for i in marks], [merged.latency_us[i] for i in marks], look.marker,
+                color=look.light, markersize=3.4, markeredgewidth=0)  # fmt: skip
+    most = max(max(merged.quantiles) for merged in found.values())
+    shown = [p for p in _PERCENTILES if p / 100 <= most]
+    ax.set_xscale("log")
+    ax.set_xlim(1, 1 / (1 - most) if most < 1 else 10)
+    ax.xaxis.set_major_locator(FixedLocator([1 / (1 - p / 100) for p in shown]))
+    ax.xaxis.set_major_formatter(FixedFormatter([f"{p:g}" for p in shown]))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_yscale("log")
+    low = min(merged.latency_us[0] for merged in found.values())
+    high = max(merged.latency_us[-1] for merged in found.values())
+    ax.set_ylim(low * 0.93, high * 1.08)
+    subs = (1, 2, 5) if math.log10(high / low) < 2.5 else (1,)
+    ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formats.number(value, 2)))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.tick_params(axis="y", labelsize=FONT - 0.5)
+    ax.grid(axis="both")
+
+
+def _legend_rows(labels: list[str], width: float) -> tuple[list[list[tuple[str, float]]], float]:
+    """Labels with their left edges in inches, row by row, and the height that they need."""
+    rows: list[list[tuple[str, float]]] = [[]]
+    left = 0.1
+    for label in labels:
+        need = 0.45 + 0.066 * len(label)
+        if rows[-1] and left + need > width:
+            rows.append([])
+            left = 0.1
+        rows[-1].append((label, left))
+        left += need
+    return rows, 0.2 * len(rows) + 0.05
+
+
+def _legend(drawing, rows: list[list[tuple[str, float]]], styles: dict[str, Look]) -> None:
+    from matplotlib.lines import Line2D
+
+    width, height = drawing.get_size_inches()
+    for index, row in enumerate(rows):
+        y = 1 - (0.13 + 0.2 * index) / height
+        for label, left in row:
+            look = styles[label]
+            xs = [left / width, (left + 0.11) / width, (left + 0.22) / width]
+            drawing.add_artist(Line2D(xs, [y] * 3, color=look.light, linewidth=1.3, marker=look.marker,
+                                      markersize=3.8, markevery=[1], markeredgewidth=0))  # fmt: skip
+            drawing.text((left + 0.27) / width, y, label, va="center", size=FONT - 0.5)
+
+
+def _alt(title: str, setting: Setting, panels: dict[Point, dict[str, Distribution]]) -> str:
+    said = []
+    for at, found in panels.items():
+        values = [
+            f"{label} {formats.number(_value(merged, 0.5))} and {formats.number(_value(merged, 0.99))}"
+            for label, merged in found.items()
+        ]
+        said.append(f"{setting.point_words(at)}: {', '.join(values)}")
+    return f"{title}, median and 99th percentile in µs. {'; '.join(said)}."
+
+
+def _value(merged: Distribution, quantile: float) -> float:
+    return next(
+        (v for q, v in zip(merged.quantiles, merged.latency_us, strict=True) if q >= quantile),
+        merged.latency_us[-1],
+    )

@@ -1,0 +1,250 @@
+"""Figures with lines: overhead by payload (or subscribers), throughput by number of subscribers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from k8sdds.analysis.conditions import payload
+from k8sdds.analysis.overhead import QUANTITIES
+from k8sdds.report import formats
+from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.figures.canvas import FONT, INK, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.look import Look, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_HEAD, _FOOT, _LEFT = 0.3, 0.45, 0.55
+_MAX_LINES = 3
+
+
+def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None:
+    """Overhead in % against the baseline: throughput and p90 latency side by side, as the study's Fig. 5."""
+    names = [name for name in ("throughput_mbps", "latency_p90_us") if setting.overheads(name)]
+    if not names:
+        return None
+    points = sorted({at for name in names for _, at in setting.overheads(name)})
+    by_payload = len({at.payload_bytes for at in points}) > 1 or len(points) == 1
+    lines = _grouped(points, by_payload)
+    styles = looks(content.networks)
+    labels = [label for label in content.networks
+              if any(other == label for name in names for other, _ in setting.overheads(name))]  # fmt: skip
+    margin = text_width(labels, FONT - 0.5) + 0.25
+    width = min((WIDTH - len(names) * (_LEFT + margin)) / len(names), 3.4)
+    height = max(1.9, 0.17 * len(labels) + 0.3)
+    drawing = new(len(names) * (_LEFT + width + margin), len(lines) * (_HEAD + height + _FOOT))
+    for line, group in enumerate(lines):
+        for column, name in enumerate(names):
+            ax = axes(
+                drawing, _LEFT + column * (_LEFT + width + margin),
+                _HEAD + line * (_HEAD + height + _FOOT), width, height,
+            )  # fmt: skip
+            rows = setting.overheads(name)
+            _overhead_panel(ax, rows, group, labels, styles, height)
+            ax.set_title(formats.capital(QUANTITIES[name].words) + _fixed(setting, group, by_payload))
+            ax.set_ylabel(f"overhead against {content.baseline}, %", labelpad=2)
+            _categories(
+                ax, [payload(at.payload_bytes) if by_payload else str(at.subscribers) for at in group]
+            )
+            ax.set_xlabel("payload" if by_payload else "subscribers", labelpad=2)
+    title = f"Overhead: {setting.title}"
+    caption = (
+        f"Positive: worse than {content.baseline}. Markers: mean ratio; lines: 95 % interval (cut where it"
+        f" leaves the axis); small dots: every repetition. {content.caption(setting, None, relative=True)}."
+    )
+    slug = "-".join(part for part in ("overhead", setting.slug) if part)
+    return save(drawing, folder, slug, "overheads", title, _overhead_alt(content, setting, names), caption)
+
+
+def _grouped(points: Sequence[Point], by_payload: bool) -> list[list[Point]]:
+    """The points along one axis, one list per value of the other; at most the first, middle and last."""
+    groups: dict[int, list[Point]] = {}
+    for at in points:
+        groups.setdefault(at.subscribers if by_payload else at.payload_bytes, []).append(at)
+    found = list(groups.values())
+    if len(found) <= _MAX_LINES:
+        return found
+    return [found[0], found[len(found) // 2], found[-1]]
+
+
+def _fixed(setting: Setting, group: Sequence[Point], by_payload: bool) -> str:
+    if by_payload and "subscribers" not in setting.values:
+        return f", {formats.count(group[0].subscribers, 'subscriber')}"
+    return "" if by_payload else f", {payload(group[0].payload_bytes)}"
+
+
+def _overhead_panel(
+    ax: Axes, rows: dict[tuple[str, Point], Row], group: Sequence[Point],
+    labels: Sequence[str], styles: dict[str, Look], height: float,
+) -> None:  # fmt: skip
+    ends = []
+    # Networks stand beside each other at each point, or intervals would hide each other.
+    step = min(0.13, 0.7 / max(len(labels), 1))
+    reach = [0.0]
+    for index, label in enumerate(labels):
+        look, shift = styles[label], (index - (len(labels) - 1) / 2) * step
+        shown = [(x + shift, rows[label, at]) for x, at in enumerate(group) if (label, at) in rows]
+        for x, row in shown:
+            values = row["values"]
+            ax.plot(
+                [x] * len(values),
+                values,
+                "o",
+                markersize=2.2,
+                color=look.light,
+                alpha=0.45,
+                markeredgewidth=0,
+            )
+            reach += [row["overhead_percent"], *values]
+            if row["ci_low_percent"] is not None:
+                ax.plot(
+                    [x, x], [row["ci_low_percent"], row["ci_high_percent"]], color=look.light, linewidth=1.1
+                )
+        if shown:
+            xs, ys = [x for x, _ in shown], [row["overhead_percent"] for _, row in shown]
+            ax.plot(xs, ys, "-", linewidth=0.7, color=look.light, alpha=0.5)
+            ax.plot(xs, ys, look.marker, markersize=4.6, color=look.light, markeredgewidth=0)
+            ends.append((ys[-1], label))
+    # An interval of two repetitions may be enormous: the axis follows what was measured, with room.
+    low, high = min(reach), max(reach)
+    bounds = [
+        b for row in rows.values() for b in (row["ci_low_percent"], row["ci_high_percent"]) if b is not None
+    ]
+    room = max(high - low, 1) * 0.6
+    low, high = max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)
+    pad = max(high - low, 1) * 0.06
+    ax.set_ylim(low - pad, high + pad)
+    ax.axhline(0, color=INK, linewidth=0.8)
+    ax.grid(axis="y")
+    _end_labels(ax, ends, styles, height)
+
+
+def _categories(ax: Axes, names: Sequence[str]) -> None:
+    ax.set_xticks(range(len(names)), names)
+    ax.set_xlim(-0.5, len(names) - 0.5)
+
+
+def _end_labels(ax: Axes, ends: Sequence[tuple[float, str]], styles: dict[str, Look], height: float) -> None:
+    """Names beside the last points, moved apart where they would overlap, with a thin line to the point."""
+    low, high = ax.get_ylim()
+    room = (FONT + 1.5) / 72 / height * (high - low)
+    placed: list[list] = [[y, y, label] for y, label in sorted(ends)]
+    for _ in range(100):
+        moved = False
+        for below, above in itertools.pairwise(placed):
+            overlap = room - (above[0] - below[0])
+            if overlap > room * 0.01:
+                below[0] -= overlap / 2
+                above[0] += overlap / 2
+                moved = True
+        for item in placed:
+            item[0] = min(max(item[0], low + room / 2), high - room / 2)
+        if not moved:
+            break
+    transform = ax.get_yaxis_transform()
+    for y, end, label in placed:
+        colour = styles[label].light
+        ax.plot([1.0, 1.025], [end, y], color=colour, linewidth=0.7, clip_on=False, transform=transform)
+        ax.text(1.035, y, label, color=colour, va="center", size=FONT - 0.5, transform=transform)
+
+
+def _overhead_alt(content: Content, setting: Setting, names: Sequence[str]) -> str:
+    said = []
+    for name in names:
+        cells = [
+            f"{label} at {setting.point_words(at)} "
+            + formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
+            for (label, at), row in sorted(setting.overheads(name).items())
+        ]
+        said.append(f"{QUANTITIES[name].words}: {', '.join(cells)}")
+    return f"Overhead in percent against {content.baseline}. {'; '.join(said)}."
+
+
+def subscribers(content: Content, folder: Path) -> Figure | None:
+    """Throughput by number of subscribers: unicast solid, multicast dashed, one panel per payload."""
+    curves = content.curves
+    if not curves:
+        return None
+    sizes = sorted({size for _, _, size, _ in curves})[:4]
+    others = {other for _, _, _, other in curves}
+    styles = looks(content.networks)
+    names = [f"{label} {transport}" for label, transport, _, _ in curves]
+    margin = text_width(names, FONT - 0.5) + 0.25
+    columns = min(2, len(sizes))
+    lines = -(-len(sizes) // columns)
+    width = min((WIDTH - columns * (_LEFT + margin)) / columns, 4.2)
+    height = max(2.3, 0.17 * len([key for key in curves if key[2] == sizes[0]]) + 0.3)
+    drawing = new(columns * (_LEFT + width + margin), lines * (_HEAD + height + _FOOT))
+    for index, size in enumerate(sizes):
+        line, column = divmod(index, columns)
+        left, top = _LEFT + column * (_LEFT + width + margin), _HEAD + line * (_HEAD + height + _FOOT)
+        _curves_panel(axes(drawing, left, top, width, height), content, curves, size, styles, height)
+    mixed = " Several settings share this figure; see the tables." if len(others) > 1 else ""
+    row = next(iter(next(iter(curves.values())).values()))
+    setting = next(setting for setting in content.settings if _holds(setting, row))
+    said = content.caption(setting, "throughput")
+    caption = (
+        "Payload rate that each subscriber received. Solid: unicast; dashed: multicast. Markers: mean;"
+        f" vertical lines: 95 % interval; small dots: every trial.{mixed} {said}."
+    )
+    alt = "Throughput per subscriber in Mbit/s. " + "; ".join(
+        f"{label} {transport} {payload(size)}: "
+        + ", ".join(f"{n} subscribers {formats.number(r['mean'])}" for n, r in curve.items())
+        for (label, transport, size, _), curve in curves.items()
+    )
+    return save(
+        drawing, folder, "subscribers", "subscribers", "Throughput by number of subscribers", alt, caption
+    )
+
+
+def _holds(setting: Setting, row: Row) -> bool:
+    return any(other is row for other in setting.levels("throughput_mbps").values())
+
+
+def _curves_panel(
+    ax: Axes, content: Content, curves: dict, size: int, styles: dict[str, Look], height: float
+) -> None:
+    from matplotlib.ticker import FixedLocator
+
+    ends, top, counts = [], 0.0, set()
+    shown = {}
+    for (label, transport, at, _), curve in curves.items():
+        if at != size:
+            continue
+        look, name = styles[label], f"{label} {transport}"
+        shown[name] = look
+        xs, ys = list(curve), [row["mean"] for row in curve.values()]
+        counts |= set(xs)
+        ax.plot(xs, ys, "-" if transport == "unicast" else "--", color=look.light, linewidth=1.2)
+        ax.plot(xs, ys, look.marker, color=look.light, markersize=4.6, markeredgewidth=0)
+        for x, row in curve.items():
+            values = row["values"]
+            ax.plot(
+                [x] * len(values),
+                values,
+                "o",
+                markersize=2.2,
+                color=look.light,
+                alpha=0.45,
+                markeredgewidth=0,
+            )
+            if row["ci_low"] is not None:
+                ax.plot(
+                    [x, x],
+                    [row["ci_low"], min(row["ci_high"], 3 * row["mean"])],
+                    color=look.light,
+                    linewidth=1.0,
+                )
+            top = max(top, row["maximum"], min(row["ci_high"] or 0, 1.5 * row["mean"]))
+        ends.append((ys[-1], name))
+    ax.set_ylim(0, top * 1.05)
+    ax.set_xlim(0, max(counts) * 1.04)
+    ax.xaxis.set_major_locator(FixedLocator(sorted(counts)))
+    ax.set_title(f"{payload(size)} payload")
+    ax.set_xlabel("subscribers", labelpad=2)
+    ax.set_ylabel("Mbit/s per subscriber", labelpad=2)
+    ax.grid(axis="y")
+    _end_labels(ax, ends, shown, height)
