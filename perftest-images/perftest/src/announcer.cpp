@@ -1,0 +1,43 @@
+#include "announcer.h"
+
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace k8sdds {
+
+uint32_t random_number() {
+    uint32_t number = 0;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number) {
+        timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        number = static_cast<uint32_t>(t.tv_nsec) * 2654435761u ^ static_cast<uint32_t>(getpid());
+    }
+    return number ? number : 1;
+}
+
+Announcer::Announcer(Backend& backend, Role role, unsigned id)
+    : backend_(backend), role_(role), id_(static_cast<uint16_t>(id)), instance_(random_number()) {}
+
+void Announcer::send(Kind kind, uint32_t run, uint16_t to, std::initializer_list<int64_t> values) {
+    Announcement message;
+    message.kind = kind;
+    message.role = role_;
+    message.id = id_;
+    message.to = to;
+    message.instance = instance_;
+    message.run = run;
+    size_t i = 0;
+    for (int64_t value : values) message.value[i++] = value;
+    backend_.announce(message);                            // a message that is lost is repeated
+}
+
+Identity::Heard Identity::hear(uint32_t instance) {
+    if (instance == instance_) return Heard::known;
+    if (instance == previous_) return Heard::duplicate;
+    previous_ = instance_;
+    instance_ = instance;
+    return Heard::fresh;
+}
+
+}  // namespace k8sdds

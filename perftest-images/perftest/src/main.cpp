@@ -1,0 +1,186 @@
+// k8sdds-perftest: from the command line to the summary and an exit code.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "histogram_log.h"
+#include "loader.h"
+#include "output.h"
+#include "publisher.h"
+#include "service.h"
+#include "subscriber.h"
+#include "usage.h"
+
+namespace k8sdds {
+namespace {
+
+// Opened before anything starts, so that a wrong path costs no measurement.
+class OutputFile {
+public:
+    void open(const char* option, const std::string& path) {
+        if (path.empty()) return;
+        file_ = std::fopen(path.c_str(), "w");
+        if (!file_) throw UsageError(std::string(option) + ": " + path + ": " + std::strerror(errno) + "; give another file");
+    }
+    ~OutputFile() { if (file_) std::fclose(file_); }
+    std::FILE* get() const { return file_; }
+    void flush(const char* option) {
+        if (file_ && (std::fflush(file_) != 0 || std::ferror(file_))) say("%s: %s", option, std::strerror(errno));
+    }
+
+private:
+    std::FILE* file_ = nullptr;
+};
+
+class Intervals {
+public:
+    Intervals(const State& state, const Histogram& histogram, const Participant& participant, Output& output)
+        : state_(state), histogram_(histogram), participant_(participant), output_(output) {}
+
+    void print() {
+        const int64_t now = now_ns();
+        if (!before_ns_) before_ns_ = state_.first_ns.load();
+        const double elapsed = (now - before_ns_) / 1e9, since_first = (now - state_.first_ns.load()) / 1e9;
+        const double cpu = state_.cpu_s();
+        const Results r = participant_.results();
+        Interval i;
+        i.length = r.data_length;
+        i.samples = state_.samples.load();
+        i.lost = r.lost;
+        i.rate = elapsed > 0 ? static_cast<double>(i.samples - samples_) / elapsed : 0;
+        i.average_rate = since_first > 0 ? static_cast<double>(i.samples) / since_first : 0;
+        i.latency = histogram_.last();
+        i.latency_mean = histogram_.mean();
+        i.latency_std = histogram_.stddev();
+        i.latency_min = histogram_.min();
+        i.latency_max = histogram_.max();
+        i.cpu_percent = percent_of_host(cpu - cpu_, elapsed);
+        output_.interval(i);
+        before_ns_ = now;
+        samples_ = i.samples;
+        cpu_ = cpu;
+    }
+
+private:
+    const State& state_;
+    const Histogram& histogram_;
+    const Participant& participant_;
+    Output& output_;
+    int64_t before_ns_ = 0;
+    uint64_t samples_ = 0;
+    double cpu_ = 0;
+};
+
+void write_files(const Report& report, Service& service, OutputFile& histogram, OutputFile& timeline) {
+    if (timeline.get()) {
+        std::fprintf(timeline.get(), "elapsed_ms,samples,bytes\n");
+        for (const TimelineRow& row : service.timeline())
+            std::fprintf(timeline.get(), "%lld,%llu,%llu\n", static_cast<long long>(row.elapsed_ms),
+                         static_cast<unsigned long long>(row.samples), static_cast<unsigned long long>(row.bytes));
+        timeline.flush("-timelineFile");
+    }
+    if (histogram.get()) {
+        const std::string log = histogram_log(report.histogram, report.results.latency_test ? "latency" : "loaded_latency",
+                                              report.state.first_epoch_s.load(), report.state.measured_s());
+        std::fputs(log.c_str(), histogram.get());
+        histogram.flush("-histogramFile");
+    }
+}
+
+int measure(Options& options) {
+    auto backend = load_backend(options.middleware);
+    const Settings settings = make_settings(options);
+    const std::string refusal = backend->refuse(settings);
+    if (!refusal.empty()) throw UsageError(refusal);
+    OutputFile histogram_file, timeline_file;
+    histogram_file.open("-histogramFile", options.histogram_file);
+    timeline_file.open("-timelineFile", options.timeline_file);
+
+    Service::block_signals();
+    State state;
+    Histogram histogram;
+    std::unique_ptr<Output> output =
+        options.output_format == "json" ? make_json_output(options) : make_csv_output(options);
+    std::unique_ptr<Participant> participant;
+    if (options.pub) participant = std::make_unique<Publisher>(options, settings, *backend, state, histogram);
+    else participant = std::make_unique<Subscriber>(options, settings, *backend, state);
+    Service service(state, std::clamp<int64_t>(to_ns(options.peer_timeout) / 5, 50'000'000, 1'000'000'000));
+    service.start();
+
+    Report report{options, &settings, state, histogram, {}, {}, {}, backend->version(), {}};
+    service.force_exit_after(options.discovery_timeout + 5, exit_middleware);
+    try {
+        backend->open(settings, *participant);
+        report.facts = backend->facts();
+        report.effective_qos = backend->effective_qos();
+        if (options.verbosity > 1)
+            say("%s %s on %s (%s), socket receive buffer %d bytes", options.middleware.c_str(),
+                report.middleware_version.c_str(), report.facts.interface.c_str(), report.facts.address.c_str(),
+                report.facts.receive_buffer);
+    } catch (const std::exception& error) {
+        state.stop(exit_middleware, std::string("middleware error: ") + error.what());
+    }
+    service.force_exit_after(0, 0);
+    const bool open = state.ending().code != exit_middleware;
+    if (open) {
+        Intervals intervals(state, histogram, *participant, *output);
+        service.engage({[&] { participant->alive(); }, [&](int64_t now) { participant->check(now); },
+                        [&] { intervals.print(); }});
+        participant->run();
+        state.end_measured(now_ns());
+        service.disengage();
+    }
+
+    report.ending = state.ending();
+    report.results = participant->results();
+    write_files(report, service, histogram_file, timeline_file);
+    if (report.ending.code == exit_usage) {
+        say("%s", report.ending.reason.c_str());
+    } else {
+        const bool anything = state.first_ns.load() != 0;
+        if (anything || options.output_format == "json") output->summary(report);
+        if (report.ending.code != exit_done) say("%s", report.ending.reason.c_str());
+        else if (options.verbosity > 0) say("test ended");
+    }
+
+    service.force_exit_after(2, report.ending.code);       // whatever the middleware's teardown does
+    backend->close();
+    participant.reset();
+    backend.release();                                     // the module stays loaded until the process ends
+    return report.ending.code;
+}
+
+int run(int argc, char** argv) {
+    try {
+        Options options = parse_options(argc, argv);
+        if (options.help) {
+            std::printf("%s", help_text().c_str());
+            return exit_done;
+        }
+        if (options.version) {
+            std::string names;
+            for (const std::string& name : available_backends()) names += " " + name;
+            std::printf("k8sdds-perftest %s\nbackends:%s\n", K8SDDS_VERSION, names.c_str());
+            return exit_done;
+        }
+        return measure(options);
+    } catch (const UsageError& error) {
+        say("%s", error.what());
+        return exit_usage;
+    } catch (const std::exception& error) {
+        say("%s", error.what());
+        return exit_middleware;
+    }
+}
+
+}  // namespace
+}  // namespace k8sdds
+
+int main(int argc, char** argv) {
+    const int code = k8sdds::run(argc, argv);
+    std::fflush(nullptr);
+    _exit(code);                                           // no destructors of a middleware's library
+}

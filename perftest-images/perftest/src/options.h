@@ -1,0 +1,66 @@
+// The command line: one table of options parses it, describes it (-help) and lists what was resolved.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend.h"
+
+namespace k8sdds {
+
+// A wrong command line or a combination that cannot be had: exit code 2, one line, with the remedy.
+struct UsageError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct Options {
+    bool pub = false, sub = false, help = false, version = false;
+    std::string middleware = "cyclonedds";
+
+    int64_t data_length = 100;
+    double execution_time = 0;                // s; 0: until -numIter
+    int64_t iterations = 0;                   // 0: PerfTest's default for the test
+    double warm_up = 1;
+    bool latency_test = false;
+    int64_t latency_count = 10000;
+    std::string pub_rate;                     // "N:spin" or "N:sleep"; empty: unlimited
+    double rate = 0;
+    bool rate_spins = false;
+    int64_t batch_size = 0;
+    int64_t send_queue = 0;
+
+    bool best_effort = false;
+    std::string qos_file;
+
+    int64_t domain = 1;
+    bool multicast = false;
+    std::string multicast_address;
+    std::vector<std::string> peers;
+    std::string nic;
+    std::string transport = "UDPv4";
+    std::string receive = "listener";
+
+    int64_t subscribers = 1, publishers = 1, sid = 0, pid = 0;
+    double discovery_timeout = 30, peer_timeout = 10;
+
+    bool cpu = false, no_intervals = false;
+    std::string output_format = "csv";
+    std::string histogram_file, timeline_file;
+    int64_t verbosity = 1;
+
+    std::set<std::string> given;              // names as in the table
+    bool was_given(const char* name) const { return given.count(name) != 0; }
+    Role role() const { return pub ? Role::publisher : Role::subscriber; }
+};
+
+Options parse_options(int argc, char** argv);             // throws UsageError
+std::string help_text();
+
+// Every option's resolved value as JSON text, in the order of the table.
+std::vector<std::pair<std::string, std::string>> resolved(const Options&);
+
+}  // namespace k8sdds

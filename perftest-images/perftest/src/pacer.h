@@ -1,0 +1,38 @@
+// Samples at a fixed rate, on an absolute schedule.
+#pragma once
+
+#include "options.h"
+#include "state.h"
+
+namespace k8sdds {
+
+class Pacer {
+public:
+    Pacer(const Options& options, const State& state)
+        : state_(state), period_(options.rate > 0 ? 1e9 / options.rate : 0), spins_(options.rate_spins) {}
+
+    bool paces() const { return period_ > 0; }
+    void restart(int64_t now) { next_ = static_cast<double>(now); }
+
+    // Returns when the next sample is due, or at once when the stage is no longer this one.
+    void wait(Stage stage) {
+        int64_t now = now_ns();
+        if (next_ == 0 || now - next_ > 100e6) next_ = static_cast<double>(now);   // too late to catch up
+        while (now < next_ && state_.stage.load(std::memory_order_relaxed) == stage) {
+            if (!spins_) {
+                const int64_t left = std::min<int64_t>(static_cast<int64_t>(next_) - now, 10'000'000);
+                const timespec slice{0, std::max<int64_t>(left, 0)};
+                clock_nanosleep(CLOCK_MONOTONIC, 0, &slice, nullptr);
+            }
+            now = now_ns();
+        }
+        next_ += period_;
+    }
+
+private:
+    const State& state_;
+    double period_, next_ = 0;
+    bool spins_;
+};
+
+}  // namespace k8sdds

@@ -1,0 +1,13 @@
+// QoS profiles: the two built in, and files in the form of OMG DDS-XML.
+#pragma once
+
+#include <string>
+
+#include "backend.h"
+
+namespace k8sdds {
+
+QosProfile built_in_profile(bool best_effort);
+QosProfile read_qos_file(const std::string& path);        // throws UsageError with file, line and element
+
+}  // namespace k8sdds

@@ -1,0 +1,87 @@
+#include "state.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+namespace k8sdds {
+namespace {
+
+// Tells the supervisor where the measured interval begins and ends: one byte on the descriptor
+// that K8SDDS_PHASE_FD names.
+void signal_phase(char phase) {
+    const char* text = std::getenv("K8SDDS_PHASE_FD");
+    if (!text) return;
+    char* end = nullptr;
+    const long fd = std::strtol(text, &end, 10);
+    if (end == text || *end || fd < 0 || ::write(static_cast<int>(fd), &phase, 1) != 1)
+        say("K8SDDS_PHASE_FD=%s: the phase could not be signalled", text);
+}
+
+}  // namespace
+
+double process_cpu_s() {
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+void say(const char* format, ...) {
+    char text[1000];
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    std::fprintf(stderr, "k8sdds-perftest: %s\n", text);
+}
+
+void State::begin_measured(int64_t now) {
+    if (first_ns.load()) return;
+    timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    first_epoch_s.store(wall.tv_sec + wall.tv_nsec / 1e9);
+    cpu_begin_ = process_cpu_s();
+    last_ns.store(now);
+    first_ns.store(now);
+    signal_phase('M');
+}
+
+void State::end_measured(int64_t now) {
+    if (!first_ns.load() || end_ns.load()) return;
+    cpu_end_ = process_cpu_s();
+    end_ns.store(now);
+    signal_phase('E');
+}
+
+double State::measured_s() const {
+    const int64_t first = first_ns.load();
+    if (!first) return 0;
+    const int64_t end = end_ns.load();
+    return ((end ? end : now_ns()) - first) / 1e9;
+}
+
+double State::cpu_s() const {
+    if (!first_ns.load()) return 0;
+    return (end_ns.load() ? cpu_end_ : process_cpu_s()) - cpu_begin_;
+}
+
+void State::stop(int code, const std::string& reason) {
+    {
+        std::lock_guard<std::mutex> lock(ending_mutex_);
+        if (stopped.load()) return;
+        ending_ = {code, reason};
+        stopped.store(true);
+        stage.store(Stage::over);                          // what the hot loops look at
+    }
+    changed.notify_all();
+}
+
+Ending State::ending() const {
+    std::lock_guard<std::mutex> lock(ending_mutex_);
+    return ending_;
+}
+
+}  // namespace k8sdds

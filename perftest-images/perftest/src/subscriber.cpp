@@ -1,0 +1,245 @@
+#include "subscriber.h"
+
+#include <algorithm>
+
+namespace k8sdds {
+
+constexpr auto relaxed = std::memory_order_relaxed;
+
+Subscriber::Subscriber(const Options& options, const Settings& settings, Backend& backend, State& state)
+    : options_(options), reliable_(settings.qos.reader.reliable), data_length_given_(options.was_given("-dataLen")),
+      backend_(backend), state_(state), announcer_(backend, Role::subscriber, settings.id),
+      id_(static_cast<int32_t>(settings.id)) {
+    for (unsigned i = 0; i < settings.publishers; ++i) sources_.push_back(std::make_unique<Source>());
+    state_.sample_bytes.store(settings.data_length);
+}
+
+bool Subscriber::all(bool Source::*flag) const {
+    return std::all_of(sources_.begin(), sources_.end(), [&](const auto& s) { return (*s).*flag; });
+}
+
+bool Subscriber::all_started() const {
+    return std::all_of(sources_.begin(), sources_.end(), [](const auto& s) { return s->run.load() != 0; });
+}
+
+void Subscriber::run() {
+    if (options_.receive != "listener")
+        receiver_ = std::thread([this] {
+            while (receiving_.load(relaxed))
+                if (options_.receive == "spin" || backend_.wait(50'000'000)) backend_.take();
+        });
+    if (discover()) receive_until_done();
+    receiving_.store(false);
+    if (receiver_.joinable()) receiver_.join();
+    if (state_.stopped.load()) {
+        const Ending ending = state_.ending();
+        for (int i = 0; i < 2; ++i) announcer_.send(Kind::abort, 0, to_all, {ending.code});
+    } else if (state_.samples.load() == 0) {
+        state_.stop(exit_no_samples, "no samples were received; look for lost packets (MTU, buffers, firewall)");
+    }
+}
+
+bool Subscriber::discover() {
+    const int64_t begun = now_ns(), deadline = begun + to_ns(options_.discovery_timeout);
+    const auto matched = [&] {
+        const Matches found = backend_.matches();
+        return found.writer >= sources_.size() && found.reader >= sources_.size();
+    };
+    std::unique_lock<std::mutex> lock(state_.mutex);
+    bool met = state_.wait(lock, deadline, matched);
+    while (met && !all_started() && !state_.stopped.load() && now_ns() < deadline) {
+        lock.unlock();
+        announcer_.send(Kind::ready);
+        lock.lock();
+        state_.wait(lock, std::min(now_ns() + repeat_ns, deadline), [&] { return all_started(); });
+    }
+    discovery_s_ = (now_ns() - begun) / 1e9;
+    if (all_started() && !state_.stopped.load()) {
+        running_ = true;
+        for (auto& source : sources_) source->heard_ns = now_ns();
+        return true;
+    }
+    const Matches matches = backend_.matches();
+    const auto started = std::count_if(sources_.begin(), sources_.end(), [](const auto& s) { return s->run.load(); });
+    state_.stop(exit_unmatched, "no peer: " + std::to_string(started) + " of " + std::to_string(sources_.size()) +
+                                    " publishers started (matched writers " + std::to_string(matches.reader) +
+                                    ", readers " + std::to_string(matches.writer) +
+                                    ") within -discoveryTimeout; check -peer, -domain, -nic, -numPublishers and QoS");
+    return false;
+}
+
+// A publisher that has ended is complete when all it sent is here, or when nothing more comes.
+void Subscriber::settle(Source& source, int64_t now) {
+    const uint64_t received = source.tracker.received();
+    if (received != source.noticed) {
+        source.noticed = received;
+        source.progress_ns = source.heard_ns = now;
+    }
+    if (!source.ended || source.complete) return;
+    const int64_t quiet = reliable_ ? std::max<int64_t>(to_ns(options_.peer_timeout) / 2, 100'000'000) : 100'000'000;
+    source.complete = received >= source.sent || now - source.progress_ns > quiet;
+}
+
+void Subscriber::receive_until_done() {
+    std::unique_lock<std::mutex> lock(state_.mutex);
+    bool ended = false;
+    while (!state_.stopped.load() && !all(&Source::done)) {
+        const int64_t now = now_ns();
+        bool hurry = false;
+        for (unsigned id = 0; id < sources_.size(); ++id) {
+            Source& source = *sources_[id];
+            const bool before = source.complete;
+            settle(source, now);
+            hurry = hurry || (source.ended && !source.complete);
+            if (source.complete && !ended && all(&Source::complete)) {
+                state_.end_measured(now);
+                ended = true;
+            }
+            if (source.complete && (!before || source.asks)) {
+                source.asks = false;
+                lock.unlock();
+                report(id);
+                lock.lock();
+            }
+        }
+        if (all(&Source::done)) break;
+        state_.changed.wait_for(lock, std::chrono::milliseconds(hurry ? 1 : 20));
+    }
+    running_ = false;
+    state_.end_measured(now_ns());
+}
+
+void Subscriber::report(unsigned id) {
+    const Source& source = *sources_[id];
+    const Tracker& t = source.tracker;
+    announcer_.send(Kind::report, source.run.load(), static_cast<uint16_t>(id),
+                    {static_cast<int64_t>(t.received()), static_cast<int64_t>(t.duplicates()),
+                     static_cast<int64_t>(t.out_of_order()), source.first_ns.load(), source.last_ns.load()});
+}
+
+void Subscriber::alive() { announcer_.send(Kind::alive); }
+
+void Subscriber::check(int64_t now) {
+    const unsigned matched = backend_.matches().reader;
+    std::lock_guard<std::mutex> lock(state_.mutex);
+    if (!running_ || state_.stopped.load()) return;
+    unsigned staying = 0;
+    for (unsigned id = 0; id < sources_.size(); ++id) {
+        const Source& source = *sources_[id];
+        if (source.done) continue;
+        ++staying;
+        if (now - source.heard_ns > to_ns(options_.peer_timeout))
+            state_.stop(exit_peer_lost, "peer lost: nothing heard from publisher " + std::to_string(id));
+    }
+    unmatched_checks_ = matched < staying ? unmatched_checks_ + 1 : 0;
+    if (unmatched_checks_ >= 3) state_.stop(exit_peer_lost, "peer lost: a publisher's endpoints have gone");
+}
+
+void Subscriber::start(Source& source, const Announcement& a) {
+    const auto length = static_cast<uint64_t>(a.value[3]);
+    if (data_length_given_ && length != static_cast<uint64_t>(options_.data_length)) {
+        state_.stop(exit_usage, "-dataLen: publisher " + std::to_string(a.id) + " sends " + std::to_string(length) +
+                                    " bytes; give the same -dataLen on both sides, or none here");
+        return;
+    }
+    state_.sample_bytes.store(length);
+    latency_test_ = a.value[0] != 0;
+    warm_up_s_ = a.value[1] / 1e9;
+    source.heard_ns = source.progress_ns = now_ns();
+    source.run.store(a.run);
+}
+
+void Subscriber::on_announcement(const Announcement& a) {
+    if (a.role != Role::publisher || a.id >= sources_.size()) return;
+    if (a.to != to_all && a.to != static_cast<uint16_t>(id_)) return;
+    Source& source = *sources_[a.id];
+    bool answer_start = false, answer_done = false;
+    {
+        std::lock_guard<std::mutex> lock(state_.mutex);
+        if (a.kind == Kind::start) {
+            const Identity::Heard heard = source.identity.hear(a.instance);
+            if (heard == Identity::Heard::duplicate || (heard == Identity::Heard::fresh && source.run.load())) {
+                state_.stop(exit_usage, "-pidMultiPubTest: two publishers have the id " + std::to_string(a.id) +
+                                            "; give each its own, from 0 to numPublishers-1");
+                return;
+            }
+            if (heard == Identity::Heard::fresh) start(source, a);
+            answer_start = source.run.load() == a.run;
+        }
+        if (a.kind == Kind::abort && a.to != to_all && a.value[0] == exit_usage)
+            state_.stop(exit_usage, "-sidMultiSubTest: another subscriber has the id " + std::to_string(id_) +
+                                        "; give each its own, from 0 to numSubscribers-1");
+        if (a.instance != source.identity.instance()) return;
+        source.heard_ns = now_ns();
+        if (a.kind == Kind::end && a.run == source.run.load() && !source.done) {
+            if (!source.ended) source.progress_ns = source.heard_ns;
+            source.ended = true;
+            source.sent = static_cast<uint64_t>(a.value[0]);
+            source.asks = source.complete;
+        } else if (a.kind == Kind::done && a.run == source.run.load()) {
+            source.done = source.complete;
+            answer_done = source.complete;
+        } else if (a.kind == Kind::abort && !source.done) {
+            state_.stop(exit_peer_lost, "peer lost: publisher " + std::to_string(a.id) + " ended with exit code " +
+                                            std::to_string(a.value[0]));
+        }
+    }
+    if (answer_start) announcer_.send(Kind::ready, a.run, a.id);
+    if (answer_done) announcer_.send(Kind::bye, a.run, a.id);
+    if (a.kind != Kind::alive) state_.changed.notify_all();
+}
+
+void Subscriber::on_sample(const Sample& sample) {
+    if (sample.publisher >= sources_.size()) return;
+    Source& source = *sources_[sample.publisher];
+    if (sample.run != source.run.load(relaxed)) return;
+    if (sample.ping == id_) backend_.write(sample);        // the pong; what is not taken counts as lost
+    if (sample.phase != Phase::measured) return;
+    if (__builtin_expect(source.first_ns.load(relaxed) == 0, 0)) {
+        const int64_t now = now_ns();
+        state_.begin_measured(now);
+        Stage waiting = Stage::waiting;
+        state_.stage.compare_exchange_strong(waiting, Stage::measured);
+        source.first_ns.store(now);
+    }
+    if (!source.tracker.record(sample.sequence)) return;
+    source.fresh = true;
+    state_.samples.store(++total_, relaxed);
+}
+
+// The clock is read once for samples that came together.
+void Subscriber::on_received() {
+    int64_t now = 0;
+    for (auto& source : sources_) {
+        if (!source->fresh) continue;
+        if (!now) now = now_ns();
+        source->fresh = false;
+        source->last_ns.store(now, relaxed);
+        state_.last_ns.store(now, relaxed);
+    }
+}
+
+Results Subscriber::results() const {
+    Results r;
+    std::lock_guard<std::mutex> lock(state_.mutex);
+    r.discovery_s = discovery_s_;
+    r.matched = all_started();
+    r.sent_known = all(&Source::ended);
+    r.data_length = state_.sample_bytes.load();
+    r.latency_test = latency_test_;
+    r.warm_up_s = warm_up_s_;
+    for (const auto& source : sources_) {
+        const Tracker& t = source->tracker;
+        r.received += t.received();
+        r.duplicates += t.duplicates();
+        r.out_of_order += t.out_of_order();
+        r.sent += source->sent;
+        r.lost += source->ended ? source->sent - std::min(source->sent, t.received()) : t.missing();
+        const int64_t first = source->first_ns.load();
+        if (first && (!r.first_ns || first < r.first_ns)) r.first_ns = first;
+        r.last_ns = std::max(r.last_ns, source->last_ns.load());
+    }
+    return r;
+}
+
+}  // namespace k8sdds

@@ -1,0 +1,88 @@
+#include "usage.h"
+
+#include <arpa/inet.h>
+
+#include <cstdlib>
+
+#include "qos_file.h"
+
+namespace k8sdds {
+namespace {
+
+void parse_rate(Options& options) {
+    if (options.pub_rate.empty()) return;
+    const std::string& text = options.pub_rate;
+    const std::string remedy = "; give N:spin or N:sleep with N from 1 to 10000000";
+    const size_t colon = text.find(':');
+    if (colon == std::string::npos) throw UsageError("-pubRate: '" + text + "' has no method" + remedy);
+    const std::string number = text.substr(0, colon), method = text.substr(colon + 1);
+    if (method != "spin" && method != "sleep")
+        throw UsageError("-pubRate: '" + method + "' is not a method" + remedy);
+    if (number.empty() || number.find_first_not_of("0123456789.") != std::string::npos)
+        throw UsageError("-pubRate: '" + number + "' is not a number" + remedy);
+    char* end = nullptr;
+    options.rate = std::strtod(number.c_str(), &end);
+    if (*end || options.rate <= 0 || options.rate > 1e7)
+        throw UsageError("-pubRate: " + number + " is out of range" + remedy + "; leave it out for no limit");
+    options.rate_spins = method == "spin";
+}
+
+bool is_multicast_address(const std::string& text) {
+    in_addr address{};
+    return inet_pton(AF_INET, text.c_str(), &address) == 1 && IN_MULTICAST(ntohl(address.s_addr));
+}
+
+}  // namespace
+
+void check_combinations(Options& options) {
+    parse_rate(options);
+    if (options.latency_test && options.batch_size > 0)
+        throw UsageError("-batchSize: a latency test sends each sample at once; leave -batchSize or -latencyTest out");
+    if (options.latency_test && options.was_given("-latencyCount"))
+        throw UsageError("-latencyCount: a latency test times each sample; leave -latencyCount or -latencyTest out");
+    if (!options.multicast_address.empty() && !options.multicast)
+        throw UsageError("-multicastAddr: samples go by multicast only with -multicast; add it");
+    if (!options.multicast_address.empty() && !is_multicast_address(options.multicast_address))
+        throw UsageError("-multicastAddr: '" + options.multicast_address +
+                         "' is not an IPv4 multicast address; give one from 224.0.0.0 to 239.255.255.255");
+    if (options.iterations == 0) options.iterations = options.latency_test ? 10'000'000 : 100'000'000;
+}
+
+Settings make_settings(Options& options) {
+    Settings settings;
+    settings.role = options.role();
+    settings.id = static_cast<unsigned>(options.pub ? options.pid : options.sid);
+    settings.domain = static_cast<unsigned>(options.domain);
+    settings.data_length = static_cast<uint64_t>(options.data_length);
+    settings.subscribers = static_cast<unsigned>(options.subscribers);
+    settings.publishers = static_cast<unsigned>(options.publishers);
+    settings.nic = options.nic;
+    settings.peers = options.peers;
+    settings.multicast = options.multicast;
+    settings.multicast_address = options.multicast_address;
+    settings.send_queue = options.send_queue;
+    settings.receive = options.receive == "spin"      ? Receive::spin
+                       : options.receive == "waitset" ? Receive::waitset
+                                                      : Receive::listener;
+    settings.latency_test = options.latency_test;
+    settings.verbosity = static_cast<int>(options.verbosity);
+    settings.qos = options.qos_file.empty() ? built_in_profile(options.best_effort) : read_qos_file(options.qos_file);
+
+    QosProfile& qos = settings.qos;
+    if (options.best_effort && (qos.writer.reliable || qos.reader.reliable))
+        throw UsageError("-bestEffort: " + options.qos_file + " says RELIABLE; leave -bestEffort out or change the file");
+    if (options.batch_size > 0 && qos.batch_bytes > 0 && options.batch_size != qos.batch_bytes)
+        throw UsageError("-batchSize: " + options.qos_file + ":" + std::to_string(qos.batch_line) +
+                         ": k8sdds.batch_bytes says " + std::to_string(qos.batch_bytes) + "; give one of them");
+    if (options.latency_test && qos.batch_bytes > 0)
+        throw UsageError("-qosFile: " + options.qos_file + ":" + std::to_string(qos.batch_line) +
+                         ": a latency test sends each sample at once; use a profile without k8sdds.batch_bytes");
+    if (options.send_queue > 0 && !qos.writer.reliable)
+        throw UsageError("-sendQueueSize: best effort keeps nothing to send again; leave it out");
+    if (options.batch_size > 0) qos.batch_bytes = options.batch_size;
+    if (qos.batch_bytes > 0 && options.pub && options.data_length > qos.batch_bytes / 2) qos.batch_bytes = 0;
+    options.best_effort = !qos.writer.reliable;
+    return settings;
+}
+
+}  // namespace k8sdds
