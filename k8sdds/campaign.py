@@ -81,7 +81,9 @@ def contradictions(expansion: Expansion) -> list[Problem]:
     labels: dict[str, tuple[str, str]] = {}
     for cell in expansion.cells:
         network = find(cell.network)
-        _check_network(network, cell.network_options, add)
+        unfit = network.problem(cell.network_options)
+        if unfit:
+            add(unfit, "give a smaller mtu")
         if cell.transport == "multicast" and not network.multicast:
             add(
                 f"{network.name} carries no multicast between nodes",
@@ -92,11 +94,6 @@ def contradictions(expansion: Expansion) -> list[Problem]:
             add(f"{cell.words()}: {impossible}")
         elif cell.middleware != "raw":
             command.qos_file(cell)
-        if command.backend(cell.middleware) is None:
-            add(
-                f"middleware {cell.middleware!r} is not built here",
-                f"there is: {', '.join(command.backends())}",
-            )
         same = (cell.network, str(cell.network_options))
         if labels.setdefault(cell.network_label, same) != same:
             add(f"two different networks are labelled {cell.network_label!r}", "give each a label of its own")
@@ -120,12 +117,6 @@ def _missing_backends(expansion: Expansion) -> list[Problem]:
         Problem(f"middleware {name!r} is not built here (built: {', '.join(built)})", "see: docs/perftest.md")
         for name in sorted(wanted)
     ]
-
-
-def _check_network(network: Network, options: dict[str, Any], add: Any) -> None:
-    problem = network.problem(options)
-    if problem:
-        add(problem, "give a smaller mtu")
 
 
 def estimate_s(expansion: Expansion) -> float:
