@@ -91,15 +91,16 @@ def make(path: Path, plan: Plan | None = None, name: str = "made") -> RunFolder:
 def add(run: RunFolder, plan: Plan, item: dict[str, Any]) -> None:
     """Append an attempt, with a histogram from which its percentiles are then read."""
     p90 = item.pop("made_p90")
-    if p90:
+    names = {"p50": 50, "p99": 99, "p9999": 99.99, "max": 100}
+    if p90 and plan.histograms:
         histogram = lognormal(p90)
-        if item["test"] == "latency":
-            for key, percentile in (("p50", 50), ("p99", 99), ("p9999", 99.99), ("max", 100)):
-                item[f"latency_{key}_us"] = histogram.get_value_at_percentile(percentile) / 1000
-            item["latency_mean_us"] = histogram.get_mean_value() / 1000
-        if plan.histograms:
-            tag = "latency" if item["test"] == "latency" else "loaded_latency"
-            write_hlog(run, item, tag, histogram)
+        found = histogram.get_percentile_to_value_dict(list(map(float, names.values())))
+        write_hlog(run, item, "latency" if item["test"] == "latency" else "loaded_latency", histogram)
+    if p90 and item["test"] == "latency":
+        for key, percentile in names.items():
+            value = found[percentile] / 1000 if plan.histograms else p90 * percentile / 90
+            item[f"latency_{key}_us"] = value
+        item["latency_mean_us"] = item["latency_p50_us"] * 1.05
     run.append_attempt(item)
 
 
@@ -116,14 +117,16 @@ def write_hlog(run: RunFolder, item: dict[str, Any], tag: str, histogram: HdrHis
     return folder / "latency.hlog"
 
 
-def lognormal(p90_us: float, sigma: float = 0.25, values: int = 4000) -> HdrHistogram:
+def lognormal(p90_us: float, sigma: float = 0.25, values: int = 400, each: int = 10) -> HdrHistogram:
     """A histogram in ns whose 90th percentile is about `p90_us`, with one percent of slow samples."""
     histogram = HdrHistogram(1, 60_000_000_000, 3)
     normal = NormalDist()
     centre = math.log(p90_us * 1000) - sigma * normal.inv_cdf(0.9)
     for i in range(values):
         slow = 4 if i >= values * 0.99 else 1
-        histogram.record_value(int(slow * math.exp(centre + sigma * normal.inv_cdf((i + 0.5) / values))))
+        histogram.record_value(
+            int(slow * math.exp(centre + sigma * normal.inv_cdf((i + 0.5) / values))), each
+        )
     return histogram
 
 

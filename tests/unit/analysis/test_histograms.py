@@ -1,0 +1,81 @@
+"""Distributions from HdrHistogram logs."""
+
+import folders
+import pytest
+from hdrh.histogram import HdrHistogram
+
+from k8sdds.analysis import histograms
+
+
+def run_with_logs(tmp_path):
+    return folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), noise=0))
+
+
+def test_percentiles_of_a_log_are_those_of_the_trial(tmp_path):
+    run = run_with_logs(tmp_path)
+    attempt = next(item for item in run.attempts() if item["test"] == "latency")
+    histogram = histograms.trial_histogram(run, attempt["trial_id"], 1, histograms.IDLE)
+    assert histogram.get_value_at_percentile(99) / 1000 == attempt["latency_p99_us"]
+    assert histogram.get_total_count() == 4000
+
+
+def test_tags_are_kept_apart(tmp_path):
+    run = run_with_logs(tmp_path)
+    attempt = next(item for item in run.attempts() if item["test"] == "throughput")
+    assert histograms.trial_histogram(run, attempt["trial_id"], 1, histograms.IDLE) is None
+    assert histograms.trial_histogram(run, attempt["trial_id"], 1, histograms.LOADED) is not None
+
+
+def test_distribution_merges_trials_and_rises(tmp_path):
+    run = run_with_logs(tmp_path)
+    trials = [(item["trial_id"], 1) for item in run.attempts() if item["test"] == "latency"]
+    merged = histograms.distribution(run, trials, histograms.IDLE)
+    assert (merged.samples, merged.trials) == (12000, 3)
+    assert merged.quantiles[0] == 0
+    assert merged.latency_us == sorted(merged.latency_us)
+    # The made distribution has its 90th percentile at 310 µs, without noise in every repetition.
+    at_90 = next(v for q, v in zip(merged.quantiles, merged.latency_us, strict=True) if q >= 0.9)
+    assert at_90 == pytest.approx(310, rel=0.02)
+
+
+def test_publishers_of_different_range_are_merged(tmp_path):
+    run = run_with_logs(tmp_path)
+    attempt = next(item for item in run.attempts() if item["test"] == "latency")
+    small, large = HdrHistogram(1, 10_000_000, 2), HdrHistogram(1, 10_000_000_000, 3)
+    small.record_value(1_000_000, 50)
+    large.record_value(2_000_000_000, 50)
+    folders.write_hlog(run, attempt, "latency", large)
+    other = run.raw(attempt["trial_id"], 1) / "pub1"
+    (run.raw(attempt["trial_id"], 1) / "pub0").rename(other)
+    folders.write_hlog(run, attempt, "latency", small)
+    merged = histograms.trial_histogram(run, attempt["trial_id"], 1, histograms.IDLE)
+    assert merged.get_total_count() == 100
+    assert merged.get_max_value() == pytest.approx(2e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Tag=latency,0,3,1,HISTnot-base64!", "Tag=latency,0,3,1,HISTFAAA", "\x00\xff"]
+)
+def test_damaged_logs_are_like_missing_ones(tmp_path, text):
+    run = run_with_logs(tmp_path)
+    attempt = next(item for item in run.attempts() if item["test"] == "latency")
+    path = run.raw(attempt["trial_id"], 1) / "pub0/latency.hlog"
+    path.write_text(text)
+    assert histograms.trial_histogram(run, attempt["trial_id"], 1, histograms.IDLE) is None
+    assert histograms.distribution(run, [(attempt["trial_id"], 1)], histograms.IDLE) is None
+
+
+def test_missing_raw_folder_is_no_error(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), histograms=False))
+    assert histograms.distribution(run, [("nothing", 1)], histograms.IDLE) is None
+
+
+def test_one_sample(tmp_path):
+    run = run_with_logs(tmp_path)
+    attempt = next(item for item in run.attempts() if item["test"] == "latency")
+    one = HdrHistogram(1, 10_000_000, 3)
+    one.record_value(5000)
+    folders.write_hlog(run, attempt, "latency", one)
+    merged = histograms.distribution(run, [(attempt["trial_id"], 1)], histograms.IDLE)
+    assert merged.samples == 1
+    assert merged.latency_us == pytest.approx([5.0], rel=0.01)

@@ -1,0 +1,146 @@
+"""Levels and overheads recover what was put into made folders."""
+
+import folders
+import pytest
+
+from k8sdds.analysis import conditions, overhead, tidy
+
+
+def tables(run, baseline="host"):
+    best = tidy.best(tidy.frame(run))
+    return best, overhead.levels(best), overhead.overheads(best, baseline)
+
+
+def rows(table, **where):
+    return [
+        row for row in overhead.plain_rows(table) if all(row[key] == value for key, value in where.items())
+    ]
+
+
+def test_known_overheads_are_recovered_exactly_without_noise(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(noise=0, histograms=False))
+    _, _, overheads = tables(run)
+    for quantity, truth in (
+        ("throughput_mbps", folders.THROUGHPUT_OVERHEAD),
+        ("latency_p90_us", folders.LATENCY_OVERHEAD),
+    ):
+        found = rows(overheads, quantity=quantity)
+        assert len(found) == 4 * len(folders.PAYLOADS)
+        for row in found:
+            index = folders.PAYLOADS.index(row["payload_bytes"])
+            expected = truth[row["network_label"]][index]
+            assert row["overhead_percent"] == pytest.approx(expected, abs=1e-9)
+            assert (row["ci_low_percent"], row["ci_high_percent"]) == pytest.approx((expected, expected))
+            assert row["n"] == 3 and row["baseline"] == "host"
+            assert row["detectable_percent"] == pytest.approx(0, abs=1e-9)
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say(tmp_path):
+    covered = total = 0
+    for seed in range(8):
+        plan = folders.Plan(seed=seed, noise=0.05, tests=("throughput",), histograms=False)
+        run = folders.make(tmp_path / str(seed), plan)
+        for row in rows(tables(run)[2], quantity="throughput_mbps"):
+            index = folders.PAYLOADS.index(row["payload_bytes"])
+            truth = folders.THROUGHPUT_OVERHEAD[row["network_label"]][index]
+            covered += row["ci_low_percent"] <= truth <= row["ci_high_percent"]
+            total += 1
+    # 160 intervals; 0.95 less four standard errors, and for sharing baselines.
+    assert covered / total > 0.86
+
+
+def test_levels_have_intervals_and_every_value(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(payloads=(64,), networks=("host",), histograms=False))
+    best, levels, _ = tables(run)
+    (row,) = rows(levels, quantity="throughput_mbps")
+    values = sorted(best["throughput_mbps"].dropna())
+    assert sorted(row["values"]) == values
+    assert row["mean"] == pytest.approx((values[0] * values[1] * values[2]) ** (1 / 3))
+    assert row["ci_low"] < row["mean"] < row["ci_high"]
+    assert (row["minimum"], row["maximum"]) == (values[0], values[2])
+    (loss,) = rows(levels, quantity="lost_percent", test="throughput")
+    assert (loss["mean"], loss["averaged_on"]) == (0, "linear")
+
+
+def test_variants_are_networks_of_their_own(tmp_path):
+    plan = folders.Plan(networks=("host", "weavenet", "weavenet-1376"), payloads=(64,), histograms=False)
+    _, _, overheads = tables(folders.make(tmp_path / "run", plan))
+    labels = {row["network_label"] for row in rows(overheads, quantity="throughput_mbps")}
+    assert labels == {"weavenet", "weavenet-1376"}
+
+
+def test_without_a_baseline_there_are_levels_only(tmp_path):
+    run = folders.scaling(tmp_path / "run")
+    _, levels, overheads = tables(run)
+    assert len(rows(levels, quantity="throughput_mbps", transport="multicast")) == 4
+    assert rows(overheads, transport="multicast") == []
+    assert len(tables(run, None)[2]) == 0
+    assert len(tables(run, "no-such-network")[2]) == 0
+
+
+def test_only_repetitions_that_both_have_are_paired(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(payloads=(64,), tests=("latency",), histograms=False))
+    path = run.path / "trials.jsonl"
+    lines = path.read_text().splitlines()
+    kept = [line for line in lines if not ('"host-latency' in line and '"repetition": 1' in line)]
+    assert len(kept) == len(lines) - 1
+    path.write_text("\n".join(kept) + "\n")
+    found = rows(tables(run)[2], quantity="latency_p90_us")
+    assert {row["n"] for row in found} == {2}
+
+
+def test_one_repetition_has_no_interval(tmp_path):
+    found = rows(tables(folders.single(tmp_path / "run"))[2], quantity="throughput_mbps")
+    assert [(row["ci_low_percent"], row["seen"], row["n"]) for row in found] == [(None, None, 1)]
+
+
+def test_zero_is_compared_with_nothing(tmp_path):
+    run = folders.single(tmp_path / "run")
+    path = run.path / "trials.jsonl"
+    path.write_text(path.read_text().replace('"throughput_mbps": ', '"throughput_mbps": 0, "was": '))
+    _, levels, overheads = tables(run)
+    assert rows(overheads, quantity="throughput_mbps") == []
+    found = rows(levels, quantity="throughput_mbps", test="throughput")
+    assert [row["averaged_on"] for row in found] == ["linear"] * 2
+
+
+def test_ratios_to_any_network(tmp_path):
+    run = folders.make(
+        tmp_path / "run", folders.Plan(noise=0, payloads=(64,), tests=("latency",), histograms=False)
+    )
+    trials = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    ratios = overhead.ratios(trials, "kube-router", "latency_p90_us")
+    assert ratios["flannel-hostgw"].value == pytest.approx(1.165 / 1.135)
+    assert ratios["host"].value == pytest.approx(1 / 1.135)
+
+
+def condition(**values):
+    return dict.fromkeys(conditions.CONDITION) | {"test": "throughput", "transport": "unicast"} | values
+
+
+def test_settings_differ_by_as_few_columns_as_possible():
+    assert conditions.distinguishing([]) == ()
+    assert conditions.distinguishing([condition()]) == ()
+    # The layout follows the test, and the nodes follow the subscribers: neither makes a setting.
+    both = [condition(layout="split"), condition(test="latency", layout="same")]
+    assert conditions.distinguishing(both) == ()
+    more = [condition(subscribers=1, nodes=2), condition(subscribers=4, nodes=5)]
+    assert conditions.distinguishing(more) == ("subscribers",)
+    assert conditions.distinguishing([condition(payload_bytes=64), condition(payload_bytes=1)]) == ()
+    crossed = [condition(transport=t, link=link) for t in ("unicast", "multicast") for link in ("{}", "{ }")]
+    assert conditions.distinguishing(crossed) == ("transport", "link")
+
+
+def test_conditions_in_words():
+    assert conditions.words({"transport": "unicast", "subscribers": 4, "payload_bytes": 1024}) == (
+        "1 KiB, unicast, 4 subscribers"
+    )
+    assert conditions.words({"link": '{"rate_mbit": 100, "loss_percent": 1.5, "delay_us": 0}'}) == (
+        "links 100 Mbit/s, 1.5 % loss"
+    )
+    assert conditions.words({"rate": 0.0, "batch_bytes": 8192, "security": "none"}) == (
+        "no security, unlimited rate, batches of 8 KiB"
+    )
+    assert [conditions.payload(n) for n in (28, 1400, 1536, 65536, 1 << 20)] == (
+        ["28 B", "1400 B", "1.5 KiB", "64 KiB", "1 MiB"]
+    )
