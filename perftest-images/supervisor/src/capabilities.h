@@ -15,7 +15,7 @@ struct CapabilityReport {
 // What drop_capabilities will do (drop), or what there is (keep). Changes nothing.
 CapabilityReport plan_capabilities(bool drop);
 
-// Leaves this process what a default Kubernetes container (containerd) has, and sets no_new_privs.
+// Leaves this process what a default Kubernetes container (containerd) has. To be followed by no_new_privs.
 // Returns "" or what went wrong.
 std::string drop_capabilities();
 

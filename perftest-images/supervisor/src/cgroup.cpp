@@ -37,12 +37,14 @@ bool mounts_hierarchy(const Mount& mount, bool v2, const std::string& controller
     return false;
 }
 
+// Only the root cgroup of the machine has (v1) or lacks (v2) these files.
+bool is_root_of_machine(const std::string& directory, bool v2) {
+    return v2 ? !exists(directory + "/cgroup.events") : exists(directory + "/release_agent");
+}
+
 // Own cgroup directories, one for each hierarchy; `dedicated` only those that are a container's own:
 // mounted as the root of what it sees, but not the root of the machine.
 std::vector<std::string> own_cgroups(bool dedicated) {
-    constexpr const char* kMachineNamespace = "cgroup:[4026531835]";
-    const std::string name_space = link_target("/proc/self/ns/cgroup");
-    const bool own_namespace = !name_space.empty() && name_space != kMachineNamespace;
     const auto mounts = cgroup_mounts();
     std::vector<std::string> directories;
     for (const auto& line : lines(read_file("/proc/self/cgroup").value_or(""))) {
@@ -56,9 +58,10 @@ std::vector<std::string> own_cgroups(bool dedicated) {
             const bool at_root = mount.root == path;
             const bool below = mount.root == "/" || at_root || starts_with(path, mount.root + "/");
             if (!below) continue;
-            if (dedicated && !(at_root && (path != "/" || own_namespace))) continue;
-            directories.push_back(mount.root == "/" ? mount.point + (path == "/" ? "" : path)
-                                                    : mount.point + path.substr(mount.root.size()));
+            const std::string directory = mount.root == "/" ? mount.point + (path == "/" ? "" : path)
+                                                            : mount.point + path.substr(mount.root.size());
+            if (dedicated && (!at_root || is_root_of_machine(directory, mount.v2))) continue;
+            directories.push_back(directory);
             break;
         }
     }

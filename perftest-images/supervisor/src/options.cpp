@@ -62,9 +62,9 @@ const std::vector<Option>& table() {
 
         {"--until-eof", nullptr, kPause, "end when standard input ends: the pod dies with whoever holds the pipe",
          [](Options& o, const std::string&) { o.until_eof = true; }},
-        {"--mount-proc", nullptr, kPause, "mount the /proc of the pod's own PID namespace",
+        {"--mount-proc", nullptr, kPause, "mount the /proc of its PID namespace, in a mount namespace of its own",
          [](Options& o, const std::string&) { o.mount_proc = true; }},
-        {"--hostname", "NAME", kPause, "set the host name of the pod",
+        {"--hostname", "NAME", kPause, "set the host name of the pod, in a UTS namespace of its own",
          [](Options& o, const std::string& v) { o.hostname = v; }},
         {"--notify-fd", "N", kPause, "write one byte to this descriptor and close it when the pod is ready",
          [](Options& o, const std::string& v) { o.notify_fd = static_cast<int>(integer("--notify-fd", v, 1'000'000)); }},

@@ -60,8 +60,10 @@ void reset_signals() {
         const std::string wrong = drop_capabilities();
         if (!wrong.empty()) fail(status, kLacking, wrong);
     }
-    // Dies with the supervisor. Set after the capabilities, whose change may clear it; a supervisor that
-    // died earlier is seen by the end of the go pipe.
+    // Dies with the supervisor, unless its capabilities change later: hence set after them, and no new ones
+    // at exec. A supervisor that died earlier is seen by the end of the go pipe.
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        fail(status, kLacking, "cannot set no_new_privs: " + errno_text());
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     say(status, "R");
 

@@ -1,6 +1,7 @@
 // The first process of a pod: holds its namespaces, reaps what is left behind, ends when told.
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -17,31 +18,24 @@ namespace k8sdds {
 
 namespace {
 
-// True when this process is in the same namespace as the first process that /proc shows: on a machine
-// whose pod forgot to take one of its own, that is the machine's. "" (no right to look) is not the same.
-bool shares_with_first_process(const std::string& kind) {
-    const std::string first = link_target("/proc/1/ns/" + kind);
-    return !first.empty() && first == link_target("/proc/self/ns/" + kind);
+// Takes its own namespace first, even where it already has one: what follows then can never change the
+// machine, whoever started this and however.
+void take_own(int kind, const char* name) {
+    if (unshare(kind) != 0) throw Failure(kLacking, std::string("cannot take an own ") + name + " namespace: " + errno_text());
 }
-
-bool proc_is_own() { return getpid() == 1 && link_target("/proc/self") == "1"; }
 
 void mount_proc() {
     if (getpid() != 1) throw Failure(kLacking, "--mount-proc needs a PID namespace of its own (unshare --pid --fork)");
-    if (proc_is_own()) return;
-    if (shares_with_first_process("mnt"))
-        throw Failure(kLacking, "--mount-proc needs a mount namespace of its own (unshare --mount): "
-                                "it would hide the /proc of this machine");
+    if (link_target("/proc/self") == "1") return;  // it is that of this namespace already, as in a container
+    take_own(CLONE_NEWNS, "mount");
     if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
         throw Failure(kLacking, "cannot make the mounts private: " + errno_text());
     if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
         throw Failure(kLacking, "cannot mount /proc: " + errno_text());
 }
 
-void set_hostname(const std::string& name, bool shared) {
-    if (shared)
-        throw Failure(kLacking, "--hostname needs a UTS namespace of its own (unshare --uts): "
-                                "it would rename this machine");
+void set_hostname(const std::string& name) {
+    take_own(CLONE_NEWUTS, "UTS");
     if (sethostname(name.c_str(), name.size()) != 0)
         throw Failure(kLacking, "cannot set the host name '" + name + "': " + errno_text());
 }
@@ -64,10 +58,8 @@ bool stdin_ended() {
 int pause_pod(const Options& options) {
     Fd signals = block_signals();
     join_cgroups(options.join_cgroups);
-    // Looked up before /proc is the pod's own, where the first process is this one.
-    const bool uts_shared = !proc_is_own() && shares_with_first_process("uts");
     if (options.mount_proc) mount_proc();
-    if (!options.hostname.empty()) set_hostname(options.hostname, uts_shared);
+    if (!options.hostname.empty()) set_hostname(options.hostname);
     if (options.notify_fd >= 0) notify(options.notify_fd);
 
     std::array<pollfd, 2> fds = {pollfd{signals.get(), POLLIN, 0},

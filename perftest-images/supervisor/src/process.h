@@ -31,7 +31,9 @@ std::optional<ProcessStat> read_stat(pid_t pid);
 // CPU time of a process in nanoseconds, also of one that has ended and is not yet waited for.
 std::optional<std::int64_t> process_clock_ns(pid_t pid);
 
-std::vector<pid_t> descendants(pid_t ancestor);  // without the ancestor
+// Without the ancestor. The quick way may miss one that ends or starts just now.
+std::vector<pid_t> descendants(pid_t ancestor);
+std::vector<pid_t> descendants_quickly(pid_t ancestor);
 Cpu cpu_of_processes(const std::vector<pid_t>& pids);
 
 using Switches = std::map<pid_t, std::pair<std::int64_t, std::int64_t>>;  // thread -> voluntary, involuntary

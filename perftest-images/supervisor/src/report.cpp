@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
+#include <map>
 
 #include "json.h"
 
@@ -127,17 +127,15 @@ void network_part(Json& json, const Snapshot& start, const Snapshot& end) {
 
 void machine_part(Json& json, const Outcome& outcome) {
     json.open_object("machine").integer("cpus", machine_cpus());
-    if (outcome.start && outcome.end) {
-        MachineTimes times{};
-        std::int64_t busy = 0;
-        for (std::size_t i = 0; i < times.size(); ++i) {
-            times[i] = std::max<std::int64_t>(0, outcome.end->machine[i] - outcome.start->machine[i]);
-            const std::string_view name = kMachineTimes[i];
-            if (name != "idle_s" && name != "iowait_s" && name != "steal_s") busy += times[i];
-        }
-        json.seconds("busy_s", busy);
-        for (std::size_t i = 0; i < times.size(); ++i) json.seconds(kMachineTimes[i], times[i]);
+    std::array<std::optional<std::int64_t>, kMachineTimes.size()> times;
+    std::optional<std::int64_t> busy;
+    for (std::size_t i = 0; i < times.size() && outcome.start && outcome.end; ++i) {
+        times[i] = difference(outcome.start->machine[i], outcome.end->machine[i]);
+        const std::string_view name = kMachineTimes[i];
+        if (name != "idle_s" && name != "iowait_s" && name != "steal_s") busy = busy.value_or(0) + *times[i];
     }
+    json.seconds_or_null("busy_s", busy);
+    for (std::size_t i = 0; i < times.size(); ++i) json.seconds_or_null(kMachineTimes[i], times[i]);
     if (outcome.load_1m)
         json.number("load_1m", *outcome.load_1m);
     else
@@ -161,9 +159,13 @@ void sources_part(Json& json, const Outcome& outcome, const Meters& meters, cons
 }  // namespace
 
 std::string signal_name(int number) {
-    if (const char* name = sigabbrev_np(number)) return std::string("SIG") + name;
-    if (number >= SIGRTMIN && number <= SIGRTMAX) return "SIGRTMIN+" + std::to_string(number - SIGRTMIN);
-    return "SIG" + std::to_string(number);
+    static const std::map<int, const char*> names = {
+        {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},   {SIGTRAP, "SIGTRAP"},
+        {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},
+        {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"}, {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
+        {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"}};
+    const auto found = names.find(number);
+    return found == names.end() ? "SIG" + std::to_string(number) : found->second;
 }
 
 std::string meters_json(const Options& options, const Outcome& outcome, const Meters& meters) {
@@ -204,16 +206,19 @@ std::string meters_json(const Options& options, const Outcome& outcome, const Me
             .integer("start_monotonic_ns", outcome.start->monotonic_ns)
             .seconds("duration_s", outcome.end->monotonic_ns - outcome.start->monotonic_ns)
             .close_object();
-        cpu_part(json, *outcome.start, *outcome.end);
-        memory_part(json, outcome, meters);
-        json.open_object("context_switches")
-            .integer_or_null("voluntary", switches.voluntary)
-            .integer_or_null("involuntary", switches.involuntary)
-            .close_object();
-        network_part(json, *outcome.start, *outcome.end);
     } else {
-        json.null("interval");
+        json.null("interval");  // it never started: there are no values, but all names
     }
+    const Snapshot nothing;
+    const Snapshot& start = outcome.start ? *outcome.start : nothing;
+    const Snapshot& end = outcome.end ? *outcome.end : nothing;
+    cpu_part(json, start, end);
+    memory_part(json, outcome, meters);
+    json.open_object("context_switches")
+        .integer_or_null("voluntary", switches.voluntary)
+        .integer_or_null("involuntary", switches.involuntary)
+        .close_object();
+    network_part(json, start, end);
     machine_part(json, outcome);
     texts(json, "libraries", {meters.libraries().begin(), meters.libraries().end()});
     json.seconds("supervisor_total_cpu_s", outcome.supervisor_total_ns);

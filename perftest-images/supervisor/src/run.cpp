@@ -85,7 +85,7 @@ private:
     void on_end();
     void reap();
     void ask_to_end(const char* ended_by, int signal_number);
-    void kill_descendants(bool participant_too);
+    bool kill_descendants(bool participant_too);
     int finish();
 
     const Options& options_;
@@ -278,22 +278,25 @@ void Run::ask_to_end(const char* ended_by, int signal_number) {
     kill_at_ = monotonic_ns() + options_.grace_ns;
 }
 
-void Run::kill_descendants(bool participant_too) {
+// True when there was something to kill.
+bool Run::kill_descendants(bool participant_too) {
+    bool found = false;
     for (const pid_t pid : descendants(getpid())) {
         const bool is_participant = pid == participant_.pid();
         if ((is_participant && !participant_too) || is_dead(pid)) continue;
+        found = true;
         if (kill(pid, SIGKILL) == 0 && !is_participant) killed_.insert(pid);
     }
+    return found;
 }
 
 int Run::finish() {
     // What the participant left behind does not live on.
     const auto until = monotonic_ns() + kGiveUp;
     for (int pause_ms = 1; monotonic_ns() < until; pause_ms = std::min(50, pause_ms * 2)) {
-        kill_descendants(false);
+        const bool found = kill_descendants(false);
         reap();
-        const auto left = descendants(getpid());
-        if (std::all_of(left.begin(), left.end(), is_dead)) break;
+        if (!found) break;
         poll(nullptr, 0, pause_ms);
     }
     outcome_.killed_descendants = static_cast<std::int64_t>(killed_.size());
