@@ -114,7 +114,7 @@ def _inline(svg: str, slug: str, alt: str) -> str:
         f'<title id="{slug}-alt">{escape(alt)}</title>'
     )
     # matplotlib names groups figure_1, axes_1, … in every file; on one page ids must be unique.
-    rest = re.sub(r'<g id="[a-z]+[A-Za-z_.]*\d+">', "<g>", rest)
+    rest = re.sub(r'<g id="[^"]*"', "<g", rest)
     rest = rest.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, Arial, sans-serif")
     return themed(head + rest)
 

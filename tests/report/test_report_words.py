@@ -1,0 +1,175 @@
+"""What the report says in words, in the terminal and while a campaign runs."""
+
+import io
+
+import folders
+import pytest
+from rich.console import Console
+
+from k8sdds.report import content, formats, results_so_far, wording
+
+
+def said(run):
+    return {
+        item.lead: " ".join(item.sentences).replace("\u00a0", " ")
+        for item in wording.answer(content.read(run))
+    }
+
+
+def make(path, **options):
+    return folders.make(path, folders.Plan(**({"histograms": False} | options)))
+
+
+def test_two_networks_are_compared_in_one_sentence(tmp_path):
+    run = make(tmp_path / "run", networks=("host", "flannel-hostgw"), payloads=(1024,), noise=0.001)
+    (lead, text), = said(run).items()  # fmt: skip
+    assert lead == "Unicast, reliable, 1 subscriber"
+    assert text.startswith("1 KiB: flannel-hostgw costs 24.")
+    assert "of host's throughput and has 13." in text and text.endswith("more p90 latency than host.")
+
+
+def test_best_and_worst_are_named_and_ties_said(tmp_path):
+    text = said(make(tmp_path / "run", payloads=(1024,), noise=0.003, repetitions=5))[
+        "Unicast, reliable, 1 subscriber"
+    ]
+    assert "throughput falls least with" in text and "most with weavenet, by 49" in text
+    # 24.5 % and 24.6 %: with this noise nobody can tell them apart.
+    assert "(no difference seen between it and" in text
+    assert "p90 latency grows least with kube-router, by 9.5" in text
+
+
+def test_no_difference_is_named_as_such(tmp_path):
+    text = said(make(tmp_path / "run", networks=("host", "kube-router"), payloads=(16384,), noise=0.005))
+    assert "shows no difference from host in throughput (95 % interval spans 0; smallest detectable ±" in str(
+        text
+    )
+
+
+def test_a_difference_that_could_not_have_been_seen_is_undecided(tmp_path):
+    text = said(
+        make(tmp_path / "run", networks=("host", "kube-router"), payloads=(16384,), noise=0.6, seed=3)
+    )
+    assert "leaves undecided whether it differs from host in throughput" in str(text)
+    assert "no difference" not in str(text)
+
+
+def test_one_repetition_makes_no_judgement(tmp_path):
+    run = folders.single(tmp_path / "run")
+    text = str(said(run))
+    assert "no difference" not in text and "[" not in text.replace("['", "").strip("{}")
+    assert any("no interval" in note for note in wording.caveats(content.read(run)))
+
+
+def test_faster_than_the_baseline_is_no_negative_cost(tmp_path):
+    run = make(
+        tmp_path / "run", networks=("host", "weavenet"), payloads=(64,), noise=0.001, baseline="weavenet"
+    )
+    text = str(said(run))
+    assert "host has 11" in text and "more throughput than weavenet" in text
+    assert "less p90 latency than weavenet" in text and "-" not in text.replace("[-", "")
+
+
+def test_payloads_are_chosen_and_the_rest_counted(tmp_path):
+    text = said(make(tmp_path / "run", noise=0.001))["Unicast, reliable, 1 subscriber"]
+    assert [size in text for size in ("64 B:", "256 B:", "1 KiB:", "4 KiB:", "16 KiB:")] == [1, 0, 1, 0, 1]
+    assert text.endswith("2 further combinations in the tables.")
+
+
+def test_multicast_names_its_carriers_and_where_it_wins(reports):
+    run = reports("scaling").run
+    text = said(run)["Multicast and unicast"]
+    assert text.startswith("Multicast is carried by weavenet only.")
+    assert "multicast is ahead with 4, 8 and 12 subscribers" in text
+    notes = wording.caveats(content.read(run))
+    assert any(note.startswith("host has no valid trial in multicast, reliable: weavenet") for note in notes)
+    assert any("include scheduling" in note for note in notes)
+
+
+def test_nothing_measured_is_said(reports):
+    assert "No attempt has ended yet" in said(reports("empty").run)["No result"]
+    assert "None of 5 attempts is valid" in said(reports("all_invalid").run)["No result"]
+    assert "peer-lost (5)" in said(reports("all_invalid").run)["No result"]
+
+
+def test_an_interrupted_campaign_says_what_is_missing(reports):
+    note = wording.caveats(content.read(reports("troubled").run))[0]
+    assert note == "105 of 144 trials have a valid attempt; 10 have only invalid ones; 29 were not tried."
+
+
+def test_one_kernel_under_a_cluster_is_said(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), testbed="cluster"))
+    assert content.read(run).testbed == "cluster whose nodes share one kernel"
+
+
+@pytest.mark.parametrize("kind", folders.KINDS)
+def test_terminal_output_fits_80_columns_without_colour(reports, kind):
+    printed = reports(kind).printed
+    assert "\x1b" not in printed
+    lines = [line.rstrip() for line in printed.splitlines() if not line.startswith("/")]
+    assert max(len(line) for line in lines) <= 80
+    assert str(reports(kind).html) in printed
+
+
+def test_terminal_starts_with_the_answer(reports):
+    lines = reports("paper").printed.splitlines()
+    assert lines[0].startswith("paper · 2026-11-21 10:15 UTC · 150 valid trials")
+    assert lines[2] == "Unicast, reliable, 1 subscriber"
+    assert lines[3].startswith("- 64 B: throughput falls least with")
+
+
+def test_results_so_far(reports):
+    attempts = reports("troubled").run.attempts()
+    out = io.StringIO()
+    Console(file=out, width=80).print(results_so_far(attempts, "host"))
+    text = out.getvalue()
+    assert text.splitlines()[0].split()[:3] == ["network", "valid", "invalid"]
+    assert "weavenet-1376" in text and "baseline" in text and "%" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "attempts", [[], [{}], [{"network_label": "x", "valid": True, "throughput_mbps": 0}]]
+)
+def test_results_so_far_of_little(attempts):
+    out = io.StringIO()
+    Console(file=out, width=80).print(results_so_far(attempts, "host"))
+    assert "host" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ((30.04, 27.2, 33.1), "30 [27, 33]"),
+        ((0.31, -0.12, 0.74), "0.3 [-0.1, 0.7]"),
+        ((-0.04, -0.08, 0.0), "-0.04 [-0.08, 0.00]"),
+        ((7.0, 0.4, 13.0), "7 [0.4, 13.0]"),
+        ((-0.3, -4.0, 3.4), "0 [-4, 3]"),
+        ((25.2, None, None), "25"),
+        ((2.52, None, None), "2.5"),
+        ((None, None, None), "–"),
+    ],
+)
+def test_percentages(given, text):
+    assert formats.percent(*given) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.04123, "0.0412"),
+        (6.1, "6.10"),
+        (94.04, "94.0"),
+        (1650.2, "1650"),
+        (18186, "18186"),
+        (0, "0"),
+        (None, "–"),
+    ],
+)
+def test_numbers(value, text):
+    assert formats.number(value) == text
+
+
+def test_levels_show_what_is_known():
+    assert formats.level(94.04, 93.1, 94.9) == "94.0 [93.1, 94.9]"
+    assert formats.level(1664.6, 1388.2, 1998.0) == "1665 [1388, 1998]"
+    assert formats.level(6.1, None, None) == "6.10"
