@@ -59,7 +59,7 @@ std::map<std::string, InterfaceCounters> read_interfaces() {
     constexpr std::array<std::size_t, kInterfaceCounters.size()> columns = {0, 1, 2, 3, 8, 9, 10, 11};
     std::map<std::string, InterfaceCounters> interfaces;
     for (const auto& line : lines(read_file("/proc/self/net/dev").value_or(""))) {
-        const auto colon = line.rfind(": ") != std::string::npos ? line.rfind(": ") : line.rfind(':');
+        const auto colon = line.find(':');
         if (colon == std::string::npos) continue;
         const auto name = words(std::string_view(line).substr(0, colon));
         const auto values = words(std::string_view(line).substr(colon + 1));

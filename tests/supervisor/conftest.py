@@ -1,0 +1,101 @@
+"""Real processes, namespaces and cgroups around k8sdds-supervisor."""
+
+import os
+import shutil
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+from supervisor_tools import Supervisor, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "k8sdds-supervisor"
+
+
+def _find_supervisor() -> Path:
+    libexec = os.environ.get("K8SDDS_LIBEXEC")
+    if libexec:
+        places = [Path(libexec)]
+    else:
+        build = ROOT / "build"
+        places = [build / "supervisor", build / "perftest-images/supervisor", build / "perftest-images"]
+    found = [place / NAME for place in places if os.access(place / NAME, os.X_OK)]
+    if not found:
+        pytest.fail(
+            f"no {NAME} in {', '.join(map(str, places))}: build it with "
+            "'cmake -S perftest-images/supervisor -B build/supervisor && cmake --build build/supervisor', "
+            "or set K8SDDS_LIBEXEC",
+            pytrace=False,
+        )
+    return max(found, key=lambda path: path.stat().st_mtime)  # the one built last
+
+
+@pytest.fixture(scope="session")
+def supervisor_path() -> Path:
+    return _find_supervisor()
+
+
+@pytest.fixture
+def supervisor(supervisor_path, tmp_path):
+    supervisor = Supervisor(supervisor_path, tmp_path)
+    yield supervisor
+    supervisor.close()
+
+
+def _cgroup(parent: Path):
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        return None
+    path = parent / f"k8sdds-test-{uuid.uuid4().hex[:8]}"
+    try:
+        path.mkdir()
+    except OSError:
+        return None
+    return path
+
+
+def _own(controller):
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return path.lstrip("/")
+    return ""
+
+
+@pytest.fixture
+def new_cgroup():
+    """Makes a child of the own cgroup of a v1 controller (or 'unified'), and removes it after the test."""
+    made = []
+
+    def make(controller):
+        base = Path("/sys/fs/cgroup")
+        if controller == "unified":
+            parent = base / "unified" if (base / "unified").is_dir() else base
+            parent = parent / _own("") if (parent / "cgroup.controllers").exists() else Path("/nonexistent")
+        else:
+            parent = base / controller / _own(controller)
+        path = _cgroup(parent)
+        if path is None:
+            pytest.skip(f"no cgroup of {controller} can be made here")
+        made.append(path)
+        return path
+
+    yield make
+    for path in made:
+        wait_until(lambda path=path: not (path / "cgroup.procs").read_text(), f"{path} to be empty")
+        path.rmdir()
+
+
+def can_unshare(*flags):
+    if not shutil.which("unshare"):
+        return False
+    return subprocess.run(["unshare", *flags, "true"], capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def unshare():
+    """The command that makes namespaces here: as root plainly, else in a user namespace."""
+    flags = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    if not can_unshare(*flags, "--pid", "--fork", "--mount", "--uts", "--net"):
+        pytest.skip("no namespaces can be made here")
+    return ["unshare", *flags]

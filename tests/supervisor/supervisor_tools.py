@@ -1,0 +1,106 @@
+"""What the tests of the supervisor share."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PYTHON = sys.executable
+
+
+def wait_until(condition, what, seconds=10):
+    """For conditions that come by themselves; generous, so that a busy machine decides nothing."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    pytest.fail(f"{what}: not within {seconds} s")
+
+
+def alive(pid):
+    """Running or sleeping, not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Supervisor:
+    """The program, and everything started here, so that it can be ended here."""
+
+    def __init__(self, path: Path, folder: Path):
+        self.path = str(path)
+        self.folder = folder
+        self.started = []
+        self.count = 0
+
+    def new_dir(self) -> Path:
+        self.count += 1
+        return self.folder / f"out{self.count}"
+
+    def argv(self, program, *options, directory, deadline=30):
+        return [
+            self.path,
+            "run",
+            "--dir",
+            str(directory),
+            "--deadline",
+            str(deadline),
+            *options,
+            "--",
+            *program,
+        ]
+
+    def start(self, argv, **kwargs):
+        process = subprocess.Popen(argv, **kwargs)
+        self.started.append(process)
+        return process
+
+    def spawn(self, program, *options, deadline=30, prefix=(), **kwargs):
+        """A run in the background; its directory is .directory, its meters come from meters()."""
+        directory = self.new_dir()
+        argv = [*prefix, *self.argv(program, *options, directory=directory, deadline=deadline)]
+        process = self.start(argv, **kwargs)
+        process.directory = directory
+        return process
+
+    def run(self, program, *options, deadline=30, **kwargs):
+        process = self.spawn(program, *options, deadline=deadline, stderr=subprocess.PIPE, **kwargs)
+        process.error = process.communicate(timeout=60)[1].decode(errors="replace")
+        return process
+
+    def python(self, code, *options, **kwargs):
+        return self.run([PYTHON, "-c", code], *options, **kwargs)
+
+    def close(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait(timeout=10)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+
+
+def meters(process):
+    return json.loads((process.directory / "meters.json").read_text(encoding="utf-8"))
+
+
+def output(process):
+    return (process.directory / "stdout").read_text()
+
+
+def read_pid(path):
+    """A PID that a participant writes into a file."""
+
+    def content():
+        text = path.read_text() if path.exists() else ""
+        return int(text) if text.endswith("\n") else None
+
+    return wait_until(content, f"a PID in {path}")

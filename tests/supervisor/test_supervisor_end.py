@@ -1,0 +1,180 @@
+"""How a run ends: exit codes, deadline, signals, and that nothing overstays."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from supervisor_tools import PYTHON, alive, meters, read_pid, wait_until
+
+# A grandchild in a session of its own, of which the participant's group knows nothing.
+DETACHED = """
+import os, sys, time
+def detach(path):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            import signal
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            open(path + '.tmp', 'w').write(str(os.getpid()) + '\\n')
+            os.rename(path + '.tmp', path)
+            time.sleep(1000)
+        os._exit(0)
+    os.wait()
+    while not os.path.exists(path):
+        time.sleep(0.01)
+detach(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 255])
+def test_exit_code_of_the_participant(supervisor, code):
+    process = supervisor.run(["sh", "-c", f"exit {code}"])
+    assert process.returncode == code
+    report = meters(process)
+    assert (report["exit_code"], report["signal"], report["ended_by"]) == (code, None, "participant")
+    assert report["timed_out"] is False
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM])
+def test_participant_killed_by_a_signal(supervisor, number):
+    process = supervisor.python(f"import os; os.kill(os.getpid(), {int(number)})")
+    assert process.returncode == 128 + number
+    report = meters(process)
+    assert (report["exit_code"], report["signal"], report["ended_by"]) == (None, number.name, "participant")
+
+
+def test_deadline(supervisor):
+    process = supervisor.run(["sleep", "1000"], deadline=0.3)
+    assert process.returncode == 124
+    report = meters(process)
+    assert (report["timed_out"], report["ended_by"], report["signal"]) == (True, "deadline", "SIGTERM")
+    assert report["interval"]["kind"] == "process"
+    assert report["memory_peak_bytes"] > 0
+    assert any("libc" in library for library in report["libraries"])
+
+
+def test_deadline_reaches_the_whole_process_group(supervisor, tmp_path):
+    pid_file = tmp_path / "pid"
+    process = supervisor.run(["sh", "-c", f"sleep 1000 & echo $! > {pid_file}; wait"], deadline=0.5)
+    assert process.returncode == 124
+    assert not alive(read_pid(pid_file))
+
+
+def test_deadline_with_an_orderly_end(supervisor):
+    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); time.sleep(1000)"
+    process = supervisor.python(code, deadline=1.5)
+    assert process.returncode == 124
+    report = meters(process)
+    assert (report["exit_code"], report["signal"], report["timed_out"]) == (0, None, True)
+
+
+def test_deadline_and_a_participant_that_ignores_it(supervisor, tmp_path):
+    pid_file = tmp_path / "grandchild"
+    code = DETACHED + "import signal; signal.signal(15, signal.SIG_IGN); time.sleep(1000)"
+    process = supervisor.run([PYTHON, "-c", code, str(pid_file)], "--grace", "0.3", deadline=1.5)
+    assert process.returncode == 124
+    report = meters(process)
+    assert (report["signal"], report["timed_out"], report["killed_descendants"]) == ("SIGKILL", True, 1)
+    assert not alive(read_pid(pid_file))
+    assert not alive(report["pid"])
+
+
+def test_descendants_do_not_outlive_the_participant(supervisor, tmp_path):
+    pid_file = tmp_path / "grandchild"
+    process = supervisor.run([PYTHON, "-c", DETACHED, str(pid_file)])
+    assert process.returncode == 0
+    assert not alive(read_pid(pid_file))
+    assert meters(process)["killed_descendants"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_are_forwarded(supervisor, tmp_path, number):
+    ready = tmp_path / "ready"
+    code = (
+        "import signal, sys, time, pathlib; number = int(sys.argv[1]);"
+        "signal.signal(number, lambda got, _: (print('got', int(got)), sys.exit(7)));"
+        "pathlib.Path(sys.argv[2]).touch(); time.sleep(1000)"
+    )
+    process = supervisor.spawn([PYTHON, "-c", code, str(int(number)), str(ready)])
+    wait_until(ready.exists, "the participant to be ready")
+    process.send_signal(number)
+    assert process.wait(30) == 7
+    assert (process.directory / "stdout").read_text() == f"got {int(number)}\n"
+    report = meters(process)
+    assert (report["ended_by"], report["exit_code"], report["timed_out"]) == ("signal", 7, False)
+
+
+def test_signal_to_one_that_ignores_it(supervisor, tmp_path):
+    ready = tmp_path / "ready"
+    program = ["sh", "-c", f"trap '' TERM; touch {ready}; while :; do sleep 0.05; done"]
+    process = supervisor.spawn(program, "--grace", "0.2")
+    wait_until(ready.exists, "the participant to be ready")
+    process.terminate()
+    assert process.wait(30) == 128 + 9
+    assert meters(process)["ended_by"] == "signal"
+
+
+def test_kill_9_of_the_supervisor_takes_the_participant_along(supervisor, tmp_path):
+    pid_file = tmp_path / "pid"
+    process = supervisor.spawn(
+        ["sh", "-c", f"trap '' TERM HUP; echo $$ > {pid_file}; while :; do sleep 0.05; done"]
+    )
+    pid = read_pid(pid_file)
+    assert alive(pid)
+    process.kill()
+    process.wait(30)
+    wait_until(lambda: not alive(pid), "the participant to end")
+    assert not (process.directory / "meters.json").exists()
+
+
+def test_kill_9_also_with_all_capabilities_kept(supervisor, tmp_path):
+    pid_file = tmp_path / "pid"
+    program = ["sh", "-c", f"echo $$ > {pid_file}; while :; do sleep 0.05; done"]
+    process = supervisor.spawn(program, "--capabilities", "keep")
+    pid = read_pid(pid_file)
+    process.kill()
+    process.wait(30)
+    wait_until(lambda: not alive(pid), "the participant to end")
+
+
+def test_result_is_written_once_and_whole(supervisor):
+    process = supervisor.spawn(["sh", "-c", "ls; sleep 0.2; ls"], cwd="/")
+    assert process.wait(30) == 0
+    names = sorted(path.name for path in process.directory.iterdir())
+    assert names == ["meters.json", "stderr", "stdout"]
+
+
+def test_result_appearing_meanwhile_is_not_overwritten(supervisor, tmp_path):
+    directory = supervisor.new_dir()
+    argv = supervisor.argv(["sh", "-c", f"echo other > {directory}/meters.json"], directory=directory)
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    assert result.returncode == 3
+    assert "meters.json" in result.stderr
+    assert (directory / "meters.json").read_text() == "other\n"
+    assert sorted(path.name for path in directory.iterdir()) == ["meters.json", "stderr", "stdout"]
+
+
+def test_missing_cgroup_is_named(supervisor, tmp_path):
+    process = supervisor.run(["true"], "--join-cgroup", str(tmp_path / "none"))
+    assert process.returncode == 3
+    assert f"{tmp_path}/none/cgroup.procs" in process.error
+    assert "No such file" in process.error
+    assert not process.directory.exists()
+
+
+def test_proc_of_another_pid_namespace_is_refused(supervisor, unshare):
+    argv = supervisor.argv(["true"], directory=supervisor.new_dir())
+    result = subprocess.run(
+        [*unshare, "--pid", "--fork", "--kill-child", *argv], capture_output=True, text=True, timeout=30
+    )
+    assert result.returncode == 3
+    assert "/proc" in result.stderr
+
+
+def test_as_first_process_of_its_namespace(supervisor, unshare):
+    process = supervisor.run(
+        ["sh", "-c", "exit 9"], prefix=[*unshare, "--pid", "--fork", "--kill-child", "--mount-proc"]
+    )
+    assert process.returncode == 9
+    assert not Path(f"/proc/{process.pid}").exists()

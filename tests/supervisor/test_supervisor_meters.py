@@ -1,0 +1,329 @@
+"""What is measured, against what the participants know of themselves."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from supervisor_tools import PYTHON, meters, output, wait_until
+
+# Burns about 0.5 s of CPU in the measured interval and prints what getrusage says of it.
+PHASES = """
+import os, resource, sys, time
+fd = int(os.environ['K8SDDS_PHASE_FD'])
+def mark(letter): os.write(fd, letter)
+def used():
+    u = resource.getrusage(resource.RUSAGE_SELF)
+    return u.ru_utime + u.ru_stime
+def burn(seconds):
+    end = used() + seconds
+    while used() < end: sum(range(1000))
+"""
+BURNER = (
+    PHASES
+    + "burn(0.3); mark(b'M'); a = used(); burn(0.5); b = used(); mark(b'E'); time.sleep(0.3); print(b - a); burn(0.2)"
+)
+
+
+def close_to(value, tolerance=0.2):
+    return pytest.approx(value, rel=tolerance, abs=0.03)
+
+
+def test_measured_interval(supervisor):
+    process = supervisor.python(BURNER)
+    report = meters(process)
+    used = float(output(process))
+    assert report["schema"] == 1
+    assert report["interval"]["kind"] == "measured"
+    assert report["sources"]["cpu"] == "proc"
+    assert report["sources"]["process_cpu"] == "clock"
+    assert report["process_cpu_s"] == close_to(used)
+    assert report["cpu_s"] == close_to(used)
+    assert report["cpu_user_s"] + report["cpu_system_s"] == close_to(used)
+    assert report["interval"]["duration_s"] >= used * 0.8
+    assert report["interval"]["start_monotonic_ns"] > report["start_monotonic_ns"]
+    assert report["context_switches"]["voluntary"] >= 0
+    assert report["memory_peak_bytes"] >= report["memory_mean_bytes"] > 1_000_000
+    assert report["memory_samples"] >= 2
+    assert report["throttled_s"] is report["throttled_periods"] is report["cgroup_memory_peak_bytes"] is None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", report["started_at"])
+    assert report["started_at"] < report["ended_at"]
+
+
+def test_without_marks_the_whole_life_is_measured(supervisor):
+    process = supervisor.python(PHASES + "burn(0.6); print(used())", "--memory-interval-ms", "50")
+    report = meters(process)
+    used = float(output(process))
+    assert report["interval"]["kind"] == "process"
+    assert report["process_cpu_s"] == close_to(used)
+    assert report["cpu_s"] == close_to(used)
+    assert report["memory_peak_bytes"] > 1_000_000
+    assert report["memory_samples"] > 1
+    assert report["sources"]["memory"] == report["sources"]["context_switches"] == "rusage"
+    assert any("libc" in library for library in report["libraries"])
+
+
+def test_no_phase_no_interval(supervisor):
+    code = "import os; assert 'K8SDDS_PHASE_FD' not in os.environ"
+    process = supervisor.python(code, "--no-phase")
+    assert process.returncode == 0
+    assert meters(process)["interval"]["kind"] == "process"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("mark(b'M'); burn(0.1)", "partial"),
+        ("mark(b'E'); burn(0.1)", "process"),
+        ("mark(b'M'); burn(0.1); mark(b'E'); burn(0.3); mark(b'M'); mark(b'E')", "measured"),
+        ("mark(b'M'); burn(0.1); mark(b'E'); os._exit(0)", "measured"),
+        ("os.close(fd); burn(0.1)", "process"),
+        ("mark(b'?!\\n')", "process"),
+    ],
+)
+def test_kinds_of_interval(supervisor, code, kind):
+    process = supervisor.python(PHASES + code)
+    report = meters(process)
+    assert process.returncode == 0
+    assert report["interval"]["kind"] == kind
+    if kind != "process":
+        assert report["process_cpu_s"] == pytest.approx(0.1, abs=0.09)
+
+
+def test_deadline_within_the_interval(supervisor):
+    report = meters(supervisor.python(PHASES + "mark(b'M'); time.sleep(1000)", deadline=1))
+    assert report["interval"]["kind"] == "partial"
+    assert report["timed_out"] is True
+    assert report["memory_peak_bytes"] > 0
+
+
+def test_threads_that_ended_are_counted(supervisor):
+    code = PHASES + (
+        "import threading; mark(b'M')\n"
+        "def work(): time.sleep(0.02); burn(0.2)\n"
+        "for _ in range(2):\n"
+        "    t = threading.Thread(target=work); t.start(); t.join()\n"
+        "mark(b'E'); time.sleep(0.2); print(used())"
+    )
+    process = supervisor.python(code)
+    assert meters(process)["process_cpu_s"] == close_to(0.4)
+
+
+def test_children_count_for_the_pod_and_not_for_the_process(supervisor):
+    code = PHASES + (
+        "mark(b'M')\n"
+        "for left in (False, True):\n"  # one waited for, one orphan that the supervisor reaps
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        if left and os.fork(): os._exit(0)\n"
+        "        burn(used() * 0 + 0.3); open(sys.argv[1] + str(left), 'w').close(); os._exit(0)\n"
+        "    os.waitpid(pid, 0)\n"
+        "while not os.path.exists(sys.argv[1] + 'True'): time.sleep(0.01)\n"
+        "time.sleep(0.1); mark(b'E'); time.sleep(0.1)"
+    )
+    process = supervisor.run([PYTHON, "-c", code, str(supervisor.folder / "done")])
+    report = meters(process)
+    assert report["cpu_s"] == pytest.approx(0.6, rel=0.2, abs=0.05)
+    assert report["process_cpu_s"] < 0.2
+
+
+def test_peak_and_mean_memory(supervisor):
+    code = PHASES + (
+        "mark(b'M'); block = bytearray(b'x') * 64_000_000; time.sleep(0.3); del block; time.sleep(0.6); mark(b'E'); time.sleep(0.2)"
+    )
+    report = meters(supervisor.python(code, "--memory-interval-ms", "20"))
+    assert 64_000_000 < report["memory_peak_bytes"] < 120_000_000
+    assert report["memory_mean_bytes"] < report["memory_peak_bytes"]
+    assert report["memory_samples"] > 5
+
+
+def test_no_memory_samples_on_request(supervisor):
+    report = meters(
+        supervisor.python(PHASES + "mark(b'M'); burn(0.1); mark(b'E')", "--memory-interval-ms", "0")
+    )
+    assert report["memory_samples"] == 0
+    assert report["memory_mean_bytes"] is None
+    assert report["memory_peak_bytes"] > 0
+
+
+def test_context_switches(supervisor):
+    code = PHASES + "mark(b'M')\nfor _ in range(50): time.sleep(0.002)\nmark(b'E'); time.sleep(0.3)"
+    report = meters(supervisor.python(code))
+    assert report["sources"]["context_switches"] == "proc"
+    assert 45 <= report["context_switches"]["voluntary"] <= 100
+
+
+def test_libraries_include_those_loaded_before_the_interval(supervisor):
+    report = meters(
+        supervisor.python("import _ctypes\n" + PHASES + "mark(b'M'); mark(b'E'); time.sleep(0.2)")
+    )
+    names = [Path(library).name for library in report["libraries"]]
+    assert any(name.startswith("_ctypes") for name in names)
+    assert names.count(names[0]) == 1
+    assert report["libraries"] == sorted(report["libraries"])
+
+
+def test_counters_of_sockets_and_interfaces(supervisor, unshare):
+    """In a network of its own, so that every datagram is known."""
+    code = PHASES + (
+        "import socket, subprocess\n"
+        "receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); receiver.bind(('127.0.0.1', 0))\n"
+        "small = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); small.bind(('127.0.0.1', 0))\n"
+        "small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)\n"
+        "group = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); group.bind(('', 7400))\n"
+        "lo = socket.inet_aton('127.0.0.1')\n"
+        "group.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton('239.1.1.1') + lo)\n"
+        "sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, lo)\n"
+        "sender.sendto(b'before', receiver.getsockname()); receiver.recv(10)\n"
+        "mark(b'M'); time.sleep(0.3)\n"
+        "for _ in range(10): sender.sendto(b'x' * 100, receiver.getsockname()); receiver.recv(200)\n"
+        "for _ in range(30): sender.sendto(b'y' * 1000, small.getsockname())\n"
+        "for _ in range(5): sender.sendto(b'z' * 100, ('239.1.1.1', 7400)); group.recv(200)\n"
+        "sender.sendto(b'f' * 20000, receiver.getsockname()); receiver.recv(30000)\n"
+        "mark(b'E'); time.sleep(0.3)\n"
+    )
+    setup = 'ip link set lo mtu 1500 up && ip route add 239.0.0.0/8 dev lo; exec "$@"'
+    prefix = [*unshare, "--net", "sh", "-c", setup, "sh"]
+    process = supervisor.run([PYTHON, "-c", code], prefix=prefix)
+    assert process.returncode == 0, (process.directory / "stderr").read_text()
+    report = meters(process)
+    network = report["network"]
+    assert network["udp_out_datagrams"] == 46
+    assert network["udp_rcvbuf_errors"] > 0
+    assert network["udp_in_errors"] >= network["udp_rcvbuf_errors"]
+    # Received are 10 + 5 + 1, and of the 30 those that the small buffer took.
+    assert network["udp_in_datagrams"] + network["udp_rcvbuf_errors"] >= 16
+    # The kernel's own reports of the membership (IGMP) may fall into the interval.
+    assert 5 <= network["ip_out_mcast_packets"] <= 9
+    assert 5 <= network["ip_in_mcast_packets"] <= 9
+    assert 5 * 128 <= network["ip_out_mcast_bytes"] <= 5 * 128 + 4 * 60
+    assert (network["ip_frag_oks"], network["ip_frag_creates"]) == (1, 14)
+    assert (network["ip_reasm_reqds"], network["ip_reasm_oks"], network["ip_reasm_fails"]) == (14, 1, 0)
+    assert None not in network.values()
+    lo = report["interfaces"]["lo"]
+    assert lo["rx_packets"] == lo["tx_packets"]
+    assert lo["tx_packets"] - network["ip_out_mcast_packets"] == 10 + 30 + 14
+    assert lo["rx_bytes"] == lo["tx_bytes"] > 50_000
+    assert lo["rx_errors"] == lo["tx_dropped"] == 0
+
+
+def test_the_machine(supervisor):
+    process = supervisor.python(BURNER)
+    machine = meters(process)["machine"]
+    assert machine["cpus"] == os.cpu_count()
+    parts = sum(machine[key] for key in ("user_s", "nice_s", "system_s", "irq_s", "softirq_s"))
+    assert machine["busy_s"] == pytest.approx(parts)
+    assert machine["busy_s"] > 0.3
+    assert machine["idle_s"] >= 0
+    assert machine["load_1m"] >= 0
+
+
+def test_cpu_from_a_v1_cgroup(supervisor, new_cgroup):
+    group = new_cgroup("cpuacct")
+    for _ in range(2):  # differences: the second run does not show the first
+        process = supervisor.python(BURNER, "--join-cgroup", str(group))
+        report = meters(process)
+        assert report["sources"]["cpu"] == "cgroup-v1"
+        assert report["sources"]["cgroups"] == [str(group)]
+        assert report["cpu_s"] == close_to(float(output(process)))
+        assert report["process_cpu_s"] == close_to(float(output(process)))
+        assert report["cpu_user_s"] + report["cpu_system_s"] == close_to(report["cpu_s"])
+
+
+def test_cpu_from_a_v2_cgroup(supervisor, new_cgroup):
+    group = new_cgroup("unified")
+    if not (group / "cpu.stat").exists():
+        pytest.skip("no cpu.stat here")
+    process = supervisor.python(BURNER, "--join-cgroup", str(group))
+    report = meters(process)
+    assert report["sources"]["cpu"] == "cgroup-v2"
+    assert report["cpu_s"] == close_to(float(output(process)))
+    assert report["cpu_user_s"] + report["cpu_system_s"] == close_to(report["cpu_s"])
+
+
+def test_others_in_the_pod_count_for_the_pod(supervisor, new_cgroup):
+    group = new_cgroup("cpuacct")
+    busy = supervisor.spawn(["sh", "-c", "while :; do :; done"], "--join-cgroup", str(group))
+    process = supervisor.python(BURNER, "--join-cgroup", str(group))
+    report = meters(process)
+    busy.terminate()
+    busy.wait(30)
+    assert report["cpu_s"] > report["process_cpu_s"] * 1.3
+    assert report["process_cpu_s"] == close_to(float(output(process)))
+
+
+def test_memory_and_throttling_of_v1_cgroups(supervisor, new_cgroup):
+    memory, cpu = new_cgroup("memory"), new_cgroup("cpu")
+    if not (cpu / "cpu.cfs_quota_us").exists():
+        pytest.skip("no CFS bandwidth control here")
+    (cpu / "cpu.cfs_period_us").write_text("20000")
+    (cpu / "cpu.cfs_quota_us").write_text("5000")
+    code = PHASES + "mark(b'M'); block = bytearray(b'x') * 32_000_000; burn(0.2); mark(b'E'); time.sleep(0.2)"
+    process = supervisor.python(code, "--join-cgroup", str(memory), "--join-cgroup", str(cpu))
+    report = meters(process)
+    assert report["sources"]["cpu"] == "proc"  # neither of them counts CPU time
+    assert report["sources"]["cgroups"] == [str(memory), str(cpu)]
+    assert report["throttled_periods"] > 0
+    assert report["throttled_s"] > 0
+    assert report["cgroup_memory_peak_bytes"] > 32_000_000
+    assert report["cgroup_memory_peak_since"] == "start"
+    small = meters(supervisor.run(["true"], "--join-cgroup", str(memory)))
+    assert small["cgroup_memory_peak_bytes"] < 32_000_000
+
+
+def test_own_cgroup_is_used_only_when_told(supervisor, new_cgroup):
+    group = new_cgroup("cpuacct")
+    enter = ["sh", "-c", f'echo 0 > {group}/cgroup.procs && exec "$@"', "sh"]
+    report = meters(supervisor.python(BURNER, prefix=enter))
+    assert report["sources"] | {"cpu": "proc", "cgroups": []} == report["sources"]
+    report = meters(supervisor.python(BURNER, "--cgroup-is-pod", prefix=enter))
+    assert report["sources"]["cpu"] == "cgroup-v1"
+    assert str(group) in report["sources"]["cgroups"]
+
+
+def test_cgroup_of_a_container_is_found(supervisor, new_cgroup, tmp_path):
+    """A cgroup namespace with its own mount of the hierarchy, as container runtimes make it."""
+    group = new_cgroup("cpuacct")
+    mount = tmp_path / "mounted"
+    mount.mkdir()
+    inside = f'umount -R /sys/fs/cgroup; mount -t cgroup -o cpuacct cgroup {mount} || exit 77;exec "$@"'
+    prefix = [
+        "sh", "-c", f'echo 0 > {group}/cgroup.procs && exec "$@"', "sh",
+        "unshare", "--cgroup", "--mount", "sh", "-c", inside, "sh",
+    ]  # fmt: skip
+    process = supervisor.python(BURNER, prefix=prefix)
+    if process.returncode != 0:
+        pytest.skip(f"no cgroup namespace can be made here: {process.error}")
+    report = meters(process)
+    assert report["sources"]["cpu"] == "cgroup-v1"
+    assert report["sources"]["cgroups"] == [str(mount)]
+    assert report["cpu_s"] == close_to(float(output(process)))
+
+
+def test_own_cpu_time_is_told_and_small(supervisor, capsys):
+    process = supervisor.python(PHASES + "mark(b'M'); time.sleep(3); mark(b'E'); time.sleep(0.2)")
+    report = meters(process)
+    share = report["supervisor_cpu_s"] / report["interval"]["duration_s"]
+    assert 0 < report["supervisor_cpu_s"] <= report["supervisor_total_cpu_s"]
+    assert share < 0.05  # far from what is expected: only a busy loop would reach it
+    with capsys.disabled():
+        print(f"\n[own CPU while measuring: {share:.4%} of a core]")
+
+
+def test_does_not_wake_without_samples(supervisor, tmp_path):
+    marked = tmp_path / "marked"
+    code = PHASES + "mark(b'M'); time.sleep(0.5); open(sys.argv[1], 'w').close(); time.sleep(1000)"
+    process = supervisor.spawn([PYTHON, "-c", code, str(marked)], "--memory-interval-ms", "0")
+    wait_until(marked.exists, "the mark")
+
+    def switches():
+        text = Path(f"/proc/{process.pid}/status").read_text()
+        return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    before = switches()
+    subprocess.run(["sleep", "1"])
+    assert switches() == before
+    process.terminate()
+    process.wait(30)

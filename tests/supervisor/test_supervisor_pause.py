@@ -1,0 +1,203 @@
+"""The first process of a pod."""
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from supervisor_tools import alive, wait_until
+
+POD = ["--pid", "--fork", "--kill-child", "--mount", "--uts", "--net"]
+
+
+def pause(supervisor, *options, prefix=(), **kwargs):
+    """Started and ready: the byte on its notify descriptor has come."""
+    read, write = os.pipe()
+    argv = [*prefix, supervisor.path, "pause", "--notify-fd", str(write), *options]
+    process = supervisor.start(argv, pass_fds=[write], **kwargs)
+    os.close(write)
+    try:
+        assert os.read(read, 10) == b"1", "not ready"
+        if not prefix:
+            assert os.read(read, 10) == b""  # closed after it
+    finally:
+        os.close(read)
+    return process
+
+
+def only_child(process):
+    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+
+
+def test_ends_on_sigterm_and_sigint(supervisor):
+    for end in ("terminate", "interrupt"):
+        process = pause(supervisor, stdin=subprocess.DEVNULL)
+        process.send_signal(15 if end == "terminate" else 2)
+        assert process.wait(30) == 0
+
+
+def test_end_of_stdin_is_the_end(supervisor):
+    process = pause(supervisor, "--until-eof", stdin=subprocess.PIPE)
+    process.stdin.write(b"ignored\n")
+    process.stdin.flush()
+    time.sleep(0.1)
+    assert process.poll() is None
+    process.stdin.close()
+    assert process.wait(30) == 0
+
+
+def test_pod_with_its_own_proc_and_hostname(supervisor, unshare):
+    host = socket.gethostname()
+    process = pause(
+        supervisor, "--until-eof", "--mount-proc", "--hostname", "pod-a",
+        prefix=[*unshare, *POD], stdin=subprocess.PIPE,
+    )  # fmt: skip
+    pid = only_child(process)
+    enter = ["nsenter", "--target", str(pid), "--all", "--preserve-credentials"]
+    inside = subprocess.run(
+        [*enter, "sh", "-c", "hostname; cat /proc/1/comm"], capture_output=True, text=True
+    )
+    assert inside.stdout.split() == ["pod-a", "k8sdds-supervis"], inside.stderr
+    assert socket.gethostname() == host
+    assert Path("/proc/self").resolve().name == str(os.getpid())
+
+    # A participant in it: the same program, the pod's counters.
+    directory = supervisor.new_dir()
+    argv = supervisor.argv(["hostname"], directory=directory)
+    assert subprocess.run([*enter, *argv], timeout=30).returncode == 0
+    assert (directory / "stdout").read_text() == "pod-a\n"
+
+    # Everything in it dies with who holds the pipe, also what has left its parent.
+    stray = supervisor.start([*enter, "sh", "-c", "trap '' TERM HUP; setsid sleep 1000 & wait"])
+    wait_until(lambda: "sleep" in _names_in(pid), "the stray to run")
+    process.stdin.close()
+    process.wait(30)
+    stray.wait(30)
+    wait_until(lambda: not alive(pid), "the pod to end")
+
+
+def _names_in(pid):
+    """The programs in a PID namespace, by name."""
+    space = os.readlink(f"/proc/{pid}/ns/pid")
+    names = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.readlink(entry / "ns/pid") == space:
+                    names.add((entry / "comm").read_text().strip())
+            except OSError:
+                continue
+    return names
+
+
+def test_kill_9_of_the_holder_ends_the_pod(supervisor, unshare):
+    holder_code = (
+        "import subprocess, sys, time;"
+        "p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE); time.sleep(1000)"
+    )
+    read, write = os.pipe()
+    argv = [
+        *unshare,
+        *POD,
+        supervisor.path,
+        "pause",
+        "--until-eof",
+        "--mount-proc",
+        "--notify-fd",
+        str(write),
+    ]
+    code = holder_code.replace("stdin=subprocess.PIPE", f"stdin=subprocess.PIPE, pass_fds=[{write}]")
+    holder = supervisor.start(["python3", "-c", code, *argv], pass_fds=[write])
+    os.close(write)
+    assert os.read(read, 1) == b"1"
+    os.close(read)
+    unshare_pid = only_child(holder)
+    pid = int(Path(f"/proc/{unshare_pid}/task/{unshare_pid}/children").read_text())
+    assert alive(pid)
+    holder.kill()
+    holder.wait(30)
+    wait_until(lambda: not alive(pid), "the pod to end")
+
+
+def test_reaps_what_is_left_behind(supervisor, unshare):
+    process = pause(supervisor, "--until-eof", "--mount-proc", prefix=[*unshare, *POD], stdin=subprocess.PIPE)
+    pid = only_child(process)
+    enter = ["nsenter", "--target", str(pid), "--all", "--preserve-credentials"]
+    subprocess.run([*enter, "sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.05 &) ; done"], check=True)
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    wait_until(lambda: children.read_text() == "", "the orphans to be reaped")
+
+
+def test_signals_from_inside_reach_the_first_process(supervisor, unshare):
+    process = pause(supervisor, "--mount-proc", prefix=[*unshare, *POD], stdin=subprocess.DEVNULL)
+    enter = ["nsenter", "--target", str(only_child(process)), "--all", "--preserve-credentials"]
+    subprocess.run([*enter, "sh", "-c", "kill -TERM 1"])
+    assert process.wait(30) == 0
+
+
+def test_uses_no_cpu(supervisor):
+    process = pause(supervisor, stdin=subprocess.DEVNULL)
+
+    def switches():
+        text = Path(f"/proc/{process.pid}/status").read_text()
+        return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    time.sleep(0.2)
+    before = switches()
+    time.sleep(1)
+    assert switches() == before  # it did not wake once
+
+
+def test_never_changes_what_is_not_its_own(supervisor, unshare):
+    """Started with a PID namespace only, it takes the others itself. (The test stands in throw-away ones.)"""
+    code = 'head -c 1 >/dev/null; ls -d /proc/self/; cat /proc/1/comm; hostname; grep -c " /proc " /proc/self/mountinfo'
+    script = (
+        f"{{ {' '.join(unshare)} --pid --fork --kill-child {supervisor.path} pause --until-eof --mount-proc "
+        f"--hostname wrong --notify-fd 1; }} | {{ {code}; }}"
+    )
+
+    beside = [*unshare, "--mount", "--uts", "sh", "-c"]
+    as_it_was = subprocess.run(
+        [*beside, f"echo 1 | {{ {code}; }}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    ).stdout
+    process = supervisor.start([*beside, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # The pod lives until here: what was seen, was seen beside it.
+    seen = "".join(process.stdout.readline().decode() for _ in as_it_was.splitlines())
+    process.stdin.close()
+    process.wait(30)
+    assert seen == as_it_was
+    assert seen.count("\n") == 4
+
+
+def test_what_it_refuses(supervisor):
+    def refused(*arguments):
+        argv = [supervisor.path, "pause", *arguments]
+        result = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+        assert result.returncode == 3
+        return result.stderr
+
+    assert "PID namespace" in refused("--mount-proc", "--until-eof")
+    assert "not open" in refused("--notify-fd", "99", "--until-eof")
+
+
+def test_joins_its_cgroup(supervisor, new_cgroup):
+    group = new_cgroup("cpuacct")
+    process = pause(supervisor, "--join-cgroup", str(group), stdin=subprocess.DEVNULL)
+    assert (group / "cgroup.procs").read_text().split() == [str(process.pid)]
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.mark.parametrize("option", ["--join-cgroup"])
+def test_missing_cgroup(supervisor, tmp_path, option):
+    result = subprocess.run(
+        [supervisor.path, "pause", option, str(tmp_path / "none")], capture_output=True, text=True, timeout=30
+    )
+    assert result.returncode == 3
+    assert f"{tmp_path}/none" in result.stderr
