@@ -232,9 +232,10 @@ def _trials(content: Content) -> list[list[str]]:
 
 
 def _event(row: Row) -> tuple[str, str, str]:
-    details = {key: value for key, value in row.items() if key not in ("at", "event")}
-    said = ", ".join(f"{key} {value}" for key, value in details.items())
-    return str(row.get("at", "")), str(row.get("event", "")), said
+    # The facts of a resume fill a page; events.jsonl has them.
+    details = {key: value for key, value in row.items() if key not in ("at", "event", "facts")}
+    said = ", ".join(f"{key} {_text(value)}" for key, value in details.items())
+    return formats.moment(row.get("at")), str(row.get("event", "")), said
 
 
 def _networks(content: Content) -> list[dict[str, str]]:
