@@ -31,6 +31,11 @@ def only_child(process):
     return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
 
 
+def enter_pod(pid):
+    user = ["--user", "--preserve-credentials"] if os.geteuid() != 0 else []
+    return ["nsenter", "--target", str(pid), *user, "--pid", "--mount", "--uts", "--net"]
+
+
 def test_ends_on_sigterm_and_sigint(supervisor):
     for end in ("terminate", "interrupt"):
         process = pause(supervisor, stdin=subprocess.DEVNULL)
@@ -55,7 +60,7 @@ def test_pod_with_its_own_proc_and_hostname(supervisor, unshare):
         prefix=[*unshare, *POD], stdin=subprocess.PIPE,
     )  # fmt: skip
     pid = only_child(process)
-    enter = ["nsenter", "--target", str(pid), "--all", "--preserve-credentials"]
+    enter = enter_pod(pid)
     inside = subprocess.run(
         [*enter, "sh", "-c", "hostname; cat /proc/1/comm"], capture_output=True, text=True
     )
@@ -124,7 +129,7 @@ def test_kill_9_of_the_holder_ends_the_pod(supervisor, unshare):
 def test_reaps_what_is_left_behind(supervisor, unshare):
     process = pause(supervisor, "--until-eof", "--mount-proc", prefix=[*unshare, *POD], stdin=subprocess.PIPE)
     pid = only_child(process)
-    enter = ["nsenter", "--target", str(pid), "--all", "--preserve-credentials"]
+    enter = enter_pod(pid)
     subprocess.run([*enter, "sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.05 &) ; done"], check=True)
     children = Path(f"/proc/{pid}/task/{pid}/children")
     wait_until(lambda: children.read_text() == "", "the orphans to be reaped")
@@ -132,7 +137,7 @@ def test_reaps_what_is_left_behind(supervisor, unshare):
 
 def test_signals_from_inside_reach_the_first_process(supervisor, unshare):
     process = pause(supervisor, "--mount-proc", prefix=[*unshare, *POD], stdin=subprocess.DEVNULL)
-    enter = ["nsenter", "--target", str(only_child(process)), "--all", "--preserve-credentials"]
+    enter = enter_pod(only_child(process))
     subprocess.run([*enter, "sh", "-c", "kill -TERM 1"])
     assert process.wait(30) == 0
 
