@@ -4,5 +4,6 @@ tidy        one row per attempt; the last valid attempt of each trial
 conditions  which columns tell cells apart besides the network
 statistics  pure functions: intervals, paired ratios, overheads, smallest detectable difference
 overhead    levels per cell, overheads against the baseline network, paired within repetition
+contrast    one setting against another within a network, such as multicast against unicast
 histograms  latency distributions from the raw HdrHistogram logs
 """

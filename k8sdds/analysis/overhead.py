@@ -121,7 +121,7 @@ def overheads(best: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
             continue
         base = cells.get((baseline, *condition), [])
         for quantity in QUANTITIES.values():
-            ratio, pairs = _paired(trials, base, quantity)
+            ratio, pairs = paired(trials, base, quantity)
             if ratio is None:
                 continue
             overhead = quantity.overhead(ratio)
@@ -144,7 +144,7 @@ def ratios(trials: list[Row], baseline: str, quantity: str) -> dict[str, Ratio]:
     for trial in trials:
         by_label[trial[UNIT]].append(trial)
     base = by_label.pop(baseline, [])
-    found = {label: _paired(rows, base, QUANTITIES[quantity])[0] for label, rows in by_label.items()}
+    found = {label: paired(rows, base, QUANTITIES[quantity])[0] for label, rows in by_label.items()}
     return {label: ratio for label, ratio in found.items() if ratio is not None}
 
 
@@ -156,7 +156,8 @@ def _cells(best: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
     return cells
 
 
-def _paired(trials: list[Row], base: list[Row], quantity: Quantity) -> tuple[Ratio | None, list[tuple]]:
+def paired(trials: list[Row], base: list[Row], quantity: Quantity) -> tuple[Ratio | None, list[tuple]]:
+    """The paired ratio of two cells' trials, and the pairs; None where no repetition has both."""
     if not quantity.log:
         return None, []
     ours, theirs = _by_repetition(trials, quantity.name), _by_repetition(base, quantity.name)

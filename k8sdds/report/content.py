@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from k8sdds.analysis import conditions, overhead, tidy
+from k8sdds.analysis import conditions, contrast, overhead, tidy
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
 from k8sdds.store import RunFolder
@@ -193,6 +193,11 @@ class Content:
                 key = (label, row["transport"] or "unicast", point.payload_bytes, other)
                 curves.setdefault(key, {})[point.subscribers] = row
         return {key: dict(sorted(curve.items())) for key, curve in curves.items() if len(curve) > 1}
+
+    def contrasts(self, quantity: str) -> list[Row]:
+        """Settings compared within each network, from the test that the quantity belongs to."""
+        trials = [row for setting in self.settings for row in setting.trials if row["test"] == home(quantity)]
+        return contrast.contrasts(trials, quantity)
 
     @property
     def testbed(self) -> str:

@@ -9,8 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis.conditions import payload
+from k8sdds.analysis.conditions import payload, words
 from k8sdds.analysis.overhead import QUANTITIES, plain_rows
+from k8sdds.report import content as contents
 from k8sdds.report import formats, wording
 from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.look import css_variables, looks
@@ -61,14 +62,16 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
     drawn = [
         (section, title) for section, title in _DRAWN.items() if any(f.section == section for f in figures)
     ]
-    tables = [_overheads(content, setting, name) for setting in content.settings for name in _COMPARED]
+    tables = [table for setting in content.settings for table in _overheads(content, setting)]
+    contrasts = _contrasts(content)
     reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
         "colours": {label: look.light.strip("#") for label, look in looks(content.networks).items()},
         "drawn_sections": drawn,
         "sections": [
-            *([("overheads", "Overheads")] if any(tables) else []),
+            *([("overheads", "Overheads")] if tables else []),
             *drawn,
+            *([("contrasts", "Settings compared within each network")] if contrasts else []),
             *([("levels", "All levels")] if content.settings else []),
             ("trouble", "Invalid attempts, warnings and disturbances"),
             ("networks", "Networks and their datapaths"),
@@ -87,7 +90,8 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
             section: [figure for figure in figures if figure.section == section]
             for section in ("overheads", *_DRAWN)
         },
-        "overhead_tables": [table for table in tables if table],
+        "overhead_tables": tables,
+        "contrast_tables": contrasts,
         "level_tables": [
             _levels(content, setting, test) for setting in content.settings for test in setting.tests
         ],
@@ -127,47 +131,99 @@ def _overview(content: Content) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in pairs if value not in (None, "")]
 
 
-def _overheads(content: Content, setting: Setting, name: str) -> dict[str, Any] | None:
-    """A table like the study's Tables I and II: networks × points, each with its interval."""
-    rows = setting.overheads(name)
-    if not rows:
-        return None
-    quantity = QUANTITIES[name]
-    levels = setting.levels(name)
-    points = [point for point in setting.points if any(at == point for _, at in levels)]
-    labels = [label for label in content.networks if any(other == label for other, _ in rows)]
-    mixed = len({row["n"] for row in rows.values()}) > 1
-    test = next(iter(rows.values()))["test"]
+def _overheads(content: Content, setting: Setting) -> list[dict[str, Any]]:
+    """Tables like the study's Tables I and II: networks × points, each with its interval, one per quantity.
+
+    A setting with a single point gets one table of networks × quantities instead.
+    """
+    names = [name for name in _COMPARED if setting.overheads(name)]
+    columns = [
+        (name, point)
+        for name in names
+        for point in setting.points
+        if any(at == point for _, at in setting.levels(name))
+    ]
+    if len(setting.points) == 1:
+        return [_overhead_table(content, setting, columns)] if columns else []
+    return [_overhead_table(content, setting, [c for c in columns if c[0] == name]) for name in names]
+
+
+def _overhead_table(content: Content, setting: Setting, columns: list[tuple[str, Point]]) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for name, _ in columns))
+    rows = [row for name in names for row in setting.overheads(name).values()]
+    labels = [label for label in content.networks if any(row["network_label"] == label for row in rows)]
+    mixed = len({row["n"] for row in rows}) > 1
+    what = formats.capital(QUANTITIES[names[0]].words) + " overhead" if len(names) == 1 else "Overhead"
+    tests = {row["test"] for row in rows}
     return {
-        "title": f"{formats.capital(quantity.words)} overhead in %",
-        "setting": setting.title,
-        "points": [setting.point_words(point) for point in points],
-        "baseline": [_level(levels.get((content.baseline, point))) for point in points],
-        "unit": quantity.unit,
+        "title": f"{what} in %",
+        "setting": setting.title if len(setting.points) > 1 else f"{setting.title}, {_at(setting)}",
+        "columns": [
+            setting.point_words(at) if len(names) == 1 else QUANTITIES[name].words for name, at in columns
+        ],
+        "baseline": [
+            _level(setting.levels(name).get((content.baseline, at))) | {"unit": QUANTITIES[name].unit}
+            for name, at in columns
+        ],
         "rows": [
-            (label, [_percent(rows.get((label, point)), mixed) for point in points]) for label in labels
+            (label, [_percent(setting.overheads(name).get((label, at)), mixed) for name, at in columns])
+            for label in labels
         ],
         "detectable": _detectable(rows),
-        "caption": content.caption(setting, test, relative=True),
+        "caption": content.caption(setting, tests.pop() if len(tests) == 1 else None, relative=True),
     }
 
 
-def _percent(row: Row | None, mixed: bool) -> dict[str, Any]:
+def _contrasts(content: Content) -> list[dict[str, Any]]:
+    """Tables of settings compared within each network: networks × points, one per contrast and quantity."""
+    tables = []
+    for name in wording.MAIN:
+        groups: dict[tuple, list[Row]] = {}
+        for row in content.contrasts(name):
+            groups.setdefault((row["column"], row["value"], row["reference"]), []).append(row)
+        for (column, value, reference), rows in groups.items():
+            # Where further settings were varied too, the first stands here and contrasts.csv has all.
+            cells = {(row["network_label"], Point.of(row)): row for row in reversed(rows)}
+            points = sorted({at for _, at in cells})
+            labels = [label for label in content.networks if any(other == label for other, _ in cells)]
+            versus = f"{words({column: value})} against {words({column: reference})}"
+            counts = formats.range_of([row["n"] for row in rows])
+            tables.append(
+                {
+                    "title": f"{formats.capital(versus)}: change of {QUANTITIES[name].words} in %",
+                    "columns": [
+                        f"{formats.count(at.subscribers, 'sub')}, {payload(at.payload_bytes)}"
+                        for at in points
+                    ],
+                    "rows": [
+                        (label, [_percent(cells.get((label, at)), True, "change_percent") for at in points])
+                        for label in labels
+                    ],
+                    "caption": f"{content.testbed} · n = {counts} · same network and repetition;"
+                    f" {contents.INTERVAL}",
+                }
+            )
+    return tables
+
+
+def _at(setting: Setting) -> str:
+    return payload(setting.points[0].payload_bytes)
+
+
+def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent") -> dict[str, Any]:
     if row is None:
         return {"value": "–", "interval": "", "seen": True, "n": ""}
     bounds = row["ci_low_percent"], row["ci_high_percent"]
     return {
-        "value": formats.percent(row["overhead_percent"], *bounds).split(" ")[0],
+        "value": formats.percent(row[key], *bounds).split(" ")[0],
         "interval": formats.interval(*bounds),
         "seen": row["seen"] is not False,
         "n": f"n = {row['n']}" if mixed else "",
     }
 
 
-def _detectable(rows: dict[tuple[str, Point], Row]) -> str:
-    values = sorted(
-        row["detectable_percent"] for row in rows.values() if row["detectable_percent"] is not None
-    )
+def _detectable(rows: list[Row]) -> str:
+    values = sorted(row["detectable_percent"] for row in rows if row["detectable_percent"] is not None)
     if not values:
         return "n = 1: no interval, and nothing can be said about the smallest detectable difference"
     low, high = formats.detectable(values[0]), formats.detectable(values[-1])

@@ -31,9 +31,14 @@ def write(content: Content, folder: Path) -> list[Path]:
     """Write all tables into `folder`; returns their paths, the main ones first.
 
     throughput_overhead.csv, latency_p90_overhead.csv and one such table for every other quantity that was
-    compared; levels.csv; trials.csv (every attempt); invalid.csv. The main tables exist even when empty.
+    compared; contrasts.csv where settings differ within networks; levels.csv; trials.csv (every attempt);
+    invalid.csv. The main tables exist even when empty; tables of an earlier report are removed.
     """
+    import pandas as pd
+
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.csv"):
+        old.unlink()
     files = []
     for quantity in QUANTITIES:
         rows = content.overheads[content.overheads["quantity"] == quantity]
@@ -42,6 +47,9 @@ def write(content: Content, folder: Path) -> list[Path]:
             rows = rows[rows["test"].isin([home(quantity), "unknown"])]
         if len(rows) or quantity in MAIN:
             files.append(_csv(_overheads(content, rows), folder / f"{overhead_name(quantity)}.csv"))
+    contrasts = pd.DataFrame([row for quantity in MAIN for row in content.contrasts(quantity)])
+    if len(contrasts):
+        files.append(_csv(contrasts.rename(columns={UNIT: "network"}), folder / "contrasts.csv"))
     files.append(_csv(content.levels.drop(columns="values"), folder / "levels.csv"))
     trials = content.table.assign(warnings=[json.dumps(texts) for texts in content.table["warnings"]])
     files.append(_csv(trials, folder / "trials.csv"))

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from k8sdds.analysis import overhead
-from k8sdds.analysis.conditions import CONDITION, UNIT, payload
+from k8sdds.analysis.conditions import CONDITION, UNIT, payload, words
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Curve, Point, Row, Setting
 
-THROUGHPUT, LATENCY = "throughput_mbps", "latency_p90_us"
+THROUGHPUT, LATENCY = MAIN = ("throughput_mbps", "latency_p90_us")
 MAX_POINTS = 3
 MATTERS_PERCENT = 10
 """Where not even this difference would have been detected, "no difference seen" would say too much."""
@@ -33,7 +33,7 @@ def answer(content: Content) -> list[Statement]:
     if not content.settings:
         return [Statement("No result", [_nothing(content)])]
     statements = [_setting(content, setting) for setting in content.settings]
-    statements += _multicast(content)
+    statements += _contrasts(content)
     return [statement for statement in statements if statement.sentences]
 
 
@@ -58,8 +58,16 @@ def caveats(content: Content) -> list[str]:
             notes.append("Cells with one valid repetition have no interval (n = 1).")
     if content.settings and not content.baseline:
         notes.append("The campaign has no baseline network: levels only.")
-    for words, labels in _without_baseline(content) if content.baseline else []:
-        notes.append(f"{content.baseline} {words}: {formats.listed(labels)} as levels only.")
+    for lack, labels in _without_baseline(content) if content.baseline else []:
+        notes.append(f"{content.baseline} {lack}: {formats.listed(labels)} as levels only.")
+    compared = [
+        row for s in content.settings for name in (THROUGHPUT, LATENCY) for row in s.overheads(name).values()
+    ]
+    if compared and sum(_undecided(row) for row in compared) > len(compared) / 2:
+        notes.append(
+            "Repetitions differ so much that most comparisons are undecided: repeat more often, measure"
+            " longer, or on a machine that does nothing else."
+        )
     if any(setting.scheduling for setting in content.settings):
         notes.append("Some trials had more participants than cores: their numbers include scheduling.")
     warned = sum(1 for texts in content.best["warnings"] if texts)
@@ -123,7 +131,7 @@ def _rows(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
 
 def _point(content: Content, found: dict[str, dict[str, Row]]) -> str:
     labels = {label for rows in found.values() for label in rows}
-    if len(labels) == 1:
+    if len(labels) == 1 and not any(_undecided(row) for rows in found.values() for row in rows.values()):
         label = labels.pop()
         costs = [_cost(content, name, rows[label]) for name, rows in found.items()]
         return f"{label} {' and '.join(costs)}."
@@ -143,7 +151,7 @@ def _spread(content: Content, name: str, rows: dict[str, Row]) -> str:
         if row["overhead_percent"] < 0
     ]
     if same:
-        which = "any network" if len(same) == len(rows) else formats.listed(list(same))
+        which = "any network" if 1 < len(same) == len(rows) else formats.listed(list(same))
         parts.append(f"no difference from {content.baseline} seen for {which} ({_spans(same.values())})")
     if worse:
         best, worst = worse[0], worse[-1]
@@ -158,7 +166,8 @@ def _spread(content: Content, name: str, rows: dict[str, Row]) -> str:
             parts.append(f"{verb} least with {best}, by {_amount(rows[best])}{against}{alike}")
             parts.append(f"most with {worst}, by {_amount(rows[worst])}")
     if undecided:
-        parts.append(f"undecided for {formats.listed(list(undecided))} ({_spans(undecided.values())})")
+        which = "every network" if 1 < len(undecided) == len(rows) else formats.listed(list(undecided))
+        parts.append(f"undecided for {which} ({_spans(undecided.values())})")
     return f"{what}{' ' if parts[0].startswith(verb) else ': '}{', '.join(parts)}"
 
 
@@ -182,9 +191,6 @@ def _tied(content: Content, best: Row, others: list[str], name: str) -> list[str
 def _cost(content: Content, name: str, row: Row) -> str:
     what = "throughput" if name == THROUGHPUT else "p90 latency"
     if row["seen"] is False:
-        said = "leaves undecided whether" if _undecided(row) else ""
-        if said:
-            return f"{said} it differs from {content.baseline} in {what} ({_spans([row])})"
         return f"shows no difference from {content.baseline} in {what} ({_spans([row])})"
     if row["overhead_percent"] < 0:
         more = "more throughput" if name == THROUGHPUT else "less p90 latency"
@@ -240,7 +246,7 @@ def _without_baseline(content: Content) -> list[tuple[str, list[str]]]:
     return gathered
 
 
-def _multicast(content: Content) -> list[Statement]:
+def _multicast(content: Content) -> list[str]:
     """Who carries multicast, and where it overtakes unicast as subscribers are added."""
     trials = [row for setting in content.settings for row in setting.trials]
     measured = {row[UNIT] for row in trials if row["transport"] == "multicast"}
@@ -255,17 +261,60 @@ def _multicast(content: Content) -> list[Statement]:
         sentences.append(f"Multicast is carried by {formats.listed(sorted(carriers & labels))} only.")
     elif measured != labels:
         sentences.append(f"Multicast was measured on {formats.listed(sorted(measured))} only.")
-    curves = content.curves
+    curves, contrasts = content.curves, content.contrasts(THROUGHPUT)
     for (label, transport, size, rest), points in curves.items():
         unicast = curves.get((label, "unicast", size, rest))
         if transport == "multicast" and unicast:
-            sentences.append(_crossing(label, size, points, unicast))
-    return [Statement("Multicast and unicast", sentences)] if sentences else []
+            ahead = [
+                row["subscribers"]
+                for row in contrasts
+                if (row[UNIT], row["payload_bytes"], row["value"]) == (label, size, "multicast")
+                and row["seen"]
+                and row["ratio"] > 1
+            ]
+            sentences.append(_crossing(label, size, points, unicast, sorted(ahead)))
+    return sentences
 
 
-def _crossing(label: str, size: int, multicast: Curve, unicast: Curve) -> str:
-    common = [n for n in multicast if n in unicast]
-    clearly = [n for n in common if _above(multicast[n], unicast[n])]
+def _contrasts(content: Content) -> list[Statement]:
+    """What another setting changes within each network: at most subscribers, nearest to 1 KiB."""
+    multicast = _multicast(content)
+    lead = "Multicast against unicast"
+    statements = {lead: Statement(lead, multicast)} if multicast else {}
+    for name, what in ((THROUGHPUT, "throughput"), (LATENCY, "p90 latency")):
+        groups: dict[tuple, list[Row]] = {}
+        for row in content.contrasts(name):
+            groups.setdefault((row["column"], row["value"], row["reference"]), []).append(row)
+        for (column, value, reference), rows in groups.items():
+            at = min(
+                (Point.of(row) for row in rows), key=lambda p: (-p.subscribers, abs(p.payload_bytes - 1024))
+            )
+            # Where further settings were varied, the first stands for all; the table has the rest.
+            shown = {row[UNIT]: row for row in reversed(rows) if Point.of(row) == at}
+            said = [f"{label} {_change(shown[label])}" for label in content.networks if label in shown]
+            lead = formats.capital(f"{words({column: value})} against {words({column: reference})}")
+            where = f"{formats.count(at.subscribers, 'subscriber')}, {payload(at.payload_bytes)}"
+            statement = statements.setdefault(lead, Statement(lead))
+            statement.sentences.append(f"{where}: {what}: {'; '.join(said)}.")
+    return list(statements.values())
+
+
+def _change(row: Row) -> str:
+    bracket = formats.interval(row["ci_low_percent"], row["ci_high_percent"])
+    if row["seen"] is False:
+        return f"{'undecided' if _undecided(row) else 'no difference seen'} {bracket}"
+    value = row["change_percent"]
+    if value >= 100:
+        # 1150 % more is harder to picture than 12.5 times.
+        low, high = row["ci_low_percent"], row["ci_high_percent"]
+        times = formats.level(1 + value / 100, low and 1 + low / 100, high and 1 + high / 100)
+        return f"{times.replace(' ', ' times ', 1)}" if bracket else f"{times} times"
+    amount = formats.percent(value, row["ci_low_percent"], row["ci_high_percent"]).split(" ")[0]
+    signed = amount if value < 0 else f"+{amount}"
+    return f"{signed}\N{NO-BREAK SPACE}% {bracket}".rstrip()
+
+
+def _crossing(label: str, size: int, multicast: Curve, unicast: Curve, ahead: list[int]) -> str:
     first, last = min(unicast), max(unicast)
     text = (
         f"{label}, {payload(size)}: from {first} to {last} subscribers, unicast goes from"
@@ -273,13 +322,6 @@ def _crossing(label: str, size: int, multicast: Curve, unicast: Curve) -> str:
         f" subscriber, multicast from {formats.number(multicast[min(multicast)]['mean'])} to"
         f" {formats.number(multicast[max(multicast)]['mean'])}"
     )
-    if not clearly:
-        return f"{text}; multicast is not seen above unicast."
-    return f"{text}; multicast is ahead with {formats.listed([str(n) for n in clearly])} subscribers."
-
-
-def _above(first: Row, second: Row) -> bool:
-    """Whether the intervals lie apart, a stricter test than a paired one (with n = 1: the levels)."""
-    if first["ci_low"] is None or second["ci_high"] is None:
-        return first["mean"] > second["mean"]
-    return first["ci_low"] > second["ci_high"]
+    if not ahead:
+        return f"{text}; multicast is not seen ahead."
+    return f"{text}; multicast is ahead with {formats.listed([str(n) for n in ahead])} subscribers."

@@ -56,6 +56,11 @@ def summary(run: RunFolder) -> dict[str, Any]:
         "answer": [{"lead": item.lead, "sentences": item.sentences} for item in wording.answer(content)],
         "caveats": wording.caveats(content),
         "overheads": [_plain(row) for row in overhead.plain_rows(content.overheads)],
+        "contrasts": [
+            {key: _finite(value) for key, value in row.items()}
+            for name in (wording.THROUGHPUT, wording.LATENCY)
+            for row in content.contrasts(name)
+        ],
         "levels": [_plain(row) for row in overhead.plain_rows(content.levels)],
         "invalid": [
             {key: row[key] for key in ("trial_id", "attempt", UNIT, "test", "payload_bytes", "reason")}

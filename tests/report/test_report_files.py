@@ -83,6 +83,16 @@ def test_invalid_attempts_are_listed_with_reasons_and_in_no_statistic(reports):
     assert "lost-samples: 214 of 9000 samples were lost &lt;reliable&gt;" in report.text
 
 
+def test_settings_are_compared_where_several_were_measured(reports):
+    rows = read(reports("scaling").folder / "tables/contrasts.csv")
+    assert {(row["network"], row["column"], row["value"]) for row in rows} == {
+        ("weavenet", "transport", "multicast")
+    }
+    assert "Multicast against unicast: change of throughput in %" in reports("scaling").text
+    assert "Best-effort against reliable: change of p90 latency in %" in reports("troubled").text
+    assert not (reports("paper").folder / "tables/contrasts.csv").exists()
+
+
 EXPECTED = {
     "paper": ["overhead", "throughput", "latency", "latency-distribution", "resources"],
     "scaling": ["subscribers", "overhead-unicast", "throughput-unicast", "throughput-multicast"],

@@ -82,22 +82,16 @@ def _overhead_panel(
 ) -> None:  # fmt: skip
     ends = []
     # Networks stand beside each other at each point, or intervals would hide each other.
-    step = min(0.13, 0.7 / max(len(labels), 1))
+    step = min(0.13 if len(group) > 1 else 0.2, 0.7 / max(len(labels), 1))
     reach = [0.0]
     for index, label in enumerate(labels):
         look, shift = styles[label], (index - (len(labels) - 1) / 2) * step
         shown = [(x + shift, rows[label, at]) for x, at in enumerate(group) if (label, at) in rows]
         for x, row in shown:
             values = row["values"]
-            ax.plot(
-                [x] * len(values),
-                values,
-                "o",
-                markersize=2.2,
-                color=look.light,
-                alpha=0.45,
-                markeredgewidth=0,
-            )
+            # Beside the interval, or its line would hide them.
+            beside = [x + 0.42 * step] * len(values)
+            ax.plot(beside, values, "o", markersize=2.4, color=look.light, alpha=0.8, markeredgewidth=0)
             reach += [row["overhead_percent"], *values]
             if row["ci_low_percent"] is not None:
                 ax.plot(
@@ -116,7 +110,10 @@ def _overhead_panel(
     room = max(high - low, 1) * 0.6
     low, high = max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)
     pad = max(high - low, 1) * 0.06
-    ax.set_ylim(low - pad, high + pad)
+    # No overhead of a rate is above 100 %, none of a time below -100 %: nothing to show there.
+    gain = any(QUANTITIES[row["quantity"]].gain for row in rows.values())
+    low, high = (low - pad, min(high + pad, 104)) if gain else (max(low - pad, -104), high + pad)
+    ax.set_ylim(low, high)
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.grid(axis="y")
     _end_labels(ax, ends, styles, height)

@@ -140,7 +140,7 @@ def _figure(
     )
     test = next(iter(panels[0].rows.values()))["test"]
     caption = (
-        f"{explained}{some} Bars from 0: mean; lines: 95 % interval; dots: every trial."
+        f"{explained}{some} Bars from 0: mean; lines: 95 % interval (cut at the axis); dots: every trial."
         f" {content.caption(setting, test)}."
     )
     slug = "-".join(part for part in (kind, setting.slug) if part)
@@ -152,6 +152,8 @@ def _panel(ax: Axes, panel: Panel, labels: list[str], styles: dict[str, Look], w
     highs = [min(row["ci_high"] or 0, 3 * row["mean"]) for row in panel.rows.values()]
     tops = [row["maximum"] for row in panel.rows.values()]
     reach = max((*means, *highs, *tops, 1e-12))
+    if panel.unit == "% of all cores":
+        reach = max(min(reach, 100), *tops)
     # The 99th percentile may lie far out; it then is pointed at instead of squeezing everything else.
     p99 = [high for _, high in panel.ticks.values() if high is not None]
     if p99 and max(p99) < 1.8 * reach:

@@ -3,7 +3,7 @@
 import folders
 import pytest
 
-from k8sdds.analysis import conditions, overhead, tidy
+from k8sdds.analysis import conditions, contrast, overhead, tidy
 
 
 def tables(run, baseline="host"):
@@ -144,3 +144,26 @@ def test_conditions_in_words():
     assert [conditions.payload(n) for n in (28, 1400, 1536, 65536, 1 << 20)] == (
         ["28 B", "1400 B", "1.5 KiB", "64 KiB", "1 MiB"]
     )
+
+
+def test_contrasts_compare_settings_within_each_network(tmp_path):
+    trials = overhead.plain_rows(tidy.best(tidy.frame(folders.scaling(tmp_path / "run"))))
+    found = contrast.contrasts(trials, "throughput_mbps")
+    # Made: multicast carries 0.45 of one subscriber's unicast, and unicast is shared among subscribers.
+    assert {(row["network_label"], row["value"], row["reference"]) for row in found} == {
+        ("weavenet", "multicast", "unicast")
+    }
+    assert {row["subscribers"] for row in found} == {1, 4, 8, 12}
+    for row in found:
+        assert row["ratio"] == pytest.approx(0.45 * row["subscribers"], rel=0.1)
+        assert row["change_percent"] == pytest.approx(100 * (row["ratio"] - 1))
+        assert row["ci_low_percent"] < row["change_percent"] < row["ci_high_percent"]
+    assert contrast.contrasts(trials, "latency_p90_us") == []
+    assert contrast.contrasts([], "throughput_mbps") == []
+
+
+def test_the_plain_setting_is_the_reference():
+    assert contrast.reference_of({"multicast", "unicast"}) == "unicast"
+    assert contrast.reference_of({"best-effort", "reliable"}) == "reliable"
+    assert contrast.reference_of({"raw", "fastdds"}) == "fastdds"
+    assert contrast.reference_of({8192, 0}) == 0
