@@ -18,7 +18,6 @@ from k8sdds.errors import InputError, InvalidTrials, LackError, Problem
 from k8sdds.folders import native_program
 from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.network import Network
 from k8sdds.model.trial import Expansion, Trial
 from k8sdds.networks import NETWORKS, find
 from k8sdds.perftest import command

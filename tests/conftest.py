@@ -16,7 +16,26 @@ from k8sdds.testbeds.lab import cgroups
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
 
+
+def open_for_all(path: Path) -> None:
+    """Let an ordinary user work in a test's folder, which pytest makes for its own user alone."""
+    path.chmod(0o777)
+    for parent in path.parents:
+        if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o001)
+
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment(folder: Path, user: int | None = None) -> dict[str, str]:
+    """The environment of a user who works in a folder, with a state folder of its own."""
+    state = folder / f"state-{user}"
+    state.mkdir(mode=0o700, exist_ok=True)
+    if user is not None:
+        open_for_all(folder)
+        os.chown(state, user, user)
+    return {**os.environ, "HOME": str(folder), "K8SDDS_STATE_DIR": str(state)}
 
 
 @pytest.fixture
@@ -24,17 +43,13 @@ def k8sdds(tmp_path: Path) -> Command:
     """Run the command as a user would, from an empty folder; `user` runs it as an ordinary one."""
 
     def run(*words: str, timeout_s: float = 120, user: int | None = None) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
-        if user is not None:
-            tmp_path.chmod(0o777)
-            env["HOME"] = str(tmp_path)
         return subprocess.run(
             [str(K8SDDS), *words],
             capture_output=True,
             text=True,
             timeout=timeout_s,
             cwd=tmp_path,
-            env=env,
+            env=environment(tmp_path, user),
             user=user,
             group=user,
             extra_groups=None if user is None else [],
@@ -55,16 +70,19 @@ class Traces:
     cgroups: tuple[str, ...]
 
 
-def traces() -> Traces:
-    """The host's links, named network namespaces, mounts, k8sdds processes and k8sdds cgroups now."""
+def traces(folder: Path) -> Traces:
+    """The host's links, named network namespaces, mounts and k8sdds cgroups now, and the processes that a
+    command run in `folder` has started."""
     processes = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 line = (entry / "cmdline").read_bytes().decode(errors="replace")
+                environ = (entry / "environ").read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            if "k8sdds-supervisor" in line or "k8sdds-perftest" in line:
+            # Participants have a clean environment, but their files are in the folder.
+            if str(folder) in environ or str(folder) in line:
                 processes.append(line.replace("\0", " ")[:100])
     netns = Path("/run/netns")
     return Traces(
@@ -76,15 +94,15 @@ def traces() -> Traces:
         processes=tuple(sorted(processes)),
         cgroups=tuple(
             sorted(
-                str(found) for folder in cgroups.own().folders.values() for found in folder.glob("k8sdds-*")
+                str(found) for parent in cgroups.own().folders.values() for found in parent.glob("k8sdds-*")
             )
         ),
     )
 
 
 @pytest.fixture
-def nothing_left() -> Iterator[None]:
+def nothing_left(tmp_path: Path) -> Iterator[None]:
     """Fails the test if it leaves anything of the lab on the machine."""
-    before = traces()
+    before = traces(tmp_path)
     yield
-    assert traces() == before
+    assert traces(tmp_path) == before

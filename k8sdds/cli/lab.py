@@ -140,7 +140,7 @@ def exec_(
     else:
         places = ", ".join([*built.datapath.attachments, *(n.name for n in built.topology.nodes), "switch"])
         raise InputError(f"there is no {inside!r} on {network}", f"there is: {places}")
-    words += command
+    words += command[1:] if command[0] == "--" else command
     os.execvp(words[0], words)
 
 

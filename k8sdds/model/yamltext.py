@@ -59,6 +59,10 @@ def plain(data: Any) -> Any:
         return {str(key): plain(value) for key, value in data.items()}
     if isinstance(data, list):
         return [plain(value) for value in data]
+    for kind in (bool, int, float, str):
+        # ruamel's own kinds of numbers and strings remember how they were written.
+        if isinstance(data, kind):
+            return kind(data)
     return data
 
 

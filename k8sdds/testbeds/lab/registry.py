@@ -43,20 +43,27 @@ class Record:
 
 
 def folder() -> Path:
-    """Where records are kept, for this user alone; made when missing."""
-    if os.geteuid() == 0:
+    """Where records are kept, for this user alone; made when missing.
+
+    $K8SDDS_STATE_DIR if set; else /run/k8sdds for root, and the user's runtime folder for others.
+    """
+    given = os.environ.get("K8SDDS_STATE_DIR")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if given:
+        path = Path(given)
+    elif os.geteuid() == 0:
         path = Path("/run/k8sdds")
     else:
-        base = os.environ.get("XDG_RUNTIME_DIR")
-        path = Path(base) / "k8sdds" if base else Path(f"/tmp/k8sdds-{os.geteuid()}")
+        path = Path(runtime) / "k8sdds" if runtime else Path(f"/tmp/k8sdds-{os.geteuid()}")
     try:
         path.mkdir(mode=0o700, exist_ok=True)
-        if path.stat().st_uid != os.geteuid() or path.is_symlink():
-            raise LackError(f"{path} belongs to someone else", "remove it, or set XDG_RUNTIME_DIR")
+        status = path.lstat()
     except OSError as error:
         raise LackError(
-            f"cannot make {path}: {error.strerror}", "set XDG_RUNTIME_DIR to a folder of yours"
+            f"cannot make {path}: {error.strerror}", "set K8SDDS_STATE_DIR to a folder of yours"
         ) from error
+    if status.st_uid != os.geteuid() or not path.is_dir() or path.is_symlink():
+        raise LackError(f"{path} is not a folder of yours", "set K8SDDS_STATE_DIR to one")
     return path
 
 

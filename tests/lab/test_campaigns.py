@@ -1,0 +1,381 @@
+"""Whole campaigns as a user runs them: to the end, interrupted, killed, resumed, failing, without root."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.store import RunFolder
+from tests.conftest import K8SDDS, NOBODY, Command, environment, traces
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+SMALL = """\
+name: small
+baseline: host
+repetitions: 2
+duration_s: 0.3
+warmup_s: 0.1
+sweeps:
+  - networks: [host, weavenet]
+    test: [throughput, latency]
+    payload_bytes: 1024
+"""
+TRIALS = 8
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def attempts(folder: Path) -> list[dict[str, Any]]:
+    return RunFolder.open(folder).attempts()
+
+
+def valid_trials(folder: Path) -> set[str]:
+    return {record["trial_id"] for record in attempts(folder) if record["valid"]}
+
+
+@pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "ordinary user"])
+def test_a_campaign_ends_with_a_report(
+    k8sdds: Command, small: Path, tmp_path: Path, user: int | None
+) -> None:
+    done = k8sdds("run", str(small), "-o", "out", "--seed", "7", user=user)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Testbed: lab")
+    records = attempts(tmp_path / "out")
+    assert len(records) == TRIALS
+    assert all(record["valid"] for record in records)
+    assert {record["repetition"] for record in records if record["block"] == 1} == {1}
+    for record in records:
+        test = record["test"]
+        assert (record["throughput_mbps"] is not None) == (test == "throughput")
+        assert (record["latency_p90_us"] is not None) == (test == "latency")
+        assert record["lost"] == 0
+        assert record["publisher_cpu_percent"] > 0
+        assert record["publisher_rss_bytes"] > 10**6
+        delivered = record["received"] * 1024
+        assert record["link_bytes"]["received"]["sub0"] > delivered
+    for name in ("report/report.html", "report/tables/throughput_overhead.csv", "derived/trials.parquet"):
+        assert (tmp_path / "out" / name).stat().st_size > 0
+    campaign = RunFolder.open(tmp_path / "out").campaign
+    assert campaign["seed"] == 7
+    assert campaign["testbed"]["facts"]["privileged"] == (user is None)
+    assert campaign["testbed"]["facts"]["boot_id"]
+
+
+def test_the_same_seed_gives_the_same_order(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+    orders = []
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        done = k8sdds(
+            "run", str(small), "-o", name, "--seed", seed, "--duration", "0.1", "--set", "warmup_s=0"
+        )
+        assert done.returncode == 0, done.stderr
+        orders.append([record["trial_id"] for record in attempts(tmp_path / name)])
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+
+
+def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+    done = k8sdds("run", str(small), "-o", "out", "--dry-run")
+    assert done.returncode == 0
+    assert "nothing was measured" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "which experiment?"),
+        (["nope"], 2, "there is no experiment 'nope'"),
+        (["quickstart", "--set", "payload_bytes=12"], 2, "greater than or equal to 28"),
+        (["quickstart", "--set", "payload"], 2, "is not KEY=VALUE"),
+        (["quickstart", "--set", "transport=multicast"], 2, "flannel-vxlan carries no multicast"),
+        (["quickstart", "--set", "middleware=raw"], 2, "reliability must be best-effort"),
+        (["quickstart", "--set", "middleware=opensplice"], 3, "'opensplice' is not built here"),
+        (["quickstart", "--set", "qos=nope"], 2, "there is no QoS profile 'nope'"),
+        (["quickstart", "--set", "networks=flannel-vxlna"], 2, "did you mean 'flannel-vxlan'"),
+        (["quickstart", "--set", "networks={name: weavenet, mtu: 1490}"], 2, "at most 1450"),
+        (["quickstart", "--set", "baseline=calico"], 2, "baseline 'calico' is not among the networks"),
+        (["quickstart", "--set", "placement={pub0: 0}"], 2, "names no node for sub0"),
+        (["quickstart", "--network", "wevenet"], 2, "did you mean 'weavenet'"),
+        (["nowhere/my.yaml"], 2, "cannot read nowhere/my.yaml"),
+        (["--resume", "nowhere"], 2, "nowhere is not a folder"),
+        (["quickstart", "--resume", "nowhere"], 2, "give no experiment and no changes"),
+        (["quickstart", "--repeat", "0"], 2, "--repeat"),
+    ],
+)
+def test_bad_input_ends_before_anything_starts(
+    k8sdds: Command, tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    done = k8sdds("run", *words)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_one_network_keeps_the_baseline_and_says_so(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+    done = k8sdds(
+        "run", str(small), "-n", "weavenet", "-o", "out", "--repeat", "1", "--set", "test=throughput"
+    )
+    assert "The baseline host is measured too" in done.stdout
+    assert {record["network"] for record in attempts(tmp_path / "out")} == {"host", "weavenet"}
+
+
+def test_twelve_subscribers_lose_nothing_by_unicast_and_by_multicast(k8sdds: Command, tmp_path: Path) -> None:
+    done = k8sdds(
+        "run",
+        "multicast-12sub",
+        "-n",
+        "weavenet",
+        "-o",
+        "out",
+        "--repeat",
+        "1",
+        "--duration",
+        "0.5",
+        timeout_s=200,
+    )
+    assert done.returncode == 0, done.stderr
+    records = attempts(tmp_path / "out")
+    kinds = Counter((record["network"], record["transport"], record["test"]) for record in records)
+    assert kinds == Counter(
+        (network, transport, test)
+        for network in ("host", "weavenet")
+        for transport in ("unicast", "multicast")
+        for test in ("throughput", "latency")
+    )
+    for record in records:
+        assert record["valid"], record["reason"]
+        assert record["received"] == record["sent"] * 12
+
+
+@pytest.mark.parametrize("network", ["host", "weavenet"])
+def test_a_single_subscriber_gets_multicast_too_when_it_is_asked_for(
+    k8sdds: Command, small: Path, tmp_path: Path, network: str
+) -> None:
+    done = k8sdds(
+        "run", str(small), "-o", "out", "--repeat", "1", "--set", "transport=multicast", "--set", "test=throughput",
+        "--set", f"networks={network}", "--set", f"baseline={network}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (record,) = attempts(tmp_path / "out")
+    assert record["valid"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["payload_bytes=1048576", "rate=30", "subscribers=4", "test=throughput"],
+        ["publishers=2", "subscribers=3", "test=throughput"],
+        ["batch_bytes=8192", "payload_bytes=64", "test=throughput", "qos=batched"],
+        ["middleware=raw", "reliability=best-effort"],
+        ["receive_mode=[waitset, spin]", "layout=free"],
+        ["link.rate_mbit=100", "layout=same"],
+        ["link.loss_percent=1", "test=throughput"],
+        ["placement={pub0: 1, sub0: 0}", "nodes=3", "test=latency"],
+        ["networks=[host, {name: weavenet, mtu: 1376, label: weavenet-1376}]"],
+    ],
+    ids=lambda settings: settings[0],
+)
+def test_what_can_be_set_is_measured(
+    k8sdds: Command, small: Path, tmp_path: Path, settings: list[str]
+) -> None:
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = k8sdds("run", str(small), "-o", "out", "--repeat", "1", "--duration", "0.5", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(record["valid"] for record in attempts(tmp_path / "out"))
+
+
+# -- the end, in order and not -------------------------------------------------------------------------
+
+
+def started(small: Path, tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(K8SDDS), "run", str(small), "-o", "out", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+        cwd=tmp_path,
+    )
+
+
+def wait_for_trial(process: subprocess.Popen[str], number: int) -> None:
+    """Read the progress until the trial of this number has started."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(f"[{number}/"):
+            return
+    raise AssertionError("it ended before")
+
+
+def resumed(k8sdds: Command, tmp_path: Path) -> None:
+    """Go on, and see that exactly the missing trials were measured."""
+    before = attempts(tmp_path / "out")
+    done_before = valid_trials(tmp_path / "out")
+    done = k8sdds("run", "--resume", "out")
+    assert done.returncode == 0, done.stderr
+    records = attempts(tmp_path / "out")
+    assert records[: len(before)] == before
+    assert len(valid_trials(tmp_path / "out")) == TRIALS
+    assert not done_before & {record["trial_id"] for record in records[len(before) :]}
+    again = k8sdds("run", "--resume", "out")
+    assert again.returncode == 0
+    assert len(attempts(tmp_path / "out")) == len(records)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 5)])
+def test_an_interrupted_campaign_ends_in_order_and_goes_on(
+    k8sdds: Command, small: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    process = started(small, tmp_path, "--duration", "2")
+    wait_for_trial(process, 2)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "go on: k8sdds run --resume out" in stderr
+    assert len(valid_trials(tmp_path / "out")) == 1
+    resume_quickly(tmp_path / "out")
+    resumed(k8sdds, tmp_path)
+
+
+def resume_quickly(folder: Path) -> None:
+    """Shorten the trials that are left: the test is about which, not how long."""
+    path = folder / "campaign.json"
+    campaign = json.loads(path.read_text())
+    for trial in campaign["trials"].values():
+        trial["duration_s"] = 0.2
+    path.write_text(json.dumps(campaign))
+
+
+def test_a_second_ctrl_c_ends_at_once(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+    process = started(small, tmp_path, "--duration", "20")
+    wait_for_trial(process, 1)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    cleaned(k8sdds, tmp_path)
+
+
+def cleaned(k8sdds: Command, tmp_path: Path) -> None:
+    """`clean` takes all that is left; afterwards nothing is, which the fixture sees too."""
+    left = list((tmp_path / "state-None").glob("*.json"))
+    done = k8sdds("clean")
+    assert done.returncode == 0, done.stderr
+    assert ("removed" in done.stdout) == bool(left)
+    # What was in a sandbox ends with its holder, which ends when it reads the end of the killed command's pipe.
+    deadline = time.monotonic() + 10
+    while traces(tmp_path).processes and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def kill_and_clean(k8sdds: Command, small: Path, tmp_path: Path, after_s: float) -> None:
+    process = started(small, tmp_path)
+    time.sleep(after_s)
+    process.kill()
+    process.communicate(timeout=30)
+    cleaned(k8sdds, tmp_path)
+    if (tmp_path / "out" / "campaign.json").exists():
+        resumed(k8sdds, tmp_path)
+
+
+def test_killed_at_a_random_moment_it_can_be_cleaned_and_resumed(
+    k8sdds: Command, small: Path, tmp_path: Path
+) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    kill_and_clean(k8sdds, small, tmp_path, random.Random(seed).uniform(0.1, 5))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tenths", range(2, 52, 2))
+def test_killed_at_any_moment_it_can_be_cleaned_and_resumed(
+    k8sdds: Command, small: Path, tmp_path: Path, tenths: int
+) -> None:
+    kill_and_clean(k8sdds, small, tmp_path, tenths / 10)
+
+
+def participant(tmp_path: Path, kind: str) -> int | None:
+    """Process id of a running perftest of this kind (`-pub` or `-sub`) of this test's campaign."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if (
+                words[0].endswith("k8sdds-perftest")
+                and kind in words
+                and any(str(tmp_path) in w for w in words)
+            ):
+                return int(entry.name)
+    return None
+
+
+def test_a_trial_whose_participant_dies_is_tried_again_and_told(
+    k8sdds: Command, small: Path, tmp_path: Path
+) -> None:
+    process = started(small, tmp_path, "--duration", "1", "--repeat", "1")
+    wait_for_trial(process, 2)
+    deadline = time.monotonic() + 10
+    while (pid := participant(tmp_path, "-sub")) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert "attempt 1 not valid: crashed: sub0: the participant was killed by signal 9" in stdout
+    (failed,) = [record for record in attempts(tmp_path / "out") if not record["valid"]]
+    (second,) = [r for r in attempts(tmp_path / "out") if r["trial_id"] == failed["trial_id"] and r["valid"]]
+    assert second["attempt"] == 2
+    assert RunFolder.open(tmp_path / "out").raw(failed["trial_id"], 1).is_dir()
+
+
+def test_a_trial_that_never_works_is_kept_with_its_reason(
+    k8sdds: Command, small: Path, tmp_path: Path
+) -> None:
+    """One of two networks carries nothing for DDS: its trials stay invalid, the others count."""
+    qos = tmp_path / "broken.xml"
+    qos.write_text(
+        "<dds><qos_library name='l'><qos_profile name='p'><nonsense/></qos_profile></qos_library></dds>"
+    )
+    done = k8sdds(
+        "run", str(small), "-o", "out", "--repeat", "1", "--set", f"qos={qos}", "--set", "test=throughput"
+    )
+    assert done.returncode == 4
+    assert "2 of 2 trials have no valid attempt" in done.stderr
+    records = attempts(tmp_path / "out")
+    assert Counter(record["trial_id"] for record in records).most_common()[-1][1] == 3
+    assert all(
+        record["reason"].startswith("usage: ") and "nonsense" in record["reason"] for record in records
+    )
+    assert (tmp_path / "out" / "report" / "report.html").exists()
+
+
+def test_report_needs_no_measurement_and_tells_a_wrong_folder(
+    k8sdds: Command, small: Path, tmp_path: Path
+) -> None:
+    assert k8sdds("run", str(small), "-o", "out", "--repeat", "1", "--duration", "0.1").returncode == 0
+    again = k8sdds("report", "out")
+    assert again.returncode == 0, again.stderr
+    assert "host" in again.stdout
+    assert json.loads(k8sdds("report", "out", "--json").stdout)
+    wrong = k8sdds("report", str(tmp_path))
+    assert wrong.returncode == 2
+    assert "is not a run folder" in wrong.stderr

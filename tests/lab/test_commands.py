@@ -1,0 +1,127 @@
+"""The lab's commands as a user types them: plan, up, ls, exec, graph, down, clean, doctor; as root and not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import NOBODY, Command
+
+
+@pytest.fixture(autouse=True)
+def no_lab_stays(k8sdds: Command, nothing_left: None) -> Iterator[None]:
+    """Whatever a test leaves standing is removed before traces are looked for."""
+    yield
+    for user in (None, NOBODY):
+        k8sdds("clean", "--all", user=user)
+
+
+USERS = pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "ordinary user"])
+
+
+@USERS
+def test_a_lab_can_be_made_entered_and_removed(k8sdds: Command, user: int | None) -> None:
+    made = k8sdds("lab", "up", "multicast-4sub", "--network", "weavenet", user=user)
+    assert made.returncode == 0, made.stderr
+    assert "weavenet: 5 nodes, pods pub0 sub0 sub1 sub2 sub3" in made.stdout
+
+    (row,) = json.loads(k8sdds("lab", "ls", "--json", user=user).stdout)
+    assert (row["lab"], row["network"], row["in_use"]) == ("lab", "weavenet", True)
+
+    inside = k8sdds(
+        "lab", "exec", "weavenet/sub1", "--", "sh", "-c", "hostname; ip -br addr show eth0; exit 7", user=user
+    )
+    assert inside.returncode == 7
+    assert inside.stdout.startswith("sub1\n")
+    assert "10.32.2.2/12" in inside.stdout
+    assert "node3" not in k8sdds("lab", "exec", "weavenet/node0", "--", "ip", "-br", "link", user=user).stdout
+
+    again = k8sdds("lab", "up", "multicast-4sub", "-n", "weavenet", user=user)
+    assert again.returncode == 2
+    assert "stands already" in again.stderr
+
+    assert "kept lab: it is in use" in k8sdds("clean", user=user).stdout
+    assert k8sdds("lab", "down", user=user).returncode == 0
+    assert "No lab stands here" in k8sdds("lab", "ls", user=user).stdout
+
+
+def test_clean_all_removes_a_standing_lab(k8sdds: Command) -> None:
+    assert k8sdds("lab", "up", "quickstart", "-n", "kube-router", "--name", "mine").returncode == 0
+    assert "removed mine" in k8sdds("clean", "--all").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["lab", "exec", "host/pub0", "--", "true"], 2, "there is no lab 'lab'"),
+        (["lab", "down"], 2, "there is no lab 'lab'"),
+        (["lab", "down", "--name", "x"], 2, "there is no lab 'x'"),
+        (["lab", "up", "quickstart", "--name", "../x"], 2, "letters, digits"),
+        (["lab", "up", "quickstart", "-n", "calico"], 2, "not in this experiment"),
+        (["lab", "plan", "nope"], 2, "there is no experiment 'nope'"),
+        (["lab", "graph", "quickstart", "-o", "x.pdf"], 2, "no picture format"),
+        (["lab", "graph", "quickstart", "-o", "nowhere/x.dot"], 2, "cannot write"),
+    ],
+)
+def test_wrong_arguments_end_with_a_remedy(k8sdds: Command, words: list[str], code: int, said: str) -> None:
+    done = k8sdds(*words)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_printed_plan_builds_the_network(k8sdds: Command, tmp_path: Path) -> None:
+    plan = k8sdds("lab", "plan", "quickstart", "-n", "flannel-vxlan").stdout
+    script = tmp_path / "plan.sh"
+    script.write_text(
+        plan + "ip netns exec pub0 ping -q -c 1 -W 5 -M do -s 1422 10.244.1.2 && echo it works\n"
+    )
+    words = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c"]
+    done = subprocess.run(
+        [*words, f"mount -t tmpfs t /run && sh -e {script}"], capture_output=True, text=True, timeout=60
+    )
+    assert "it works" in done.stdout, done.stderr
+
+
+def test_the_graph_is_drawn(k8sdds: Command, tmp_path: Path) -> None:
+    for name in ("lab.svg", "lab.png", "lab.dot"):
+        done = k8sdds("lab", "graph", "multicast-4sub", "-n", "weavenet", "-o", name)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / name).stat().st_size > 1000
+    assert "10.32.4.2" in (tmp_path / "lab.svg").read_text()
+
+
+@USERS
+def test_doctor_says_what_this_machine_can_do(k8sdds: Command, user: int | None) -> None:
+    done = k8sdds("doctor", "--json", user=user)
+    assert done.returncode == 0, done.stderr
+    findings = {row["subject"]: row for row in json.loads(done.stdout)}
+    assert findings["network weavenet"]["ok"]
+    assert all(row["remedy"] for row in findings.values() if not row["ok"])
+    assert "can be made" in findings["namespaces"]["says"]
+
+
+def test_clean_spares_what_is_not_ours(k8sdds: Command) -> None:
+    """A foreign namespace and cgroup with names like ours survive."""
+    from k8sdds.testbeds.lab import cgroups
+
+    folders = [folder / "k8sdds-foreign" for folder in cgroups.own().folders.values()]
+    subprocess.run(["ip", "netns", "add", "k8sdds-foreign"], check=True)
+    try:
+        for folder in folders:
+            folder.mkdir()
+        assert "Nothing was left" in k8sdds("clean", "--all").stdout
+        assert os.path.exists("/run/netns/k8sdds-foreign")
+        assert all(folder.is_dir() for folder in folders)
+    finally:
+        subprocess.run(["ip", "netns", "del", "k8sdds-foreign"], check=True)
+        for folder in folders:
+            folder.rmdir()
+        with suppress(OSError):
+            os.rmdir("/run/netns")
