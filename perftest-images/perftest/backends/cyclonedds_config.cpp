@@ -97,7 +97,7 @@ std::string cyclone_config(const Settings& s) {
                      element("DefaultMulticastAddress", s.multicast_address);
 
     const std::string internal = "<SocketReceiveBufferSize min=\"default\" max=\"8 MiB\"/>" +
-                                 element("WriterLingerDuration", "0 s") + watermarks(s);
+                                 element("WriterLingerDuration", "200 ms") + watermarks(s);
     std::string config = element("General", general) + element("Discovery", discovery) + element("Internal", internal);
     if (s.verbosity >= 3) config += element("Tracing", element("Verbosity", "config") + element("OutputFile", "stderr"));
     return "<Domain id=\"any\">" + config + "</Domain>";

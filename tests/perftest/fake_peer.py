@@ -1,0 +1,91 @@
+"""A participant of the raw protocol that stops answering at a chosen step, to test the other side."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+
+MAGIC = b"k8sddsA1"
+LAYOUT = struct.Struct("<8sBBHHxxII6q")
+HELLO, READY, START, ALIVE, END, REPORT, DONE, BYE, ABORT = range(9)
+PUBLISHER, SUBSCRIBER = 0, 1
+ALL = 0xFFFF
+
+
+class FakePeer:
+    """Sends HELLO, and what `steps` names; to everything else it is silent, as a stopped process is."""
+
+    def __init__(self, domain: int, role: int, steps: set[int], instance: int = 77) -> None:
+        self.role, self.steps, self.instance = role, steps, instance
+        self.heard: set[int] = set()
+        base = 7400 + 250 * domain + 10
+        self.other = ("127.0.0.1", base + (1 - role))
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", base + role if instance == 77 else 0))
+        self.socket.settimeout(0.02)
+        self.data = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.data.bind(("127.0.0.1", 0))
+        self.run = 4711 if role == PUBLISHER else 0
+        self.stopping = threading.Event()
+        self.started = threading.Event()  # a publisher's START was answered
+        self.thread = threading.Thread(target=self._live)
+
+    def __enter__(self) -> FakePeer:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self.thread.join()
+        self.socket.close()
+        self.data.close()
+
+    def send(self, kind: int, run: int = 0, *values: int) -> None:
+        padded = (*values, *([0] * 6))[:6]
+        message = LAYOUT.pack(MAGIC, kind, self.role, 0, ALL, self.instance, run, *padded)
+        self.socket.sendto(message, self.other)
+
+    def _hello(self) -> None:
+        self.send(HELLO, 0, self.data.getsockname()[1], self.socket.getsockname()[1], 0)
+
+    def _live(self) -> None:
+        self._hello()
+        while not self.stopping.is_set():
+            try:
+                message = self.socket.recv(2000)
+                self._answer(*LAYOUT.unpack(message)[1:])
+            except (TimeoutError, ConnectionError):
+                pass
+            if HELLO not in self.heard:
+                self._hello()
+            self._speak()
+
+    def _speak(self) -> None:
+        if ALIVE in self.steps:
+            self.send(ALIVE, self.run)
+        if self.role == SUBSCRIBER and READY in self.steps and START not in self.heard:
+            self.send(READY)
+        if self.role == PUBLISHER:
+            if START in self.steps and READY in self.heard:
+                self.send(START, self.run, 0, 0, 0, 100, 0)
+            if END in self.steps and START in self.steps and READY in self.heard:
+                self.send(END, self.run, 0)
+            if ABORT in self.steps and READY in self.heard:
+                self.send(ABORT, self.run, 130)
+
+    def _answer(self, kind: int, role: int, _id: int, _to: int, _instance: int, run: int, *_: int) -> None:
+        if role == self.role:
+            return
+        self.heard.add(kind)
+        if kind == HELLO:
+            self._hello()
+        if kind == READY and run == self.run:
+            self.started.set()
+        if kind == START and self.role == SUBSCRIBER and START in self.steps:
+            self.run = run
+            self.send(READY, run)
+        if kind == END and REPORT in self.steps:
+            self.send(REPORT, run, 5, 0, 0, 1, 2)
+        if kind == DONE and BYE in self.steps:
+            self.send(BYE, run)

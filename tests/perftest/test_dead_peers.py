@@ -1,0 +1,151 @@
+"""Whatever dies at whatever step: the others end with a code that says so, and do not hang."""
+
+import signal
+
+import pytest
+from fake_peer import ABORT, ALIVE, BYE, END, PUBLISHER, READY, REPORT, START, SUBSCRIBER, FakePeer
+
+QUICK = ("-peerTimeout", 0.5, "-discoveryTimeout", 1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        (set(), 3),  # before READY
+        ({ALIVE}, 3),
+        ({READY}, 4),  # after READY: START is not answered
+        ({READY, ALIVE}, 4),
+        ({READY, START}, 4),  # silent from the warm-up on
+        ({READY, START, ALIVE}, 4),  # alive, but never a REPORT
+        ({READY, START, ALIVE, REPORT}, 0),  # before it took leave: the report is there
+        ({READY, START, ALIVE, REPORT, BYE}, 0),
+        ({READY, START, REPORT, BYE}, 0),
+    ],
+)
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+def test_subscriber_stops_answering(perftest, steps, code, test):
+    with FakePeer(perftest.domain, SUBSCRIBER, steps):
+        publisher = perftest.pub(*QUICK, *test, middleware="raw", time=0.2, warm_up=0.05)
+        ended = publisher.end()
+    if test and code == 0:
+        code = 5  # the fake never answers a ping
+    assert ended == code, publisher.err
+    exit_ = publisher.k8sdds["exit"]
+    assert exit_["code"] == code
+    if code == 4:
+        assert "peer lost" in exit_["reason"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        (set(), 3),  # before START
+        ({ALIVE}, 3),
+        ({START}, 4),  # silent later than that: START is repeated, nothing else
+        ({START, ALIVE, ABORT}, 4),  # it says that it ends
+        ({START, END}, 4),  # never DONE, and heard no more
+    ],
+)
+def test_publisher_stops_answering(perftest, steps, code):
+    with FakePeer(perftest.domain, PUBLISHER, steps) as peer:
+        subscriber = perftest.sub(*QUICK, middleware="raw")
+        if code == 4 and ABORT not in steps:
+            assert peer.started.wait(10)
+            peer.steps = set()  # silent from now on
+        ended = subscriber.end()
+    assert ended == code, subscriber.err
+    assert subscriber.k8sdds["exit"]["code"] == code
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("victim", ["publisher", "subscriber"])
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+def test_dies_while_measuring(perftest, middleware, killer, victim, test):
+    subscriber = perftest.sub(*QUICK, middleware=middleware)
+    publisher = perftest.pub(*QUICK, *test, middleware=middleware, time=30)
+    subscriber.wait_for_phase("M")
+    dead, survivor = (publisher, subscriber) if victim == "publisher" else (subscriber, publisher)
+    dead.signal(killer)
+    assert survivor.end() == 4, survivor.err
+    assert survivor.k8sdds["exit"]["reason"].startswith("peer lost")
+    if victim == "publisher":
+        assert survivor.k8sdds["received"] > 0
+
+
+@pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("victim", ["publisher", "subscriber"])
+def test_dies_in_the_warm_up(perftest, killer, victim):
+    subscriber = perftest.sub(*QUICK)
+    publisher = perftest.pub(*QUICK, time=30, warm_up=20)
+    while "started" not in (line := publisher.popen.stderr.readline()):
+        assert line
+    dead, survivor = (publisher, subscriber) if victim == "publisher" else (subscriber, publisher)
+    dead.signal(killer)
+    assert survivor.end() == 4, survivor.err
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("who", ["publisher", "subscriber"])
+def test_signal_gives_the_summary_so_far(perftest, middleware, number, code, who):
+    subscriber = perftest.sub(middleware=middleware)
+    publisher = perftest.pub(middleware=middleware, time=30)
+    subscriber.wait_for_phase("M")
+    ended, other = (publisher, subscriber) if who == "publisher" else (subscriber, publisher)
+    ended.signal(number)
+    assert ended.end() == code, ended.err
+    assert ended.k8sdds["exit"]["code"] == code
+    assert ended.k8sdds["sent" if who == "publisher" else "received"] > 0
+    assert other.end() == 4, other.err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("role", ["-pub", "-sub"])
+def test_signal_while_waiting_for_peers(perftest, number, code, role):
+    process = perftest.start(role, "-verbosity", 2)
+    assert "socket receive buffer" in process.popen.stderr.readline()
+    process.signal(number)
+    assert process.end() == code
+    assert process.k8sdds["exit"]["code"] == code
+
+
+@pytest.mark.parametrize("role", ["-pub", "-sub"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+def test_nobody_there(perftest, role, middleware):
+    process = perftest.start(role, "-discoveryTimeout", 0.3, middleware=middleware)
+    assert process.end() == 3
+    assert "-discoveryTimeout" in process.k8sdds["exit"]["reason"]
+
+
+def test_one_of_two_subscribers_there(perftest):
+    subscriber = perftest.sub("-discoveryTimeout", 1)
+    publisher = perftest.pub("-numSubscribers", 2, "-discoveryTimeout", 0.5)
+    assert publisher.end() == 3
+    assert "1 of 2" in publisher.k8sdds["exit"]["reason"]
+    assert subscriber.end() in (3, 4)
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds"])
+def test_two_subscribers_with_one_id(perftest, middleware):
+    publisher = perftest.pub("-numSubscribers", 2, "-discoveryTimeout", 5, middleware=middleware, time=20)
+    first, second = perftest.sub(middleware=middleware), perftest.sub(middleware=middleware)
+    assert publisher.end() == 2
+    assert "-sidMultiSubTest" in publisher.err
+    assert {first.end(), second.end()} <= {2, 4}
+
+
+def test_two_publishers_with_one_id(perftest):
+    subscriber = perftest.sub("-numPublishers", 2)
+    publishers = [perftest.pub(time=20) for _ in range(2)]
+    assert subscriber.end() == 2
+    assert "-pidMultiPubTest" in subscriber.err
+    assert {p.end() for p in publishers} <= {2, 4}
+
+
+def test_subscriber_id_beyond_their_number(perftest):
+    subscriber = perftest.sub("-sidMultiSubTest", 3, "-discoveryTimeout", 1)
+    publisher = perftest.pub()
+    assert publisher.end() == 2
+    assert "-numSubscribers" in publisher.err
+    assert subscriber.end() in (2, 3, 4)

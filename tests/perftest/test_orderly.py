@@ -1,0 +1,154 @@
+"""An orderly start and end, with every middleware, test and receive mode; all that was sent is accounted for."""
+
+import csv
+
+import pytest
+
+
+@pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+@pytest.mark.parametrize(
+    ("middleware", "both"), [("cyclonedds", ()), ("cyclonedds", ("-bestEffort",)), ("raw", ())]
+)
+def test_pair(perftest, middleware, both, test, receive):
+    publisher, subscriber = perftest.pair(*both, "-receive", receive, pub=test, middleware=middleware)
+    p, s = publisher.k8sdds, subscriber.k8sdds
+    assert (publisher.phases(), subscriber.phases()) == ("ME", "ME")
+    assert p["sent"] == s["sent"] > 0
+    assert s["received"] + s["lost"] == s["sent"]
+    assert p["received"] == s["received"] and p["subscribers"][0]["received"] == s["received"]
+    assert s["duplicates"] == 0
+    if middleware == "cyclonedds" and not both:
+        assert s["lost"] == 0
+    latency = p["latency_ns" if test else "loaded_latency_ns"]
+    assert latency["count"] == p["pongs_received"]
+    assert p["pings_sent"] == p["pongs_received"] + p["pongs_timed_out"]
+    assert latency["min"] <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"]
+    assert p["loaded_latency_ns" if test else "latency_ns"] is None
+    assert s["test"] == p["test"] == ("latency" if test else "throughput")
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+def test_several_subscribers(perftest, middleware, test):
+    subscribers = [perftest.sub("-sidMultiSubTest", i, middleware=middleware) for i in range(3)]
+    publisher = perftest.pub("-numSubscribers", 3, *test, middleware=middleware)
+    assert [p.end() for p in (publisher, *subscribers)] == [0] * 4, publisher.err
+    reports = publisher.k8sdds["subscribers"]
+    assert [r["id"] for r in reports] == [0, 1, 2]
+    for i, subscriber in enumerate(subscribers):
+        assert subscriber.k8sdds["received"] == reports[i]["received"] > 0
+        if middleware == "cyclonedds":
+            assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"]
+    if test:
+        assert publisher.k8sdds["latency_ns"]["count"] == publisher.k8sdds["pongs_received"] > 0
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+def test_several_publishers(perftest, middleware):
+    subscribers = [
+        perftest.sub("-numPublishers", 2, "-sidMultiSubTest", i, middleware=middleware) for i in range(2)
+    ]
+    publishers = [
+        perftest.pub("-numSubscribers", 2, "-pidMultiPubTest", i, middleware=middleware) for i in range(2)
+    ]
+    assert [p.end() for p in (*publishers, *subscribers)] == [0] * 4
+    sent = sum(p.k8sdds["sent"] for p in publishers)
+    for s in (subscriber.k8sdds for subscriber in subscribers):
+        assert s["sent"] == sent and s["received"] + s["lost"] == sent
+        if middleware == "cyclonedds":
+            assert s["lost"] == 0
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("length", [28, 29, 1472, 1473, 14721, 65507])
+def test_lengths(perftest, middleware, length):
+    publisher, subscriber = perftest.pair(
+        "-dataLen", length, pub=("-numIter", 20, "-pubRate", "500:sleep"), middleware=middleware
+    )
+    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] == 20
+    assert subscriber.json["perftest"][0]["length"] == length
+
+
+@pytest.mark.long
+def test_a_sample_of_64_mebibytes(perftest):
+    _, subscriber = perftest.pair("-dataLen", 64 << 20, pub=("-numIter", 2), time=60, warm_up=0)
+    assert subscriber.k8sdds["received"] == 2
+
+
+def test_the_subscriber_takes_the_publishers_length(perftest):
+    _, subscriber = perftest.pair(pub=("-dataLen", 500))
+    assert subscriber.json["perftest"][0]["length"] == 500
+
+
+def test_different_lengths_are_an_error(perftest):
+    subscriber = perftest.sub("-dataLen", 100)
+    publisher = perftest.pub("-dataLen", 200)
+    assert (subscriber.end(), publisher.end()) == (2, 2)
+    assert "-dataLen" in subscriber.err
+
+
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+def test_num_iter_counts_measured_samples(perftest, test):
+    publisher, subscriber = perftest.pair(pub=("-numIter", 137, *test), time=30)
+    assert publisher.k8sdds["sent"] == subscriber.k8sdds["received"] == 137
+
+
+@pytest.mark.parametrize("method", ["spin", "sleep"])
+def test_rate(perftest, method):
+    publisher, _ = perftest.pair(pub=("-pubRate", f"200:{method}", "-latencyCount", 1), time=0.5)
+    result = publisher.k8sdds
+    assert 0 < result["sent"] <= 102  # never faster than asked
+    assert result["pings_sent"] == result["sent"]
+
+
+def test_latency_count(perftest):
+    publisher, _ = perftest.pair(pub=("-latencyCount", 7, "-numIter", 70), time=30)
+    assert publisher.k8sdds["pings_sent"] == 10
+
+
+def test_batching_puts_samples_together(perftest):
+    publisher, subscriber = perftest.pair("-dataLen", 100, pub=("-batchSize", 4000))
+    assert publisher.k8sdds["qos"]["batch_bytes"] == 4000
+    assert subscriber.k8sdds["lost"] == 0
+    publisher, _ = perftest.pair("-dataLen", 3000, pub=("-batchSize", 4000))
+    assert publisher.k8sdds["qos"]["batch_bytes"] == 0  # as PerfTest: off for samples longer than half of it
+
+
+def test_send_queue_size(perftest):
+    publisher, subscriber = perftest.pair("-dataLen", 1000, pub=("-sendQueueSize", 10))
+    assert publisher.k8sdds["qos"]["send_queue"] == 10
+    assert subscriber.k8sdds["lost"] == 0
+
+
+def test_no_warm_up(perftest):
+    publisher, _ = perftest.pair(warm_up=0)
+    assert publisher.k8sdds["warmup_s"] == 0
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+def test_the_timeline_sums_up_to_the_totals(perftest, tmp_path, middleware):
+    files = tmp_path / "pub.csv", tmp_path / "sub.csv"
+    publisher, subscriber = perftest.pair(
+        "-dataLen", 200, pub=("-timelineFile", files[0]), sub=("-timelineFile", files[1]), time=0.55,
+        middleware=middleware,
+    )
+    for file, total in ((files[0], publisher.k8sdds["sent"]), (files[1], subscriber.k8sdds["received"])):
+        rows = list(csv.DictReader(file.open()))
+        assert sum(int(row["samples"]) for row in rows) == total
+        assert all(int(row["bytes"]) == 200 * int(row["samples"]) for row in rows)
+        elapsed = [int(row["elapsed_ms"]) for row in rows]
+        assert elapsed == sorted(elapsed) and len(elapsed) >= 2
+
+
+def test_the_environments_configuration_is_ignored(perftest):
+    env = {"CYCLONEDDS_URI": "<General><Interfaces><NetworkInterface name='nonsense'/></Interfaces></General>"}
+    perftest.pair(env=env)
+
+
+def test_only_the_chosen_middleware_is_loaded(perftest):
+    subscriber = perftest.sub(middleware="raw")
+    publisher = perftest.pub(middleware="raw", time=20)
+    subscriber.wait_for_phase("M")
+    maps = open(f"/proc/{publisher.popen.pid}/maps").read()
+    assert "libk8sdds-perftest-raw.so" in maps and "libddsc" not in maps

@@ -1,0 +1,122 @@
+"""What is printed: PerfTest's CSV grammar to the byte, and one JSON document."""
+
+import json
+import re
+
+import pytest
+
+LATENCY_INTERVAL = "Length (Bytes), Latency (μs), Ave (μs), Std (μs), Min (μs), Max (μs)"
+LATENCY_SUMMARY = (
+    "Sample Size (Bytes), Ave (μs), Std (μs), Min (μs), Max (μs), 50% (μs), 90% (μs), 99% (μs), "
+    "99.99% (μs), 99.9999% (μs)"
+)
+THROUGHPUT_INTERVAL = (
+    "Length (Bytes), Total Samples,  Samples/s, Avg Samples/s,     Mbps,  Avg Mbps, Lost Samples, Lost Samples (%)"
+)
+THROUGHPUT_SUMMARY = (
+    "Sample Size (Bytes), Total Samples, Avg Samples/s,    Avg Mbps, Lost Samples, Lost Samples (%)"
+)
+WHOLE, ONE, TWO = r"\d+", r"\d+\.\d", r"\d+\.\d\d"
+LATENCY_ROW = [WHOLE, WHOLE, WHOLE, ONE, WHOLE, WHOLE]
+LATENCY_SUMMARY_ROW = [WHOLE, WHOLE, ONE, *[WHOLE] * 7]
+THROUGHPUT_ROW = [WHOLE, WHOLE, WHOLE, WHOLE, ONE, ONE, WHOLE, TWO]
+THROUGHPUT_SUMMARY_ROW = [WHOLE, WHOLE, WHOLE, ONE, WHOLE, TWO]
+
+
+def check_row(row: str, header: str, cells: list[str]) -> None:
+    """Each cell has the form given and at least the width of its title."""
+    titles = header.split(",")
+    found = row.split(",")
+    assert len(found) == len(titles) == len(cells), row
+    for cell, title, form in zip(found, titles, cells, strict=True):
+        assert re.fullmatch(rf" *{form}", cell), row
+        assert len(cell) == max(len(title), len(cell.strip()) + (title is not titles[0])), (row, title)
+
+
+@pytest.mark.parametrize("cpu", [False, True])
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+def test_csv(perftest, test, cpu):
+    both = ("-dataLen", 1024) + (("-cpu",) if cpu else ())
+    subscriber = perftest.sub(*both, output="csv")
+    publisher = perftest.pub(*both, *test, time=2.2, output="csv")
+    assert (publisher.end(), subscriber.end()) == (0, 0)
+    more, extra = (", CPU (%)" if cpu else ""), ([TWO] if cpu else [])
+
+    lines = publisher.out.splitlines()
+    assert lines[:2] == ["Intervals One-Way Latency for 1024 Bytes:", LATENCY_INTERVAL + more]
+    assert lines[-3:-1] == ["One-way Latency Summary:", LATENCY_SUMMARY + more]
+    assert len(lines) > 5
+    for row in lines[2:-3]:
+        check_row(row, lines[1], LATENCY_ROW + extra)
+    check_row(lines[-1], lines[-2], LATENCY_SUMMARY_ROW + extra)
+
+    lines = subscriber.out.splitlines()
+    assert lines[:2] == ["Interval Throughput for 1024 Bytes:", THROUGHPUT_INTERVAL + more]
+    assert lines[-3:-1] == ["Throughput Summary:", THROUGHPUT_SUMMARY + more]
+    assert len(lines) > 5
+    for row in lines[2:-3]:
+        check_row(row, lines[1], THROUGHPUT_ROW + extra)
+    check_row(lines[-1], lines[-2], THROUGHPUT_SUMMARY_ROW + extra)
+    assert publisher.out.endswith("\n") and subscriber.out.endswith("\n")
+
+
+def test_csv_without_intervals_is_header_and_row(perftest):
+    publisher, subscriber = perftest.pair("-noPrintIntervals", "-cpu", output="csv")
+    head, row = publisher.out.splitlines()
+    assert head == LATENCY_SUMMARY + ", CPU (%)"
+    check_row(row, head, [*LATENCY_SUMMARY_ROW, TWO])
+    head, row = subscriber.out.splitlines()
+    assert head == THROUGHPUT_SUMMARY + ", CPU (%)"
+    check_row(row, head, [*THROUGHPUT_SUMMARY_ROW, TWO])
+
+
+def test_the_mu_is_the_greek_letter(perftest):
+    publisher, _ = perftest.pair("-noPrintIntervals", output="csv")
+    assert b"\xce\xbcs" in publisher.out.encode()
+
+
+KEYS = """schema version role id test exit middleware options transport qos discovery_s warmup_s measured_s sent
+received duplicates lost out_of_order samples_per_s throughput_mbps first_sample_monotonic_ns
+last_sample_monotonic_ns latency_ns loaded_latency_ns pings_sent pongs_received pongs_timed_out subscribers
+cpu_s""".split()
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+def test_json(perftest, test, middleware):
+    publisher, subscriber = perftest.pair("-cpu", pub=test, time=1.3, middleware=middleware)
+    for process in (publisher, subscriber):
+        document = process.json
+        assert set(document) == {"perftest", "k8sdds"}
+        k, (table,) = document["k8sdds"], document["perftest"]
+        assert list(k) == KEYS
+        assert k["schema"] == 1 and k["exit"] == {"code": 0, "reason": "done"}
+        assert k["middleware"]["name"] == middleware and k["middleware"]["version"]
+        assert k["transport"]["interface"] == "lo" and k["transport"]["address"] == "127.0.0.1"
+        assert k["transport"]["socket_receive_buffer_bytes"] > 0
+        assert 0 < k["cpu_s"] < 10 and k["measured_s"] > 1
+        assert k["first_sample_monotonic_ns"] < k["last_sample_monotonic_ns"]
+        assert len(table["intervals"]) >= 1
+        assert {"CPU"} <= set(table["summary"])
+    latency = publisher.json["perftest"][0]
+    assert set(latency["intervals"][0]) == {
+        "latency", "latency_ave", "latency_std", "latency_min", "latency_max", "CPU"
+    }  # fmt: skip
+    assert {"latency_50", "latency_90", "latency_99", "latency_99.99", "latency_99.9999"} <= set(latency["summary"])
+    throughput = subscriber.json["perftest"][0]
+    assert set(throughput["intervals"][0]) == {
+        "packets", "packets/s", "packets/s_ave", "mbps", "mbps_ave", "lost", "lost_percent", "CPU"
+    }  # fmt: skip
+    assert set(throughput["summary"]) == {"packets", "packets/sAve", "mbpsAve", "lost", "lostPercent", "CPU"}
+    s = subscriber.k8sdds
+    elapsed = (s["last_sample_monotonic_ns"] - s["first_sample_monotonic_ns"]) / 1e9
+    assert s["samples_per_s"] == pytest.approx(s["received"] / elapsed, rel=1e-6)
+    assert s["throughput_mbps"] == pytest.approx(s["samples_per_s"] * 100 * 8 / 1e6, rel=1e-6)
+
+
+def test_json_with_odd_arguments(perftest):
+    ended = perftest.run(
+        "-pub", "-outputFormat", "json", "-peer", 'näh "\\', "-middleware", "raw", "-bestEffort"
+    )  # fmt: skip
+    assert ended.returncode == 6
+    assert json.loads(ended.stdout)["k8sdds"]["exit"]["code"] == 6
