@@ -217,11 +217,14 @@ class Content:
         self, setting: Setting, test: str | None, relative: bool = False, interval: bool = True
     ) -> str:
         """What every figure and table says: testbed, layout, n, interval and baseline."""
-        parts = [self.testbed, setting.details(test), f"n = {setting.repetitions(test)}"]
+        n = setting.repetitions(test)
+        parts = [self.testbed, setting.details(test), f"n = {n}"]
         if relative:
-            parts += [f"baseline {self.baseline}", INTERVAL]
-        elif interval:
-            parts.append("95 % interval (t on the log scale)")
+            parts.append(f"baseline {self.baseline}")
+        if n == "1":
+            parts.append("one repetition: no 95 % interval")
+        elif relative or interval:
+            parts.append(INTERVAL if relative else "95 % interval (t on the log scale)")
         parts.append(setting.scheduling)
         return " · ".join(part for part in parts if part)
 

@@ -225,7 +225,7 @@ def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent") -> dic
 def _detectable(rows: list[Row]) -> str:
     values = sorted(row["detectable_percent"] for row in rows if row["detectable_percent"] is not None)
     if not values:
-        return "n = 1: no interval, and nothing can be said about the smallest detectable difference"
+        return "nothing can be said about the smallest detectable difference"
     low, high = formats.detectable(values[0]), formats.detectable(values[-1])
     span = low if low == high else f"{low} to {high}"
     return f"smallest difference this n and spread can detect: {span}"

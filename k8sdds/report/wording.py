@@ -302,7 +302,7 @@ def _contrasts(content: Content) -> list[Statement]:
 def _change(row: Row) -> str:
     bracket = formats.interval(row["ci_low_percent"], row["ci_high_percent"])
     if row["seen"] is False:
-        return f"{'undecided' if _undecided(row) else 'no difference seen'} {bracket}"
+        return f"{'undecided' if _undecided(row) else 'no difference seen'}, {bracket}\N{NO-BREAK SPACE}%"
     value = row["change_percent"]
     if value >= 100:
         # 1150 % more is harder to picture than 12.5 times.

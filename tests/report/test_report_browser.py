@@ -13,7 +13,7 @@ QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 )  # fmt: skip
-KINDS = ["paper", "scaling", "troubled", "single", "empty", "old"]
+KINDS = ["paper", "scaling", "troubled", "many", "single", "empty", "old"]
 
 
 @pytest.fixture(scope="module")

@@ -31,5 +31,5 @@ def make(content: Content, folder: Path) -> list[Figure]:
     for setting in content.settings:
         for draw in (lines.overheads, rows.throughput, rows.latency, distributions.latency, rows.resources):
             drawn.append(draw(content, setting, folder))
-    drawn.append(lines.subscribers(content, folder))
+    drawn += lines.subscribers(content, folder)
     return [figure for figure in drawn if figure is not None]

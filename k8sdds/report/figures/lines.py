@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis.conditions import payload
+from k8sdds.analysis.conditions import payload, words
 from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.content import Content, Curve, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, INK, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.look import Look, looks
 
@@ -33,23 +33,27 @@ def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None
     labels = [label for label in content.networks
               if any(other == label for name in names for other, _ in setting.overheads(name))]  # fmt: skip
     margin = text_width(labels, FONT - 0.5) + 0.25
-    width = min((WIDTH - len(names) * (_LEFT + margin)) / len(names), 3.4)
+    ticks = [
+        [payload(at.payload_bytes) if by_payload else str(at.subscribers) for at in group] for group in lines
+    ]
+    # Side by side where the names of the payloads have room, else below each other.
+    needed = max(len(group) * (text_width(group) + 0.1) for group in ticks)
+    columns = len(names) if WIDTH / len(names) - _LEFT - margin >= needed else 1
+    width = min(WIDTH / columns - _LEFT - margin, 3.4 if columns > 1 else 4.8)
     height = max(1.9, 0.17 * len(labels) + 0.3)
-    drawing = new(len(names) * (_LEFT + width + margin), len(lines) * (_HEAD + height + _FOOT))
-    for line, group in enumerate(lines):
-        for column, name in enumerate(names):
-            ax = axes(
-                drawing, _LEFT + column * (_LEFT + width + margin),
-                _HEAD + line * (_HEAD + height + _FOOT), width, height,
-            )  # fmt: skip
-            rows = setting.overheads(name)
-            _overhead_panel(ax, rows, group, labels, styles, height)
-            ax.set_title(formats.capital(QUANTITIES[name].words) + _fixed(setting, group, by_payload))
-            ax.set_ylabel(f"overhead against {content.baseline}, %", labelpad=2)
-            _categories(
-                ax, [payload(at.payload_bytes) if by_payload else str(at.subscribers) for at in group]
-            )
-            ax.set_xlabel("payload" if by_payload else "subscribers", labelpad=2)
+    panels = [(group, tick, name) for group, tick in zip(lines, ticks, strict=True) for name in names]
+    full_height = -(-len(panels) // columns) * (_HEAD + height + _FOOT)
+    drawing = new(columns * (_LEFT + width + margin), full_height)
+    for index, (group, tick, name) in enumerate(panels):
+        line, column = divmod(index, columns)
+        left, top = _LEFT + column * (_LEFT + width + margin), _HEAD + line * (_HEAD + height + _FOOT)
+        ax = axes(drawing, left, top, width, height)
+        _overhead_panel(ax, setting.overheads(name), group, labels, styles, height)
+        ax.set_title(formats.capital(QUANTITIES[name].words) + _fixed(setting, group, by_payload))
+        ax.set_ylabel(f"overhead against {content.baseline}, %", labelpad=2)
+        ax.set_xticks(range(len(tick)), tick)
+        ax.set_xlim(-0.5, len(tick) - 0.5)
+        ax.set_xlabel("payload" if by_payload else "subscribers", labelpad=2)
     title = f"Overhead: {setting.title}"
     caption = (
         f"Positive: worse than {content.baseline}. Markers: mean ratio; lines: 95 % interval (cut where it"
@@ -119,11 +123,6 @@ def _overhead_panel(
     _end_labels(ax, ends, styles, height)
 
 
-def _categories(ax: Axes, names: Sequence[str]) -> None:
-    ax.set_xticks(range(len(names)), names)
-    ax.set_xlim(-0.5, len(names) - 0.5)
-
-
 def _end_labels(ax: Axes, ends: Sequence[tuple[float, str]], styles: dict[str, Look], height: float) -> None:
     """Names beside the last points, moved apart where they would overlap, with a thin line to the point."""
     low, high = ax.get_ylim()
@@ -160,41 +159,65 @@ def _overhead_alt(content: Content, setting: Setting, names: Sequence[str]) -> s
     return f"Overhead in percent against {content.baseline}. {'; '.join(said)}."
 
 
-def subscribers(content: Content, folder: Path) -> Figure | None:
-    """Throughput by number of subscribers: unicast solid, multicast dashed, one panel per payload."""
-    curves = content.curves
-    if not curves:
-        return None
-    sizes = sorted({size for _, _, size, _ in curves})[:4]
-    others = {other for _, _, _, other in curves}
+def subscribers(content: Content, folder: Path) -> list[Figure]:
+    """Throughput by number of subscribers: unicast solid, multicast dashed, one panel per payload.
+
+    One figure for each combination of what else differs (reliability, middleware and so on).
+    """
+    groups: dict[tuple, dict[_Key, Curve]] = {}
+    for (label, transport, size, rest), curve in content.curves.items():
+        groups.setdefault(rest, {})[label, transport, size] = curve
+    order = content.networks.index
+    ordered = [dict(sorted(group.items(), key=lambda item: order(item[0][0]))) for group in groups.values()]
+    return [_subscribers(content, curves, folder, index) for index, curves in enumerate(ordered)]
+
+
+_Key = tuple[str, str, int]
+"""(network_label, transport, payload_bytes)"""
+
+
+def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, index: int) -> Figure:
+    measured = sorted({size for _, _, size in curves})
     styles = looks(content.networks)
-    names = [f"{label} {transport}" for label, transport, _, _ in curves]
-    margin = text_width(names, FONT - 0.5) + 0.25
-    columns = min(2, len(sizes))
+    margin = text_width(list(_names(curves).values()), FONT - 0.5) + 0.25
+    # Two beside each other only where that leaves a panel wide enough to read.
+    columns = 2 if len(measured) > 1 and WIDTH / 2 - _LEFT - margin > 1.6 else 1
+    # What fits on a page: the smallest and the largest payload, and those between as far as there is room.
+    most = 4 if columns == 2 else 2
+    step = max((len(measured) - 1) / (most - 1), 1)
+    sizes = [measured[round(i * step)] for i in range(min(most, len(measured)))]
     lines = -(-len(sizes) // columns)
-    width = min((WIDTH - columns * (_LEFT + margin)) / columns, 4.2)
+    width = min(WIDTH / columns - _LEFT - margin, 4.2)
     height = max(2.3, 0.17 * len([key for key in curves if key[2] == sizes[0]]) + 0.3)
     drawing = new(columns * (_LEFT + width + margin), lines * (_HEAD + height + _FOOT))
-    for index, size in enumerate(sizes):
-        line, column = divmod(index, columns)
+    for position, size in enumerate(sizes):
+        line, column = divmod(position, columns)
         left, top = _LEFT + column * (_LEFT + width + margin), _HEAD + line * (_HEAD + height + _FOOT)
-        _curves_panel(axes(drawing, left, top, width, height), content, curves, size, styles, height)
-    mixed = " Several settings share this figure; see the tables." if len(others) > 1 else ""
+        shown = {key: curve for key, curve in curves.items() if key[2] == size}
+        _curves_panel(axes(drawing, left, top, width, height), shown, size, styles, height)
     row = next(iter(next(iter(curves.values())).values()))
     setting = next(setting for setting in content.settings if _holds(setting, row))
+    what = words({key: value for key, value in setting.values.items() if key != "transport"})
     said = content.caption(setting, "throughput")
     caption = (
         "Payload rate that each subscriber received. Solid: unicast; dashed: multicast. Markers: mean;"
-        f" vertical lines: 95 % interval; small dots: every trial.{mixed} {said}."
+        f" vertical lines: 95 % interval (cut at three times the mean); small dots: every trial."
+        f"{f' {len(sizes)} of {len(measured)} payloads.' if len(sizes) < len(measured) else ''} {said}."
     )
     alt = "Throughput per subscriber in Mbit/s. " + "; ".join(
         f"{label} {transport} {payload(size)}: "
         + ", ".join(f"{n} subscribers {formats.number(r['mean'])}" for n, r in curve.items())
-        for (label, transport, size, _), curve in curves.items()
+        for (label, transport, size), curve in curves.items()
     )
-    return save(
-        drawing, folder, "subscribers", "subscribers", "Throughput by number of subscribers", alt, caption
-    )
+    title = "Throughput by number of subscribers" + (f": {what}" if what else "")
+    slug = "subscribers" + (f"-{index + 1}" if index else "")
+    return save(drawing, folder, slug, "subscribers", title, alt, caption)
+
+
+def _names(curves: dict[_Key, Curve]) -> dict[_Key, str]:
+    """What the curves are called: the network, with its transport where there are several."""
+    several = len({transport for _, transport, _ in curves}) > 1
+    return {key: f"{key[0]} {key[1]}" if several else key[0] for key in curves}
 
 
 def _holds(setting: Setting, row: Row) -> bool:
@@ -202,46 +225,34 @@ def _holds(setting: Setting, row: Row) -> bool:
 
 
 def _curves_panel(
-    ax: Axes, content: Content, curves: dict, size: int, styles: dict[str, Look], height: float
+    ax: Axes, curves: dict[_Key, Curve], size: int, styles: dict[str, Look], height: float
 ) -> None:
-    from matplotlib.ticker import FixedLocator
-
-    ends, top, counts = [], 0.0, set()
-    shown = {}
-    for (label, transport, at, _), curve in curves.items():
-        if at != size:
-            continue
-        look, name = styles[label], f"{label} {transport}"
-        shown[name] = look
-        xs, ys = list(curve), [row["mean"] for row in curve.values()]
-        counts |= set(xs)
-        ax.plot(xs, ys, "-" if transport == "unicast" else "--", color=look.light, linewidth=1.2)
-        ax.plot(xs, ys, look.marker, color=look.light, markersize=4.6, markeredgewidth=0)
-        for x, row in curve.items():
-            values = row["values"]
-            ax.plot(
-                [x] * len(values),
-                values,
-                "o",
-                markersize=2.2,
-                color=look.light,
-                alpha=0.45,
-                markeredgewidth=0,
-            )
+    counts = sorted({n for curve in curves.values() for n in curve})
+    # Curves stand beside each other, within a quarter of the smallest distance between two numbers.
+    gap = min(b - a for a, b in itertools.pairwise(counts))
+    step = min(0.06 * gap, 0.35 * gap / len(curves))
+    ends, top = [], 0.0
+    names = _names(curves)
+    for index, (key, curve) in enumerate(curves.items()):
+        label, transport, _ = key
+        colour, marker = styles[label].light, styles[label].marker
+        shift = (index - (len(curves) - 1) / 2) * step
+        xs, ys = [n + shift for n in curve], [row["mean"] for row in curve.values()]
+        ax.plot(xs, ys, "-" if transport == "unicast" else "--", color=colour, linewidth=1.1)
+        ax.plot(xs, ys, marker, color=colour, markersize=4.6, markeredgewidth=0)
+        for x, row in zip(xs, curve.values(), strict=True):
+            beside = [x + 0.45 * step] * len(row["values"])
+            ax.plot(beside, row["values"], "o", markersize=2.2, color=colour, alpha=0.8, markeredgewidth=0)
             if row["ci_low"] is not None:
-                ax.plot(
-                    [x, x],
-                    [row["ci_low"], min(row["ci_high"], 3 * row["mean"])],
-                    color=look.light,
-                    linewidth=1.0,
-                )
+                interval = [max(row["ci_low"], 0), min(row["ci_high"], 3 * row["mean"])]
+                ax.plot([x, x], interval, color=colour, linewidth=1.0)
             top = max(top, row["maximum"], min(row["ci_high"] or 0, 1.5 * row["mean"]))
-        ends.append((ys[-1], name))
+        ends.append((ys[-1], names[key]))
     ax.set_ylim(0, top * 1.05)
-    ax.set_xlim(0, max(counts) * 1.04)
-    ax.xaxis.set_major_locator(FixedLocator(sorted(counts)))
+    ax.set_xlim(min(0, counts[0] - gap / 2), counts[-1] + gap / 2)
+    ax.set_xticks(counts)
     ax.set_title(f"{payload(size)} payload")
     ax.set_xlabel("subscribers", labelpad=2)
     ax.set_ylabel("Mbit/s per subscriber", labelpad=2)
     ax.grid(axis="y")
-    _end_labels(ax, ends, shown, height)
+    _end_labels(ax, ends, {name: styles[key[0]] for key, name in names.items()}, height)

@@ -97,12 +97,21 @@ def resources(content: Content, setting: Setting, folder: Path) -> Figure | None
 
 
 def _points(setting: Setting, name: str) -> list[Point]:
-    """The points to draw: all, or evenly chosen MAX_PANELS of them."""
+    """The points to draw: all, or at most MAX_PANELS that are regular: fewest, middle and most subscribers,
+    and the same payloads for each."""
     points = sorted({at for _, at in setting.levels(name)})
     if len(points) <= MAX_PANELS:
         return points
-    step = (len(points) - 1) / (MAX_PANELS - 1)
-    return [points[round(i * step)] for i in range(MAX_PANELS)]
+    numbers = _evenly(sorted({at.subscribers for at in points}), 3)
+    payloads = _evenly(sorted({at.payload_bytes for at in points}), MAX_PANELS // len(numbers))
+    return [at for at in points if at.subscribers in numbers and at.payload_bytes in payloads]
+
+
+def _evenly(values: list[int], most: int) -> list[int]:
+    if len(values) <= most:
+        return values
+    step = (len(values) - 1) / (most - 1)
+    return [values[round(i * step)] for i in range(most)]
 
 
 def _at(setting: Setting, name: str, point: Point, test: str | None = None) -> dict[str, Row]:
@@ -173,7 +182,8 @@ def _panel(ax: Axes, panel: Panel, labels: list[str], styles: dict[str, Look], w
     ax.spines["left"].set_color(MUTED)
     ax.grid(axis="x")
     ax.locator_params(axis="x", nbins=4)
-    ax.set_title(panel.title)
+    needed = text_width([panel.title]) * 1.15
+    ax.set_title(panel.title, fontsize=FONT * min(1, width / needed))
     ax.set_xlabel(panel.unit, labelpad=2)
 
 
