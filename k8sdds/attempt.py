@@ -17,6 +17,10 @@ from k8sdds.testbeds import Measurement
 MULTICAST_COPIES = 1.5
 """Multicast packets per sample and fragment that still count as one send to all (resends included)."""
 
+DISTURBED_PERCENT = 10
+"""User time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in
+percent of one core. Undisturbed trials show below 3 %."""
+
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",
     "udp_send_buffer_errors": "udp_sndbuf_errors",
@@ -46,7 +50,7 @@ def record(
         "includes_scheduling": measurement.includes_scheduling,
         "valid": reason is None,
         "reason": reason,
-        "warnings": list(measurement.warnings),
+        "warnings": [*measurement.warnings, *_disturbances(meters)],
     }
     return base | _numbers(trial, pubs, subs) | _resources(meters) | _evidence(subs, measurement, meters)
 
@@ -207,6 +211,26 @@ def _resources(meters: dict[str, dict[str, Any]]) -> dict[str, Any]:
     for key, part in (("machine_cpu_percent", "busy_s"), ("softirq_percent", "softirq_s")):
         value = _percent(first, machine.get(part))
         found[key] = None if value is None else value / cpus
+    return found
+
+
+def _disturbances(meters: dict[str, dict[str, Any]]) -> list[str]:
+    """What else ran on this machine while the trial measured, by the publisher's interval.
+
+    Only user time is compared: the system time of pods includes softirqs, the machine's does not.
+    """
+    first = meters.get("pub0", {})
+    machine = first.get("machine") or {}
+    own = _percent(first, sum(one.get("cpu_user_s") or 0 for one in meters.values())) or 0
+    others = (
+        (_percent(first, machine.get("user_s")) or 0) + (_percent(first, machine.get("nice_s")) or 0) - own
+    )
+    stolen = _percent(first, machine.get("steal_s")) or 0
+    found = []
+    if others > DISTURBED_PERCENT:
+        found.append(f"disturbed: other processes used {others:.0f} % of a core while it measured")
+    if stolen > DISTURBED_PERCENT:
+        found.append(f"disturbed: the hypervisor took {stolen:.0f} % of a core while it measured")
     return found
 
 

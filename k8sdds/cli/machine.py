@@ -129,7 +129,7 @@ def _resources() -> Iterator[Finding]:
     own = cgroups.own()
     writable = bool(own.folders) and all(os.access(folder, os.W_OK) for folder in own.folders.values())
     yield Finding(
-        "cgroups", writable, own.version + (", one for each pod" if writable else ", not writable: CPU time from /proc"),
+        "cgroups", writable, own.version + ("" if writable else ", not writable: CPU time comes from /proc"),
         "run as root for cgroups of pods and CPU quotas", needed=False,
     )  # fmt: skip
     for disturbance in facts.disturbances():
