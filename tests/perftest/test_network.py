@@ -9,7 +9,9 @@ A, B = "10.99.0.1", "10.99.0.2"
 def across(perftest, link, both, pub=(), middleware="cyclonedds", **times):
     """A publisher in the first namespace and a subscriber in the second."""
     subscriber = perftest.sub(*both, "-peer", A, nic="eth0", netns=link[1], middleware=middleware)
-    publisher = perftest.pub(*both, *pub, "-peer", B, nic="eth0", netns=link[0], middleware=middleware, **times)
+    publisher = perftest.pub(
+        *both, *pub, "-peer", B, nic="eth0", netns=link[0], middleware=middleware, **times
+    )
     return publisher, subscriber
 
 

@@ -1,6 +1,7 @@
 """An orderly start and end, with every middleware, test and receive mode; all that was sent is accounted for."""
 
 import csv
+from pathlib import Path
 
 import pytest
 
@@ -130,7 +131,11 @@ def test_no_warm_up(perftest):
 def test_the_timeline_sums_up_to_the_totals(perftest, tmp_path, middleware):
     files = tmp_path / "pub.csv", tmp_path / "sub.csv"
     publisher, subscriber = perftest.pair(
-        "-dataLen", 200, pub=("-timelineFile", files[0]), sub=("-timelineFile", files[1]), time=0.55,
+        "-dataLen",
+        200,
+        pub=("-timelineFile", files[0]),
+        sub=("-timelineFile", files[1]),
+        time=0.55,
         middleware=middleware,
     )
     for file, total in ((files[0], publisher.k8sdds["sent"]), (files[1], subscriber.k8sdds["received"])):
@@ -142,7 +147,9 @@ def test_the_timeline_sums_up_to_the_totals(perftest, tmp_path, middleware):
 
 
 def test_the_environments_configuration_is_ignored(perftest):
-    env = {"CYCLONEDDS_URI": "<General><Interfaces><NetworkInterface name='nonsense'/></Interfaces></General>"}
+    env = {
+        "CYCLONEDDS_URI": "<General><Interfaces><NetworkInterface name='nonsense'/></Interfaces></General>"
+    }
     perftest.pair(env=env)
 
 
@@ -150,5 +157,5 @@ def test_only_the_chosen_middleware_is_loaded(perftest):
     subscriber = perftest.sub(middleware="raw")
     publisher = perftest.pub(middleware="raw", time=20)
     subscriber.wait_for_phase("M")
-    maps = open(f"/proc/{publisher.popen.pid}/maps").read()
+    maps = Path(f"/proc/{publisher.popen.pid}/maps").read_text()
     assert "libk8sdds-perftest-raw.so" in maps and "libddsc" not in maps

@@ -10,9 +10,7 @@ LATENCY_SUMMARY = (
     "Sample Size (Bytes), Ave (μs), Std (μs), Min (μs), Max (μs), 50% (μs), 90% (μs), 99% (μs), "
     "99.99% (μs), 99.9999% (μs)"
 )
-THROUGHPUT_INTERVAL = (
-    "Length (Bytes), Total Samples,  Samples/s, Avg Samples/s,     Mbps,  Avg Mbps, Lost Samples, Lost Samples (%)"
-)
+THROUGHPUT_INTERVAL = "Length (Bytes), Total Samples,  Samples/s, Avg Samples/s,     Mbps,  Avg Mbps, Lost Samples, Lost Samples (%)"
 THROUGHPUT_SUMMARY = (
     "Sample Size (Bytes), Total Samples, Avg Samples/s,    Avg Mbps, Lost Samples, Lost Samples (%)"
 )
@@ -75,10 +73,37 @@ def test_the_mu_is_the_greek_letter(perftest):
     assert b"\xce\xbcs" in publisher.out.encode()
 
 
-KEYS = """schema version role id test exit middleware options transport qos discovery_s warmup_s measured_s sent
-received duplicates lost out_of_order samples_per_s throughput_mbps first_sample_monotonic_ns
-last_sample_monotonic_ns latency_ns loaded_latency_ns pings_sent pongs_received pongs_timed_out subscribers
-cpu_s""".split()
+KEYS = [
+    "schema",
+    "version",
+    "role",
+    "id",
+    "test",
+    "exit",
+    "middleware",
+    "options",
+    "transport",
+    "qos",
+    "discovery_s",
+    "warmup_s",
+    "measured_s",
+    "sent",
+    "received",
+    "duplicates",
+    "lost",
+    "out_of_order",
+    "samples_per_s",
+    "throughput_mbps",
+    "first_sample_monotonic_ns",
+    "last_sample_monotonic_ns",
+    "latency_ns",
+    "loaded_latency_ns",
+    "pings_sent",
+    "pongs_received",
+    "pongs_timed_out",
+    "subscribers",
+    "cpu_s",
+]
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
@@ -102,7 +127,9 @@ def test_json(perftest, test, middleware):
     assert set(latency["intervals"][0]) == {
         "latency", "latency_ave", "latency_std", "latency_min", "latency_max", "CPU"
     }  # fmt: skip
-    assert {"latency_50", "latency_90", "latency_99", "latency_99.99", "latency_99.9999"} <= set(latency["summary"])
+    assert {"latency_50", "latency_90", "latency_99", "latency_99.99", "latency_99.9999"} <= set(
+        latency["summary"]
+    )
     throughput = subscriber.json["perftest"][0]
     assert set(throughput["intervals"][0]) == {
         "packets", "packets/s", "packets/s_ave", "mbps", "mbps_ave", "lost", "lost_percent", "CPU"

@@ -76,17 +76,20 @@ def test_mistakes(perftest, words, named):
 
 def test_help_lists_every_option(perftest):
     text = perftest.run("-help").stdout
-    for name in (
+    for name in re.findall(
+        r"\w+",
         "pub sub dataLen executionTime numIter latencyTest latencyCount pubRate batchSize bestEffort multicast "
         "multicastAddr peer nic transport domain numSubscribers numPublishers sidMultiSubTest pidMultiPubTest "
         "sendQueueSize cpu noPrintIntervals outputFormat qosFile verbosity help version middleware warmUp "
-        "discoveryTimeout peerTimeout histogramFile timelineFile receive"
-    ).split():
+        "discoveryTimeout peerTimeout histogramFile timelineFile receive",
+    ):
         assert re.search(rf"^  -{name}\b", text, re.M), name
 
 
 def test_version(perftest):
-    assert re.match(r"k8sdds-perftest \d+\.\d+\.\d+\nbackends:.* cyclonedds.* raw", perftest.run("-version").stdout)
+    assert re.match(
+        r"k8sdds-perftest \d+\.\d+\.\d+\nbackends:.* cyclonedds.* raw", perftest.run("-version").stdout
+    )
 
 
 def test_names_are_case_insensitive(perftest):
@@ -99,8 +102,15 @@ def test_every_option_is_in_the_json(perftest):
     text = perftest.run("-help").stdout
     for process in (publisher, subscriber):
         options = process.k8sdds["options"]
-        assert options["transport"] == "UDPv4" and options["cpu"] is True and options["domain"] == perftest.domain
-        assert {f"-{name}" for name in options} == set(re.findall(r"^  (-\w+)", text, re.M)) - {"-help", "-version"}
+        assert (
+            options["transport"] == "UDPv4"
+            and options["cpu"] is True
+            and options["domain"] == perftest.domain
+        )
+        assert {f"-{name}" for name in options} == set(re.findall(r"^  (-\w+)", text, re.M)) - {
+            "-help",
+            "-version",
+        }
         assert process.err == ""
 
 
@@ -124,7 +134,12 @@ PROFILE = """<dds><qos_library name="l"><qos_profile name="p">
         ("", "<deadline><period><sec>1</sec></period></deadline>", 1, "deadline"),
         ("<history/>", "", 2, "history"),
         ("<reliability><kind>BEST_EFFORT_RELIABILITY_QOS</kind></reliability>", "", 1, "RELIABLE"),
-        ("<property><value><element><name>x.y</name><value>1</value></element></value></property>", "", 2, "x.y"),
+        (
+            "<property><value><element><name>x.y</name><value>1</value></element></value></property>",
+            "",
+            2,
+            "x.y",
+        ),
     ],
 )
 def test_qos_that_is_refused(perftest, tmp_path, writer, reader, line, element):

@@ -196,7 +196,9 @@ void Publisher::finish() {
     const auto done = [&] { announcer_.send(Kind::done, run_); };
     if (!repeat(now_ns() + patience, done, [&] { return all(&Peer::gone); }) && !state_.stopped.load())
         say("not every subscriber took leave; its report had arrived");
-    if (state_.samples.load() == 0 || results().received == 0)
+    if (state_.samples.load() == 0)
+        state_.stop(exit_no_samples, "no samples were sent in the time; raise -executionTime or -pubRate");
+    else if (results().received == 0)
         state_.stop(exit_no_samples, "no samples were received; look for lost packets (MTU, buffers, firewall)");
     else if (latency_test_ && latency_test_->received() == 0)
         state_.stop(exit_no_samples, "no samples were answered; look for lost packets (MTU, buffers, firewall)");

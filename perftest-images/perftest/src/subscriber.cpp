@@ -195,16 +195,18 @@ void Subscriber::on_sample(const Sample& sample) {
     if (sample.run != source.run.load(relaxed)) return;
     if (sample.ping == id_) backend_.write(sample);        // the pong; what is not taken counts as lost
     if (sample.phase != Phase::measured) return;
-    if (__builtin_expect(source.first_ns.load(relaxed) == 0, 0)) {
-        const int64_t now = now_ns();
-        state_.begin_measured(now);
-        Stage waiting = Stage::waiting;
-        state_.stage.compare_exchange_strong(waiting, Stage::measured);
-        source.first_ns.store(now);
-    }
+    const bool first = source.first_ns.load(relaxed) == 0;
+    const int64_t now = __builtin_expect(first, 0) ? now_ns() : 0;
     if (!source.tracker.record(sample.sequence)) return;
     source.fresh = true;
     state_.samples.store(++total_, relaxed);
+    if (__builtin_expect(first, 0)) {                      // counted before it is signalled
+        source.first_ns.store(now);
+        source.last_ns.store(now);
+        state_.begin_measured(now);
+        Stage waiting = Stage::waiting;
+        state_.stage.compare_exchange_strong(waiting, Stage::measured);
+    }
 }
 
 // The clock is read once for samples that came together.
