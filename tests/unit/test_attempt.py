@@ -1,0 +1,206 @@
+"""Records of attempts from recorded participants' files, and what makes an attempt invalid."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds import attempt
+from k8sdds.model.trial import Trial
+from k8sdds.testbeds import Measurement, Outcome
+
+RECORDED = Path(__file__).parent / "recorded"
+NAMES = ("latency", "multicast", "best-effort")
+
+
+class Recording:
+    """A trial measured in the lab: its files in a folder of the test's own, to be changed."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        shutil.copytree(RECORDED / name, folder, dirs_exist_ok=True)
+        expected = json.loads((folder / "expected.json").read_text())
+        self.folder = folder
+        self.trial = Trial.model_validate(expected["trial"])
+        self.expected: dict[str, Any] = expected["record"]
+        self.meters = {
+            p: json.loads((folder / p / "meters.json").read_text()) for p in self.trial.cell.participants
+        }
+
+    def measurement(self, **codes: int) -> Measurement:
+        links = self.expected["link_bytes"]
+        return Measurement(
+            outcomes={
+                name: Outcome(name, codes.get(name, 0), meters) for name, meters in self.meters.items()
+            },
+            sent_bytes=links["sent"],
+            received_bytes=links["received"],
+            includes_scheduling=self.expected["includes_scheduling"],
+        )
+
+    def change(self, participant: str, **values: Any) -> None:
+        """Change keys of what a participant printed."""
+        path = self.folder / participant / "stdout"
+        data = json.loads(path.read_text())
+        data["k8sdds"].update(values)
+        path.write_text(json.dumps(data))
+
+    def record(self, measurement: Measurement | None = None) -> dict[str, Any]:
+        facts = {
+            key: self.expected[key]
+            for key in ("block", "order", "domain", "started_at", "mtu_bytes", "engine", "fidelity", "wall_s")
+        }
+        return attempt.record(self.trial, 1, measurement or self.measurement(), self.folder, facts)
+
+
+@pytest.fixture
+def recording(tmp_path: Path, request: pytest.FixtureRequest) -> Recording:
+    return Recording(getattr(request, "param", "multicast"), tmp_path)
+
+
+@pytest.mark.parametrize("recording", NAMES, indirect=True)
+def test_recorded_files_give_the_record_of_their_day(recording: Recording) -> None:
+    assert recording.record() == recording.expected
+    assert recording.expected["valid"]
+
+
+def test_sums_and_means_by_hand(recording: Recording) -> None:
+    record = recording.record()
+    subs = [
+        json.loads((recording.folder / name / "stdout").read_text())["k8sdds"] for name in ("sub0", "sub1")
+    ]
+    assert record["throughput_mbps"] == pytest.approx(
+        (subs[0]["throughput_mbps"] + subs[1]["throughput_mbps"]) / 2
+    )
+    assert record["received"] == subs[0]["received"] + subs[1]["received"]
+    pub = recording.meters["pub0"]
+    assert record["publisher_cpu_percent"] == pytest.approx(
+        100 * pub["cpu_s"] / pub["interval"]["duration_s"]
+    )
+    machine = pub["machine"]
+    busy = 100 * machine["busy_s"] / pub["interval"]["duration_s"] / machine["cpus"]
+    assert record["machine_cpu_percent"] == pytest.approx(busy)
+
+
+def test_the_keys_are_those_of_the_documentation(recording: Recording) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
+    table = text.split("## trials.jsonl")[1].split("## campaign.json")[0]
+    documented = set()
+    for line in table.splitlines():
+        if line.startswith("| `"):
+            documented |= {word.strip("` ") for word in line.split("|")[1].split(",")}
+    assert set(recording.record()) == documented
+
+
+def reason(record: dict[str, Any]) -> str:
+    assert not record["valid"]
+    return record["reason"]
+
+
+def test_lost_samples_of_a_reliable_trial(recording: Recording) -> None:
+    recording.change("sub1", lost=3)
+    assert reason(recording.record()).startswith("lost-samples: 3 samples")
+
+
+@pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
+def test_lost_samples_of_a_best_effort_trial_are_a_result(recording: Recording) -> None:
+    recording.change("sub1", lost=3)
+    record = recording.record()
+    assert record["valid"]
+    assert (
+        record["lost"]
+        == recording.expected["lost"]
+        + 3
+        - json.loads((RECORDED / "best-effort" / "sub1" / "stdout").read_text())["k8sdds"]["lost"]
+    )
+
+
+def test_nothing_received(recording: Recording) -> None:
+    for name in ("sub0", "sub1"):
+        recording.change(name, received=0)
+    assert reason(recording.record()).startswith("no-samples:")
+
+
+@pytest.mark.parametrize("recording", ["latency"], indirect=True)
+def test_no_round_trip(recording: Recording) -> None:
+    recording.change("pub0", latency_ns=None)
+    assert reason(recording.record()).startswith("no-samples: no round trip")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"perftest": []}', '{"k8sdds": 3}'])
+def test_no_whole_summary(recording: Recording, text: str) -> None:
+    (recording.folder / "sub0" / "stdout").write_text(text)
+    assert reason(recording.record()).startswith("no-report:")
+
+
+def test_samples_that_did_not_cross_the_wire(recording: Recording) -> None:
+    seen = recording.measurement()
+    few = {**seen.received_bytes, "sub1": 1000}
+    assert reason(recording.record(replace(seen, received_bytes=few))).startswith("not-on-wire: sub1 got")
+
+
+def test_multicast_that_was_unicast(recording: Recording) -> None:
+    recording.meters["pub0"]["network"]["ip_out_mcast_bytes"] = 1000
+    assert "as multicast" in reason(recording.record())
+
+
+def test_multicast_that_was_sent_once_for_each(recording: Recording) -> None:
+    pub = recording.meters["pub0"]
+    pub["interfaces"]["eth0"]["tx_bytes"] += 3 * pub["network"]["ip_out_mcast_bytes"]
+    assert reason(recording.record()).startswith("not-on-wire: pub0 sent")
+
+
+@pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
+def test_unicast_that_was_multicast(recording: Recording) -> None:
+    recording.meters["pub0"]["network"]["ip_out_mcast_bytes"] = 10**9
+    assert reason(recording.record()).endswith("as multicast in a unicast trial")
+
+
+def test_the_cause_is_named_before_its_consequence(recording: Recording) -> None:
+    assert reason(recording.record(recording.measurement(pub0=4, sub1=139))).startswith(
+        "crashed: sub1: the participant was killed by signal 11"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [(2, "usage"), (3, "no-match"), (4, "peer-lost"), (5, "no-samples"), (6, "middleware"), (124, "deadline"),
+     (125, "not-started"), (127, "not-started"), (130, "interrupted"), (9, "crashed")],
+)  # fmt: skip
+def test_every_exit_code_has_its_reason(recording: Recording, code: int, word: str) -> None:
+    (recording.folder / "pub0" / "stderr").write_text("first\nthe last thing said\n")
+    said = reason(recording.record(recording.measurement(pub0=code)))
+    assert said.startswith(f"{word}: pub0: ")
+    assert said.endswith("the last thing said")
+
+
+def test_other_work_on_the_machine_is_told(recording: Recording) -> None:
+    assert recording.record()["warnings"] == []
+    machine = recording.meters["pub0"]["machine"]
+    duration = recording.meters["pub0"]["interval"]["duration_s"]
+    quiet = copy.deepcopy(machine)
+    machine["user_s"] = quiet["user_s"] + 0.5 * duration
+    (warning,) = recording.record()["warnings"]
+    assert warning.startswith("disturbed: other processes used")
+    machine.update(quiet)
+    machine["steal_s"] = 0.2 * duration
+    assert recording.record()["warnings"] == [
+        "disturbed: the hypervisor took 20 % of a core while it measured"
+    ]
+
+
+def test_without_any_file_there_is_still_a_record(recording: Recording, tmp_path: Path) -> None:
+    for name in recording.trial.cell.participants:
+        shutil.rmtree(tmp_path / name)
+    gone = Measurement(
+        {n: Outcome(n, 125, None, "not ready") for n in recording.trial.cell.participants}, None, {}
+    )
+    record = recording.record(gone)
+    assert reason(record).startswith("not-started")
+    assert record["throughput_mbps"] is None
+    assert record["publisher_cpu_percent"] is None

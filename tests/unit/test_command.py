@@ -1,0 +1,111 @@
+"""Trials as perftest command lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8sdds.errors import InputError
+from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.perftest import command
+
+
+def line(participant: str = "pub0", **changes: object) -> list[str]:
+    cell = Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
+    trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
+    places = {name: Place(f"10.0.0.{i}", "eth0", None) for i, name in enumerate(cell.participants)}
+    return command.command_line(trial, participant, places, 7, "perftest", Path("/raw"))
+
+
+def value(words: list[str], option: str) -> str:
+    return words[words.index(option) + 1]
+
+
+def values(words: list[str], option: str) -> list[str]:
+    return [words[i + 1] for i, word in enumerate(words) if word == option]
+
+
+def test_a_publisher() -> None:
+    words = line(subscribers=2)
+    assert words[:2] == ["perftest", "-pub"]
+    assert value(words, "-numSubscribers") == "2"
+    assert value(words, "-dataLen") == "1024"
+    assert value(words, "-executionTime") == "3"
+    assert value(words, "-warmUp") == "0.5"
+    assert value(words, "-domain") == "7"
+    assert values(words, "-peer") == ["10.0.0.1", "10.0.0.2"]
+    assert value(words, "-qosFile").endswith("strict-reliable.xml")
+    assert not {"-multicast", "-bestEffort", "-latencyTest", "-batchSize", "-pubRate"} & set(words)
+
+
+def test_a_subscriber_has_no_option_of_a_publisher() -> None:
+    words = line("sub1", subscribers=2, publishers=3)
+    assert value(words, "-sidMultiSubTest") == "1"
+    assert value(words, "-numPublishers") == "3"
+    assert len(values(words, "-peer")) == 4
+    assert not {"-numSubscribers", "-executionTime", "-warmUp", "-pidMultiPubTest", "-histogramFile"} & set(
+        words
+    )
+
+
+def test_what_a_cell_asks_for() -> None:
+    assert "-latencyTest" in line(test="latency", layout="same")
+    assert "-multicast" in line(transport="multicast")
+    assert value(line(rate=30), "-pubRate") == "30:sleep"
+    assert value(line(batch_bytes=8192), "-batchSize") == "8192"
+    assert value(line(receive_mode="spin"), "-receive") == "spin"
+    best_effort = line(reliability="best-effort")
+    assert "-bestEffort" in best_effort
+    assert value(best_effort, "-qosFile").endswith("best-effort.xml")
+    raw = line(middleware="raw", reliability="best-effort")
+    assert value(raw, "-middleware") == "raw"
+    assert "-qosFile" not in raw
+
+
+def test_a_qos_file_of_the_user(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.xml"
+    mine.write_text("<dds/>")
+    assert value(line(qos=str(mine)), "-qosFile") == str(mine)
+    with pytest.raises(InputError, match="no QoS profile 'mine'"):
+        line(qos="mine")
+
+
+def cell(**changes: object) -> Cell:
+    return Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"test": "latency", "batch_bytes": 8192}, "never batches"),
+        ({"test": "latency", "rate": 5}, "rate must be 0"),
+        ({"test": "latency", "publishers": 2}, "one publisher"),
+        ({"middleware": "raw"}, "best-effort"),
+        ({"middleware": "raw", "reliability": "best-effort", "payload_bytes": 65508}, "at most 65507"),
+        ({"middleware": "raw", "reliability": "best-effort", "batch_bytes": 8192}, "does not batch"),
+        ({"middleware": "raw", "reliability": "best-effort", "qos": "batched"}, "no QoS"),
+        ({"batch_bytes": 1500}, "less than two samples"),
+    ],
+)
+def test_impossible_cells(changes: dict[str, object], said: str) -> None:
+    assert said in str(command.impossible(cell(**changes)))
+
+
+def test_possible_cells() -> None:
+    assert command.impossible(cell()) is None
+    assert command.impossible(cell(middleware="raw", reliability="best-effort", payload_bytes=65507)) is None
+
+
+def test_no_domain_reaches_the_ephemeral_ports() -> None:
+    assert max(command.DOMAINS) * 250 + 7400 + 250 < 32768
+
+
+@given(st.floats(0.1, 1000), st.floats(0, 100))
+def test_the_deadline_leaves_room_for_the_trial(duration: float, warmup: float) -> None:
+    trial = Trial(cell=cell(), testbed="lab", repetition=0, duration_s=duration, warmup_s=warmup)
+    assert (
+        command.deadline_s(trial) > duration + warmup + command.DISCOVERY_TIMEOUT_S + command.PEER_TIMEOUT_S
+    )

@@ -1,0 +1,121 @@
+"""The installed experiments, and the changes of the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from k8sdds import campaign, library
+from k8sdds.errors import InputError
+from k8sdds.model import yamltext
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import expand
+
+PAPER_NETWORKS = {"host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"}
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_every_installed_experiment_holds_together(name: str) -> None:
+    experiment = library.load(name)
+    assert experiment.name == name
+    assert experiment.title
+    assert campaign.contradictions(expand(experiment)) == []
+
+
+def test_the_studys_experiments_are_there() -> None:
+    assert set(library.names()) >= {
+        "quickstart", "virtualization-overhead", "cni-overhead", "best-effort",
+        "multicast-4sub", "multicast-8sub", "multicast-12sub", "multicast-scaling",
+    }  # fmt: skip
+    overhead = expand(library.load("cni-overhead")).cells
+    assert {cell.network for cell in overhead} == PAPER_NETWORKS
+    assert {cell.payload_bytes for cell in overhead} == {64, 256, 1024, 4096, 16384}
+    assert {cell.test for cell in overhead} == {"throughput", "latency"}
+    twelve = expand(library.load("multicast-12sub")).cells
+    assert {cell.subscribers for cell in twelve} == {12}
+    assert {cell.network for cell in twelve if cell.transport == "multicast"} == {"host", "weavenet"}
+    assert {cell.network for cell in twelve if cell.transport == "unicast"} == PAPER_NETWORKS
+
+
+def test_quickstart_takes_less_than_three_minutes() -> None:
+    assert campaign.estimate_s(expand(library.load("quickstart"))) < 180
+
+
+def changed(*settings: str, name: str = "cni-overhead", **options: object) -> Experiment:
+    return library.changed(library.load(name), settings=settings, **options)
+
+
+def test_a_camera_in_one_line() -> None:
+    experiment = changed("payload_bytes=1048576", "rate=30", "subscribers=4", "test=throughput")
+    cells = expand(experiment).cells
+    assert len(cells) == 5
+    assert {(cell.payload_bytes, cell.rate, cell.subscribers) for cell in cells} == {(1048576, 30, 4)}
+
+
+def test_keys_of_the_experiment_of_sweeps_and_parts() -> None:
+    assert changed("repetitions=7").repetitions == 7
+    assert changed("link.rate_mbit=100").link.rate_mbit == 100
+    assert {cell.layout for cell in expand(changed("layout=free")).cells} == {"free"}
+    assert changed("networks=[host, kube-router]").sweeps[0].networks[1].name == "kube-router"
+    assert changed("placement={pub0: 1, sub0: 0}").placement == {"pub0": 1, "sub0": 0}
+
+
+def test_durations() -> None:
+    assert changed().duration_s == 3
+    assert changed(paper=True).duration_s == 120
+    assert changed(paper=True, duration_s=2).duration_s == 2
+    assert changed(repetitions=9).repetitions == 9
+
+
+def test_networks_keep_the_baseline_and_drop_sweeps_without_them() -> None:
+    both = expand(changed(name="multicast-4sub", networks=["weavenet"])).cells
+    assert {(c.network, c.transport) for c in both} == {
+        (network, transport) for network in ("host", "weavenet") for transport in ("unicast", "multicast")
+    }
+    unicast = expand(changed(name="multicast-4sub", networks=["kube-router"])).cells
+    assert {(c.network, c.transport) for c in unicast} == {("host", "unicast"), ("kube-router", "unicast")}
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("payload", "is not KEY=VALUE"),
+        ("=3", "is not KEY=VALUE"),
+        ("payload_bytes=", "the value is missing"),
+        ("payload_bytse=3", "did you mean 'payload_bytes'"),
+        ("payload_bytes=[", "not valid YAML"),
+        ("payload_bytes=many", "valid integer"),
+        ("name=x", "no such key"),
+        ("repetitions.x=1", "has no parts"),
+    ],
+)
+def test_wrong_settings_are_named(setting: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        changed(setting)
+    assert said in caught.value.message
+
+
+def test_files_by_path(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("name: mine\nsweeps:\n  - networks: [host]\n")
+    assert library.load(str(mine)).name == "mine"
+    mine.write_text("name: mine\nsweeps:\n  - networks:\n      - hosst\n")
+    with pytest.raises(
+        InputError, match=r"mine\.yaml:4: networks: there is no network 'hosst' \(did you mean 'host'"
+    ):
+        library.load(str(mine))
+    mine.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not UTF-8"):
+        library.load(str(mine))
+    with pytest.raises(InputError, match="cannot read"):
+        library.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_the_resolved_experiment_gives_the_same_cells(name: str) -> None:
+    experiment = library.load(name)
+    again = yamltext.parse(campaign.experiment_yaml(experiment), Experiment, "again.yaml")
+    assert [cell.cell_id for cell in expand(again).cells] == [
+        cell.cell_id for cell in expand(experiment).cells
+    ]
