@@ -1,0 +1,261 @@
+"""What the benchmarks share: options, interleaving, pair ratios with their interval, tables, conditions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from k8sdds.analysis.statistics import paired_ratio
+from k8sdds.testbeds.lab import facts
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Pairs and seconds of a full run and of `--quick`. Seconds are 0 where nothing runs for a time."""
+
+    pairs: int
+    quick_pairs: int
+    seconds: float = 0
+    quick_seconds: float = 0
+    what: str = "pairs"
+    """What `--pairs` counts."""
+
+
+def parser(doc: str, defaults: Defaults) -> argparse.ArgumentParser:
+    """The options that all benchmarks have; the script's docstring is the help."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--quick", action="store_true", help="few and short: does it work, roughly how much")
+    made.add_argument("--pairs", type=int, help=f"number of {defaults.what} [{defaults.pairs}]")
+    if defaults.seconds:
+        made.add_argument("--seconds", type=float, help=f"measured time of a run [{defaults.seconds:g}]")
+    made.add_argument("--seed", type=int, default=1, help="of the random order [1]")
+    made.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    made.set_defaults(defaults=defaults, **({} if defaults.seconds else {"seconds": 0.0}))
+    return made
+
+
+def parse(made: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options, with the pairs and seconds that `--quick` or the defaults give filled in."""
+    options = made.parse_args()
+    known: Defaults = options.defaults
+    if options.pairs is None:
+        options.pairs = known.quick_pairs if options.quick else known.pairs
+    if options.seconds is None:
+        options.seconds = known.quick_seconds if options.quick else known.seconds
+    if options.pairs < 1 or options.seconds < 0:
+        made.error("--pairs and --seconds must be positive")
+    return options
+
+
+def say(text: str) -> None:
+    """Progress: on stderr, so that stdout is the result alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# -- what is there ----------------------------------------------------------------------------------------
+
+
+def lacking(tools: dict[str, str]) -> list[str]:
+    """Of {tool: its Debian package}, a sentence for each tool that is not here."""
+    return [
+        f"{tool} is not here: apt-get install {package}"
+        for tool, package in tools.items()
+        if shutil.which(tool) is None and not os.access(tool, os.X_OK)
+    ]
+
+
+def conditions() -> dict[str, Any]:
+    """The machine and the moment, as a reader of a number asks for them."""
+    machine = facts.machine()
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "cpu": f"{machine['cpu_count']} × {machine['cpu_model'] or machine['architecture']}",
+        "kernel": machine["kernel"],
+        "os": machine["os"],
+        "perftest": machine["perftest"],
+        "cyclonedds": machine["packages"].get("libddsc0debian"),
+        "load_before": round(os.getloadavg()[0], 2),
+        "disturbances": facts.disturbances(),
+    }
+
+
+
+# -- pairs ------------------------------------------------------------------------------------------------
+
+
+def interleave(rounds: int, groups: Iterable[Sequence[Any]], seed: int) -> list[tuple[int, Any]]:
+    """(round, item) for every round: the groups in a random order, and each group's items in one.
+
+    Items of a group follow each other, so that what is compared is measured side by side.
+    """
+    order = random.Random(seed)
+    listed = [list(group) for group in groups]
+    schedule = []
+    for number in range(rounds):
+        order.shuffle(listed)
+        for group in listed:
+            order.shuffle(group)
+            schedule += [(number, item) for item in group]
+    return schedule
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A comparison of two things by their pairs: the median of the ratios and a 95 % t interval."""
+
+    median: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"median": self.median, "low": self.low, "high": self.high, "n": self.n}
+
+    def words(self) -> str:
+        """`1.02 (0.99 – 1.05)`; without an interval where there is one pair."""
+        if self.low is None or self.high is None:
+            return f"{self.median:.3f} (one pair)"
+        return f"{self.median:.3f} ({_short(self.low)} – {_short(self.high)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}" if value < 1000 else "∞"
+
+
+@dataclass
+class Values:
+    """What was measured: thing to round to value."""
+
+    of: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    def add(self, thing: str, number: int, value: float | None) -> None:
+        """Keep a value that counts; None and zero do not."""
+        if value is not None and math.isfinite(value) and value > 0:
+            self.of.setdefault(thing, {})[number] = value
+
+    def median(self, thing: str) -> float | None:
+        """The median over all rounds, None where there is none."""
+        values = list(self.of.get(thing, {}).values())
+        return statistics.median(values) if values else None
+
+    def ratio(self, ours: str, other: str) -> Paired | None:
+        """ours/other from the rounds that have both."""
+        first, second = self.of.get(ours, {}), self.of.get(other, {})
+        both = sorted(first.keys() & second.keys())
+        if not both:
+            return None
+        interval = paired_ratio([first[i] for i in both], [second[i] for i in both])
+        return Paired(
+            statistics.median(first[i] / second[i] for i in both), interval.low, interval.high, len(both)
+        )
+
+
+def verdict(ratio: Paired | None, more_is_better: bool, margin: float) -> str:
+    """Whether ours is no worse than the other by more than the margin, judged by the interval's bad end."""
+    if ratio is None:
+        return "not measured"
+    if ratio.low is None or ratio.high is None:
+        return "one pair: cannot tell"
+    worst, best = (ratio.low - 1, ratio.high - 1) if more_is_better else (1 - ratio.high, 1 - ratio.low)
+    if worst > 0:
+        return "better"
+    if worst >= -margin:
+        return "no worse"
+    return "worse" if best < -margin else "cannot tell"
+
+
+# -- output -----------------------------------------------------------------------------------------------
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns side by side: the first to the left, the others to the right."""
+    lines = [list(header), *[list(row) for row in rows]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    text = []
+    for number, line in enumerate(lines):
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        text.append("  ".join(cells).rstrip())
+        if number == 0:
+            text.append("─" * (sum(widths) + 2 * (len(widths) - 1)))
+    return "\n".join(text)
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """A number with thousands apart, or a dash."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+class Report:
+    """The result of a benchmark: data for `--json`, text for people; both hold what could not be run."""
+
+    def __init__(self, name: str, options: argparse.Namespace) -> None:
+        self._options = options
+        self._parts: list[str] = []
+        self.not_run: list[str] = []
+        self.data: dict[str, Any] = {
+            "benchmark": name,
+            "conditions": conditions(),
+            "pairs": options.pairs,
+            "seconds": options.seconds,
+            "seed": options.seed,
+        }
+
+    def text(self, part: str) -> None:
+        """A paragraph or a table for people."""
+        self._parts.append(part)
+
+    def lack(self, what: str) -> None:
+        """Something that could not be run, with the reason."""
+        self.not_run.append(what)
+        say(f"not run: {what}")
+
+    def show(self) -> None:
+        """Print it all."""
+        seen = self.data["conditions"]
+        seen["load_after"] = round(os.getloadavg()[0], 2)
+        self.data["not_run"] = self.not_run
+        if self._options.json:
+            print(json.dumps(self.data, indent=1, ensure_ascii=False))
+            return
+        length = f", {self.data['seconds']:g} s each" if self.data["seconds"] else ""
+        print(f"{self.data['benchmark']}, {seen['at']}")
+        print(f"{seen['cpu']}, Linux {seen['kernel']}, {seen['os']}")
+        print(f"Cyclone DDS {seen['cyclonedds']}, {' '.join((seen['perftest'] or 'no perftest').split())}")
+        print(
+            f"{self.data['pairs']} {self._options.defaults.what}{length}, seed {self.data['seed']};"
+            f" load average before {seen['load_before']}, after {seen['load_after']}"
+        )
+        for disturbance in seen["disturbances"]:
+            print(f"! {disturbance}")
+        for part in self._parts:
+            print(f"\n{part}")
+        if self.not_run:
+            print("\nNot run:")
+            for what in self.not_run:
+                print(f"- {what}")
+
+
+def main(run: Callable[[], int]) -> None:
+    """Run a benchmark: Ctrl-C and a lack of the machine end it with a sentence."""
+    from k8sdds.errors import K8sddsError
+
+    try:
+        sys.exit(run())
+    except K8sddsError as error:
+        print(f"benchmark: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("benchmark: interrupted", file=sys.stderr)
+        sys.exit(130)
