@@ -42,7 +42,6 @@ setup(
         "pyarrow>=15",
         "scipy>=1.12",
         "matplotlib>=3.8",
-        "seaborn>=0.13",
         "jinja2>=3.1",
         "rocrate>=0.10",
     ],

@@ -48,6 +48,7 @@ def record(
         **description(trial),
         **facts,
         "includes_scheduling": measurement.includes_scheduling,
+        "cpu_mhz": measurement.cpu_mhz,
         "valid": reason is None,
         "reason": reason,
         "warnings": [*measurement.warnings, *_disturbances(meters)],

@@ -18,6 +18,8 @@ from k8sdds.cli.options import Duration, Networks, Paper, Repeat, Settings
 from k8sdds.cli.terminal import console, duration_words
 from k8sdds.errors import Aborted, InputError, Interrupted, InvalidTrials
 
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def run(
     experiment: Annotated[
@@ -151,7 +153,7 @@ def _progress(baseline: str, expansion: Any) -> Iterator[Any]:
 
 @contextmanager
 def _signals() -> Iterator[Any]:
-    """SIGINT and SIGTERM end the campaign in order, the second one at once.
+    """The first signal ends the campaign in order, the second one at once.
 
     Yields a context manager for the time when there is a folder to go on with.
     """
@@ -165,7 +167,7 @@ def _signals() -> Iterator[Any]:
             os._exit(130)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in ENDING_SIGNALS}
 
     @contextmanager
     def ending(folder: Path) -> Iterator[None]:
@@ -173,8 +175,9 @@ def _signals() -> Iterator[Any]:
             yield
         except KeyboardInterrupt:
             remedy = f"go on: k8sdds run --resume {folder}" if folder.exists() else ""
-            if received and received[-1] == signal.SIGTERM:
-                raise Aborted("ended by SIGTERM; what was measured is kept", remedy) from None
+            if received and received[-1] != signal.SIGINT:
+                name = signal.Signals(received[-1]).name
+                raise Aborted(f"ended by {name}; what was measured is kept", remedy) from None
             raise Interrupted("interrupted; what was measured is kept", remedy) from None
 
     try:

@@ -47,6 +47,8 @@ class Measurement:
     received_bytes: dict[str, int]
     """Bytes that each subscriber's node received on its link."""
     includes_scheduling: bool = False
+    cpu_mhz: float | None = None
+    """Mean frequency of the cores right after it, where the kernel says."""
     warnings: tuple[str, ...] = ()
 
 

@@ -20,7 +20,7 @@ class Feature:
     """A feature of the kernel, what it is needed for, and the commands that prove it."""
 
     name: str
-    module: str
+    modules: tuple[str, ...]
     purpose: str
     proof: str
     package: str = ""
@@ -30,40 +30,40 @@ class Feature:
 FEATURES = {
     feature.name: feature
     for feature in (
-        Feature("bridge", "bridge", "the switch, and pods' bridges", "ip link add b0 type bridge"),
-        Feature("veth", "veth", "every link", "ip link add v0 type veth peer name v1"),
+        Feature("bridge", ("bridge",), "the switch, and pods' bridges", "ip link add b0 type bridge"),
+        Feature("veth", ("veth",), "every link", "ip link add v0 type veth peer name v1"),
         Feature(
-            "vxlan", "vxlan", "flannel-vxlan, weavenet",
+            "vxlan", ("vxlan",), "flannel-vxlan, weavenet",
             "ip link add x0 type vxlan id 1 local 127.0.0.1 dstport 8472 dev lo",
         ),
         Feature(
-            "nftables", "nf_tables", "masquerade and forward rules",
+            "nftables", ("nf_tables", "nft_chain_nat", "nft_masq", "nft_ct"), "masquerade and forward rules",
             "nft add table ip t && nft add chain ip t c '{ type nat hook postrouting priority 100; }'"
             " && nft add rule ip t c ip daddr 10.0.0.1 ct state new counter masquerade",
             "nftables",
         ),
         Feature(
-            "br_netfilter", "br_netfilter", "rules also for bridged packets, as on Kubernetes' nodes",
+            "br_netfilter", ("br_netfilter",), "rules also for bridged packets, as on Kubernetes' nodes",
             "echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables",
         ),
         Feature(
-            "tbf", "sch_tbf", "links shaped to a rate",
+            "tbf", ("sch_tbf",), "links shaped to a rate",
             "tc qdisc add dev lo root tbf rate 1mbit burst 16kb latency 50ms",
         ),
-        Feature("netem", "sch_netem", "links with a delay", "tc qdisc add dev lo root netem delay 1ms"),
+        Feature("netem", ("sch_netem",), "links with a delay", "tc qdisc add dev lo root netem delay 1ms"),
         Feature(
-            "nft_ingress", "nf_tables", "links with loss",
+            "nft_ingress", ("nf_tables", "nft_numgen"), "links with loss",
             "nft add table netdev t"
             " && nft add chain netdev t c '{ type filter hook ingress device lo priority 0; }'"
             " && nft add rule netdev t c numgen random mod 1000 '<' 10 counter drop",
             "nftables",
         ),
         Feature(
-            "esp", "esp4", "IPsec in the kernel",
+            "esp", ("esp4",), "IPsec in the kernel",
             "ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 1 mode tunnel"
             " aead 'rfc4106(gcm(aes))' 0x0102030405060708090a0b0c0d0e0f1011121314 128",
         ),
-        Feature("wireguard", "wireguard", "WireGuard in the kernel", "ip link add w0 type wireguard"),
+        Feature("wireguard", ("wireguard",), "WireGuard in the kernel", "ip link add w0 type wireguard"),
     )
 }  # fmt: skip
 
@@ -97,8 +97,9 @@ def probe(names: tuple[str, ...] = tuple(FEATURES)) -> Capabilities:
 
 @cache
 def _lack(feature: Feature) -> str:
-    if loadable(feature.module):
-        return f"kernel module {feature.module} is not loaded"
+    unloaded = [module for module in feature.modules if loadable(module)]
+    if unloaded:
+        return f"not loaded: kernel module {', '.join(unloaded)}"
     done = subprocess.run(
         [*unshare_words(), "sh", "-c", feature.proof], capture_output=True, text=True, timeout=30
     )
@@ -128,8 +129,9 @@ def loadable(module: str) -> bool:
 def remedy(name: str) -> str:
     """What to do about a missing feature."""
     feature = FEATURES[name]
-    if loadable(feature.module):
-        return f"sudo modprobe {feature.module}"
+    unloaded = [module for module in feature.modules if loadable(module)]
+    if unloaded:
+        return f"sudo modprobe --all {' '.join(unloaded)}"
     if feature.package and _lack(feature).endswith("not found"):
         return f"sudo apt-get install {feature.package}"
-    return f"this kernel lacks {feature.module}; use a network or link that does not need it"
+    return f"this kernel lacks {feature.modules[0]}; use a network or link that does not need it"

@@ -59,21 +59,33 @@ def perftest_version() -> str | None:
 
 
 def disturbances() -> list[str]:
-    """What may disturb a measurement on this machine now, each as a sentence."""
-    found = []
+    """What may disturb a campaign on this machine now, each as a sentence."""
+    found = throttling()
     cores = os.cpu_count() or 1
     load = os.getloadavg()[0]
     if load > BUSY_LOAD * cores:
         found.append(f"the machine is busy: load average {load:.1f} on {cores} cores before the start")
-    flags = _read(str(THROTTLED))
-    if flags and int(flags, 16) & 0b111:
-        found.append(
-            f"the board is throttled or under-voltage now (get_throttled {flags}); use a better supply"
-        )
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if governor and governor != "performance":
         found.append(f"the CPU governor is {governor!r}; `performance` gives steadier numbers")
     return found
+
+
+def throttling() -> list[str]:
+    """Whether the board throttles itself now, as a sentence; empty where it does not or cannot tell."""
+    flags = _read(str(THROTTLED))
+    if flags and int(flags, 16) & 0b111:
+        return [f"the board is throttled or under-voltage ({flags}); use a better supply or cooling"]
+    return []
+
+
+def cpu_mhz() -> float | None:
+    """Mean frequency of the cores now in MHz; None where the kernel does not say."""
+    found = [
+        _read(str(path)) for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_cur_freq")
+    ]
+    known = [int(text) / 1000 for text in found if text]
+    return sum(known) / len(known) if known else None
 
 
 def _read(path: str) -> str | None:

@@ -167,7 +167,8 @@ class Lab:
             sent_bytes=sum(moved[node, "tx"] for node in senders),
             received_bytes={name: moved[node, "rx"] for name, node in receivers.items()},
             includes_scheduling=layout.includes_scheduling,
-            warnings=(unsteered,) if unsteered else (),
+            cpu_mhz=facts.cpu_mhz(),
+            warnings=(*((unsteered,) if unsteered else ()), *facts.throttling()),
         )
 
     # -- the rest ---------------------------------------------------------------------------------------
