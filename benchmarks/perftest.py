@@ -225,7 +225,8 @@ def _ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path)
     if not record["valid"]:
         raise Failed(str(record["reason"]))
     if run.test == "latency":
-        return Result({"p50": record["latency_p50_us"], "p90": record["latency_p90_us"]})
+        found = {"p50": record["latency_p50_us"], "p90": record["latency_p90_us"]}
+        return Result(found, _wire(measurement, None))
     sent = record["sent"]
     values = {"rate": record["samples_per_s"], **_cpu(measurement, sent)}
     lost = {"lost_percent": record["lost_percent"]} if run.program == "raw" else {}
@@ -238,7 +239,8 @@ def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Pa
         if len(lines) < 2:
             raise Failed("ddsperf reported less than two seconds of round trips")
         # The first second holds the start; the last may be cut short.
-        return Result({"p50": float(lines[1]["p50"]), "p90": float(lines[1]["p90"])})
+        found = {"p50": float(lines[1]["p50"]), "p90": float(lines[1]["p90"])}
+        return Result(found, _wire(measurement, None))
     lines = _lines(folder / "sub0" / "stdout", THROUGHPUT_LINE)
     if not lines or int(lines[-1]["lost"]):
         raise Failed("ddsperf lost samples" if lines else "ddsperf reported no samples")
@@ -285,13 +287,16 @@ def _cpu(measurement: Measurement, samples: int) -> dict[str, float]:
     return found
 
 
-def _wire(measurement: Measurement, samples: int) -> dict[str, float]:
-    """Packets and bytes that the publisher's pod sent for each sample."""
+def _wire(measurement: Measurement, samples: int | None) -> dict[str, float]:
+    """Packets and bytes that the publisher's pod sent for each sample, and bytes in a packet."""
     meters = measurement.outcomes["pub0"].meters or {}
     counters = (meters.get("interfaces") or {}).get("eth0")
-    if not counters:
+    if not counters or not counters["tx_packets"]:
         return {}
-    return {"packets": counters["tx_packets"] / samples, "bytes": counters["tx_bytes"] / samples}
+    found = {"bytes_per_packet": counters["tx_bytes"] / counters["tx_packets"]}
+    if samples:
+        found |= {"packets": counters["tx_packets"] / samples, "bytes": counters["tx_bytes"] / samples}
+    return found
 
 
 # -- the benchmark ------------------------------------------------------------------------------------------
@@ -308,13 +313,14 @@ def shim() -> Iterator[Path]:
         yield built
 
 
-def groups(payloads: list[int], programs: list[str], latency: bool, batched: bool) -> list[list[Run]]:
+def groups(payloads: list[int], programs: list[str], tests: set[str], batched: bool) -> list[list[Run]]:
     """What is measured side by side: all programs of one test and payload."""
     found = []
     for payload in payloads:
-        found.append([Run(program, "throughput", payload) for program in programs])
+        if "throughput" in tests:
+            found.append([Run(program, "throughput", payload) for program in programs])
         two = [program for program in programs if program in ("ours", "ddsperf")]
-        if latency:
+        if "latency" in tests:
             found.append([Run(program, "latency", payload) for program in two])
         # Two samples must fit a message, else there is nothing to batch.
         if batched and payload <= 4096:
@@ -346,7 +352,8 @@ def measure(
             key = (f"batched {quantity}" if run.batched else quantity, run.payload)
             values.setdefault(key, common.Values()).add(run.program, number, value)
         for kind, value in result.wire.items():
-            wires.setdefault((run.name, run.payload), {}).setdefault(kind, []).append(value)
+            name = run.name if run.test == "throughput" else f"{run.name} {run.test}"
+            wires.setdefault((name, run.payload), {}).setdefault(kind, []).append(value)
     return values, wires
 
 
@@ -357,7 +364,7 @@ def main() -> int:
     parser.add_argument("--payload", action="append", type=int, help="bytes; repeatable [64 to 16384]")
     parser.add_argument("--receive", choices=("listener", "waitset"), default="listener", help="[listener]")
     parser.add_argument("--batched", action="store_true", help="compare also with batching in both")
-    parser.add_argument("--no-latency", action="store_true", help="throughput only")
+    parser.add_argument("--test", choices=("throughput", "latency"), help="only this one")
     parser.add_argument("--no-limit", action="store_true", help="leave out raw and iperf3")
     options = common.parse(parser)
     report = common.Report("perftest", options)
@@ -377,8 +384,9 @@ def main() -> int:
             report.lack(f"iperf3: {lack}")
         if not lacks:
             programs.append("iperf3")
+    tests = {options.test} if options.test else {"throughput", "latency"}
     payloads = options.payload or list(PAYLOADS)
-    runs = groups(payloads, programs, not options.no_latency, options.batched)
+    runs = groups(payloads, programs, tests, options.batched)
     report.data |= {"margin": MARGIN, "receive": options.receive, "warmup_s": WARMUP_S, "networks": {}}
     for network in options.network or ["host"]:
         common.say(f"network {network}")
@@ -493,11 +501,13 @@ def _tell_wire(
                 f"{payload} B {name}",
                 common.number(mean.get("packets"), 3),
                 common.number(mean.get("bytes"), 1),
+                common.number(mean.get("bytes_per_packet"), 1),
                 common.number(mean.get("lost_percent"), 1),
             ]
         )
     if rows:
-        head = [f"{network}: sent by the publisher's pod", "packets/sample", "bytes/sample", "lost %"]
+        head = [f"{network}: sent by the publisher's pod"]
+        head += ["packets/sample", "bytes/sample", "bytes/packet", "lost %"]
         report.text(common.table(head, rows))
 
 
