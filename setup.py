@@ -23,7 +23,7 @@ def shared_files() -> list[tuple[str, list[str]]]:
 setup(
     name="k8sdds",
     version="0.1.0",
-    description="Which Kubernetes network, and which DDS settings, for publish/subscribe at the edge: measured",
+    description="Measures what Kubernetes networks and DDS settings cost publish/subscribe applications",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",

@@ -4,8 +4,9 @@ import io
 import shutil
 
 import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 
-selenium = pytest.importorskip("selenium")
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromium-driver")
 
@@ -18,9 +19,6 @@ KINDS = ["paper", "scaling", "troubled", "many", "single", "empty", "old"]
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for option in (*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
