@@ -58,9 +58,7 @@ DRIVER = Path(__file__).with_name("mininet_driver.py")
 
 def cell_of(network: str) -> Cell:
     """Ten nodes and thirteen pods on a network."""
-    return Cell(
-        network=network, test="throughput", payload_bytes=1024, subscribers=SUBSCRIBERS, nodes=NODES
-    )
+    return Cell(network=network, test="throughput", payload_bytes=1024, subscribers=SUBSCRIBERS, nodes=NODES)
 
 
 class Fence:
