@@ -27,7 +27,7 @@ from k8sdds.testbeds import Block, Launch, Session, Testbed
 MAX_ATTEMPTS = 3
 """A trial that fails is tried again at most twice."""
 
-OVERHEAD_S = 0.7
+OVERHEAD_S = 0.3
 """Expected time of a trial beside warm-up and measurement, for estimates."""
 
 NOT_COUNTED = ("interrupted",)
@@ -160,7 +160,7 @@ class Campaign:
             waiting = [trial for trial in block.trials if self._open(trial)]
             if not waiting:
                 continue
-            session = self._prepare(block)
+            session = _prepare(self._testbed, block, self._observer)
             while waiting:
                 for trial in waiting:
                     self._measure(session, block, trial)
@@ -174,12 +174,6 @@ class Campaign:
                 f"{len(failed)} of {self._total} trials have no valid attempt: {names}",
                 f"reasons: the report, or {self.run.path}/trials.jsonl",
             )
-
-    def _prepare(self, block: Block) -> Session:
-        started = time.monotonic()
-        session = self._testbed.prepare(block)
-        self._observer.prepared(time.monotonic() - started)
-        return session
 
     def _measure(self, session: Session, block: Block, trial: Trial) -> None:
         number = self._next_attempt(trial)
@@ -241,7 +235,7 @@ def start(
     """A new campaign: its benches are built and proven first, so that a failure there leaves no folder."""
     trials = expansion.trials(testbed.name)
     blocks = testbed.blocks(trials, seed)
-    session = testbed.prepare(blocks[0])
+    session = _prepare(testbed, blocks[0], observer)
     networks = {}
     for trial in trials:
         if trial.cell.network_label not in networks:
@@ -285,6 +279,13 @@ def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
         if before.get(key) != facts.get(key):
             observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts.get(key)}")
     return Campaign(run, testbed, blocks, observer)
+
+
+def _prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
+    started = time.monotonic()
+    session = testbed.prepare(block)
+    observer.prepared(time.monotonic() - started)
+    return session
 
 
 def _network_facts(trial: Trial, session: Session) -> dict[str, Any]:

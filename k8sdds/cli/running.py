@@ -18,6 +18,8 @@ from k8sdds.cli.options import Duration, Networks, Paper, Repeat, Settings
 from k8sdds.cli.terminal import console, duration_words
 from k8sdds.errors import Aborted, InputError, Interrupted, InvalidTrials
 
+SHOW_CURSOR = b"\x1b[?25h"
+ENDED_AT_ONCE = b"\nk8sdds: ended at once; what is left: k8sdds clean\n"
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -163,7 +165,7 @@ def _signals() -> Iterator[Any]:
         received.append(number)
         if len(received) > 1:
             # The sandboxes end with this process: their holders read the end of a pipe.
-            os.write(2, b"\nk8sdds: ended at once; what is left: k8sdds clean\n")
+            os.write(2, (SHOW_CURSOR if sys.stderr.isatty() else b"") + ENDED_AT_ONCE)
             os._exit(130)
         raise KeyboardInterrupt
 

@@ -59,10 +59,14 @@ def run(
             for one in running:
                 _say(one, b"go\n")
             _await_end(running, deadline_s + GRACE_S + 5)
+        _end(running)
         return {one.launch.participant: _outcome(one, late) for one in running}
     finally:
+        _end(running)
         for one in running:
-            _end(one)
+            for stream in (one.process.stdin, one.process.stdout, one.process.stderr):
+                if stream is not None:
+                    stream.close()
 
 
 def _start(bench: Bench, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float) -> Running:
@@ -150,7 +154,6 @@ def _await_end(running: list[Running], timeout_s: float) -> None:
 
 
 def _outcome(one: Running, late: str) -> Outcome:
-    _end(one)
     assert one.process.stderr is not None
     message = late or one.process.stderr.read(4096).decode(errors="replace").strip()
     code = one.process.returncode
@@ -170,20 +173,28 @@ def _meters(directory: Path) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _end(one: Running) -> None:
-    """End a supervisor that still runs: first in order, so that its meters are written, then at once."""
-    process = one.process
-    if process.poll() is None:
-        assert process.stdin is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()  # before `go`, the end of its input ends the supervisor
-        # nsenter's child in the pod is the supervisor itself.
-        supervisor = processes.descendant(process.pid, 1)
-        if supervisor is not None:
-            started = processes.start_time(supervisor)
-            processes.kill(supervisor, started, signal.SIGTERM)
-            if not processes.wait_gone(supervisor, GRACE_S + 1):
-                processes.kill(supervisor, started)
-        if not processes.wait_gone(process.pid, GRACE_S):
-            process.kill()
-    process.wait()
+def _end(running: list[Running]) -> None:
+    """End supervisors that still run: first in order and all together, so that their meters are written,
+    then at once."""
+    signalled = [_ask_to_end(one) for one in running if one.process.poll() is None]
+    deadline = time.monotonic() + GRACE_S + 1
+    for supervisor, started in filter(None, signalled):
+        if not processes.wait_gone(supervisor, max(0.0, deadline - time.monotonic())):
+            processes.kill(supervisor, started)
+    for one in running:
+        if one.process.poll() is None and not processes.wait_gone(one.process.pid, GRACE_S):
+            one.process.kill()
+        one.process.wait()
+
+
+def _ask_to_end(one: Running) -> tuple[int, int | None] | None:
+    assert one.process.stdin is not None
+    with contextlib.suppress(OSError):
+        one.process.stdin.close()  # before `go`, the end of its input ends the supervisor
+    # nsenter's child in the pod is the supervisor itself.
+    supervisor = processes.descendant(one.process.pid, 1)
+    if supervisor is None:
+        return None
+    started = processes.start_time(supervisor)
+    processes.kill(supervisor, started, signal.SIGTERM)
+    return supervisor, started

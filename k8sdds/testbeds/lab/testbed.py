@@ -183,6 +183,7 @@ class Lab:
             "cgroups": self._pod_cgroups.parents.version if self._pod_cgroups else "none",
             "cgroups_lack": self._pod_cgroups.lack if self._pod_cgroups else "",
             "cores": list(cores.available()),
+            "disturbances": facts.disturbances(),
         }
 
     def close(self) -> None:
