@@ -52,6 +52,7 @@ WARMUP_S = 1.0
 LATENCY_S = 1.0
 """ddsperf's percentiles are of one second."""
 TRIES = 3
+IPERF3_PATIENCE_S = 10
 BATCH_BYTES = 1_000_000
 """Far more than a message: as with ddsperf, a message leaves when it is full."""
 
@@ -149,13 +150,20 @@ class Pods:
         ]
         for launch in started:
             launch.directory.mkdir(parents=True)
-        measurement = self._lab.run(trial, started, command.deadline_s(trial))
+        deadline = command.deadline_s(trial)
+        if run.program == "iperf3":
+            # Its server waits for ever where its client could not start.
+            deadline = WARMUP_S + trial.duration_s + IPERF3_PATIENCE_S
+        measurement = self._lab.run(trial, started, deadline)
         if run.program in ("ours", "raw"):
             return _ours_result(run, trial, measurement, folder)
-        for name, outcome in measurement.outcomes.items():
-            if outcome.exit_code:
-                said = (folder / name / "stderr").read_text() + (folder / name / "stdout").read_text()
-                raise Failed(f"{name} ended with {outcome.exit_code}: {said.strip()[-300:]}")
+        failed = [
+            f"{name} ended with {outcome.exit_code}: {_said(folder / name)}"
+            for name, outcome in measurement.outcomes.items()
+            if outcome.exit_code
+        ]
+        if failed:
+            raise Failed("; ".join(failed))
         if run.program == "iperf3":
             return _iperf3_result(folder, run)
         return _ddsperf_result(run, trial, measurement, folder)
@@ -204,7 +212,7 @@ class Pods:
         length = f"{WARMUP_S + trial.duration_s:g}"
         # Both start together; the client asks again until the server is there.
         once = f"{program} -c {address} -u -b 0 -l {run.payload} -t {length} -J"
-        client = f"for try in 1 2 3 4 5 6 7 8 9 10; do {once} && exit 0; sleep 0.1; done; exit 1"
+        client = f"for try in $(seq 50); do {once} && exit 0; sleep 0.1; done; exit 1"
         return {
             "sub0": ([program, "-s", "-1", "-J"], {}),
             "pub0": (["/bin/sh", "-c", client], {}),
@@ -268,6 +276,11 @@ def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Pa
     total = int(lines[-1]["total"])
     rate = (int(last["total"]) - int(first["total"])) / seconds
     return Result({"rate": rate, **_cpu(measurement, total)}, _wire(measurement, total))
+
+
+def _said(folder: Path) -> str:
+    text = (folder / "stderr").read_text(errors="replace") + (folder / "stdout").read_text(errors="replace")
+    return " ".join(text.split())[-200:]
 
 
 def _lines(path: Path, pattern: re.Pattern[str]) -> list[dict[str, str]]:
