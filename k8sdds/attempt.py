@@ -14,12 +14,19 @@ from k8sdds.perftest.output import Summary
 from k8sdds.store import SCHEMA
 from k8sdds.testbeds import Measurement
 
+SPAN_TOLERANCE = 0.1
+"""Part of the measured time that a subscriber's first to last sample may differ from it. Its rate is samples
+over that span (PerfTest's way), which says nothing where they came in a burst or were only a few."""
+
 MULTICAST_COPIES = 1.5
 """Multicast packets per sample and fragment that still count as one send to all (resends included)."""
 
 DISTURBED_PERCENT = 10
 """User time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in
 percent of one core. Undisturbed trials show below 3 %."""
+
+MISSED = 0.1
+"""Part by which a rate or a duration may be missed before it is told."""
 
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",
@@ -51,7 +58,7 @@ def record(
         "cpu_mhz": measurement.cpu_mhz,
         "valid": reason is None,
         "reason": reason,
-        "warnings": [*measurement.warnings, *_disturbances(meters)],
+        "warnings": [*measurement.warnings, *_disturbances(meters), *_missed(trial, pubs)],
     }
     return base | _numbers(trial, pubs, subs) | _resources(meters) | _evidence(subs, measurement, meters)
 
@@ -115,7 +122,26 @@ def _judge(
         return f"lost-samples: {lost} samples of a reliable trial did not arrive"
     if cell.test == "latency" and not _latency_count(pubs):
         return "no-samples: no round trip was timed"
-    return _off_the_wire(trial, subs, measurement) or _wrong_transport(trial, pubs, meters)
+    return (
+        (_uneven(trial, pubs, subs) if cell.test == "throughput" else None)
+        or _off_the_wire(trial, subs, measurement)
+        or _wrong_transport(trial, pubs, meters)
+    )
+
+
+def _uneven(trial: Trial, pubs: list[Summary | None], subs: list[Summary | None]) -> str | None:
+    """Samples must have come over the whole measured time for their rate to be one."""
+    measured_s = max(one["measured_s"] or 0 for one in pubs if one)
+    for index, one in enumerate(subs):
+        if one is None:
+            continue
+        span_s = ((one["last_sample_monotonic_ns"] or 0) - (one["first_sample_monotonic_ns"] or 0)) / 1e9
+        if abs(span_s - measured_s) > SPAN_TOLERANCE * measured_s:
+            return (
+                f"uneven: sub{index} got {one['received']} samples within {span_s:.3g} s of the"
+                f" {measured_s:.3g} s measured, too few or too bunched for a rate; measure longer"
+            )
+    return None
 
 
 def _latency_count(pubs: list[Summary | None]) -> int:
@@ -125,9 +151,13 @@ def _latency_count(pubs: list[Summary | None]) -> int:
 def _off_the_wire(trial: Trial, subs: list[Summary | None], measurement: Measurement) -> str | None:
     """The links must have carried at least what was delivered: no shared memory, no shortcut."""
     for index, summary in enumerate(subs):
-        delivered = (summary["received"] or 0) * trial.cell.payload_bytes if summary else 0
+        # The links are read before the warm-up and after the end, so the warm-up's samples count too.
+        samples = (summary["received"] or 0) + (summary["warmup_received"] or 0) if summary else 0
+        delivered = samples * trial.cell.payload_bytes
         seen = measurement.received_bytes.get(f"sub{index}")
-        if seen is not None and seen < delivered:
+        if seen is None:
+            return f"no-proof: the link of sub{index}'s node was not read"
+        if seen < delivered:
             return f"not-on-wire: sub{index} got {delivered} bytes of samples, its node's link only {seen}"
     return None
 
@@ -139,9 +169,9 @@ def _wrong_transport(
     cell = trial.cell
     for index, summary in enumerate(pubs):
         network = meters.get(f"pub{index}", {}).get("network")
-        if summary is None or not isinstance(network, dict):
-            continue
-        sent, multicast = summary["sent"] or 0, network.get("ip_out_mcast_bytes") or 0
+        if summary is None or not isinstance(network, dict) or network.get("ip_out_mcast_bytes") is None:
+            return f"no-proof: the counters of pub{index} were not read"
+        sent, multicast = summary["sent"] or 0, network["ip_out_mcast_bytes"]
         payload = sent * cell.payload_bytes
         if cell.transport == "multicast" and multicast < payload:
             return (
@@ -212,6 +242,23 @@ def _resources(meters: dict[str, dict[str, Any]]) -> dict[str, Any]:
     for key, part in (("machine_cpu_percent", "busy_s"), ("softirq_percent", "softirq_s")):
         value = _percent(first, machine.get(part))
         found[key] = None if value is None else value / cpus
+    return found
+
+
+def _missed(trial: Trial, pubs: list[Summary | None]) -> list[str]:
+    """What was asked for and not reached: the rate, the duration."""
+    found = []
+    for one in pubs:
+        measured_s = one["measured_s"] if one else None
+        if one is None or not measured_s or trial.cell.test != "throughput":
+            continue
+        rate = (one["sent"] or 0) / measured_s
+        if trial.cell.rate and rate < (1 - MISSED) * trial.cell.rate:
+            found.append(f"rate: {rate:.3g} of {trial.cell.rate:g} samples/s were sent")
+        if measured_s > (1 + MISSED) * trial.duration_s:
+            found.append(
+                f"duration: the last write ended after {measured_s:.3g} s instead of {trial.duration_s:g}"
+            )
     return found
 
 

@@ -21,7 +21,7 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Expansion, Trial
 from k8sdds.networks import NETWORKS, find
 from k8sdds.perftest import command
-from k8sdds.store import SCHEMA, RunFolder, utc_now
+from k8sdds.store import QOS, SCHEMA, RunFolder, utc_now
 from k8sdds.testbeds import Block, Launch, Session, Testbed
 
 MAX_ATTEMPTS = 3
@@ -55,19 +55,18 @@ class Observer(Protocol):
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
     """All that stands against the experiment: its own contradictions, then what the testbed lacks."""
-    problems = [*contradictions(expansion), *_missing_backends(expansion)]
-    if not any(problem.fatal for problem in problems):
-        problems += testbed.check(expansion.trials(testbed.name))
-    return problems
+    return (
+        contradictions(expansion)
+        or [*_missing_backends(expansion), *testbed.check(expansion.trials(testbed.name))]
+        or _refused_qos(expansion)
+    )
 
 
 def refuse(problems: Sequence[Problem]) -> None:
-    """Raise all fatal problems as one error, wrong input before lacks."""
-    fatal = [problem for problem in problems if problem.fatal]
-    if not fatal:
-        return
-    kind = InputError if any(problem.input for problem in fatal) else LackError
-    raise kind("\n".join(str(problem) for problem in fatal))
+    """Raise all problems as one error, wrong input before lacks."""
+    if problems:
+        kind = InputError if any(problem.input for problem in problems) else LackError
+        raise kind("\n".join(str(problem) for problem in problems))
 
 
 def contradictions(expansion: Expansion) -> list[Problem]:
@@ -118,6 +117,16 @@ def _missing_backends(expansion: Expansion) -> list[Problem]:
     ]
 
 
+def _refused_qos(expansion: Expansion) -> list[Problem]:
+    """What perftest says against QoS profiles, each profile and kind of trial asked once."""
+    asked = {}
+    for cell in expansion.cells:
+        if cell.middleware != "raw":
+            asked[(cell.qos_profile, cell.middleware, cell.test, cell.reliability, cell.batch_bytes)] = cell
+    said = {command.refused_qos(cell): cell for cell in asked.values()}
+    return [Problem(f"{cell.words()}: {what}", input=True) for what, cell in said.items() if what]
+
+
 def estimate_s(expansion: Expansion) -> float:
     """Expected duration of the whole campaign in seconds."""
     experiment = expansion.experiment
@@ -156,6 +165,18 @@ class Campaign:
 
     def execute(self) -> None:
         """Measure every trial that is not done yet. InvalidTrials if some end without a valid attempt."""
+        with self.run.lock():
+            self._measure_all()
+        self.run.append_event("ended", valid=len(self._valid), trials=self._total)
+        failed = [t for block in self._blocks for t in block.trials if t.trial_id not in self._valid]
+        if failed:
+            names = "; ".join(trial.words() for trial in failed[:5]) + ("; …" if len(failed) > 5 else "")
+            raise InvalidTrials(
+                f"{len(failed)} of {self._total} trials have no valid attempt: {names}",
+                f"reasons: the report, or {self.run.path}/trials.jsonl",
+            )
+
+    def _measure_all(self) -> None:
         for block in self._blocks:
             waiting = [trial for trial in block.trials if self._open(trial)]
             if not waiting:
@@ -166,14 +187,6 @@ class Campaign:
                     self._measure(session, block, trial)
                 # Once more after the block's other trials: what disturbed a trial may have passed by then.
                 waiting = [trial for trial in waiting if self._open(trial)]
-        self.run.append_event("ended", valid=len(self._valid), trials=self._total)
-        failed = [t for block in self._blocks for t in block.trials if t.trial_id not in self._valid]
-        if failed:
-            names = "; ".join(trial.words() for trial in failed[:5]) + ("; …" if len(failed) > 5 else "")
-            raise InvalidTrials(
-                f"{len(failed)} of {self._total} trials have no valid attempt: {names}",
-                f"reasons: the report, or {self.run.path}/trials.jsonl",
-            )
 
     def _measure(self, session: Session, block: Block, trial: Trial) -> None:
         number = self._next_attempt(trial)
@@ -186,7 +199,9 @@ class Campaign:
             Launch(
                 participant=name,
                 argv=tuple(
-                    command.command_line(trial, name, places, domain, program, (folder / name).resolve())
+                    command.command_line(
+                        trial, name, places, domain, program, (folder / name).resolve(), self._qos(trial)
+                    )
                 ),
                 directory=(folder / name).resolve(),
             )
@@ -210,6 +225,11 @@ class Campaign:
             raise
         facts["wall_s"] = round(time.monotonic() - started, 6)
         self._append(trial, attempt.record(trial, number, measurement, folder, facts))
+
+    def _qos(self, trial: Trial) -> Path | None:
+        """The run folder's copy of the trial's QoS profile."""
+        path = self.run.path / QOS / f"{Path(trial.cell.qos_profile).stem}.xml"
+        return path.resolve() if path.is_file() else None
 
     def _append(self, trial: Trial, record: dict[str, Any]) -> None:
         self.run.append_attempt(record)
@@ -256,7 +276,7 @@ def start(
         "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
         "networks": networks,
     }
-    run = RunFolder.create(folder, data, experiment_yaml(experiment))
+    run = RunFolder.create(folder, data, experiment_yaml(experiment), _qos_texts(expansion))
     run.append_event("started")
     return Campaign(run, testbed, blocks, observer)
 
@@ -264,17 +284,22 @@ def start(
 def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
     """The campaign of a run folder, to go on with exactly the trials that are missing."""
     data = run.campaign
-    if data["testbed"]["name"] != testbed.name:
-        raise InputError(f"{run.path} was measured on the testbed {data['testbed']['name']!r}")
-    trials = {key: Trial.model_validate(value) for key, value in data["trials"].items()}
-    blocks = [
-        Block(index, tuple(trials[trial_id] for trial_id in members))
-        for index, members in enumerate(data["blocks"])
-    ]
+    try:
+        measured_on, before = data["testbed"]["name"], data["testbed"]["facts"]
+        trials = {key: Trial.model_validate(value) for key, value in data["trials"].items()}
+        blocks = [
+            Block(index, tuple(trials[trial_id] for trial_id in members))
+            for index, members in enumerate(data["blocks"])
+        ]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"{run.path}/campaign.json is not whole: {error!r}", "restore it from a copy, or measure anew"
+        ) from error
+    if measured_on != testbed.name:
+        raise InputError(f"{run.path} was measured on the testbed {measured_on!r}")
     refuse(testbed.check(list(trials.values())))
     facts = testbed.facts()
     run.append_event("resumed", facts=facts)
-    before = data["testbed"]["facts"]
     for key in ("boot_id", "kernel", "cpu_model", "perftest"):
         if before.get(key) != facts.get(key):
             observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts.get(key)}")
@@ -286,6 +311,12 @@ def _prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
     session = testbed.prepare(block)
     observer.prepared(time.monotonic() - started)
     return session
+
+
+def _qos_texts(expansion: Expansion) -> dict[str, str]:
+    """File name to text of every QoS profile that the cells use."""
+    files = {command.qos_file(cell) for cell in expansion.cells if cell.middleware != "raw"}
+    return {f"{file.stem}.xml": file.read_text(encoding="utf-8") for file in files}
 
 
 def _network_facts(trial: Trial, session: Session) -> dict[str, Any]:

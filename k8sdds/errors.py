@@ -55,11 +55,10 @@ class Interrupted(K8sddsError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that a check found. `fatal` problems prevent a run; the others are told."""
+    """One thing that a check found, which prevents a run."""
 
     what: str
     remedy: str = ""
-    fatal: bool = True
     input: bool = False
     """True where the experiment asks for the impossible, False where the machine lacks something."""
 

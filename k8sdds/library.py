@@ -16,6 +16,7 @@ from k8sdds.networks import find
 PAPER_DURATION_S = 120
 """Duration of a test in the study."""
 
+CHANGED = "changed"
 PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", "sweeps")]
 PER_SWEEP = list(Sweep.model_fields)
 
@@ -85,9 +86,12 @@ def changed(
         data["duration_s"] = duration_s
     if networks:
         data["sweeps"] = _only(data, networks)
-    return yamltext.parse(
-        yamltext.dump(data), Experiment, f"{experiment.name} (with the command line's changes)"
-    )
+    try:
+        return yamltext.parse(yamltext.dump(data), Experiment, CHANGED)
+    except InputError as error:
+        # Its lines are those of a text that nobody sees.
+        message = re.sub(rf"^{CHANGED}:\d+: ", "with the command line's changes: ", error.message, flags=re.M)
+        raise InputError(message, "see: docs/experiments.md") from error
 
 
 def _set(data: dict[str, Any], setting: str) -> None:

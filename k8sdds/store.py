@@ -5,9 +5,11 @@ Its layout and every key are documented in docs/results.md.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from k8sdds.errors import InputError
 SCHEMA = 1
 CAMPAIGN = "campaign.json"
 EXPERIMENT = "experiment.yaml"
+QOS = "qos"
 TRIALS = "trials.jsonl"
 EVENTS = "events.jsonl"
 
@@ -33,8 +36,14 @@ class RunFolder:
         self.path = Path(path)
 
     @classmethod
-    def create(cls, path: Path, campaign: dict[str, Any], experiment_yaml: str) -> RunFolder:
-        """Make a new run folder; an existing one with a campaign in it is an error."""
+    def create(
+        cls, path: Path, campaign: dict[str, Any], experiment_yaml: str, qos: dict[str, str] | None = None
+    ) -> RunFolder:
+        """Make a new run folder; an existing one with a campaign in it is an error.
+
+        `qos`: the QoS profiles that its trials use, file name to text.
+        """
+        qos = qos or {}
         if (path / CAMPAIGN).exists():
             raise InputError(
                 f"{path} holds a campaign already",
@@ -44,13 +53,15 @@ class RunFolder:
             raise InputError(f"{path} is not empty", "give an --output folder that does not exist")
         try:
             path.mkdir(parents=True, exist_ok=True)
+            _write_new(path / EXPERIMENT, experiment_yaml)
+            for name, text in qos.items():
+                (path / QOS).mkdir(exist_ok=True)
+                _write_new(path / QOS / name, text)
+            # Last, because a folder with campaign.json is one that can be resumed.
+            _write_new(path / CAMPAIGN, json.dumps(campaign, indent=1, ensure_ascii=False) + "\n")
         except OSError as error:
-            raise InputError(f"cannot make {path}: {error.strerror}", "give another --output") from error
-        run = cls(path)
-        _write_new(path / EXPERIMENT, experiment_yaml)
-        # Last, because a folder with campaign.json is one that can be resumed.
-        _write_new(path / CAMPAIGN, json.dumps(campaign, indent=1, ensure_ascii=False) + "\n")
-        return run
+            raise InputError(f"cannot write {path}: {error.strerror}", "give another --output") from error
+        return cls(path)
 
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
@@ -95,6 +106,16 @@ class RunFolder:
     def append_event(self, event: str, **details: Any) -> None:
         """Add one event, stamped with the time."""
         _append_line(self.path / EVENTS, {"at": utc_now(), "event": event, **details})
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other campaigns out of this folder meanwhile; a second one is an InputError."""
+        with open(self.path / CAMPAIGN, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"a campaign is writing to {self.path} now", "wait for its end") from None
+            yield
 
     def raw(self, trial_id: str, attempt: int) -> Path:
         """The folder of one attempt's raw files; it may not exist yet."""

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Duration, Json, Networks, Paper, Repeat, Settings
-from k8sdds.cli.terminal import console, duration_words, size_words
+from k8sdds.cli.options import Duration, Experiment, Json, Networks, Paper, Repeat, Settings
+from k8sdds.cli.terminal import console, duration_words, say, size_words
+from k8sdds.errors import InputError
 
 
 def list_(
@@ -18,7 +19,7 @@ def list_(
     """List the experiments, or the networks, that k8sdds knows."""
     rows = _networks() if networks else _experiments()
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        say(json.dumps(rows, indent=1))
         return
     from rich.table import Table
 
@@ -76,7 +77,7 @@ def _networks() -> list[dict[str, Any]]:
 
 
 def show(
-    experiment: Annotated[str, typer.Argument(help="Name of an experiment, or a YAML file.")],
+    experiment: Experiment,
     network: Networks = None,
     repeat: Repeat = None,
     duration: Duration = None,
@@ -105,7 +106,7 @@ def show(
             "cells": cells,
             "problems": problems,
         }
-        typer.echo(json.dumps(data, indent=1))
+        say(json.dumps(data, indent=1))
         return
     _print(expansion, cells, problems, commands)
 
@@ -160,7 +161,16 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
     else:
         out.print("\nWhat each pod will run: --commands")
     for problem in problems:
-        out.print(f"[red]{problem}[/]", highlight=False)
+        out.print(problem, style="red", highlight=False, markup=False)
+    if problems:
+        raise InputError("this experiment cannot be run", "see above")
+
+
+def schema() -> None:
+    """Print the JSON Schema of experiment files, for editors that check YAML while one types."""
+    from k8sdds.model.experiment import Experiment as Model
+
+    say(json.dumps(Model.model_json_schema(), indent=1))
 
 
 def _commands(expansion: Any, index: int) -> dict[str, str]:

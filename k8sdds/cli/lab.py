@@ -9,13 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Json, Networks, Settings
-from k8sdds.cli.terminal import console
+from k8sdds.cli.options import Experiment, Json, Networks, Settings
+from k8sdds.cli.terminal import console, say
 from k8sdds.errors import InputError
 
 app = typer.Typer(help="Build, look at and enter the lab's networks without measuring.", no_args_is_help=True)
 
-Experiment = Annotated[str, typer.Argument(help="Name of an experiment, or a YAML file.")]
 Name = Annotated[str, typer.Option("--name", help="Name of the lab, to have several.")]
 
 
@@ -41,7 +40,7 @@ def plan(experiment: Experiment, network: Networks = None, settings: Settings = 
     from k8sdds.testbeds.lab.plan import script
 
     for cell in _cells(experiment, network, settings, baseline=False):
-        typer.echo(script(make(cell, Capabilities())))
+        say(script(make(cell, Capabilities())))
 
 
 @app.command()
@@ -57,17 +56,17 @@ def up(
     if not name.replace("-", "").replace("_", "").isalnum():
         raise InputError(f"--name {name!r}: letters, digits, - and _ only")
     for record in registry.records():
-        if record.name == name:
-            raise InputError(
-                f"a lab named {name!r} stands already", f"k8sdds lab down --name {name}; or give a --name"
-            )
+        if record.name == name and record.in_use:
+            remedy = f"k8sdds lab down --name {name}; or give a --name"
+            raise InputError(f"a lab named {name!r} stands already", remedy)
     cells = _cells(experiment, network, settings, baseline=False)
-    lab = Lab(name, experiment, persistent=True)
+    lab = Lab(name, experiment)
     try:
         refuse(
             lab.check([Trial(cell=c, testbed="lab", repetition=0, duration_s=1, warmup_s=0) for c in cells])
         )
         lab.up(cells)
+        lab.stay()
     except BaseException:
         lab.close()
         raise
@@ -97,7 +96,7 @@ def list_(as_json: Json = False) -> None:
         for bench in record.holders
     ]
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        say(json.dumps(rows, indent=1))
         return
     if not rows:
         console().print("No lab stands here. Make one: k8sdds lab up quickstart")
@@ -125,6 +124,10 @@ def exec_(
     from k8sdds.testbeds.lab.testbed import lab_of
 
     record = lab_of(name)
+    if not record.in_use:
+        raise InputError(
+            f"the lab {name!r} does not stand any more", "k8sdds clean removes what is left of it"
+        )
     network, slash, inside = place.partition("/")
     if not slash or network not in record.holders:
         raise InputError(

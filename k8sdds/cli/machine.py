@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console
+from k8sdds.cli.terminal import console, say
 from k8sdds.errors import LackError
 
 TOOLS = {
@@ -41,7 +41,7 @@ def doctor(as_json: Json = False) -> None:
     """Say what this machine can do, each lack with its remedy. Changes nothing."""
     findings = list(_findings())
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+        say(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
         for finding in findings:
             sign = "ok  " if finding.ok else ("LACK" if finding.needed else "note")
@@ -153,7 +153,7 @@ def clean(
         left = registry.remove(record)
         (failed if left else removed).append(record.name)
     if as_json:
-        typer.echo(json.dumps({"removed": removed, "kept": kept, "failed": failed}))
+        say(json.dumps({"removed": removed, "kept": kept, "failed": failed}))
     else:
         for name in removed:
             console().print(f"removed {name}", highlight=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -23,6 +22,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+# click's base of usage errors, by way of typer: newer ones bring a click of their own.
+UsageProblem = typer.BadParameter.__mro__[2]
 INTERNAL_ERROR = 70
 """Exit code of a defect in k8sdds itself (EX_SOFTWARE)."""
 
@@ -45,6 +46,7 @@ def _options(
 app.command("run")(running.run)
 app.command("list")(experiments.list_)
 app.command("show")(experiments.show)
+app.command("schema")(experiments.schema)
 app.command("report")(results.report)
 app.command("doctor")(machine.doctor)
 app.command("clean")(machine.clean)
@@ -54,17 +56,18 @@ app.add_typer(lab.app, name="lab")
 def run() -> None:
     """Entry point of the console script: every error ends in a message, a remedy and an exit code."""
     try:
-        app(standalone_mode=True)
+        # Not standalone: that would swallow Ctrl-C without a word.
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except K8sddsError as error:
         print(f"k8sdds: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except UsageProblem as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
         print("k8sdds: interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader, such as `head`, has enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except Exception as error:
         sys.exit(_defect(error))
 

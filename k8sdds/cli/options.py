@@ -6,9 +6,32 @@ from typing import Annotated
 
 import typer
 
+
+def complete_experiments(incomplete: str) -> list[str]:
+    """Names of installed experiments that begin so, for the shell's completion."""
+    from k8sdds import library
+
+    return [name for name in library.names() if name.startswith(incomplete)]
+
+
+def complete_networks(incomplete: str) -> list[str]:
+    """Names of networks that begin so, for the shell's completion."""
+    from k8sdds.networks import NETWORKS
+
+    return [name for name in NETWORKS if name.startswith(incomplete)]
+
+
+Experiment = Annotated[
+    str, typer.Argument(help="Name of an experiment, or a YAML file.", autocompletion=complete_experiments)
+]
 Networks = Annotated[
     list[str] | None,
-    typer.Option("--network", "-n", help="Only this network, and the baseline (repeatable)."),
+    typer.Option(
+        "--network",
+        "-n",
+        help="Only this network, and the baseline (repeatable).",
+        autocompletion=complete_networks,
+    ),
 ]
 Repeat = Annotated[int | None, typer.Option("--repeat", min=1, help="Repetitions of every cell.")]
 Duration = Annotated[

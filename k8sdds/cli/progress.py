@@ -49,7 +49,7 @@ class Progress:
         left = duration_words(self._left * self._trial_s)
         self._status = f"[{done + 1}/{total}] {trial.words()}"
         if self._live is None:
-            console().print(f"{self._status} … ({left} left)", highlight=False, markup=False)
+            self.note(f"{self._status} … ({left} left)")
         else:
             self._draw(f"{self._status}   {left} left")
 
@@ -61,13 +61,13 @@ class Progress:
         if not record["valid"]:
             self.note(f"{trial.words()}: attempt {record['attempt']} not valid: {record['reason']}")
         elif self._live is None:
-            console().print(f"    {_result(record)}", highlight=False, markup=False)
+            self.note(f"    {_result(record)}")
         for warning in record["warnings"]:
             self.note(f"{trial.words()}: {warning}")
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        console().print(text, highlight=False, markup=False)
+        console().print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _draw(self, status: str) -> None:
         from rich.console import Group

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console
+from k8sdds.cli.terminal import console, say
 
 
 def report(
@@ -22,6 +22,6 @@ def report(
 
     run = RunFolder.open(folder)
     if as_json:
-        typer.echo(json.dumps(room.summary(run), indent=1))
+        say(json.dumps(room.summary(run), indent=1))
         return
     room.write_report(run, console())

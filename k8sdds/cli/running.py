@@ -14,9 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Duration, Networks, Paper, Repeat, Settings
+from k8sdds.cli.options import Duration, Networks, Paper, Repeat, Settings, complete_experiments
 from k8sdds.cli.terminal import console, duration_words
 from k8sdds.errors import Aborted, InputError, Interrupted, InvalidTrials
+from k8sdds.store import CAMPAIGN
 
 SHOW_CURSOR = b"\x1b[?25h"
 ENDED_AT_ONCE = b"\nk8sdds: ended at once; what is left: k8sdds clean\n"
@@ -25,7 +26,10 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def run(
     experiment: Annotated[
-        str | None, typer.Argument(help="Name of an experiment (k8sdds list), or a YAML file.")
+        str | None,
+        typer.Argument(
+            help="Name of an experiment (k8sdds list), or a YAML file.", autocompletion=complete_experiments
+        ),
     ] = None,
     network: Networks = None,
     repeat: Repeat = None,
@@ -75,18 +79,18 @@ def _start(experiment: Any, seed: int | None, output: Path | None, dry_run: bool
     name = campaign.campaign_name(experiment.name)
     folder = output or Path("runs") / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    with _signals() as ending, Lab(name, experiment.name) as lab:
-        problems = campaign.check(expansion, lab)
-        campaign.refuse(problems)
-        trials = len(expansion.trials(lab.name))
-        _announce(lab, f"{experiment.name}: {trials} trials", campaign.estimate_s(expansion))
-        if dry_run:
-            console().print(f"Dry run: all checks passed, nothing was measured. It would write {folder}")
-            return
-        _folder_is_free(folder)
-        with ending(folder), _progress(experiment.baseline, expansion) as progress:
-            failed = _execute(campaign.start(expansion, lab, folder, name, seed, progress))
-    _report(folder, failed)
+    with _ending(folder):
+        with Lab(f"{name}-{os.getpid()}", experiment.name) as lab:
+            campaign.refuse(campaign.check(expansion, lab))
+            trials = len(expansion.trials(lab.name))
+            _announce(lab, f"{experiment.name}: {trials} trials", campaign.estimate_s(expansion))
+            if dry_run:
+                console().print(f"Dry run: all checks passed, nothing was measured. It would write {folder}")
+                return
+            _folder_is_free(folder)
+            with _progress(experiment.baseline, expansion) as progress:
+                failed = _execute(campaign.start(expansion, lab, folder, name, seed, progress))
+        _report(folder, failed)
 
 
 def _resume(folder: Path) -> None:
@@ -99,11 +103,12 @@ def _resume(folder: Path) -> None:
     experiment = library.load(str(folder / EXPERIMENT))
     expansion = expand(experiment)
     name = campaign.campaign_name(experiment.name)
-    with _signals() as ending, Lab(name, experiment.name) as lab:
-        _announce(lab, f"{experiment.name}: resuming {folder}", None)
-        with ending(folder), _progress(run_folder.campaign["baseline"], expansion) as progress:
-            failed = _execute(campaign.resume(run_folder, lab, progress))
-    _report(folder, failed)
+    with _ending(folder):
+        with Lab(f"{name}-{os.getpid()}", experiment.name) as lab:
+            _announce(lab, f"{experiment.name}: resuming {folder}", None)
+            with _progress(run_folder.campaign.get("baseline", experiment.baseline), expansion) as progress:
+                failed = _execute(campaign.resume(run_folder, lab, progress))
+        _report(folder, failed)
 
 
 def _execute(started: Any) -> InvalidTrials | None:
@@ -137,7 +142,11 @@ def _announce(lab: Any, what: str, seconds: float | None) -> None:
 
 
 def _folder_is_free(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Before benches are built for it: the folder can be made, or is empty and writable."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write to {nearest}", "give another --output")
+    if folder.exists() and any(folder.iterdir()):
         raise InputError(
             f"{folder} exists already", f"continue it: k8sdds run --resume {folder}; or give another"
         )
@@ -154,11 +163,8 @@ def _progress(baseline: str, expansion: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _signals() -> Iterator[Any]:
-    """The first signal ends the campaign in order, the second one at once.
-
-    Yields a context manager for the time when there is a folder to go on with.
-    """
+def _ending(folder: Path) -> Iterator[None]:
+    """The first signal ends the campaign in order, the second one at once; both say how to go on."""
     received: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
@@ -170,21 +176,15 @@ def _signals() -> Iterator[Any]:
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, handle) for number in ENDING_SIGNALS}
-
-    @contextmanager
-    def ending(folder: Path) -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt:
-            remedy = f"go on: k8sdds run --resume {folder}" if folder.exists() else ""
-            if received and received[-1] != signal.SIGINT:
-                name = signal.Signals(received[-1]).name
-                raise Aborted(f"ended by {name}; what was measured is kept", remedy) from None
-            raise Interrupted("interrupted; what was measured is kept", remedy) from None
-
     try:
-        yield ending
+        yield
+    except KeyboardInterrupt:
+        started = (folder / CAMPAIGN).exists()
+        kept = "; what was measured is kept" if started else "; nothing was measured"
+        remedy = f"go on: k8sdds run --resume {folder}" if started else ""
+        if received and received[-1] != signal.SIGINT:
+            raise Aborted(f"ended by {signal.Signals(received[-1]).name}{kept}", remedy) from None
+        raise Interrupted(f"interrupted{kept}", remedy) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        sys.stdout.flush()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,8 +16,28 @@ def console(stderr: bool = False) -> Console:
     """The terminal, or plain text of full width into a pipe or file."""
     from rich.console import Console
 
-    one = Console(stderr=stderr, soft_wrap=False)
-    return one if one.is_terminal else Console(stderr=stderr, width=max(one.width, 140), no_color=True)
+    class Terminal(Console):
+        """rich's, which would end with 1 where the reader of a pipe has enough."""
+
+        def on_broken_pipe(self) -> None:
+            _enough()
+
+    one = Terminal(stderr=stderr)
+    return one if one.is_terminal else Terminal(stderr=stderr, width=max(one.width, 140), no_color=True)
+
+
+def say(text: str) -> None:
+    """Print a text as it is, such as JSON or a script."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        _enough()
+
+
+def _enough() -> NoReturn:
+    """End well: the reader, such as `head`, has what it wants."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
 
 
 def duration_words(seconds: float) -> str:

@@ -20,7 +20,7 @@ MAX_PARTICIPANTS = 100
 class Strict(BaseModel):
     """Base of what users write: unknown keys are errors, values are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _as_list(value: Any) -> Any:
@@ -53,7 +53,9 @@ class NetworkChoice(Strict):
     """A network of a sweep: its name alone, or a mapping with options."""
 
     name: str
-    label: str | None = Field(default=None, description="name in tables and figures")
+    label: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$", description="name in tables and figures"
+    )
     mtu: int | None = Field(default=None, ge=576, le=65535, description="MTU of the pods' interfaces")
 
     @model_validator(mode="before")
@@ -78,7 +80,7 @@ class Sweep(Strict):
     reliability: Annotated[list[Reliability], OneOrMore, Field(min_length=1)] = ["reliable"]
     transport: Annotated[list[Transport], OneOrMore, Field(min_length=1)] = ["unicast"]
     batch_bytes: Annotated[list[Annotated[int, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = [0]
-    rate: Annotated[list[Annotated[float, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = [0]
+    rate: Annotated[list[Annotated[float, Field(ge=0, le=1e7)]], Number, OneOrMore, Field(min_length=1)] = [0]
     publishers: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
     ] = [1]
@@ -119,9 +121,11 @@ class Experiment(Strict):
     description: str = ""
     paper: str = Field(default="", description="the figure or table of the study that this follows")
     baseline: str = Field(default="host", description="label of the network that overheads relate to")
-    repetitions: int = Field(default=3, ge=1, le=1000)
-    duration_s: float = Field(default=3, gt=0, le=86400, description="measured time of a trial")
-    warmup_s: float = Field(default=0.5, ge=0, le=3600)
+    repetitions: Annotated[int, Number] = Field(default=3, ge=1, le=1000)
+    duration_s: Annotated[float, Number] = Field(
+        default=3, gt=0, le=86400, description="measured time of a trial"
+    )
+    warmup_s: Annotated[float, Number] = Field(default=0.5, ge=0, le=3600)
     layout: Layout = "auto"
     link: Link = Link()
     placement: Placement = "spread"

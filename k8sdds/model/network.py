@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from k8sdds.model.experiment import Strict
-
 LINK_MTU = 1500
 """MTU of the links between nodes, as of any Ethernet."""
 
@@ -110,12 +108,6 @@ class Capabilities:
     def has(self, feature: str) -> bool:
         """Whether the feature was seen to work."""
         return feature in self.features
-
-
-class NetworkOptions(Strict):
-    """Options that any network may take."""
-
-    mtu: int | None = None
 
 
 Fidelity = Literal["real", "equivalent", "modelled"]

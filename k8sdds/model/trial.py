@@ -163,6 +163,9 @@ def expand(experiment: Experiment) -> Expansion:
 
 def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
     network: NetworkChoice = values.pop("networks")
+    if values["test"] == "latency":
+        # Stop-and-wait: the next sample follows the answer, so a rate has no meaning for it.
+        values["rate"] = 0
     layout = sweep.layout or experiment.layout
     if layout == "auto":
         layout = "same" if values["test"] == "latency" else "split"

@@ -71,7 +71,7 @@ def explain(error: ValidationError, data: Any, model: type[BaseModel], source: s
     lines = []
     seen = set()
     for item in error.errors():
-        path = [part for part in item["loc"] if not _is_union_branch(part)]
+        path = _keys(item)
         key = ".".join(str(part) for part in path) or "(the whole file)"
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
@@ -93,9 +93,17 @@ def nearest(word: str, known: list[str]) -> str:
     return f" (known: {', '.join(known)})" if known else ""
 
 
+def _keys(item: Any) -> list[int | str]:
+    """The keys to a mistake, without the types of unions that pydantic puts between them."""
+    *above, last = item["loc"] or ("",)
+    unknown = item["type"] == "extra_forbidden"  # then the last part is what the user wrote, whatever it is
+    path = [part for part in above if not _is_union_branch(part)]
+    return [*path, last] if last != "" and (unknown or not _is_union_branch(last)) else path
+
+
 def _is_union_branch(part: int | str) -> bool:
-    # pydantic adds the tried type of a union to the location, such as 'list[int]' or 'function-…'.
-    return isinstance(part, str) and any(sign in part for sign in "[(-") and not part.startswith("flannel")
+    # Such as 'list[int]', 'function-before[…]' or 'literal[…]': no key of ours looks like these.
+    return isinstance(part, str) and any(sign in part for sign in "[(-")
 
 
 def _line_of(data: Any, path: list[int | str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 from k8sdds.errors import InputError
@@ -35,8 +36,6 @@ def impossible(cell: Cell) -> str | None:
     """Why perftest cannot run this cell whatever the network, or None."""
     if cell.test == "latency" and cell.batch_bytes:
         return "a latency test never batches: batch_bytes must be 0"
-    if cell.test == "latency" and cell.rate:
-        return "a latency test waits for each answer: rate must be 0"
     if cell.test == "latency" and cell.publishers > 1:
         return "a latency test has one publisher"
     if cell.middleware == "raw":
@@ -54,9 +53,16 @@ def impossible(cell: Cell) -> str | None:
 
 
 def command_line(
-    trial: Trial, participant: str, places: dict[str, Place], domain: int, program: str, files: Path
+    trial: Trial,
+    participant: str,
+    places: dict[str, Place],
+    domain: int,
+    program: str,
+    files: Path,
+    qos: Path | None = None,
 ) -> list[str]:
-    """The perftest command line of one participant, `pub0` or `sub3`. `files` is its folder."""
+    """The perftest command line of one participant, `pub0` or `sub3`. `files` is its folder; `qos` the
+    campaign's copy of the QoS profile, else the profile is looked for where the user keeps it."""
     cell = trial.cell
     publishes = participant.startswith("pub")
     number = int(participant[3:])
@@ -66,7 +72,7 @@ def command_line(
     if cell.reliability == "best-effort":
         argv.append("-bestEffort")
     if cell.middleware != "raw":
-        argv += ["-qosFile", str(qos_file(cell))]
+        argv += ["-qosFile", str(qos or qos_file(cell))]
     if cell.transport == "multicast":
         argv.append("-multicast")
     for name, place in places.items():
@@ -91,10 +97,26 @@ def _publisher(trial: Trial, number: int, files: Path) -> list[str]:
     else:
         argv += ["-latencyCount", str(LATENCY_COUNT)]
         if cell.rate:
-            argv += ["-pubRate", f"{cell.rate:g}:sleep"]
+            argv += ["-pubRate", f"{_decimal(cell.rate)}:sleep"]
         if cell.batch_bytes:
             argv += ["-batchSize", str(cell.batch_bytes)]
     return argv
+
+
+def _decimal(number: float) -> str:
+    """A number without an exponent: 1500000, 0.5."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
+
+
+def refused_qos(cell: Cell) -> str | None:
+    """What perftest itself says against the cell's QoS profile, or None. Starts nothing but the check."""
+    argv = [native_program("k8sdds-perftest"), "-pub", "-check", "-middleware", cell.middleware]
+    argv += ["-dataLen", str(cell.payload_bytes), "-qosFile", str(qos_file(cell))]
+    argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
+    argv += ["-latencyTest"] if cell.test == "latency" else []
+    argv += ["-batchSize", str(cell.batch_bytes)] if cell.batch_bytes else []
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    return done.stderr.strip().removeprefix("k8sdds-perftest: ") if done.returncode else None
 
 
 def deadline_s(trial: Trial) -> float:

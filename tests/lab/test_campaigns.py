@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from k8sdds.folders import shared
 from k8sdds.store import RunFolder
 from tests.conftest import K8SDDS, NOBODY, Command, environment, traces
 
@@ -110,6 +111,19 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
         (["quickstart", "--set", "networks={name: weavenet, mtu: 1490}"], 2, "at most 1450"),
         (["quickstart", "--set", "baseline=calico"], 2, "baseline 'calico' is not among the networks"),
         (["quickstart", "--set", "placement={pub0: 0}"], 2, "names no node for sub0"),
+        (["quickstart", "--set", "placement={pub0: 0, sub0: 0}"], 2, "pub0 and sub0 are both on node 0"),
+        (
+            ["quickstart", "--set", "placement={pub0: 0, sub0: 1, sub9: 1}"],
+            2,
+            "sub9, who is not in the trial",
+        ),
+        (["virtualization-overhead", "--set", "cpu_quota=0.5"], 2, "a cpu_quota needs pods"),
+        (
+            ["quickstart", "--set", "reliability=best-effort", "--set", "qos=strict-reliable"],
+            2,
+            "-bestEffort",
+        ),
+        (["quickstart", "--dry-run", "-o", "/proc/nowhere"], 0, ""),
         (["quickstart", "--network", "wevenet"], 2, "did you mean 'weavenet'"),
         (["nowhere/my.yaml"], 2, "cannot read nowhere/my.yaml"),
         (["--resume", "nowhere"], 2, "nowhere is not a folder"),
@@ -350,22 +364,49 @@ def test_a_trial_whose_participant_dies_is_tried_again_and_told(
 def test_a_trial_that_never_works_is_kept_with_its_reason(
     k8sdds: Command, small: Path, tmp_path: Path
 ) -> None:
-    """One of two networks carries nothing for DDS: its trials stay invalid, the others count."""
-    qos = tmp_path / "broken.xml"
-    qos.write_text(
-        "<dds><qos_library name='l'><qos_profile name='p'><nonsense/></qos_profile></qos_library></dds>"
-    )
+    """A sample a second gives no rate in a third of a second."""
     done = k8sdds(
-        "run", str(small), "-o", "out", "--repeat", "1", "--set", f"qos={qos}", "--set", "test=throughput"
+        "run", str(small), "-o", "out", "--repeat", "1", "--set", "rate=1", "--set", "test=throughput"
     )
     assert done.returncode == 4
     assert "2 of 2 trials have no valid attempt" in done.stderr
     records = attempts(tmp_path / "out")
-    assert Counter(record["trial_id"] for record in records).most_common()[-1][1] == 3
-    assert all(
-        record["reason"].startswith("usage: ") and "nonsense" in record["reason"] for record in records
-    )
+    assert set(Counter(record["trial_id"] for record in records).values()) == {3}
+    assert all(record["reason"].startswith(("uneven: ", "no-samples: ")) for record in records)
     assert (tmp_path / "out" / "report" / "report.html").exists()
+
+
+def test_two_campaigns_never_write_to_one_folder(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+    process = started(small, tmp_path, "--duration", "2")
+    wait_for_trial(process, 1)
+    second = k8sdds("run", "--resume", "out")
+    assert second.returncode == 2
+    assert "a campaign is writing to out now" in second.stderr
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+
+def test_campaigns_of_one_moment_do_not_meet(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+    both = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        both.append(started(small, tmp_path / name, "--repeat", "1"))
+    for process in both:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode in (0, 4), stderr  # together they may be too slow for a rate
+
+
+def test_the_run_folder_keeps_the_qos_profile(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.xml"
+    mine.write_text((shared("qos") / "strict-reliable.xml").read_text())
+    done = k8sdds("run", str(small), "-o", "out", "--repeat", "1", "--set", "qos=./mine.xml")
+    assert done.returncode == 0, done.stderr
+    kept = tmp_path / "out" / "qos" / "mine.xml"
+    assert kept.read_text() == mine.read_text()
+    (record, *_) = attempts(tmp_path / "out")
+    assert record["qos"] == "mine"
+    raw = RunFolder.open(tmp_path / "out").raw(record["trial_id"], 1)
+    assert json.loads((raw / "pub0" / "meters.json").read_text())["program"].count(str(kept)) == 1
 
 
 def test_report_needs_no_measurement_and_tells_a_wrong_folder(

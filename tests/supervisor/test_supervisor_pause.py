@@ -36,6 +36,16 @@ def enter_pod(pid):
     return ["nsenter", "--target", str(pid), *user, "--pid", "--mount", "--uts", "--net"]
 
 
+def test_stays_when_it_is_told_to(supervisor):
+    process = pause(supervisor, "--until-eof", stdin=subprocess.PIPE)
+    os.write(process.stdin.fileno(), b"stay\n")
+    process.stdin.close()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=0.5)
+    process.send_signal(15)
+    assert process.wait(30) == 0
+
+
 def test_ends_on_sigterm_and_sigint(supervisor):
     for end in ("terminate", "interrupt"):
         process = pause(supervisor, stdin=subprocess.DEVNULL)

@@ -144,6 +144,36 @@ def test_samples_that_did_not_cross_the_wire(recording: Recording) -> None:
     assert reason(recording.record(replace(seen, received_bytes=few))).startswith("not-on-wire: sub1 got")
 
 
+def test_warmup_samples_count_for_the_wire(recording: Recording) -> None:
+    sub1 = json.loads((recording.folder / "sub1" / "stdout").read_text())["k8sdds"]
+    enough = (sub1["received"] + sub1["warmup_received"]) * recording.trial.cell.payload_bytes
+    seen = recording.measurement()
+    few = {**seen.received_bytes, "sub1": enough - 1}
+    assert reason(recording.record(replace(seen, received_bytes=few))).startswith("not-on-wire: sub1 got")
+
+
+def test_without_evidence_nothing_is_proven(recording: Recording) -> None:
+    seen = recording.measurement()
+    assert reason(recording.record(replace(seen, received_bytes={}))).startswith("no-proof: the link of sub0")
+    del recording.meters["pub0"]["network"]
+    assert reason(recording.record()).startswith("no-proof: the counters of pub0")
+
+
+def test_a_burst_is_no_rate(recording: Recording) -> None:
+    data = json.loads((recording.folder / "sub1" / "stdout").read_text())["k8sdds"]
+    recording.change("sub1", last_sample_monotonic_ns=data["first_sample_monotonic_ns"] + 10**6)
+    assert reason(recording.record()).startswith("uneven: sub1 got")
+
+
+def test_what_was_not_reached_is_told(recording: Recording) -> None:
+    recording.trial = recording.trial.model_copy(
+        update={"duration_s": 0.3, "cell": recording.trial.cell.model_copy(update={"rate": 10**7})}
+    )
+    rate, duration = recording.record()["warnings"]
+    assert rate.startswith("rate: ") and "of 1e+07 samples/s were sent" in rate
+    assert duration.startswith("duration: ")
+
+
 def test_multicast_that_was_unicast(recording: Recording) -> None:
     recording.meters["pub0"]["network"]["ip_out_mcast_bytes"] = 1000
     assert "as multicast" in reason(recording.record())

@@ -47,10 +47,12 @@ def changed(*settings: str, name: str = "cni-overhead", **options: object) -> Ex
 
 
 def test_a_camera_in_one_line() -> None:
-    experiment = changed("payload_bytes=1048576", "rate=30", "subscribers=4", "test=throughput")
-    cells = expand(experiment).cells
-    assert len(cells) == 5
-    assert {(cell.payload_bytes, cell.rate, cell.subscribers) for cell in cells} == {(1048576, 30, 4)}
+    cells = expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4")).cells
+    assert len(cells) == 10
+    assert {(cell.test, cell.payload_bytes, cell.rate, cell.subscribers) for cell in cells} == {
+        ("throughput", 1048576, 30, 4), ("latency", 1048576, 0, 4),
+    }  # fmt: skip
+    assert campaign.contradictions(expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4"))) == []
 
 
 def test_keys_of_the_experiment_of_sweeps_and_parts() -> None:
@@ -88,6 +90,9 @@ def test_networks_keep_the_baseline_and_drop_sweeps_without_them() -> None:
         ("payload_bytes=many", "valid integer"),
         ("name=x", "no such key"),
         ("repetitions.x=1", "has no parts"),
+        ("rate=.inf", "finite number"),
+        ("duration_s=true", "a number is wanted"),
+        ("networks={name: host, label: 'a[/b]'}", "pattern"),
     ],
 )
 def test_wrong_settings_are_named(setting: str, said: str) -> None:

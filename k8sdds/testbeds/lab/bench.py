@@ -56,15 +56,17 @@ class Bench:
 
     def _sysctl_script(self) -> str:
         lines = []
+        nodes = {node.name for node in self.plan.topology.nodes}
         for name in self.plan.namespaces:
             writes = "; ".join(
                 f"echo {value} > /proc/sys/{key.replace('.', '/')}"
                 for namespace, key, value in self.plan.sysctls
                 if namespace == name
             )
-            # A sysfs of each node's namespace: its counters and its packet steering are read and set there.
-            mount = f"mkdir /run/sys/{name} && mount -t sysfs sysfs /run/sys/{name}"
-            lines.append(f"nsenter --net=/run/netns/{name} sh -e -c '{writes}; {mount}'")
+            if name in nodes:
+                # Its sysfs: the counters of its link and its packet steering are read and set there.
+                writes += f"; mkdir /run/sys/{name}; mount -t sysfs sysfs /run/sys/{name}"
+            lines.append(f"nsenter --net=/run/netns/{name} sh -e -c '{writes}'")
         return "\n".join(lines) + "\n"
 
     def _apply(self, batch: Batch) -> None:

@@ -106,11 +106,6 @@ def _lack(feature: Feature) -> str:
     return " ".join(done.stderr.split()) or "the kernel refused" if done.returncode else ""
 
 
-def forget() -> None:
-    """Probe again next time, as after a module was loaded."""
-    _lack.cache_clear()
-
-
 def loadable(module: str) -> bool:
     """Whether the module is there for this kernel and not loaded."""
     if Path(f"/sys/module/{module}").exists():

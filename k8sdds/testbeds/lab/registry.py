@@ -12,7 +12,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from k8sdds.errors import LackError
+from k8sdds.errors import InputError, LackError
 from k8sdds.testbeds.lab import cgroups, processes
 
 
@@ -22,7 +22,7 @@ class Record:
 
     name: str
     kind: str
-    """`campaign`, or `lab` for one made by `lab up`, which outlives its command."""
+    """`campaign`, which ends with its owner; `lab` for what `lab up` has made, which stays."""
     owner: tuple[int, int | None]
     """(process id, start time)"""
     experiment: str = ""
@@ -65,6 +65,18 @@ def folder() -> Path:
     if status.st_uid != os.geteuid() or not path.is_dir() or path.is_symlink():
         raise LackError(f"{path} is not a folder of yours", "set K8SDDS_STATE_DIR to one")
     return path
+
+
+def create(record: Record) -> None:
+    """Write a new record down; a lab of this name that is known already is an InputError."""
+    try:
+        (folder() / f"{record.name}.json").open("x").close()
+    except FileExistsError:
+        raise InputError(
+            f"a lab named {record.name!r} is here already",
+            "k8sdds lab ls; k8sdds clean removes what is left over",
+        ) from None
+    write(record)
 
 
 def write(record: Record) -> None:

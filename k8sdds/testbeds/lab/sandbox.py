@@ -30,13 +30,13 @@ _PREPARE = "set -e; mount -t tmpfs -o mode=755 k8sdds /run; mkdir -p /run/netns 
 class Sandbox:
     """One holder process and the means to run commands in its namespaces."""
 
-    def __init__(self, name: str, persistent: bool = False) -> None:
-        """`persistent`: lives on after this process; else it ends with it, even by kill -9."""
+    def __init__(self, name: str) -> None:
+        """Ends with this process, even by kill -9, unless `stay` is called."""
         self.name = name
         self.pid = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._user = os.geteuid() != 0
-        self._start(persistent)
+        self._start()
 
     @classmethod
     def attach(cls, name: str, pid: int) -> Sandbox:
@@ -46,28 +46,20 @@ class Sandbox:
         sandbox._user = os.geteuid() != 0
         return sandbox
 
-    def _start(self, persistent: bool) -> None:
+    def _start(self) -> None:
         ready, notify = os.pipe()
         os.set_inheritable(notify, True)
         argv = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child=SIGKILL"]
         if self._user:
             argv += ["--user", "--map-root-user"]
-        argv += [
-            "--",
-            native_program("k8sdds-supervisor"),
-            "pause",
-            "--mount-proc",
-            "--notify-fd",
-            str(notify),
-        ]
-        if not persistent:
-            argv.append("--until-eof")
+        argv += ["--", native_program("k8sdds-supervisor"), "pause", "--mount-proc", "--until-eof"]
+        argv += ["--notify-fd", str(notify)]
         try:
             self._process = subprocess.Popen(
                 argv,
-                stdin=subprocess.DEVNULL if persistent else subprocess.PIPE,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if persistent else subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 pass_fds=(notify,),
                 # Its own session: Ctrl-C is for k8sdds, which then ends trials in order.
                 start_new_session=True,
@@ -137,6 +129,12 @@ class Sandbox:
         return Path(f"/proc/{self.pid}/root{inside}")
 
     # -- the end ------------------------------------------------------------------------------------
+
+    def stay(self) -> None:
+        """Let the sandbox outlive this process. Whoever asks for it has recorded how to find it."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(b"stay\n")
+        self._process.stdin.flush()
 
     def close(self) -> None:
         """End the holder and with it everything in the sandbox."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from k8sdds.testbeds.lab.bench import Bench
 from k8sdds.testbeds.lab.cgroups import PodCgroups
 from k8sdds.testbeds.lab.plan import plan
 from k8sdds.testbeds.lab.sandbox import Sandbox, unprivileged_remedy
-from k8sdds.testbeds.lab.topology import BenchKey
+from k8sdds.testbeds.lab.topology import BenchKey, same_node, topology_of
 
 NAME = "lab"
 
@@ -30,15 +31,15 @@ class Lab:
 
     name = NAME
 
-    def __init__(self, campaign: str, experiment: str = "", persistent: bool = False) -> None:
+    def __init__(self, campaign: str, experiment: str = "") -> None:
+        """`campaign`: the name of all that the lab makes; one lab at a time may have it."""
         self.capabilities = Capabilities()
         self.benches: dict[BenchKey, Bench] = {}
-        self._persistent = persistent
         self._pod_cgroups: PodCgroups | None = None
         self._cgroups: dict[BenchKey, dict[str, list[Path]]] = {}
         self._record = registry.Record(
             name=campaign,
-            kind="lab" if persistent else "campaign",
+            kind="campaign",
             owner=(os.getpid(), processes.start_time(os.getpid())),
             experiment=experiment,
             created_at=utc_now(),
@@ -53,17 +54,28 @@ class Lab:
     # -- before anything is built ---------------------------------------------------------------------
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
-        """What stands against these trials on this machine. Makes and loads nothing."""
+        """What stands against these trials, or against them on this machine. Makes and loads nothing."""
         lack = capabilities.namespaces_lack()
         if lack:
             return [Problem(f"namespaces cannot be made here: {lack}", unprivileged_remedy())]
         cells = {BenchKey.of(trial.cell): trial.cell for trial in trials}
+        unfit = [
+            Problem(what, "give another placement", input=True)
+            for what in map(_unfit, cells.values())
+            if what
+        ]
+        if unfit:
+            return unfit
         needs = {need: cell for cell in cells.values() for need in needed_features(cell)}
         found = capabilities.probe(tuple(needs))
+        quota = [cell.cpu_quota for cell in cells.values() if cell.cpu_quota]
         return [
-            Problem(f"{cell.network_label} needs {need}: {found.lacks[need]}", capabilities.remedy(need))
-            for need, cell in needs.items()
-            if need in found.lacks
+            *_quota_problems(quota),
+            *(
+                Problem(f"{cell.network_label} needs {need}: {found.lacks[need]}", capabilities.remedy(need))
+                for need, cell in needs.items()
+                if need in found.lacks
+            ),
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
@@ -94,10 +106,10 @@ class Lab:
             self.capabilities = capabilities.probe()
             self._pod_cgroups = PodCgroups(self._record.name)
             self._record.cgroup_folders = self._pod_cgroups.folders
-            registry.write(self._record)
+            registry.create(self._record)
         built = plan(cell, self.capabilities)
         name = self._bench_name(cell)
-        bench = Bench(built, Sandbox(name, self._persistent))
+        bench = Bench(built, Sandbox(name))
         self.benches[built.key] = bench
         self._record.holders[name] = (bench.sandbox.pid, processes.start_time(bench.sandbox.pid))
         self._record.plans[name] = cell.model_dump_json()
@@ -109,6 +121,13 @@ class Lab:
         self._record.pods[name] = bench.pods
         registry.write(self._record)
         bench.prove()
+
+    def stay(self) -> None:
+        """Let all benches outlive this process, as `lab up` wants; `registry.remove` ends them."""
+        self._record.kind = "lab"
+        registry.write(self._record)
+        for bench in self.benches.values():
+            bench.sandbox.stay()
 
     def _bench_name(self, cell: Cell) -> str:
         """The network's label; with the number of participants behind it where benches would clash."""
@@ -187,7 +206,17 @@ class Lab:
         }
 
     def close(self) -> None:
-        """Remove all benches, cgroups and the record. Safe to call twice, from any state."""
+        """Remove all benches, cgroups and the record. Safe to call twice, from any state.
+
+        Ctrl-C waits until it is done, so that it leaves nothing half removed.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        try:
+            self._remove()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _remove(self) -> None:
         for bench in self.benches.values():
             bench.close()
         self.benches.clear()
@@ -196,6 +225,27 @@ class Lab:
             if left:
                 raise LackError(f"cgroups could not be removed: {', '.join(left)}", "later: k8sdds clean")
             self._pod_cgroups = None
+
+
+def _unfit(cell: Cell) -> str | None:
+    """Why no bench can be made for a cell on any machine, or None."""
+    if cell.cpu_quota and not plan(cell, Capabilities()).datapath.in_pods:
+        return f"{cell.network_label}: a cpu_quota needs pods, and there are none"
+    return same_node(topology_of(cell))
+
+
+def _quota_problems(quotas: list[float]) -> list[Problem]:
+    """Whether CPU quotas can be set here, tried on a cgroup of its own."""
+    if not quotas:
+        return []
+    trial = PodCgroups(f"check-{os.getpid()}")
+    try:
+        trial.make("pod", quotas[0])
+    except LackError as error:
+        return [Problem(error.message, error.remedy)]
+    finally:
+        trial.remove()
+    return []
 
 
 def needed_features(cell: Cell) -> list[str]:

@@ -82,10 +82,27 @@ def _explicit(cell: Cell, nodes: int) -> dict[str, int]:
         raise InputError(
             f"placement names no node for {', '.join(missing)}", "name a node for each participant"
         )
+    foreign = [name for name in cell.placement if name not in cell.participants]
+    if foreign:
+        raise InputError(
+            f"placement names {', '.join(foreign)}, who is not in the trial",
+            f"participants here: {', '.join(cell.participants)}",
+        )
     for name, node in cell.placement.items():
         if not 0 <= node < nodes:
             raise InputError(f"placement puts {name} on node {node}; there are nodes 0 to {nodes - 1}")
     return {name: cell.placement[name] for name in cell.participants}
+
+
+def same_node(topology: Topology) -> str | None:
+    """A publisher and a subscriber on one node, whose samples would not cross a link, or None."""
+    for pub in topology.pods:
+        for sub in topology.pods:
+            if pub.name.startswith("pub") and sub.name.startswith("sub") and pub.node == sub.node:
+                return (
+                    f"{pub.name} and {sub.name} are both on node {pub.node}: samples would not cross a link"
+                )
+    return None
 
 
 def links(topology: Topology, link: Link) -> list[Batch]:

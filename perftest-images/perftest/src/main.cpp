@@ -95,6 +95,7 @@ int measure(Options& options) {
     const Settings settings = make_settings(options);
     const std::string refusal = backend->refuse(settings);
     if (!refusal.empty()) throw UsageError(refusal);
+    if (options.check) return exit_done;
     OutputFile histogram_file, timeline_file;
     histogram_file.open("-histogramFile", options.histogram_file);
     timeline_file.open("-timelineFile", options.timeline_file);
@@ -180,7 +181,11 @@ int run(int argc, char** argv) {
 }  // namespace k8sdds
 
 int main(int argc, char** argv) {
-    const int code = k8sdds::run(argc, argv);
-    std::fflush(nullptr);
+    int code = k8sdds::run(argc, argv);
+    const bool written = std::fflush(nullptr) == 0 && !std::ferror(stdout);
+    if (!written && code == k8sdds::exit_done) {
+        k8sdds::say("the standard output cannot be written; free space, or write elsewhere");
+        code = k8sdds::exit_middleware;
+    }
     _exit(code);                                           // no destructors of a middleware's library
 }

@@ -78,6 +78,7 @@ const Option table[] = {
     {"-timelineFile", For::both, &Options::timeline_file, 0, 0, "FILE",
      "Write elapsed_ms,samples,bytes for each 100 ms as CSV."},
     {"-verbosity", For::both, &Options::verbosity, 0, 3, "0-3", "How much is told on the standard error."},
+    {"-check", For::both, &Options::check, 0, 0, "", "Check options and files, then end; nothing is started."},
     {"-help", For::both, &Options::help, 0, 0, "", "Print this."},
     {"-version", For::both, &Options::version, 0, 0, "", "Print the version."},
 };
@@ -241,7 +242,8 @@ std::vector<std::pair<std::string, std::string>> resolved(const Options& options
             for (const std::string& item : options.*(*target)) value += (value == "[" ? "" : ",") + json_quote(item);
             value += "]";
         }
-        if (std::string(option.name) != "-help" && std::string(option.name) != "-version")
+        if (std::string(option.name) != "-help" && std::string(option.name) != "-version" &&
+            std::string(option.name) != "-check")
             all.emplace_back(option.name + 1, value);
     }
     return all;

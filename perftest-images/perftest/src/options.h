@@ -18,7 +18,7 @@ struct UsageError : std::runtime_error {
 };
 
 struct Options {
-    bool pub = false, sub = false, help = false, version = false;
+    bool pub = false, sub = false, check = false, help = false, version = false;
     std::string middleware = "cyclonedds";
 
     int64_t data_length = 100;

@@ -136,6 +136,7 @@ private:
             .real("measured_s", report.state.measured_s(), 9)
             .raw("sent", r.sent_known ? std::to_string(r.sent) : "null")
             .integer("received", static_cast<int64_t>(r.received))
+            .integer("warmup_received", static_cast<int64_t>(r.warm_up_received))
             .integer("duplicates", static_cast<int64_t>(r.duplicates))
             .integer("lost", static_cast<int64_t>(r.lost))
             .integer("out_of_order", static_cast<int64_t>(r.out_of_order))

@@ -18,6 +18,7 @@ struct Results {
     bool matched = false, sent_known = false;
     uint64_t sent = 0;                        // a subscriber's: the sum of what END told
     uint64_t received = 0, duplicates = 0, out_of_order = 0, lost = 0;
+    uint64_t warm_up_received = 0;            // a subscriber's: not measured, but carried by the network
     uint64_t pings_sent = 0, pongs_received = 0, pongs_timed_out = 0;
     int64_t first_ns = 0, last_ns = 0;
     uint64_t data_length = 0;

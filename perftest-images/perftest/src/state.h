@@ -37,7 +37,6 @@ public:
 
     // Written by the hot thread with plain relaxed stores.
     alignas(64) std::atomic<uint64_t> samples{0};          // measured: sent, or received without duplicates
-    std::atomic<uint64_t> missing{0};                      // subscriber: gaps so far
     std::atomic<int64_t> last_ns{0};
 
     // The measured interval.

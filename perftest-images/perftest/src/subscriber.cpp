@@ -194,7 +194,10 @@ void Subscriber::on_sample(const Sample& sample) {
     Source& source = *sources_[sample.publisher];
     if (sample.run != source.run.load(relaxed)) return;
     if (sample.ping == id_) backend_.write(sample);        // the pong; what is not taken counts as lost
-    if (sample.phase != Phase::measured) return;
+    if (sample.phase != Phase::measured) {
+        ++warm_up_received_;
+        return;
+    }
     const bool first = source.first_ns.load(relaxed) == 0;
     const int64_t now = __builtin_expect(first, 0) ? now_ns() : 0;
     if (!source.tracker.record(sample.sequence)) return;
@@ -230,6 +233,7 @@ Results Subscriber::results() const {
     r.data_length = state_.sample_bytes.load();
     r.latency_test = latency_test_;
     r.warm_up_s = warm_up_s_;
+    r.warm_up_received = warm_up_received_;
     for (const auto& source : sources_) {
         const Tracker& t = source->tracker;
         r.received += t.received();

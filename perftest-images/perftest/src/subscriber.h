@@ -60,7 +60,7 @@ private:
     std::vector<std::unique_ptr<Source>> sources_;         // by publisher id
     bool running_ = false;                                 // under the state's mutex
     int unmatched_checks_ = 0;
-    uint64_t total_ = 0;                                   // of the receiving thread
+    uint64_t total_ = 0, warm_up_received_ = 0;            // of the receiving thread
     double discovery_s_ = 0, warm_up_s_ = 0;
     bool latency_test_ = false;
     std::atomic<bool> receiving_{true};

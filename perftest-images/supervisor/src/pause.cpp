@@ -47,10 +47,14 @@ void notify(int fd) {
     close(fd);
 }
 
-bool stdin_ended() {
+enum class Input { open, ended, stay };
+
+// What the one who holds the pipe wants: the word `stay` keeps the pod when the pipe ends.
+Input read_stdin() {
     std::array<char, 256> buffer;
     const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
-    return n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN);
+    if (n > 0) return std::string_view(buffer.data(), n).substr(0, 4) == "stay" ? Input::stay : Input::open;
+    return n == 0 || (errno != EINTR && errno != EAGAIN) ? Input::ended : Input::open;
 }
 
 }  // namespace
@@ -72,7 +76,11 @@ int pause_pod(const Options& options) {
             if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) return 0;
         while (waitpid(-1, nullptr, WNOHANG) > 0) {
         }
-        if (fds[1].revents && stdin_ended()) return 0;
+        if (fds[1].revents) {
+            const Input input = read_stdin();
+            if (input == Input::ended) return 0;
+            if (input == Input::stay) fds[1].fd = -1;
+        }
     }
 }
 

@@ -1,0 +1,30 @@
+"""Records a run folder's attempts as inputs of test_attempt.py: record.py RUN_FOLDER, after `k8sdds run` of
+
+sweeps: [{networks: host, test: latency},
+         {networks: weavenet, subscribers: 2, transport: multicast},
+         {networks: weavenet, subscribers: 2, reliability: best-effort}]
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from k8sdds.folders import CHECKOUT
+from k8sdds.store import RunFolder
+
+run = RunFolder.open(Path(sys.argv[1]))
+for record in run.attempts():
+    name = "latency" if record["test"] == "latency" else record["transport"].replace("unicast", "best-effort")
+    target = Path(__file__).parent / "recorded" / name
+    raw = run.raw(record["trial_id"], record["attempt"])
+    for participant in raw.iterdir():
+        (target / participant.name).mkdir(parents=True, exist_ok=True)
+        for file in ("stdout", "stderr", "meters.json"):
+            text = (participant / file).read_text()
+            text = text.replace(str(CHECKOUT), "/opt/k8sdds").replace(
+                str(run.path.resolve()), "/runs/recorded"
+            )
+            (target / participant.name / file).write_text(re.sub(r"process_api/[0-9a-f]+", "own", text))
+    expected = {"trial": run.campaign["trials"][record["trial_id"]], "record": record}
+    (target / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
