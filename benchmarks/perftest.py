@@ -17,8 +17,7 @@ CPU time for each sample stands beside: it says why a rate differs, and other wo
 
 Latency is half a round trip in both programs, both participants on one core. ddsperf gives percentiles
 per second (of at most 20,000 round trips), so ours measures one second too. Its pings and pongs are
-reliable and keep the last sample alone, so here ours do the same; a campaign's latency test keeps all.
-Its ping is flushed at once and needs no change.
+reliable and keep the last sample alone, as ours do. Its ping is flushed at once and needs no change.
 
 Needs: cyclonedds-tools (ddsperf), iperf3, a C compiler. Verdicts: against a margin of 3 %.
 """
@@ -55,16 +54,6 @@ TRIES = 3
 IPERF3_PATIENCE_S = 10
 BATCH_BYTES = 1_000_000
 """Far more than a message: as with ddsperf, a message leaves when it is full."""
-
-KEEP_LAST = """<dds><qos_library name="benchmark"><qos_profile name="keep-last-reliable">
-<datawriter_qos>{policies}</datawriter_qos>
-<datareader_qos>{policies}</datareader_qos>
-</qos_profile></qos_library></dds>
-""".format(
-    policies="<reliability><kind>RELIABLE_RELIABILITY_QOS</kind></reliability>"
-    "<history><kind>KEEP_LAST_HISTORY_QOS</kind><depth>1</depth></history>"
-)
-"""ddsperf's pings and pongs keep the last sample alone, whatever its options."""
 
 UNBATCHED = "#include <stdbool.h>\nvoid dds_write_set_batch(bool on) { (void) on; }\n"
 
@@ -112,8 +101,6 @@ class Pods:
         self._folder = folder
         self._count = 0
         self._shim: Path | None = None
-        self._keep_last = folder / "keep-last.xml"
-        self._keep_last.write_text(KEEP_LAST)
         lab.up([self._cell(Run("ours", "throughput", PAYLOADS[0]))])
 
     def use_shim(self, path: Path) -> None:
@@ -130,7 +117,6 @@ class Pods:
             middleware="raw" if raw else "cyclonedds",
             batch_bytes=BATCH_BYTES if run.batched else 0,
             receive_mode=self._receive,
-            qos=str(self._keep_last) if run.test == "latency" else "",
             layout="same" if run.test == "latency" else "split",
         )
 

@@ -17,6 +17,8 @@ from k8sdds.testbeds import Measurement
 SPAN_TOLERANCE = 0.1
 """Part of the measured time that a subscriber's first to last sample may differ from it. Its rate is samples
 over that span (PerfTest's way), which says nothing where they came in a burst or were only a few."""
+SPAN_SLACK_S = 0.1
+"""The same as a time, for short trials: the first and last samples may wait that long for a core."""
 
 MULTICAST_COPIES = 1.5
 """Multicast packets per sample and fragment that still count as one send to all (resends included)."""
@@ -136,7 +138,7 @@ def _uneven(trial: Trial, pubs: list[Summary | None], subs: list[Summary | None]
         if one is None:
             continue
         span_s = ((one["last_sample_monotonic_ns"] or 0) - (one["first_sample_monotonic_ns"] or 0)) / 1e9
-        if abs(span_s - measured_s) > SPAN_TOLERANCE * measured_s:
+        if abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S):
             return (
                 f"uneven: sub{index} got {one['received']} samples within {span_s:.3g} s of the"
                 f" {measured_s:.3g} s measured, too few or too bunched for a rate; measure longer"

@@ -78,18 +78,19 @@ def contradictions(expansion: Expansion) -> list[Problem]:
 
     labels: dict[str, tuple[str, str]] = {}
     for cell in expansion.cells:
+        where = expansion.where.get(cell.cell_id, "")
         network = find(cell.network)
         unfit = network.problem(cell.network_options)
         if unfit:
-            add(unfit, "give a smaller mtu")
+            add(where + unfit, "give a smaller mtu")
         if cell.transport == "multicast" and not network.multicast:
             add(
-                f"{network.name} carries no multicast between nodes",
+                f"{where}{network.name} carries no multicast between nodes",
                 f"ask for multicast only where it is carried ({_carriers()}), or use unicast",
             )
         impossible = command.impossible(cell)
         if impossible:
-            add(f"{cell.words()}: {impossible}")
+            add(f"{where}{cell.words()}: {impossible}")
         elif cell.middleware != "raw":
             command.qos_file(cell)
         same = (cell.network, str(cell.network_options))
@@ -331,6 +332,7 @@ def _network_facts(trial: Trial, session: Session) -> dict[str, Any]:
         "encryption": network.encryption,
         "differences": network.differences,
         **session.network_facts(trial),
+        **session.link_facts(trial),
     }
 
 

@@ -46,6 +46,9 @@ def load(name: str) -> Experiment:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text", "name a YAML file") from error
     experiment = yamltext.parse(text, Experiment, str(path))
+    lines = yamltext.lines_of(text, "sweeps")
+    sweeps = [sweep.at(f"{path}:{line}: ") for sweep, line in zip(experiment.sweeps, lines, strict=True)]
+    experiment = experiment.model_copy(update={"sweeps": sweeps})
     for sweep in experiment.sweeps:
         for choice in sweep.networks:
             _known(choice.name, path, text)
@@ -84,14 +87,17 @@ def changed(
         data["repetitions"] = repetitions
     if duration_s is not None:
         data["duration_s"] = duration_s
+    kept = list(range(len(experiment.sweeps)))
     if networks:
-        data["sweeps"] = _only(data, networks)
+        data["sweeps"], kept = _only(data, networks)
     try:
-        return yamltext.parse(yamltext.dump(data), Experiment, CHANGED)
+        result = yamltext.parse(yamltext.dump(data), Experiment, CHANGED)
     except InputError as error:
         # Its lines are those of a text that nobody sees.
         message = re.sub(rf"^{CHANGED}:\d+: ", "with the command line's changes: ", error.message, flags=re.M)
         raise InputError(message, "see: docs/experiments.md") from error
+    sweeps = [sweep.at(experiment.sweeps[i].where) for i, sweep in zip(kept, result.sweeps, strict=True)]
+    return result.model_copy(update={"sweeps": sweeps})
 
 
 def _set(data: dict[str, Any], setting: str) -> None:
@@ -122,18 +128,20 @@ def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:
     target[last] = value
 
 
-def _only(data: dict[str, Any], networks: Sequence[str]) -> list[dict[str, Any]]:
+def _only(data: dict[str, Any], networks: Sequence[str]) -> tuple[list[dict[str, Any]], list[int]]:
+    """The sweeps that have any of the networks, reduced to them and the baseline; and their numbers."""
     labels = [choice.get("label", choice["name"]) for sweep in data["sweeps"] for choice in sweep["networks"]]
     for name in networks:
         if name not in labels:
             known = sorted(set(labels))
             hint = yamltext.nearest(name, known)
             raise InputError(f"--network {name}: not in this experiment{hint}", f"it has: {', '.join(known)}")
-    kept = []
-    for sweep in data["sweeps"]:
+    kept, numbers = [], []
+    for number, sweep in enumerate(data["sweeps"]):
         own = {choice.get("label", choice["name"]) for choice in sweep["networks"]}
         if own & set(networks):
             wanted = {*networks, data["baseline"]}
             choices = [c for c in sweep["networks"] if c.get("label", c["name"]) in wanted]
             kept.append({**sweep, "networks": choices})
-    return kept
+            numbers.append(number)
+    return kept, numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 Test = Literal["throughput", "latency"]
 Reliability = Literal["reliable", "best-effort"]
@@ -98,6 +98,19 @@ class Sweep(Strict):
     placement: Placement | None = Field(default=None, description="overrides the experiment's")
     nodes: int | None = Field(default=None, ge=2, le=64, description="none: one per participant, at most 10")
     cpu_quota: float | None = Field(default=None, gt=0, le=64, description="CPUs of each pod (experimental)")
+
+    _where: str = PrivateAttr("")
+
+    @property
+    def where(self) -> str:
+        """`FILE:LINE: ` of the sweep in the user's file, for messages; empty where it has none."""
+        return self._where
+
+    def at(self, where: str) -> Sweep:
+        """The same sweep, known to stand there."""
+        found = self.model_copy()
+        found._where = where
+        return found
 
     @model_validator(mode="after")
     def _no_twins(self) -> Sweep:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field
@@ -135,6 +135,8 @@ class Expansion:
 
     experiment: Experiment
     cells: tuple[Cell, ...]
+    where: dict[str, str] = field(default_factory=dict)
+    """Id of a cell to `FILE:LINE: ` of the sweep it comes from, for messages."""
 
     def trials(self, testbed: str) -> list[Trial]:
         """Every cell times every repetition, repetition by repetition."""
@@ -154,11 +156,13 @@ class Expansion:
 def expand(experiment: Experiment) -> Expansion:
     """All cells of all sweeps; a cell that two sweeps share is measured once."""
     cells: dict[str, Cell] = {}
+    where: dict[str, str] = {}
     for sweep in experiment.sweeps:
         for values in itertools.product(*(getattr(sweep, name) for name in LISTS)):
             cell = _cell(experiment, sweep, dict(zip(LISTS, values, strict=True)))
-            cells.setdefault(cell.cell_id, cell)
-    return Expansion(experiment, tuple(cells.values()))
+            if cells.setdefault(cell.cell_id, cell) is cell:
+                where[cell.cell_id] = sweep.where
+    return Expansion(experiment, tuple(cells.values()), where)
 
 
 def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:

@@ -42,6 +42,12 @@ def load(text: str, source: str) -> Any:
         raise InputError(f"{source}: not valid YAML: {error}") from error
 
 
+def lines_of(text: str, key: str) -> list[int]:
+    """The line of each item of the list at this top key, from 1. The text has been parsed before."""
+    items = YAML(typ="rt").load(text)[key]
+    return [items.lc.item(i)[0] + 1 for i in range(len(items))]
+
+
 def dump(data: Any) -> str:
     """Plain data as YAML text in the given order of keys."""
     yaml = YAML(typ="safe", pure=True)

@@ -66,6 +66,9 @@ class Session(Protocol):
     def network_facts(self, trial: Trial) -> dict[str, Any]:
         """`mtu_bytes`, `engine`, `fidelity` of the trial's network as built."""
 
+    def link_facts(self, trial: Trial) -> dict[str, Any]:
+        """`link_mtu_bytes`, and `offloads` of the publisher's interface where they can be read."""
+
     def places(self, trial: Trial) -> dict[str, Place]:
         """Where each participant of the trial will run."""
 

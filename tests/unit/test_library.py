@@ -101,6 +101,18 @@ def test_wrong_settings_are_named(setting: str, said: str) -> None:
     assert said in caught.value.message
 
 
+def test_contradictions_name_file_and_line(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "name: mine\nsweeps:\n  - networks: host\n  - networks: [host, kube-router]\n    transport: multicast\n"
+    )
+    (problem,) = campaign.contradictions(expand(library.load(str(mine))))
+    assert problem.what == f"{mine}:4: kube-router carries no multicast between nodes"
+    only = library.changed(library.load(str(mine)), networks=["kube-router"])
+    (problem,) = campaign.contradictions(expand(only))
+    assert problem.what.startswith(f"{mine}:4: ")
+
+
 def test_files_by_path(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nsweeps:\n  - networks: [host]\n")

@@ -165,6 +165,19 @@ class Bench:
                     "see the datapath: k8sdds lab plan; what this machine can do: k8sdds doctor",
                 )
 
+    def offloads(self) -> dict[str, bool] | None:
+        """Offloads of the first publisher's interface, as ethtool names them; None without ethtool."""
+        first = next(iter(self.plan.datapath.attachments))
+        interface = self.plan.datapath.attachments[first].interface
+        try:
+            said = self.sandbox.run(
+                ["ethtool", "-k", interface], netns=self.plan.datapath.attachments[first].namespace
+            )
+        except LackError:
+            return None
+        rows = (line.split(":", 1) for line in said.splitlines() if ": o" in line)
+        return {name.strip(): value.split()[0] == "on" for name, value in rows}
+
     def node_of(self, pod: str) -> str:
         """Name of the node that a pod stands on."""
         return next(f"node{p.node}" for p in self.plan.topology.pods if p.name == pod)

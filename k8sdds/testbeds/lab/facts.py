@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -44,6 +45,7 @@ def machine() -> dict[str, Any]:
         "packages": _packages(),
         "python": platform.python_version(),
         "perftest": perftest_version(),
+        "programs_sha256": _programs(),
         "load_1m": os.getloadavg()[0],
     }
 
@@ -86,6 +88,16 @@ def cpu_mhz() -> float | None:
     ]
     known = [int(text) / 1000 for text in found if text]
     return sum(known) / len(known) if known else None
+
+
+def _programs() -> dict[str, str]:
+    """File name to SHA-256 of our native programs and backends."""
+    try:
+        folder = Path(native_program("k8sdds-perftest")).parent
+    except LackError:
+        return {}
+    files = [*folder.glob("k8sdds-*"), *folder.glob("libk8sdds-*.so")]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
 
 
 def _read(path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What the lab has made on this machine, written down before it is made: the truth for `clean`.
+"""What the lab makes on this machine and what outlives a crash, written down first: the truth for `clean`.
 
 One small JSON file per lab (a campaign's, or one of `lab up`) in a folder of the user's own. Everything
 a lab makes hangs on its holders' namespaces; only cgroups and this file outlive a holder.

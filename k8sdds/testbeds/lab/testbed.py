@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.errors import InputError, LackError, Problem
-from k8sdds.model.network import Capabilities
+from k8sdds.model.network import LINK_MTU, Capabilities
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import find
 from k8sdds.store import utc_now
@@ -104,9 +104,10 @@ class Lab:
     def _build(self, cell: Cell) -> None:
         if self._pod_cgroups is None:
             self.capabilities = capabilities.probe()
-            self._pod_cgroups = PodCgroups(self._record.name)
-            self._record.cgroup_folders = self._pod_cgroups.folders
+            pod_cgroups = PodCgroups(self._record.name)
+            self._record.cgroup_folders = pod_cgroups.folders
             registry.create(self._record)
+            self._pod_cgroups = pod_cgroups
         built = plan(cell, self.capabilities)
         name = self._bench_name(cell)
         bench = Bench(built, Sandbox(name))
@@ -146,6 +147,10 @@ class Lab:
             "engine": network.engine,
             "fidelity": network.fidelity,
         }
+
+    def link_facts(self, trial: Trial) -> dict[str, Any]:
+        """MTU of the links between nodes, and the offloads of the publisher's interface."""
+        return {"link_mtu_bytes": LINK_MTU, "offloads": self.benches[BenchKey.of(trial.cell)].offloads()}
 
     def places(self, trial: Trial) -> dict[str, Place]:
         """Address, interface and cores of each participant."""
