@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-FOLDERS = (Path(os.environ.get("K8SDDS_LIBEXEC", "/nonexistent")), REPOSITORY / "build/perftest/perftest")
+FOLDERS = (Path(os.environ.get("K8SDDS_LIBEXEC", "/nonexistent")), REPOSITORY / "build/native/perftest")
 LIMIT_S = 40  # nothing here takes that long; what does hangs
 
 
@@ -21,10 +21,7 @@ def tool(name: str) -> Path:
     for folder in FOLDERS:
         if (folder / name).is_file():
             return folder / name
-    pytest.fail(
-        f"{name} is not built: cmake -S perftest-images -B build/perftest -G Ninja && ninja -C build/perftest, "
-        "or set K8SDDS_LIBEXEC to the folder that holds it"
-    )
+    pytest.fail(f"{name} is not built: make setup, or set K8SDDS_LIBEXEC to the folder that holds it")
 
 
 class Process:

@@ -19,13 +19,11 @@ def _find_supervisor() -> Path:
         places = [Path(libexec)]
     else:
         build = ROOT / "build"
-        places = [build / "supervisor", build / "perftest-images/supervisor", build / "perftest-images"]
+        places = [build / "native/supervisor"]
     found = [place / NAME for place in places if os.access(place / NAME, os.X_OK)]
     if not found:
         pytest.fail(
-            f"no {NAME} in {', '.join(map(str, places))}: build it with "
-            "'cmake -S perftest-images/supervisor -B build/supervisor && cmake --build build/supervisor', "
-            "or set K8SDDS_LIBEXEC",
+            f"no {NAME} in {', '.join(map(str, places))}: make setup, or set K8SDDS_LIBEXEC",
             pytrace=False,
         )
     return max(found, key=lambda path: path.stat().st_mtime)  # the one built last
