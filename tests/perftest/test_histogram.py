@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import tool
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from perftest_tools import tool
 
 HIGHEST = 100_000_000_000
 PERCENTILES = (50, 90, 99, 99.99, 99.9999, 100)

@@ -1,7 +1,7 @@
 """What is really on the wire, in network namespaces of our own."""
 
 import pytest
-from conftest import multicast_packets, sh
+from perftest_tools import multicast_packets, sh
 
 A, B = "10.99.0.1", "10.99.0.2"
 

@@ -89,6 +89,7 @@ KEYS = [
     "measured_s",
     "sent",
     "received",
+    "warmup_received",
     "duplicates",
     "lost",
     "out_of_order",

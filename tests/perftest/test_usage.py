@@ -80,10 +80,18 @@ def test_help_lists_every_option(perftest):
         r"\w+",
         "pub sub dataLen executionTime numIter latencyTest latencyCount pubRate batchSize bestEffort multicast "
         "multicastAddr peer nic transport domain numSubscribers numPublishers sidMultiSubTest pidMultiPubTest "
-        "sendQueueSize cpu noPrintIntervals outputFormat qosFile verbosity help version middleware warmUp "
+        "sendQueueSize cpu noPrintIntervals outputFormat qosFile verbosity check help version middleware warmUp "
         "discoveryTimeout peerTimeout histogramFile timelineFile receive",
     ):
         assert re.search(rf"^  -{name}\b", text, re.M), name
+
+
+def test_check_starts_nothing_and_says_what_is_wrong(perftest):
+    good = perftest.run("-pub", "-check", "-qosFile", QOS / "strict-reliable.xml")
+    assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
+    wrong = perftest.run("-pub", "-check", "-bestEffort", "-qosFile", QOS / "strict-reliable.xml")
+    assert wrong.returncode == 2
+    assert "-bestEffort" in wrong.stderr
 
 
 def test_version(perftest):
@@ -108,6 +116,7 @@ def test_every_option_is_in_the_json(perftest):
             and options["domain"] == perftest.domain
         )
         assert {f"-{name}" for name in options} == set(re.findall(r"^  (-\w+)", text, re.M)) - {
+            "-check",
             "-help",
             "-version",
         }
