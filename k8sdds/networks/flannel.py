@@ -9,10 +9,11 @@ for every other node by its address, so all nodes must be on one network.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import IPv4Interface
 
-from k8sdds.model.network import LINK_MTU, Attachment, Batch, Capabilities, Datapath, Network, Node, Topology
-from k8sdds.networks.pods import NODE_SYSCTLS, Bridge, bridge_pods, kube_forward
+from k8sdds.model.network import LINK_MTU, Batch, Capabilities, Datapath, Network, Node, Topology
+from k8sdds.networks.pods import NODE_SYSCTLS, Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 
 CLUSTER = "10.244.0.0/16"
 VXLAN_HEADERS = 50
@@ -84,31 +85,26 @@ def _host_routes(topology: Topology, node: Node, mtu: int) -> list[Batch]:
     return [Batch(node.name, "ip", tuple(routes))]
 
 
-def _datapath(topology: Topology, mtu: int, vxlan: bool) -> Datapath:
-    batches: list[Batch] = []
-    attachments: dict[str, Attachment] = {}
-    for node in topology.nodes:
+def _datapath(
+    topology: Topology, mtu: int, between: Callable[[Topology, Node, int], list[Batch]]
+) -> Datapath:
+    """Pods on cni0; `between` gives what carries packets to the other nodes."""
+
+    def on_node(node: Node) -> NodePart:
         bridge = Bridge("cni0", mtu, IPv4Interface(f"{node.pod_subnet.network_address + 1}/24"))
         in_node, in_pods, attached = bridge_pods(topology, node, bridge)
-        between = _vxlan_device(topology, node, mtu) if vxlan else _host_routes(topology, node, mtu)
-        batches += [Batch(node.name, "ip", tuple(in_node)), *in_pods, *between]
-        batches.append(Batch(node.name, "nft", (_rules(node),)))
-        attachments |= attached
-    return Datapath(
-        mtu=mtu,
-        attachments=attachments,
-        namespaces=tuple(pod.name for pod in topology.pods),
-        batches=tuple(batches),
-        sysctls=tuple((node.name, key, value) for node in topology.nodes for key, value in NODE_SYSCTLS),
-    )
+        batches = [Batch(node.name, "ip", tuple(in_node)), *in_pods, *between(topology, node, mtu)]
+        return [*batches, Batch(node.name, "nft", (_rules(node),))], attached
+
+    return pod_datapath(topology, mtu, on_node, NODE_SYSCTLS)
 
 
 def _vxlan(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
-    return _datapath(topology, mtu, vxlan=True)
+    return _datapath(topology, mtu, _vxlan_device)
 
 
 def _hostgw(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
-    return _datapath(topology, mtu, vxlan=False)
+    return _datapath(topology, mtu, _host_routes)
 
 
 _KUBE_PROXY = "kube-proxy's rules for Services are empty; no flanneld and no kubelet run beside"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ipaddress import IPv4Interface
 
-from k8sdds.model.network import LINK_MTU, Attachment, Batch, Capabilities, Datapath, Network, Node, Topology
-from k8sdds.networks.pods import NODE_SYSCTLS, Bridge, bridge_pods, kube_forward
+from k8sdds.model.network import LINK_MTU, Batch, Capabilities, Datapath, Network, Node, Topology
+from k8sdds.networks.pods import NODE_SYSCTLS, Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 
 IPIP_HEADER = 20
 BGP_ROUTES = 17
@@ -52,25 +52,17 @@ table ip filter {{{kube_forward()}
 
 
 def _lab(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
-    batches: list[Batch] = []
-    attachments: dict[str, Attachment] = {}
-    for node in topology.nodes:
+    def on_node(node: Node) -> NodePart:
         bridge = Bridge("kube-bridge", mtu, IPv4Interface(f"{node.pod_subnet.network_address + 1}/24"))
         in_node, in_pods, attached = bridge_pods(topology, node, bridge)
         routes = [
             f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BGP_ROUTES}"
             for peer in topology.peers(node)
         ]
-        batches += [Batch(node.name, "ip", (*in_node, *routes)), *in_pods]
-        batches.append(Batch(node.name, "nft", (_rules(topology, node),)))
-        attachments |= attached
-    return Datapath(
-        mtu=mtu,
-        attachments=attachments,
-        namespaces=tuple(pod.name for pod in topology.pods),
-        batches=tuple(batches),
-        sysctls=tuple((node.name, key, value) for node in topology.nodes for key, value in NODE_SYSCTLS),
-    )
+        batches = [Batch(node.name, "ip", (*in_node, *routes)), *in_pods]
+        return [*batches, Batch(node.name, "nft", (_rules(topology, node),))], attached
+
+    return pod_datapath(topology, mtu, on_node, NODE_SYSCTLS)
 
 
 KUBE_ROUTER = Network(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 
-from k8sdds.model.network import Attachment, Batch, Node, Topology
+from k8sdds.model.network import Attachment, Batch, Datapath, Node, Topology
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,32 @@ def bridge_pods(
         )
         attachments[pod.name] = Attachment(pod.name, "eth0", str(address.ip))
     return in_node, batches, attachments
+
+
+NodePart = tuple[list[Batch], dict[str, Attachment]]
+"""What a network does on one node: its batches, and where the node's pods are attached."""
+
+
+def pod_datapath(
+    topology: Topology, mtu: int, on_node: Callable[[Node], NodePart], sysctls: tuple[tuple[str, str], ...]
+) -> Datapath:
+    """The datapath of a network whose pods have network namespaces of their own, node by node.
+
+    `sysctls` are (key, value), set on every node.
+    """
+    batches: list[Batch] = []
+    attachments: dict[str, Attachment] = {}
+    for node in topology.nodes:
+        node_batches, attached = on_node(node)
+        batches += node_batches
+        attachments |= attached
+    return Datapath(
+        mtu=mtu,
+        attachments=attachments,
+        namespaces=tuple(pod.name for pod in topology.pods),
+        batches=tuple(batches),
+        sysctls=tuple((node.name, key, value) for node in topology.nodes for key, value in sysctls),
+    )
 
 
 NODE_SYSCTLS = (("net.ipv4.ip_forward", "1"), ("net.bridge.bridge-nf-call-iptables", "1"))

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from ipaddress import IPv4Interface
 
-from k8sdds.model.network import LINK_MTU, Attachment, Batch, Capabilities, Datapath, Network, Node, Topology
-from k8sdds.networks.pods import Bridge, bridge_pods, kube_forward
+from k8sdds.model.network import LINK_MTU, Batch, Capabilities, Datapath, Network, Node, Topology
+from k8sdds.networks.pods import Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 
 PODS = "10.32.0.0/12"
 UDP_PORT = 6784
@@ -59,7 +59,7 @@ table ip filter {{{kube_forward()}
 """
 
 
-def _node_batches(topology: Topology, node: Node, mtu: int) -> tuple[list[Batch], dict[str, Attachment]]:
+def _on_node(topology: Topology, node: Node, mtu: int) -> NodePart:
     bridge = Bridge("weave", mtu, IPv4Interface(f"10.32.{node.index}.1/12"))
     in_node, in_pods, attachments = bridge_pods(
         topology, node, bridge, routes=("route add 224.0.0.0/4 dev eth0",)
@@ -89,19 +89,7 @@ def _node_batches(topology: Topology, node: Node, mtu: int) -> tuple[list[Batch]
 
 
 def _lab(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
-    batches: list[Batch] = []
-    attachments: dict[str, Attachment] = {}
-    for node in topology.nodes:
-        node_batches, attached = _node_batches(topology, node, mtu)
-        batches += node_batches
-        attachments |= attached
-    return Datapath(
-        mtu=mtu,
-        attachments=attachments,
-        namespaces=tuple(pod.name for pod in topology.pods),
-        batches=tuple(batches),
-        sysctls=tuple((node.name, key, value) for node in topology.nodes for key, value in _SYSCTLS),
-    )
+    return pod_datapath(topology, mtu, lambda node: _on_node(topology, node, mtu), _SYSCTLS)
 
 
 WEAVENET = Network(

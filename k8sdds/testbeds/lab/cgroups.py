@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import time
@@ -140,6 +139,5 @@ def remove(folders: list[str], patience_s: float = 5) -> list[str]:
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     left.append(str(folder))
                     break
-                with contextlib.suppress(OSError):
-                    time.sleep(0.01)
+                time.sleep(0.01)
     return left
