@@ -7,9 +7,12 @@ import sys
 
 import pytest
 
+from k8sdds.errors import LackError
 from k8sdds.model.experiment import Link
+from k8sdds.model.network import Batch
 from k8sdds.networks import NETWORKS, find
 from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.testbeds.lab.sandbox import Sandbox
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.lab.conftest import cell, enter, json_of, said
 
@@ -208,3 +211,20 @@ def test_ten_nodes_and_thirteen_pods_of_every_network_side_by_side(lab: Lab) -> 
     for bench in lab.benches.values():
         assert len(bench.plan.topology.nodes) == 10
         assert len(bench.plan.datapath.attachments) == 13
+
+
+def test_a_failing_batch_is_named_by_namespace_and_line() -> None:
+    sandbox = Sandbox("failing")
+    try:
+        sandbox.run(["ip", "netns", "add", "node0"])
+        good = Batch("node0", "ip", ("link set lo up",))
+        bad = Batch("node0", "ip", ("link set lo up", "link set missing up"))
+        with pytest.raises(LackError) as told:
+            sandbox.apply([good, bad, good])
+        assert "in node0" in str(told.value)
+        assert "(line 2: link set missing up)" in str(told.value)
+        bad = Batch("node0", "nft", ("table ip t {", "  chain {", "}"))
+        with pytest.raises(LackError, match=r"`nft` failed: .*syntax error"):
+            sandbox.apply([good, bad])
+    finally:
+        sandbox.close()

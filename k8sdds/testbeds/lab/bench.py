@@ -11,7 +11,6 @@ from pathlib import Path
 
 from k8sdds.errors import LackError
 from k8sdds.folders import native_program
-from k8sdds.model.network import Batch
 from k8sdds.testbeds.lab import cores, processes
 from k8sdds.testbeds.lab.plan import Plan
 from k8sdds.testbeds.lab.sandbox import START_TIMEOUT_S, Sandbox
@@ -44,13 +43,11 @@ class Bench:
         run = self.sandbox.run
         run(["ip", "-batch", "-"], "".join(f"netns add {name}\n" for name in self.plan.namespaces))
         run(["sh", "-e"], self._sysctl_script())
-        batches = list(self.plan.batches)
         # Devices are made by `ip` in order: the switch's before the nodes', the nodes' before the pods'.
-        for batch in batches:
-            if batch.tool == "ip":
-                self._apply(batch)
+        self.sandbox.apply([batch for batch in self.plan.batches if batch.tool == "ip"])
+        others = [batch for batch in self.plan.batches if batch.tool != "ip"]
         with ThreadPoolExecutor(WORKERS) as pool:
-            list(pool.map(self._apply, [batch for batch in batches if batch.tool != "ip"]))
+            list(pool.map(self.sandbox.apply, [others[start::WORKERS] for start in range(WORKERS)]))
         if self.plan.datapath.in_pods:
             self._start_pods(cgroups)
 
@@ -68,13 +65,6 @@ class Bench:
                 writes += f"; mkdir /run/sys/{name}; mount -t sysfs sysfs /run/sys/{name}"
             lines.append(f"nsenter --net=/run/netns/{name} sh -e -c '{writes}'")
         return "\n".join(lines) + "\n"
-
-    def _apply(self, batch: Batch) -> None:
-        text = "\n".join(batch.lines) + "\n"
-        if batch.tool == "nft":
-            self.sandbox.run(["nft", "-f", "-"], text, netns=batch.namespace)
-        else:
-            self.sandbox.run([batch.tool, "-n", batch.namespace, "-batch", "-"], text)
 
     def _start_pods(self, cgroups: dict[str, list[Path]]) -> None:
         supervisor = native_program("k8sdds-supervisor")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from k8sdds.errors import LackError
 from k8sdds.folders import native_program
+from k8sdds.model.network import Batch
 from k8sdds.testbeds.lab import processes
 
 START_TIMEOUT_S = 20
@@ -25,6 +26,9 @@ COMMAND_TIMEOUT_S = 60
 # /run is replaced by an empty one, since `ip netns` keeps its names there and an ordinary user may not
 # write to the host's.
 _PREPARE = "set -e; mount -t tmpfs -o mode=755 k8sdds /run; mkdir -p /run/netns /run/sys"
+
+_END = "end-of-batch"
+"""Ends the text of a batch within a script of several."""
 
 
 class Sandbox:
@@ -108,7 +112,44 @@ class Sandbox:
 
     def run(self, argv: Sequence[str], stdin: str = "", netns: str | None = None) -> str:
         """Run a command to its end and give its stdout; a failure is a LackError with what it said."""
-        done = subprocess.run(
+        done = self._execute(argv, stdin, netns)
+        if done.returncode:
+            where = f" in {netns}" if netns else ""
+            said = " ".join(done.stderr.split()) or "no message"
+            raise LackError(
+                f"{self.name}{where}: `{' '.join(argv)}` failed: {said}",
+                "see: k8sdds doctor",
+            )
+        return done.stdout
+
+    def apply(self, batches: Sequence[Batch]) -> None:
+        """Run batches in order, by one shell: entering the sandbox costs more than most batches.
+
+        A failure ends the rest; the LackError names the batch's namespace and line.
+        """
+        script = []
+        for number, batch in enumerate(batches):
+            command = (
+                f"nsenter --net=/run/netns/{batch.namespace} nft -f -"
+                if batch.tool == "nft"
+                else f"{batch.tool} -n {batch.namespace} -batch -"
+            )
+            script += [f"{command} <<'{_END}' || {{ echo {number} >&2; exit 1; }}", *batch.lines, _END]
+        done = self._execute(["sh"], "\n".join(script) + "\n")
+        if done.returncode:
+            said, _, number = done.stderr.strip().rpartition("\n")
+            if not number.isdigit():
+                raise LackError(f"{self.name}: {done.stderr.strip()}", "see: k8sdds doctor")
+            batch = batches[int(number)]
+            raise LackError(
+                f"{self.name} in {batch.namespace}: `{batch.tool}` failed: {_failed_line(said, batch.lines)}",
+                "see: k8sdds doctor",
+            )
+
+    def _execute(
+        self, argv: Sequence[str], stdin: str, netns: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [*self.enter(netns), *argv],
             input=stdin,
             capture_output=True,
@@ -116,13 +157,6 @@ class Sandbox:
             timeout=COMMAND_TIMEOUT_S,
             start_new_session=True,
         )
-        if done.returncode:
-            where = f" in {netns}" if netns else ""
-            raise LackError(
-                f"{self.name}{where}: `{' '.join(argv)}` failed: {_failed_line(done.stderr, stdin)}",
-                "see: k8sdds doctor",
-            )
-        return done.stdout
 
     def path(self, inside: str) -> Path:
         """A path inside the sandbox as seen from here, such as `/run/sys/node0/class/net`."""
@@ -171,10 +205,10 @@ def _reads(path: Path, text: str) -> bool:
         return False
 
 
-def _failed_line(stderr: str, stdin: str) -> str:
+def _failed_line(stderr: str, lines: Sequence[str]) -> str:
     """What a batch tool said, with the line of the batch that it names (`Command failed -:7`)."""
     said = " ".join(stderr.split())
     number = stderr.rpartition("Command failed -:")[2].strip()
-    if number.isdigit() and 0 < int(number) <= len(stdin.splitlines()):
-        return f"{said} (line {number}: {stdin.splitlines()[int(number) - 1]})"
+    if number.isdigit() and 0 < int(number) <= len(lines):
+        return f"{said} (line {number}: {lines[int(number) - 1]})"
     return said or "no message"
