@@ -103,6 +103,11 @@ class RunFolder:
         """Add one attempt; on return it is on the disk."""
         _append_line(self.path / TRIALS, attempt)
 
+    def append_attempts(self, attempts: list[dict[str, Any]]) -> None:
+        """Add many attempts that are known already, such as imported ones; then they are on the disk."""
+        for attempt in attempts:
+            _append_line(self.path / TRIALS, attempt, sync=attempt is attempts[-1])
+
     def append_event(self, event: str, **details: Any) -> None:
         """Add one event, stamped with the time."""
         _append_line(self.path / EVENTS, {"at": utc_now(), "event": event, **details})
@@ -146,7 +151,7 @@ def _write_new(path: Path, text: str) -> None:
     temporary.rename(path)
 
 
-def _append_line(path: Path, data: dict[str, Any]) -> None:
+def _append_line(path: Path, data: dict[str, Any], sync: bool = True) -> None:
     line = json.dumps(data, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     with open(path, "a+b") as file:
         # After a crash the last line may lack its end; a fresh line must not be glued to it.
@@ -156,7 +161,8 @@ def _append_line(path: Path, data: dict[str, Any]) -> None:
                 line = b"\n" + line
         file.write(line)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -49,6 +49,8 @@ QUANTITIES = {
         Quantity("loaded_latency_p90_us", "p90 latency under load", "µs"),
         Quantity("publisher_cpu_percent", "publisher CPU", "% of one core"),
         Quantity("subscriber_cpu_percent", "subscriber CPU", "% of one core"),
+        Quantity("publisher_host_cpu_percent", "publisher CPU", "% of all cores"),
+        Quantity("subscriber_host_cpu_percent", "subscriber CPU", "% of all cores"),
         Quantity("machine_cpu_percent", "machine CPU", "% of all cores"),
         Quantity("softirq_percent", "softirq CPU", "% of all cores", log=False),
         Quantity("publisher_rss_bytes", "publisher memory", "bytes"),

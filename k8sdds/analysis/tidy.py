@@ -26,7 +26,7 @@ _NUMBER = (
     "samples_per_s", "lost_percent", "latency_mean_us", "latency_p50_us", "latency_p90_us",
     "latency_p99_us", "latency_p9999_us", "latency_max_us", "loaded_latency_p50_us",
     "loaded_latency_p90_us", "publisher_cpu_percent", "subscriber_cpu_percent", "machine_cpu_percent",
-    "softirq_percent", "discovery_s",
+    "softirq_percent", "discovery_s", "publisher_host_cpu_percent", "subscriber_host_cpu_percent",
 )  # fmt: skip
 _FLAG = ("valid", "includes_scheduling")
 

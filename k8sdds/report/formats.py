@@ -89,6 +89,11 @@ def moment(text: object) -> str:
     )
 
 
+def plain(value: float, decimals: int) -> str:
+    """So many decimals, and never `-0.0`."""
+    return _plain(value, decimals)
+
+
 def _decimals(half: float) -> int:
     return 0 if half >= 1 else 1 if half >= 0.1 else 2
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis.conditions import payload, words
 from k8sdds.analysis.overhead import QUANTITIES, plain_rows
 from k8sdds.report import content as contents
-from k8sdds.report import formats, wording
+from k8sdds.report import formats, runs, wording
 from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.look import css_variables, looks
 
@@ -34,6 +34,7 @@ _COMPARED = ("throughput_mbps", "latency_p90_us", "loaded_latency_p90_us")
 _LEVELS = (
     "throughput_mbps", "samples_per_s", "latency_p50_us", "latency_p90_us", "latency_p99_us",
     "loaded_latency_p90_us", "lost_percent", "publisher_cpu_percent", "subscriber_cpu_percent",
+    "publisher_host_cpu_percent", "subscriber_host_cpu_percent",
     "machine_cpu_percent", "softirq_percent", "publisher_rss_bytes", "subscriber_rss_bytes", "discovery_s",
 )  # fmt: skip
 
@@ -63,6 +64,10 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         (section, title) for section, title in _DRAWN.items() if any(f.section == section for f in figures)
     ]
     tables = [table for setting in content.settings for table in _overheads(content, setting)]
+    run_tables = [
+        {"title": table.title, "setting": table.setting, "text": runs.text(table)}
+        for table in runs.tables(content)
+    ]
     contrasts = _contrasts(content)
     reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
@@ -71,6 +76,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "sections": [
             *([("overheads", "Overheads")] if tables else []),
             *drawn,
+            *([("runs", "Each run by itself")] if run_tables else []),
             *([("contrasts", "Settings compared within each network")] if contrasts else []),
             *([("levels", "All levels")] if content.settings else []),
             ("trouble", "Invalid attempts, warnings and disturbances"),
@@ -91,6 +97,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
             for section in ("overheads", *_DRAWN)
         },
         "overhead_tables": tables,
+        "run_tables": run_tables,
         "contrast_tables": contrasts,
         "level_tables": [
             _levels(content, setting, test) for setting in content.settings for test in setting.tests

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import QUANTITIES
+from k8sdds.report import runs
 from k8sdds.report.content import Content, home
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ def write(content: Content, folder: Path) -> list[Path]:
     """Write all tables into `folder`; returns their paths, the main ones first.
 
     throughput_overhead.csv, latency_p90_overhead.csv and one such table for every other quantity that was
-    compared; contrasts.csv where settings differ within networks; levels.csv; trials.csv (every attempt);
-    invalid.csv. The main tables exist even when empty; tables of an earlier report are removed.
+    compared, the main ones of imported data also run by run (…_by_run.csv); contrasts.csv where settings
+    differ within networks; levels.csv; trials.csv (every attempt); invalid.csv. The main tables exist even
+    when empty; tables of an earlier report are removed.
     """
     import pandas as pd
 
@@ -47,6 +49,7 @@ def write(content: Content, folder: Path) -> list[Path]:
             rows = rows[rows["test"].isin([home(quantity), "unknown"])]
         if len(rows) or quantity in MAIN:
             files.append(_csv(_overheads(content, rows), folder / f"{overhead_name(quantity)}.csv"))
+    files += _by_run(content, folder)
     contrasts = pd.DataFrame([row for quantity in MAIN for row in content.contrasts(quantity)])
     if len(contrasts):
         files.append(_csv(contrasts.rename(columns={UNIT: "network"}), folder / "contrasts.csv"))
@@ -58,6 +61,21 @@ def write(content: Content, folder: Path) -> list[Path]:
     return files
 
 
+def _by_run(content: Content, folder: Path) -> list[Path]:
+    """One overhead table more for each main quantity: every repetition by itself."""
+    if not runs.wanted(content):
+        return []
+    overheads = runs.by_repetition(content.best, content.baseline)
+    overheads["run"] = overheads["repetition"] + 1
+    files = []
+    for quantity in MAIN:
+        rows = overheads[(overheads["quantity"] == quantity) & (overheads["test"] == home(quantity))]
+        if len(rows):
+            table = _overheads(content, rows, ("run",))
+            files.append(_csv(table, folder / f"{overhead_name(quantity)}_by_run.csv"))
+    return files
+
+
 def overhead_name(quantity: str) -> str:
     """`throughput_overhead` for throughput_mbps, `latency_p90_overhead` for latency_p90_us."""
     for unit in ("_mbps", "_us", "_per_s", "_percent", "_bytes", "_s"):
@@ -66,16 +84,16 @@ def overhead_name(quantity: str) -> str:
     return quantity + "_overhead"
 
 
-def _overheads(content: Content, rows: pd.DataFrame) -> pd.DataFrame:
+def _overheads(content: Content, rows: pd.DataFrame, first: tuple[str, ...] = ()) -> pd.DataFrame:
     table = rows.rename(columns={UNIT: "network", "detectable_percent": "smallest_detectable_percent"})
     order = {label: position for position, label in enumerate(content.networks)}
     table = table.sort_values(
-        [*_FURTHER, "network", "payload_bytes"],
+        [*first, *_FURTHER, "network", "payload_bytes"],
         key=lambda column: column.map(order) if column.name == "network" else column.astype(str)
         if column.name != "payload_bytes" else column.astype(float),
         kind="stable",
     )  # fmt: skip
-    return table[list(OVERHEAD_COLUMNS)]
+    return table[[*first, *OVERHEAD_COLUMNS]]
 
 
 def _csv(table: pd.DataFrame, path: Path) -> Path:

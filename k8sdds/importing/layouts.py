@@ -1,0 +1,147 @@
+"""What folder and file names suggest about the logs in them. The logs' own words win over all of this."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from k8sdds.networks import NETWORKS
+
+K8SDDS, AUTO = "k8sdds", "auto"
+LAYOUTS = (AUTO, K8SDDS)
+
+ROWS = (64, 256, 1024, 4096, 16384, 63000)
+"""Payload of `test-0` to `test-5` in the artifact of the K8sDDS paper; later rows have no fixed one."""
+
+_ALIASES = {
+    "host": ("hostnetwork", "hostmode", "host-network", "host-mode"),
+    "baremetal": ("bare-metal", "bare", "native"),
+    "flannel-vxlan": ("vxlan",),
+    "flannel-hostgw": ("flannel-host-gw", "hostgw", "host-gw"),
+    "flannel-ipsec": (),
+    "flannel-wireguard": (),
+    "kube-router": ("kuberouter",),
+    "weavenet": ("weave-net", "weave"),
+    "weavenet-encrypt": ("weave-encrypt", "weavenet-encrypted", "weavenet-ipsec"),
+    "calico": (), "cilium": (), "antrea": (), "canal": (), "ovn-kubernetes": (),
+}  # fmt: skip
+_NAMES = {name: name for name in (*NETWORKS, *_ALIASES)} | {
+    alias: name for name, aliases in _ALIASES.items() for alias in aliases
+}
+
+_TESTS = {"throughputtest": "throughput", "throughput": "throughput", "latencytest": "latency",
+          "latency": "latency"}  # fmt: skip
+_RELIABILITIES = {"besteffort": "best-effort", "best-effort": "best-effort", "reliable": "reliable"}
+_TRANSPORTS = {"multicast": "multicast", "unicast": "unicast"}
+_BACKUPS = ("bk", "bak", "backup", "old")
+_REPETITION = re.compile(r"(?:run|rep|repeat|repetition|iter|iteration|trial|round)[-_]?(\d{1,4})", re.ASCII)
+_ROW = re.compile(r"test-(\d{1,3})(?:-(.+))?", re.ASCII)
+_PAYLOAD = re.compile(r"(\d{1,9})(?:b|bytes)|(?:payload|size|len|datalen)[-_=]?(\d{1,9})", re.ASCII)
+_SUBSCRIBERS = re.compile(r"(\d{1,3})(?:sub|subs|subscribers)", re.ASCII)
+_PARTICIPANT = re.compile(r"(?<![a-z])(pub|sub|publisher|subscriber)[-_]?(\d{0,3})(?![a-z0-9])", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the names on the way to a log suggest; None: nothing."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """By the keys of trials.jsonl: network, test, payload_bytes, reliability, transport, repetition, …"""
+    set_aside: str | None = None
+    """The name that marks it as a backup."""
+    variant: str | None = None
+    """What a name says beyond a log's own words, such as `sendQueueSize=50`."""
+    experiment: str | None = None
+
+    def given(self, values: dict[str, Any]) -> Hints:
+        """The same with values that the user gave."""
+        values = dict(values)
+        keep = values.pop("keep", None)
+        merged = {**self.values, **values}
+        return replace(self, values=merged, set_aside=None if keep else self.set_aside)
+
+
+def detect(paths: list[PurePosixPath]) -> str:
+    """The layout of a tree by its files' paths: `k8sdds` where rows lie below tests, else `auto`."""
+    for path in paths:
+        names = [part.lower() for part in path.parts[:-1]]
+        if names and _ROW.fullmatch(names[-1]) and any(_TESTS.get(name) for name in names):
+            return K8SDDS
+    return AUTO
+
+
+def hints(folder: PurePosixPath, stem: str, layout: str) -> Hints:
+    """What a folder's path (below the imported one) and the stem of a group of files suggest."""
+    values: dict[str, Any] = {}
+    aside = variant = experiment = None
+    for name in (*folder.parts, *([stem] if stem else [])):
+        lower = name.lower()
+        if layout == K8SDDS and (row := _ROW.fullmatch(lower)):
+            number, suffix = int(row[1]), name[len(f"test-{row[1]}") :].lstrip("-")
+            if number < len(ROWS):
+                values["payload_bytes"] = ROWS[number]
+            if suffix.lower() in _BACKUPS:
+                aside = name
+            elif suffix:
+                variant = suffix
+        elif lower in _BACKUPS:
+            aside = name
+        elif (found := _words(lower, whole=True)) or (layout == AUTO and (found := _words(lower))):
+            values |= found
+            if layout == K8SDDS and lower in _RELIABILITIES:
+                experiment = name
+        elif layout == K8SDDS and "test" not in values and experiment is None:
+            experiment = name
+        elif layout == K8SDDS:
+            values["network"] = _bare(lower) or lower
+    if layout == AUTO and "network" not in values:
+        unknown = [part for part in folder.parts if not _words(part.lower()) and part.lower() not in _BACKUPS]
+        if unknown:
+            values["network"] = unknown[-1]
+    return Hints(values, aside, variant, experiment)
+
+
+def group(name: str) -> tuple[str, str | None]:
+    """What the files of one trial share in their names, and which participant a name tells:
+    `("run1", "sub0")` for `run1_sub0.log`."""
+    stem = name.rsplit(".", 1)[0] if "." in name else name
+    found = _PARTICIPANT.search(stem.lower())
+    if not found:
+        return stem, None
+    rest = (stem[: found.start()] + stem[found.end() :]).strip("-_. ")
+    return rest, f"{found[1][:3]}{found[2] or 0}"
+
+
+def _words(name: str, whole: bool = False) -> dict[str, Any]:
+    """What one name says. `whole`: only if all of it is a word that we know, else also its parts."""
+    found: dict[str, Any] = {}
+    if network := _bare(name):
+        return {"network": network}
+    for key, words in (("test", _TESTS), ("reliability", _RELIABILITIES), ("transport", _TRANSPORTS)):
+        if name in words:
+            return {key: words[name]}
+    if match := _REPETITION.fullmatch(name):
+        return {"repetition": max(int(match[1]) - 1, 0)}
+    if match := _PAYLOAD.fullmatch(name):
+        return {"payload_bytes": int(match[1] or match[2])}
+    if match := _SUBSCRIBERS.fullmatch(name):
+        return {"subscribers": int(match[1])}
+    if whole:
+        return {}
+    # The longest known network first: flannel-vxlan before vxlan.
+    for alias in sorted(_NAMES, key=len, reverse=True):
+        if re.search(rf"(?<![a-z0-9]){re.escape(alias)}(?![a-z0-9])", name):
+            found["network"] = _NAMES[alias]
+            name = name.replace(alias, " ")
+            break
+    for part in re.split(r"[_. ]+|(?<=[a-z0-9])-(?=[a-z0-9])", name):
+        if part:
+            found = {**_words(part, whole=True), **found}
+    return found
+
+
+def _bare(name: str) -> str | None:
+    """The network of a folder's name, without the transport at its end."""
+    return _NAMES.get(name.removesuffix("-udp").removesuffix("-tcp"))

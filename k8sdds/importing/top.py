@@ -1,0 +1,72 @@
+"""`metrics.csv`: averages of `kubectl top node` over a trial, as the K8sDDS paper's scripts wrote them.
+
+One row a node: its name, then CPU in millicores (`cpu(cores)`), CPU in percent, memory in MiB
+(`memory(bytes)`) and memory in percent, each as average, deviation, percentiles and extremes. A node whose
+deviation is empty was seen once.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+
+_COLUMN = re.compile(r"(cpu\(cores\)|cpu%|memory\(bytes\)|memory%)\((avg|std|min|max|\d{1,2}%)\)")
+_MEASURES = {
+    "cpu(cores)": "cpu_millicores", "cpu%": "cpu_percent",
+    "memory(bytes)": "memory_mib", "memory%": "memory_percent",
+}  # fmt: skip
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
+
+Nodes = dict[str, dict[str, float]]
+
+
+def read(data: bytes) -> tuple[Nodes, list[str]]:
+    """Quantities by node, such as `{"raspberrypi87": {"cpu_millicores_avg": 1334.68, …}}`, and what is wrong.
+
+    Never raises. A row that is not whole, or holds anything but numbers, is left out and named.
+    """
+    text = data.decode("utf-8", errors="replace")
+    whole, _, torn = text.rpartition("\n")
+    problems = ["its last line has no end"] if torn.strip() else []
+    try:
+        table = list(csv.reader(io.StringIO(whole.replace("\0", "\N{REPLACEMENT CHARACTER}"))))
+    except csv.Error as error:
+        return {}, [f"not a CSV table: {error}"]
+    if not table or not (names := _names(table[0])):
+        return {}, ["not a table of kubectl top"]
+    nodes: Nodes = {}
+    for number, row in enumerate(table[1:], start=2):
+        values = _values(names, row)
+        if not row:
+            continue
+        if values is None or row[0] in nodes:
+            problems.append(f"line {number} is no row of it")
+            continue
+        nodes[row[0]] = values
+    return nodes, problems
+
+
+def _names(header: list[str]) -> list[str] | None:
+    names = []
+    for title in header[1:]:
+        found = _COLUMN.fullmatch(title.strip())
+        if not found:
+            return None
+        statistic = found[2].replace("%", "")
+        names.append(f"{_MEASURES[found[1]]}_{'p' if statistic.isdigit() else ''}{statistic}")
+    return names if header[0].strip() == "name" and names and len(set(names)) == len(names) else None
+
+
+def _values(names: list[str], row: list[str]) -> dict[str, float] | None:
+    if len(row) != len(names) + 1 or not row[0].strip():
+        return None
+    values = {}
+    for name, text in zip(names, row[1:], strict=True):
+        if not text and name.endswith("_std"):
+            continue
+        if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+            return None
+        values[name] = float(text)
+    return values

@@ -1,0 +1,163 @@
+"""The authors' published logs: their tables as printed, and every file accounted for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+
+import pandas as pd
+import pytest
+
+from k8sdds import report
+from k8sdds.analysis import tidy
+from k8sdds.importing import import_folder
+
+PAYLOADS = (64, 256, 1024, 4096, 16384)
+TABLE_I = {
+    "flannel-vxlan": (45.6, 44.4, 41.3, 8.4, 2.9),
+    "flannel-hostgw": (29.8, 28.4, 24.6, 0.3, -0.1),
+    "kube-router": (28.1, 28.4, 24.5, 0.3, -0.1),
+    "weavenet": (52.6, 51.6, 49.5, 15.5, 2.8),
+}
+TABLE_II = {
+    "flannel-vxlan": (39.3, 37.8, 28.7, 25.6, 35.9),
+    "flannel-hostgw": (16.5, 15.2, 13.1, 18.8, 27.7),
+    "kube-router": (13.5, 12.6, 9.8, 19.1, 30.3),
+    "weavenet": (52.2, 48.7, 38.6, 33.1, 41.4),
+}
+BEST_EFFORT_P90_US = {
+    "host": (616, 673, 881, 1288, 2371),
+    "flannel-vxlan": (850, 915, 1123, 1652, 3183),
+    "flannel-hostgw": (721, 788, 995, 1561, 3049),
+    "kube-router": (710, 777, 986, 1578, 3119),
+    "weavenet": (961, 1015, 1220, 1771, 3315),
+}
+
+
+@pytest.fixture(scope="module")
+def best(imported):
+    return tidy.best(tidy.frame(imported.run))
+
+
+@pytest.fixture(scope="module")
+def reported(imported):
+    return report.write_report(imported.run, None).parent
+
+
+def plain(table: pd.DataFrame) -> pd.DataFrame:
+    return table[
+        (table.transport == "unicast") & (table.reliability == "reliable")
+        & (table.subscribers == 1) & (table.batch_bytes == 0)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"), [("throughput_overhead", TABLE_I), ("latency_p90_overhead", TABLE_II)]
+)
+def test_the_papers_tables_come_out_as_printed(reported, name, printed):
+    table = plain(pd.read_csv(reported / "tables" / f"{name}_by_run.csv"))
+    first = table[(table.run == 1) & table.payload_bytes.isin(PAYLOADS)]
+    found = first.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
+    for network, values in printed.items():
+        assert tuple(found.loc[network]) == values
+    assert first.ci_low_percent.isna().all(), "one run carries no interval"
+
+
+def test_the_papers_tables_of_its_main_run_alone(artifact, tmp_path):
+    done = import_folder(artifact / "CNI-Test", tmp_path / "run", skip=["run2", "run3"])
+    report.write_report(done.run, None)
+    table = plain(pd.read_csv(done.run.report / "tables" / "throughput_overhead.csv"))
+    found = table.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
+    for network, values in TABLE_I.items():
+        assert tuple(found.loc[network][list(PAYLOADS)]) == values
+    assert set(table.n) == {1}
+
+
+def test_best_effort_latencies_of_figure_6(best):
+    rows = best[(best.reliability == "best-effort") & (best.test == "latency") & (best.repetition == 0)]
+    for network, values in BEST_EFFORT_P90_US.items():
+        own = rows[rows.network_label == network].set_index("payload_bytes")
+        assert tuple(own.latency_p90_us[list(PAYLOADS)]) == values
+
+
+def test_other_runs_are_repetitions_with_intervals(reported):
+    table = plain(pd.read_csv(reported / "tables" / "throughput_overhead.csv"))
+    repeated = table[table.network.isin(TABLE_I) & (table.payload_bytes <= 16384)]
+    assert set(repeated.n) == {2}, "run2 is a copy, run3 is not"
+    assert repeated.ci_low_percent.notna().all() and repeated.ci_high_percent.notna().all()
+    alone = table[table.network == "baremetal"]
+    assert set(alone.n) == {1} and alone.ci_low_percent.isna().all()
+
+
+def test_every_file_is_accounted_for_and_kept_byte_for_byte(artifact, imported):
+    account = json.loads((imported.run.path / "import.json").read_text())
+    originals = {path.relative_to(artifact): path for path in artifact.rglob("*") if path.is_file()}
+    assert {one["path"] for one in account["files"]} == {str(path) for path in originals}
+    assert all(one["used"] for one in account["files"])
+    kept = Counter(
+        hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (imported.run.path / "raw").rglob("*")
+        if path.is_file()
+    )
+    assert kept == Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in originals.values())
+
+
+def test_the_account_adds_up(imported):
+    account = imported.account
+    assert account["files"] == 1106 == sum(account["by_kind"].values())
+    assert account["by_kind"] == {"log": 874, "metrics": 230, "note": 2}
+    assert account["trials"] == 349 == account["valid"] + sum(account["invalid"].values())
+    assert account["invalid"] == {"copy": 60, "set-aside": 28, "error": 4}
+    assert len(imported.run.attempts()) == 349
+    assert len({attempt["trial_id"] for attempt in imported.run.attempts()}) == 349
+
+
+def test_copies_are_named_and_count_once(imported, best):
+    assert len(imported.copies) == 60
+    said = (
+        "CNI-Test/run2/throughputTest/weavenet-udp/test-0 is byte for byte that of"
+        " CNI-Test/throughputTest/weavenet-udp/test-0"
+    )
+    assert said in imported.copies
+    logs = [
+        source.sha256
+        for trial in imported.trials if trial.record["valid"]
+        for source in trial.bundle.logs.values()
+    ]  # fmt: skip
+    assert len(logs) == len(set(logs))
+
+
+def test_a_note_makes_a_variant_and_not_a_backup(best):
+    rows = best[best.network_label == "weavenet-1376"]
+    assert set(rows.network) == {"weavenet"} and set(rows.mtu_bytes) == {1376}
+    assert set(rows.transport) == {"unicast", "multicast"}
+
+
+def test_kubectl_top_is_kept_with_its_trial(imported):
+    trial = next(
+        trial.record for trial in imported.trials
+        if trial.record["source"] == "CNI-Test/throughputTest/flannel-vxlan-udp/test-2"
+    )  # fmt: skip
+    assert trial["nodes_top"]["raspberrypi87"]["cpu_millicores_avg"] == 1334.68
+    assert trial["nodes_top"]["raspberrypi89"]["memory_mib_p95"] == 608
+    assert trial["publisher_host_cpu_percent"] == 27.88
+    assert trial["machine_cpu_percent"] is None, "no log says on which node the publisher ran"
+
+
+def test_figures_are_drawn(reported):
+    figures = {path.name for path in (reported / "figures").glob("*.png")}
+    assert any("overhead" in name for name in figures) and any("latency" in name for name in figures)
+    page = (reported / "report.html").read_text()
+    assert "Each run by itself" in page and "imported: published data of others" in page
+
+
+def test_the_command_prints_the_tables(k8sdds, artifact, tmp_path):
+    done = k8sdds("import", str(artifact), "--output", "paper")
+    assert done.returncode == 0, done.stderr
+    for network, values in (*TABLE_I.items(), *TABLE_II.items()):
+        numbers = r"\s+".join(str(value).replace(".", r"\.") for value in values)
+        assert pd.Series([done.stdout]).str.contains(rf"{network}\s+{numbers}\s").item(), (network, values)
+    assert "60 repetitions are copies" in done.stdout
+    again = k8sdds("import", str(artifact), "--output", "paper")
+    assert again.returncode == 2 and "exists already" in again.stderr
