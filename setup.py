@@ -29,7 +29,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["k8sdds", "k8sdds.*"]),
-    package_data={"k8sdds.report": ["templates/*"]},
+    package_data={"k8sdds.artifact": ["templates/*"], "k8sdds.report": ["templates/*"]},
     data_files=shared_files(),
     install_requires=[
         "typer>=0.12",
@@ -43,6 +43,7 @@ setup(
         "scipy>=1.12",
         "matplotlib>=3.8",
         "jinja2>=3.1",
+        "rocrate>=0.13",
     ],
     extras_require={"test": ["pytest>=8", "hypothesis>=6.100", "ruff>=0.4", "selenium>=4.18"]},
     entry_points={"console_scripts": ["k8sdds = k8sdds.cli.main:run"]},

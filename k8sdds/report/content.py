@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from k8sdds.analysis import conditions, contrast, overhead, tidy
@@ -193,6 +194,15 @@ class Content:
                 key = (label, row["transport"] or "unicast", point.payload_bytes, other)
                 curves.setdefault(key, {})[point.subscribers] = row
         return {key: dict(sorted(curve.items())) for key, curve in curves.items() if len(curve) > 1}
+
+    @cached_property
+    def by_condition(self) -> dict[tuple, list[Row]]:
+        """The valid trials by their condition, over all networks."""
+        found: dict[tuple, list[Row]] = {}
+        for setting in self.settings:
+            for row in setting.trials:
+                found.setdefault(tuple(row[key] for key in conditions.CONDITION), []).append(row)
+        return found
 
     def contrasts(self, quantity: str) -> list[Row]:
         """Settings compared within each network, from the test that the quantity belongs to."""

@@ -178,12 +178,8 @@ def _undecided(row: Row) -> bool:
 
 def _tied(content: Content, best: Row, others: list[str], name: str) -> list[str]:
     """Networks between best and worst whose paired difference to the best spans no difference."""
-    trials = [
-        row
-        for setting in content.settings
-        for row in setting.trials
-        if row[UNIT] in (best[UNIT], *others) and all(row[key] == best[key] for key in CONDITION)
-    ]
+    same = content.by_condition.get(tuple(best[key] for key in CONDITION), [])
+    trials = [row for row in same if row[UNIT] in (best[UNIT], *others)]
     ratios = overhead.ratios(trials, best[UNIT], name)
     return [label for label in others if label in ratios and ratios[label].seen is False]
 

@@ -1,0 +1,148 @@
+"""What is packed, what never is, and that the same content gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from k8sdds import artifact
+from k8sdds.errors import InputError
+from k8sdds.store import RunFolder
+
+KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49\n-----END PRIVATE KEY-----\n"
+
+
+def names(path: Path) -> set[str]:
+    with zipfile.ZipFile(path) as archive:
+        return set(archive.namelist())
+
+
+def test_everything_measured_is_in_it(run_folder: RunFolder, tmp_path: Path) -> None:
+    artifact.pack([run_folder.path], tmp_path / "a.zip")
+    measured = {
+        f"runs/measured/{path.relative_to(run_folder.path)}"
+        for path in run_folder.path.rglob("*")
+        if path.is_file()
+    }
+    assert measured <= names(tmp_path / "a.zip")
+    assert {"README.md", "SHA256SUMS", "artifact.json", "locks/python.txt", "locks/measured.json"} <= names(
+        tmp_path / "a.zip"
+    )
+
+
+def test_same_content_same_bytes_wherever_it_lies(run_folder: RunFolder, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "measured"
+    shutil.copytree(run_folder.path, elsewhere)
+    for path in elsewhere.rglob("*"):
+        os.utime(path, (1, 1))
+    (elsewhere / "trials.jsonl").chmod(0o600)
+    # What a report leaves in a folder is no part of the content.
+    (elsewhere / "report").mkdir()
+    (elsewhere / "report" / "report.html").write_text("made again")
+    first = artifact.pack([run_folder.path], tmp_path / "a.zip")
+    second = artifact.pack([elsewhere], tmp_path / "b.zip")
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    assert first.content_id == second.content_id
+
+
+def test_coreutils_agrees_and_the_tables_come_out_as_expected(run_folder: RunFolder, tmp_path: Path) -> None:
+    from k8sdds.report import write_report
+
+    artifact.pack([run_folder.path], tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=tmp_path / "unpacked", check=True)
+    run = RunFolder.open(tmp_path / "unpacked" / "runs" / "measured")
+    write_report(run, None)
+    made = {path.name: path.read_bytes() for path in (run.report / "tables").iterdir()}
+    expected = tmp_path / "unpacked" / "expected" / "measured"
+    assert made == {path.name: path.read_bytes() for path in expected.iterdir()}
+
+
+def test_documents_tell_command_minutes_and_disk(run_folder: RunFolder, tmp_path: Path) -> None:
+    description = artifact.Description("A | title", "CC-BY-4.0", ("Ada", "Grace"))
+    artifact.pack([run_folder.path], tmp_path / "a.zip", description)
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        readme = archive.read("README.md").decode()
+        data = json.loads(archive.read("artifact.json"))
+    assert "Authors: Ada, Grace." in readme
+    assert "Licence of the data: CC-BY-4.0" in readme
+    assert "k8sdds run runs/measured/experiment.yaml --output again/measured --seed 1" in readme
+    for badge in ("Available", "Functional", "Reusable", "Reproduced"):
+        assert badge in readme
+    (run,) = data["runs"]
+    assert (run["trials"], run["valid_trials"], run["folder"]) == (50, 50, "runs/measured")
+    # 51 attempts of 3.6 s: one trial was tried twice.
+    assert run["minutes"] == pytest.approx(51 * 3.6 / 60, abs=0.1)
+    assert run["disk_bytes"] == sum(
+        path.stat().st_size for path in run_folder.path.rglob("*") if path.is_file()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("identity.key", "whatever its content"),
+        ("ca_key.pem", "whatever its content"),
+        ("kubeconfig", "whatever its content"),
+        ("stdout", f"something printed its key:\n{KEY}"),
+        ("wg.conf", "[Interface]\nPrivateKey = " + "A" * 43 + "=\n"),
+        ("secrets", '10.0.0.1 10.0.0.2 : PSK "correct horse battery staple"\n'),
+        ("notes", "Authorization: Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJlLW9m"),
+    ],
+)
+def test_secrets_are_never_packed(run_folder: RunFolder, tmp_path: Path, name: str, content: str) -> None:
+    folder = run_folder.path / "raw" / "leak"
+    folder.mkdir()
+    (folder / name).write_text(content)
+    packed = artifact.pack([run_folder.path], tmp_path / "a.zip")
+    assert [path for path, _ in packed.left_out] == [f"measured/raw/leak/{name}"]
+    assert f"runs/measured/raw/leak/{name}" not in names(tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert all(content.encode() not in archive.read(path) for path in archive.namelist())
+        assert f"raw/leak/{name}" in archive.read("README.md").decode()
+
+
+def test_links_are_not_followed(run_folder: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "diary").write_text("dear diary")
+    (run_folder.path / "raw" / "linked").symlink_to(tmp_path / "private")
+    (run_folder.path / "raw" / "file").symlink_to(tmp_path / "private" / "diary")
+    packed = artifact.pack([run_folder.path], tmp_path / "a.zip")
+    assert {path for path, _ in packed.left_out} == {"measured/raw/file", "measured/raw/linked"}
+    assert not any("diary" in path or "linked" in path for path in names(tmp_path / "a.zip"))
+
+
+def test_a_secret_in_the_records_is_refused_and_nothing_is_left(run_folder: RunFolder, tmp_path: Path) -> None:
+    with open(run_folder.path / "trials.jsonl", "a") as file:
+        file.write(json.dumps({"reason": KEY}).replace("\\n", "\n") + "\n")
+    with pytest.raises(InputError, match=r"trials\.jsonl holds a private key"):
+        artifact.pack([run_folder.path], tmp_path / "a.zip")
+    assert not list(tmp_path.glob("a.zip*"))
+
+
+def test_a_folder_that_is_written_to_is_refused(run_folder: RunFolder, tmp_path: Path) -> None:
+    with run_folder.lock(), pytest.raises(InputError, match="is writing to"):
+        artifact.pack([run_folder.path], tmp_path / "a.zip")
+    assert not list(tmp_path.glob("a.zip*"))
+
+
+def test_what_cannot_be_packed_is_said(run_folder: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a ZIP file"):
+        artifact.pack([run_folder.path], tmp_path / "a.tar")
+    with pytest.raises(InputError, match="two run folders are called measured"):
+        artifact.pack([run_folder.path, run_folder.path], tmp_path / "a.zip")
+    with pytest.raises(InputError, match="not a run folder"):
+        artifact.pack([tmp_path], tmp_path / "a.zip")
+    (tmp_path / "a.zip").write_text("mine")
+    with pytest.raises(InputError, match="exists already"):
+        artifact.pack([run_folder.path], tmp_path / "a.zip")
+    assert (tmp_path / "a.zip").read_text() == "mine"
+    with pytest.raises(InputError, match="cannot pack"):
+        artifact.pack([run_folder.path], tmp_path / "nowhere" / "a.zip")

@@ -1,0 +1,142 @@
+"""Every flipped, missing and added file is found, and named."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8sdds import artifact
+from k8sdds.artifact import sums
+from k8sdds.errors import InputError
+from k8sdds.store import RunFolder
+
+
+@pytest.fixture
+def packed(run_folder: RunFolder, tmp_path: Path) -> Path:
+    return artifact.pack([run_folder.path], tmp_path / "a.zip").path
+
+
+@pytest.fixture
+def unpacked(packed: Path, tmp_path: Path) -> Path:
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    return tmp_path / "unpacked"
+
+
+def found(path: Path) -> set[tuple[str, str]]:
+    return {(finding.kind, finding.path) for finding in artifact.verify(path).findings}
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_whole(packed: Path, unpacked: Path) -> None:
+    checked = artifact.verify(packed)
+    assert checked.findings == [] and checked.files == len(contents(packed))
+    assert artifact.verify(unpacked) == checked
+    assert artifact.verify(packed, f"sha256:{checked.content_id}").findings == []
+    (other,) = artifact.verify(packed, "0" * 64).findings
+    assert other.path == "SHA256SUMS" and "content id" in other.detail
+
+
+def test_each_kind_of_change_of_a_folder_is_named(unpacked: Path) -> None:
+    (unpacked / "README.md").write_text("changed")
+    (unpacked / "artifact.json").unlink()
+    (unpacked / "runs" / "measured" / "more\nlines").write_text("added")
+    (unpacked / "link").symlink_to("/")
+    assert found(unpacked) == {
+        ("changed", "README.md"),
+        ("missing", "artifact.json"),
+        ("added", "runs/measured/more\nlines"),
+        ("changed", "link"),
+        ("added", "link"),
+    }
+
+
+def rewritten(packed: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    """Another archive of the same make with other content."""
+    from k8sdds.artifact import packing
+
+    all_ = contents(packed)
+    change(all_)
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in all_.items():
+            info = zipfile.ZipInfo(name, packing.MADE_AT)
+            info.create_system, info.external_attr = 3, packing.MODE
+            archive.writestr(info, content, zipfile.ZIP_DEFLATED)
+    return packed
+
+
+def test_each_file_of_an_archive_is_watched(packed: Path) -> None:
+    """A flipped bit, a lack and an addition, for every single file."""
+    whole = contents(packed)
+    chance = random.Random(1)
+    for name in chance.sample(sorted(whole.keys() - {sums.NAME}), 20):
+        flipped = bytearray(whole[name])
+        flipped[chance.randrange(len(flipped))] ^= 1 << chance.randrange(8)
+        rewritten(packed, lambda all_, name=name, flipped=flipped: all_.update({name: bytes(flipped)}))
+        assert found(packed) == {("changed", name)}
+        rewritten(packed, lambda all_, name=name: all_.pop(name))
+        assert found(packed) == {("missing", name)}
+        rewritten(packed, lambda all_, name=name: all_.update({name: whole[name], name + "~": b""}))
+        assert found(packed) == {("added", name + "~")}
+        rewritten(packed, lambda all_, name=name: all_.pop(name + "~"))
+    assert found(packed) == set()
+
+
+@pytest.mark.parametrize("flips", [600, pytest.param(30_000, marks=pytest.mark.long)])
+def test_no_flipped_bit_of_the_archive_changes_a_file_unseen(packed: Path, tmp_path: Path, flips: int) -> None:
+    """Any byte of the ZIP file: it is found, or no file's content has changed (spare bits of a format)."""
+    bytes_, whole = packed.read_bytes(), contents(packed)
+    # A small archive, so that headers and data are hit alike.
+    small = tmp_path / "small.zip"
+    kept = {name: whole[name] for name in sorted(whole) if "raw/" not in name and name != sums.NAME}
+    kept[sums.NAME] = sums.write({name: sums.digest(content) for name, content in kept.items()}).encode()
+    shutil.copy(packed, small)
+    rewritten(small, lambda all_: (all_.clear(), all_.update(kept)))
+    bytes_ = small.read_bytes()
+    assert found(small) == set()
+    chance = random.Random(2)
+    unseen = 0
+    for _ in range(flips):
+        damaged = bytearray(bytes_)
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        small.write_bytes(damaged)
+        if not artifact.verify(small).findings:
+            unseen += 1
+            assert contents(small) == kept
+    assert unseen < flips / 10
+
+
+def test_truncated_appended_prepended_and_foreign_files(packed: Path, tmp_path: Path) -> None:
+    whole = packed.read_bytes()
+    for damaged in (whole[:-1], whole[: len(whole) // 2], b"", b"no archive", b"#!/bin/sh\n" + whole):
+        packed.write_bytes(damaged)
+        assert artifact.verify(packed).findings
+    packed.write_bytes(whole)
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.comment = b"smuggled"
+    assert found(packed) == {("added", "the archive")}
+    with pytest.raises(InputError, match="is not there"):
+        artifact.verify(tmp_path / "nothing.zip")
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), st.binary()))
+def test_sums_read_what_they_write(files: dict[str, bytes]) -> None:
+    made = {path: sums.digest(content) for path, content in files.items()}
+    assert sums.read(sums.write(made)) == made
+
+
+@pytest.mark.parametrize("text", ["x", "0" * 64 + "  a", "0" * 63 + "  a\n", "\n", ("0" * 64 + "  a\n") * 2])
+def test_damaged_sums_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="line"):
+        sums.read(text)
