@@ -58,9 +58,10 @@ def record(
         **facts,
         "includes_scheduling": measurement.includes_scheduling,
         "cpu_mhz": measurement.cpu_mhz,
+        "network_cpu_percent": measurement.daemons_cpu_percent,
         "valid": reason is None,
         "reason": reason,
-        "warnings": [*measurement.warnings, *_disturbances(meters), *_missed(trial, pubs)],
+        "warnings": [*measurement.warnings, *_disturbances(measurement, meters), *_missed(trial, pubs)],
     }
     return base | _numbers(trial, pubs, subs) | _resources(meters) | _evidence(subs, measurement, meters)
 
@@ -161,6 +162,11 @@ def _off_the_wire(trial: Trial, subs: list[Summary | None], measurement: Measure
             return f"no-proof: the link of sub{index}'s node was not read"
         if seen < delivered:
             return f"not-on-wire: sub{index} got {delivered} bytes of samples, its node's link only {seen}"
+        if measurement.decrypted_bytes is None:
+            continue
+        decrypted = measurement.decrypted_bytes[f"sub{index}"]
+        if decrypted < delivered:
+            return f"not-encrypted: sub{index} got {delivered} bytes of samples, its tunnels only {decrypted}"
     return None
 
 
@@ -264,7 +270,7 @@ def _missed(trial: Trial, pubs: list[Summary | None]) -> list[str]:
     return found
 
 
-def _disturbances(meters: dict[str, dict[str, Any]]) -> list[str]:
+def _disturbances(measurement: Measurement, meters: dict[str, dict[str, Any]]) -> list[str]:
     """What else ran on this machine while the trial measured, by the publisher's interval.
 
     Only user time is compared: the system time of pods includes softirqs, the machine's does not.
@@ -272,9 +278,8 @@ def _disturbances(meters: dict[str, dict[str, Any]]) -> list[str]:
     first = meters.get("pub0", {})
     machine = first.get("machine") or {}
     own = _percent(first, sum(one.get("cpu_user_s") or 0 for one in meters.values())) or 0
-    others = (
-        (_percent(first, machine.get("user_s")) or 0) + (_percent(first, machine.get("nice_s")) or 0) - own
-    )
+    busy = (_percent(first, machine.get("user_s")) or 0) + (_percent(first, machine.get("nice_s")) or 0)
+    others = busy - own - (measurement.daemons_user_percent or 0)
     stolen = _percent(first, machine.get("steal_s")) or 0
     found = []
     if others > DISTURBED_PERCENT:
@@ -306,6 +311,7 @@ def _evidence(
             "sent": measurement.sent_bytes,
             "received": measurement.received_bytes,
             "delivered_samples": delivered,
+            **({} if measurement.decrypted_bytes is None else {"decrypted": measurement.decrypted_bytes}),
         },
         "drops": drops,
     }

@@ -67,6 +67,8 @@ def _networks() -> list[dict[str, Any]]:
             "name": network.name,
             "layer": network.layer,
             "encapsulation": network.encapsulation,
+            "encryption": network.encryption,
+            "engines": [engine.title for engine in network.engines],
             "mtu": network.default_mtu,
             "multicast": network.multicast,
             "policy": network.policy,
@@ -89,10 +91,13 @@ def show(
     """Show an experiment resolved: its cells, the time it takes, and what each pod will run."""
     from k8sdds import campaign, library
     from k8sdds.model.trial import expand
+    from k8sdds.networks import resolved
+    from k8sdds.testbeds.lab.capabilities import can
 
     changed = library.changed(
         library.load(experiment), network or (), settings or (), repeat, duration, paper
     )
+    changed = resolved(changed, can)
     expansion = expand(changed)
     cells = [
         {"cell_id": cell.cell_id, **cell.model_dump(mode="json"), "commands": _commands(expansion, index)}
@@ -179,7 +184,6 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     from pathlib import Path
 
     from k8sdds.errors import K8sddsError
-    from k8sdds.model.network import Capabilities
     from k8sdds.model.trial import Place, Trial
     from k8sdds.perftest import command
     from k8sdds.testbeds.lab.plan import plan
@@ -190,7 +194,7 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
         cell=cell, testbed="lab", repetition=0, duration_s=experiment.duration_s, warmup_s=experiment.warmup_s
     )
     try:
-        attachments = plan(cell, Capabilities()).datapath.attachments
+        attachments = plan(cell).datapath.attachments
         places = {name: Place(a.address, a.interface, None) for name, a in attachments.items()}
         return {
             name: shlex.join(

@@ -24,23 +24,29 @@ def _cells(
     """One cell for each bench of the experiment; the baseline only where it is asked for."""
     from k8sdds import campaign, library
     from k8sdds.model.trial import expand
+    from k8sdds.networks import bare_label, resolved
+    from k8sdds.testbeds.lab.capabilities import can
     from k8sdds.testbeds.lab.topology import BenchKey
 
-    expansion = expand(library.changed(library.load(experiment), networks or (), settings or ()))
+    changed = library.changed(library.load(experiment), networks or (), settings or ())
+    expansion = expand(resolved(changed, can))
     campaign.refuse(campaign.contradictions(expansion))
     cells = {BenchKey.of(cell): cell for cell in expansion.cells}
-    return [cell for cell in cells.values() if baseline or not networks or cell.network_label in networks]
+    return [
+        cell
+        for cell in cells.values()
+        if baseline or not networks or {cell.network_label, bare_label(cell.network_label)} & set(networks)
+    ]
 
 
 @app.command()
 def plan(experiment: Experiment, network: Networks = None, settings: Settings = None) -> None:
     """Print the commands that build an experiment's networks, as a shell script each. Runs nothing."""
-    from k8sdds.model.network import Capabilities
     from k8sdds.testbeds.lab.plan import plan as make
     from k8sdds.testbeds.lab.plan import script
 
     for cell in _cells(experiment, network, settings, baseline=False):
-        say(script(make(cell, Capabilities())))
+        say(script(make(cell)))
 
 
 @app.command()
@@ -116,7 +122,6 @@ def exec_(
     name: Name = "lab",
 ) -> None:
     """Run a command in a pod, or on a node, of a standing lab."""
-    from k8sdds.model.network import Capabilities
     from k8sdds.model.trial import Cell
     from k8sdds.testbeds.lab.bench import Bench
     from k8sdds.testbeds.lab.plan import plan as make
@@ -133,7 +138,7 @@ def exec_(
         raise InputError(
             f"{place!r} names no place", f"NETWORK/POD with NETWORK one of {', '.join(record.holders)}"
         )
-    built = make(Cell.model_validate_json(record.plans[network]), Capabilities())
+    built = make(Cell.model_validate_json(record.plans[network]))
     bench = Bench(built, Sandbox.attach(network, record.holders[network][0]))
     bench.pods = record.pods.get(network, {})
     if inside in built.datapath.attachments:
@@ -157,12 +162,11 @@ def graph(
     settings: Settings = None,
 ) -> None:
     """Draw an experiment's networks: nodes, pods, links and MTUs."""
-    from k8sdds.model.network import Capabilities
     from k8sdds.testbeds.lab import graph as drawing
     from k8sdds.testbeds.lab.plan import plan as make
 
     cells = _cells(experiment, network, settings, baseline=False)
-    drawing.draw([make(cell, Capabilities()) for cell in cells], output)
+    drawing.draw([make(cell) for cell in cells], output)
     console().print(f"wrote {output}", highlight=False)
 
 

@@ -14,6 +14,7 @@ import typer
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
 from k8sdds.errors import LackError
+from k8sdds.model.network import Capabilities, Network
 
 TOOLS = {
     "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
@@ -89,24 +90,42 @@ def _kernel() -> Iterator[Finding]:
     if lack:
         return
     found = capabilities.probe()
+    # What only one engine of a network needs is told, but its lack is no lack of the machine.
     networks_need = {need for network in NETWORKS.values() for need in network.needs}
     for name, feature in capabilities.FEATURES.items():
         says = found.lacks.get(name, "works")
         needed = name in networks_need or name == "veth"
+        kind = "kernel" if feature.modules else "programs"
         yield Finding(
-            f"kernel: {name} ({feature.purpose})", found.has(name), says, capabilities.remedy(name), needed
+            f"{kind}: {name} ({feature.purpose})", found.has(name), says, capabilities.remedy(name), needed
         )
-    engine = "kernel ESP" if found.has("esp") else "userspace ESP only: this kernel has no ESP"
-    yield Finding(
-        "IPsec engine", found.has("esp"), engine, "a kernel with esp4, as Debian's has", needed=False
-    )
     for network in NETWORKS.values():
         missing = [need for need in network.needs if not found.has(need)]
+        if network.engines and not missing:
+            yield _engines(network, found)
+            continue
         yield Finding(
             f"network {network.name}",
             not missing,
             f"needs {', '.join(missing)}" if missing else "can run here",
         )
+
+
+def _engines(network: Network, found: Capabilities) -> Finding:
+    """Which engine of a network this machine has, and why not the plugin's own."""
+    from k8sdds.testbeds.lab import capabilities
+
+    lacks = {one.title: [need for need in one.needs if not found.has(need)] for one in network.engines}
+    usable = [title for title, missing in lacks.items() if not missing]
+    why = "; ".join(
+        f"no {title}: {need}: {found.lacks[need]}" for title, missing in lacks.items() for need in missing
+    )
+    says = "; ".join(filter(None, [f"can run here by {usable[0]}" if usable else "", why]))
+    first = next((missing for missing in lacks.values() if missing), [])
+    return Finding(
+        f"network {network.name}", not first, says,
+        "; ".join(capabilities.remedy(need) for need in first), needed=False,
+    )  # fmt: skip
 
 
 def _resources() -> Iterator[Finding]:

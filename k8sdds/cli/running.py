@@ -73,8 +73,11 @@ def run(
 def _start(experiment: Any, seed: int | None, output: Path | None, dry_run: bool) -> None:
     from k8sdds import campaign
     from k8sdds.model.trial import expand
+    from k8sdds.networks import resolved
+    from k8sdds.testbeds.lab.capabilities import can
     from k8sdds.testbeds.lab.testbed import Lab
 
+    experiment = resolved(experiment, can)
     expansion = expand(experiment)
     name = campaign.campaign_name(experiment.name)
     folder = output or Path("runs") / name

@@ -57,6 +57,9 @@ class NetworkChoice(Strict):
         default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$", description="name in tables and figures"
     )
     mtu: int | None = Field(default=None, ge=576, le=65535, description="MTU of the pods' interfaces")
+    engine: Literal["kernel", "userspace"] | None = Field(
+        default=None, description="what carries a network that encrypts; none: the best that is here"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Interface
 
-from k8sdds.model.network import LINK_MTU, Batch, Capabilities, Datapath, Network, Node, Topology
+from k8sdds.model.network import LINK_MTU, Batch, Datapath, Engine, Network, Node, Topology
 from k8sdds.networks.pods import NODE_SYSCTLS, Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 
 CLUSTER = "10.244.0.0/16"
@@ -85,7 +85,7 @@ def _host_routes(topology: Topology, node: Node, mtu: int) -> list[Batch]:
     return [Batch(node.name, "ip", tuple(routes))]
 
 
-def _datapath(
+def datapath(
     topology: Topology, mtu: int, between: Callable[[Topology, Node, int], list[Batch]]
 ) -> Datapath:
     """Pods on cni0; `between` gives what carries packets to the other nodes."""
@@ -99,15 +99,15 @@ def _datapath(
     return pod_datapath(topology, mtu, on_node, NODE_SYSCTLS)
 
 
-def _vxlan(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
-    return _datapath(topology, mtu, _vxlan_device)
+def _vxlan(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    return datapath(topology, mtu, _vxlan_device)
 
 
-def _hostgw(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
-    return _datapath(topology, mtu, _host_routes)
+def _hostgw(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    return datapath(topology, mtu, _host_routes)
 
 
-_KUBE_PROXY = "kube-proxy's rules for Services are empty; no flanneld and no kubelet run beside"
+KUBE_PROXY = "kube-proxy's rules for Services are empty; no flanneld and no kubelet run beside"
 
 VXLAN = Network(
     name="flannel-vxlan",
@@ -120,7 +120,7 @@ VXLAN = Network(
     architectures=("amd64", "arm64", "arm"),
     versions="flannel 0.11 to 0.28",
     fidelity="equivalent",
-    differences=_KUBE_PROXY,
+    differences=KUBE_PROXY,
     default_mtu=LINK_MTU - VXLAN_HEADERS,
     max_mtu=LINK_MTU - VXLAN_HEADERS,
     needs=("bridge", "vxlan", "nftables", "br_netfilter"),
@@ -138,7 +138,7 @@ HOSTGW = Network(
     architectures=("amd64", "arm64", "arm"),
     versions="flannel 0.11 to 0.28",
     fidelity="equivalent",
-    differences=_KUBE_PROXY,
+    differences=KUBE_PROXY,
     default_mtu=LINK_MTU,
     max_mtu=LINK_MTU,
     needs=("bridge", "nftables", "br_netfilter"),

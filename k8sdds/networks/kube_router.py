@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Interface
 
-from k8sdds.model.network import LINK_MTU, Batch, Capabilities, Datapath, Network, Node, Topology
+from k8sdds.model.network import LINK_MTU, Batch, Datapath, Engine, Network, Node, Topology
 from k8sdds.networks.pods import NODE_SYSCTLS, Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 
 IPIP_HEADER = 20
@@ -51,7 +51,7 @@ table ip filter {{{kube_forward()}
 """
 
 
-def _lab(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
+def _lab(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     def on_node(node: Node) -> NodePart:
         bridge = Bridge("kube-bridge", mtu, IPv4Interface(f"{node.pod_subnet.network_address + 1}/24"))
         in_node, in_pods, attached = bridge_pods(topology, node, bridge)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k8sdds.model.network import LINK_MTU, Attachment, Capabilities, Datapath, Network, Topology
+from k8sdds.model.network import LINK_MTU, Attachment, Datapath, Engine, Network, Topology
 
 ARCHITECTURES = ("amd64", "arm64", "arm")
 
@@ -19,11 +19,11 @@ def _on_nodes(topology: Topology, mtu: int, in_pods: bool) -> Datapath:
     return Datapath(mtu=mtu, attachments=attachments, in_pods=in_pods)
 
 
-def _baremetal(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
+def _baremetal(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     return _on_nodes(topology, mtu, in_pods=False)
 
 
-def _host(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
+def _host(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     return _on_nodes(topology, mtu, in_pods=True)
 
 

@@ -11,9 +11,10 @@ bridge without netfilter, as Open vSwitch has none, and forwards by learning ins
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import IPv4Interface
 
-from k8sdds.model.network import LINK_MTU, Batch, Capabilities, Datapath, Network, Node, Topology
+from k8sdds.model.network import LINK_MTU, Batch, Datapath, Engine, Network, Node, Topology
 from k8sdds.networks.pods import Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 
 PODS = "10.32.0.0/12"
@@ -59,7 +60,11 @@ table ip filter {{{kube_forward()}
 """
 
 
-def _on_node(topology: Topology, node: Node, mtu: int) -> NodePart:
+def _on_node(
+    topology: Topology, node: Node, mtu: int, endpoint: Callable[[Node], str] | None
+) -> NodePart:
+    # Bound to eth0 unless its packets are to pass a tunnel device first.
+    local = f"local {endpoint(node)}" if endpoint else f"dev eth0 local {node.address}"
     bridge = Bridge("weave", mtu, IPv4Interface(f"10.32.{node.index}.1/12"))
     in_node, in_pods, attachments = bridge_pods(
         topology, node, bridge, routes=("route add 224.0.0.0/4 dev eth0",)
@@ -71,12 +76,13 @@ def _on_node(topology: Topology, node: Node, mtu: int) -> NodePart:
         f"link add vethwe-bridge mtu {mtu} type veth peer name vethwe-datapath mtu {mtu}",
         "link set vethwe-bridge master weave up",
         "link set vethwe-datapath master datapath up",
-        f"link add vxlan-6784 mtu {mtu} type vxlan id 1 dev eth0 local {node.address} dstport {UDP_PORT}"
+        f"link add vxlan-6784 mtu {mtu} type vxlan id 1 {local} dstport {UDP_PORT}"
         " learning",
         "link set vxlan-6784 master datapath up",
     )
     flooding = tuple(
-        f"fdb append 00:00:00:00:00:00 dev vxlan-6784 dst {peer.address} self permanent"
+        f"fdb append 00:00:00:00:00:00 dev vxlan-6784 dst {endpoint(peer) if endpoint else peer.address}"
+        " self permanent"
         for peer in topology.peers(node)
     )
     batches = [
@@ -88,8 +94,13 @@ def _on_node(topology: Topology, node: Node, mtu: int) -> NodePart:
     return batches, attachments
 
 
-def _lab(topology: Topology, mtu: int, capabilities: Capabilities) -> Datapath:
-    return pod_datapath(topology, mtu, lambda node: _on_node(topology, node, mtu), _SYSCTLS)
+def datapath(topology: Topology, mtu: int, endpoint: Callable[[Node], str] | None = None) -> Datapath:
+    """Pods on `weave`, VXLAN between the nodes' addresses, or between those that `endpoint` gives."""
+    return pod_datapath(topology, mtu, lambda node: _on_node(topology, node, mtu, endpoint), _SYSCTLS)
+
+
+def _lab(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    return datapath(topology, mtu)
 
 
 WEAVENET = Network(

@@ -30,6 +30,7 @@ _KNOWN = {
     "flannel-vxlan": Look("#0072b2", "#4ba6e8", "s"),
     "flannel-hostgw": Look("#3a9bd9", "#8fd0fb", "^"),
     "flannel-ipsec": Look("#332288", "#a698ff", "P"),
+    "flannel-wireguard": Look("#1f7a7a", "#66cfcf", "8"),
     "kube-router": Look("#008f68", "#3ecf9f", "v"),
     "weavenet": Look("#d55e00", "#ff9248", "D"),
     "weavenet-encrypt": Look("#882255", "#e27aa9", "X"),
@@ -42,7 +43,7 @@ _FREE = (
     Look("#7a4b2a", "#cf9d78", "*"),
     Look("#5b5b8c", "#b4b4ea", "d"),
     Look("#a11d33", "#ff7f8f", "H"),
-    Look("#1f7a7a", "#66cfcf", "8"),
+    Look("#4f6d2f", "#b5d68a", "8"),
 )
 
 
@@ -51,10 +52,15 @@ def looks(labels: list[str]) -> dict[str, Look]:
 
     With more unknown labels than free looks, colours repeat; every figure labels directly as well.
     """
-    found = {}
-    unknown = [label for label in labels if label not in _KNOWN]
+    found: dict[str, Look] = {}
+    # An engine behind the name, `flannel-ipsec (userspace ESP)`, leaves a network its look; a second engine
+    # of the same network in the same report takes a free one.
+    bare = {label: label.partition(" (")[0] for label in labels}
+    owner = {name: label for label, name in reversed(bare.items()) if name in _KNOWN}
+    unknown = [label for label in labels if owner.get(bare[label]) != label]
     for label in labels:
-        found[label] = _KNOWN.get(label) or _FREE[unknown.index(label) % len(_FREE)]
+        known = owner.get(bare[label]) == label
+        found[label] = _KNOWN[bare[label]] if known else _FREE[unknown.index(label) % len(_FREE)]
     return found
 
 

@@ -46,6 +46,12 @@ class Measurement:
     """Bytes that the publishers' nodes sent on their links."""
     received_bytes: dict[str, int]
     """Bytes that each subscriber's node received on its link."""
+    decrypted_bytes: dict[str, int] | None = None
+    """Bytes that each subscriber's node has decrypted; None where the network does not encrypt."""
+    daemons_cpu_percent: float | None = None
+    """CPU time of the network's daemons on all nodes, percent of one core; None where it has none."""
+    daemons_user_percent: float | None = None
+    """The part of it in user mode."""
     includes_scheduling: bool = False
     cpu_mhz: float | None = None
     """Mean frequency of the cores right after it, where the kernel says."""

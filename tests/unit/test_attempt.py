@@ -53,7 +53,9 @@ class Recording:
     def record(self, measurement: Measurement | None = None) -> dict[str, Any]:
         facts = {
             key: self.expected[key]
-            for key in ("block", "order", "domain", "started_at", "mtu_bytes", "engine", "fidelity", "wall_s")
+            for key in (
+                "block", "order", "domain", "started_at", "mtu_bytes", "engine", "engine_mode", "fidelity", "wall_s",
+            )  # fmt: skip
         }
         return attempt.record(self.trial, 1, measurement or self.measurement(), self.folder, facts)
 

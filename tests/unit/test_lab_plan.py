@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from k8sdds.errors import InputError
 from k8sdds.model.experiment import Link
-from k8sdds.model.network import Capabilities
 from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, find
 from k8sdds.testbeds.lab import cores
@@ -19,7 +18,7 @@ def cell(network: str = "host", **changes: object) -> Cell:
 
 
 def made(network: str, **changes: object) -> Plan:
-    return plan(cell(network, **changes), Capabilities())
+    return plan(cell(network, **changes))
 
 
 def lines(built: Plan, namespace: str, tool: str = "ip") -> list[str]:
@@ -122,6 +121,7 @@ def test_only_networks_with_a_datapath_for_it_claim_multicast() -> None:
         "baremetal",
         "host",
         "weavenet",
+        "weavenet-encrypt",
     }
 
 

@@ -7,11 +7,12 @@ import select
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 from k8sdds.errors import LackError
 from k8sdds.folders import native_program
-from k8sdds.testbeds.lab import cores, processes
+from k8sdds.testbeds.lab import cores, daemons, processes, wire
 from k8sdds.testbeds.lab.plan import Plan
 from k8sdds.testbeds.lab.sandbox import START_TIMEOUT_S, Sandbox
 
@@ -29,6 +30,7 @@ class Bench:
         self.sandbox = sandbox
         self.pods: dict[str, int] = {}
         """Pod to the id of its first process; empty where participants run in no pod."""
+        self._daemons: dict[str, int] = {}
         self._steering: dict[str, str] = {}
 
     @property
@@ -48,7 +50,11 @@ class Bench:
         others = [batch for batch in self.plan.batches if batch.tool != "ip"]
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(self.sandbox.apply, [others[start::WORKERS] for start in range(WORKERS)]))
-        if self.plan.datapath.in_pods:
+        datapath = self.plan.datapath
+        daemons.write_files(self.sandbox, datapath.files)
+        self._daemons = daemons.start(self.sandbox, datapath.daemons)
+        daemons.finish(self.sandbox, datapath)
+        if datapath.in_pods:
             self._start_pods(cgroups)
 
     def _sysctl_script(self) -> str:
@@ -126,8 +132,14 @@ class Bench:
     def prove(self) -> None:
         """Full-MTU pings that may not be fragmented, from each publisher's pod to each subscriber's.
 
-        A LackError names the first pair that the network does not carry.
+        On a network that encrypts nothing else may be on the wire meanwhile. A LackError names the first pair
+        that the network does not carry.
         """
+        proof = self.plan.datapath.wire
+        with wire.only_encrypted(self.sandbox, self.plan.topology, proof) if proof else nullcontext():
+            self._ping_all()
+
+    def _ping_all(self) -> None:
         attachments = self.plan.datapath.attachments
         sources = [name for name in attachments if name.startswith("pub")]
         targets = [name for name in attachments if name.startswith("sub")]
@@ -178,20 +190,27 @@ class Bench:
             self.sandbox.path(f"/run/sys/{node}/class/net/eth0/statistics/{direction}_bytes").read_text()
         )
 
+    def decrypted_bytes(self, node: str) -> int | None:
+        """Bytes that a node's tunnels have decrypted so far; None where the network does not encrypt."""
+        proof = self.plan.datapath.wire
+        return wire.decrypted_bytes(self.sandbox, proof, node) if proof else None
+
+    def daemons_cpu_s(self) -> tuple[float, float]:
+        """CPU time that the network's daemons have used so far: (user, system) in seconds."""
+        return daemons.cpu_s(self._daemons)
+
     def steer(self, layout: cores.Layout, steered: bool) -> str:
-        """Receive-side packet steering: the receiving node's work onto its participants' cores.
+        """The node's own work onto its participants' cores: receive-side packet steering, and its daemon.
 
         Returns why that is not possible here, or an empty string.
         """
         masks: dict[str, str] = {}
+        pinned: dict[str, tuple[int, ...]] = {}
         for node in self.plan.topology.nodes:
-            cpus = {
-                cpu
-                for pod in self.plan.topology.on(node)
-                for cpu in layout.cpus.get(pod.name) or ()
-                if steered
-            }
-            masks[node.name] = cores.mask(tuple(sorted(cpus)))
+            cpus = {cpu for pod in self.plan.topology.on(node) for cpu in layout.cpus.get(pod.name) or ()}
+            pinned[node.name] = tuple(sorted(cpus))
+            masks[node.name] = cores.mask(pinned[node.name] if steered else ())
+        daemons.pin(self._daemons, pinned)
         for node, mask in masks.items():
             if self._steering.get(node, cores.mask(())) == mask:
                 continue

@@ -64,8 +64,20 @@ FEATURES = {
             " aead 'rfc4106(gcm(aes))' 0x0102030405060708090a0b0c0d0e0f1011121314 128",
         ),
         Feature("wireguard", ("wireguard",), "WireGuard in the kernel", "ip link add w0 type wireguard"),
+        Feature("tun", ("tun",), "userspace ESP, userspace WireGuard", "ip tuntap add dev t0 mode tun"),
+        Feature(
+            "strongswan", (), "flannel-ipsec, weavenet-encrypt",
+            "for program in charon-systemd swanctl; do PATH=$PATH:/usr/sbin command -v $program >&2"
+            " || { echo $program: not found >&2; exit 1; }; done",
+            "charon-systemd strongswan-swanctl libstrongswan-standard-plugins libcharon-extra-plugins",
+        ),
+        Feature("wg", (), "flannel-wireguard", "wg --version", "wireguard-tools"),
+        Feature("wireguard-go", (), "userspace WireGuard", "wireguard-go --version", "wireguard-go"),
     )
 }  # fmt: skip
+
+
+NOT_LOADED = "not loaded"
 
 
 def unshare_words() -> list[str]:
@@ -99,7 +111,7 @@ def probe(names: tuple[str, ...] = tuple(FEATURES)) -> Capabilities:
 def _lack(feature: Feature) -> str:
     unloaded = [module for module in feature.modules if loadable(module)]
     if unloaded:
-        return f"not loaded: kernel module {', '.join(unloaded)}"
+        return f"{NOT_LOADED}: kernel module {', '.join(unloaded)}"
     done = subprocess.run(
         [*unshare_words(), "sh", "-c", feature.proof], capture_output=True, text=True, timeout=30
     )
@@ -121,6 +133,12 @@ def loadable(module: str) -> bool:
     )
 
 
+def can(name: str) -> bool:
+    """Whether a feature is here, or only waits for its module to be loaded: then its lack is told."""
+    lack = _lack(FEATURES[name])
+    return not lack or lack.startswith(NOT_LOADED)
+
+
 def remedy(name: str) -> str:
     """What to do about a missing feature."""
     feature = FEATURES[name]
@@ -128,5 +146,7 @@ def remedy(name: str) -> str:
     if unloaded:
         return f"sudo modprobe --all {' '.join(unloaded)}"
     if feature.package and _lack(feature).endswith("not found"):
+        return f"sudo apt-get install {feature.package}"
+    if not feature.modules:
         return f"sudo apt-get install {feature.package}"
     return f"this kernel lacks {feature.modules[0]}; use a network or link that does not need it"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass
 
-from k8sdds.model.network import Batch, Capabilities, Datapath, Topology
+from k8sdds.model.network import Batch, Datapath, Topology
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.testbeds.lab.topology import SWITCH, BenchKey, links, topology_of
@@ -22,12 +24,12 @@ class Plan:
     datapath: Datapath
 
 
-def plan(cell: Cell, capabilities: Capabilities) -> Plan:
+def plan(cell: Cell) -> Plan:
     """The bench that a cell needs. Pure: nothing is asked of the machine."""
     network = find(cell.network)
     topology = topology_of(cell)
     mtu = network.mtu(cell.network_options)
-    datapath = network.lab(topology, mtu, capabilities)
+    datapath = network.lab(topology, mtu, network.engine_of(cell.network_options))
     namespaces = (SWITCH, *(node.name for node in topology.nodes), *datapath.namespaces)
     return Plan(
         key=BenchKey.of(cell),
@@ -60,10 +62,35 @@ def script(plan: Plan) -> str:
     lines += [f"ip netns add {name}" for name in plan.namespaces]
     lines += [f"ip netns exec {name} sysctl -qw {key}={value}" for name, key, value in plan.sysctls]
     for batch in plan.batches:
-        lines.append("")
-        if batch.tool == "nft":
-            body = "\n".join(batch.lines).strip()
-            lines += [f"ip netns exec {batch.namespace} nft -f - <<'EOF'", body, "EOF"]
-        else:
-            lines += [f"{batch.tool} -n {batch.namespace} {line}" for line in batch.lines]
-    return "\n".join(lines) + "\n"
+        lines += ["", *_batch(batch)]
+    return "\n".join([*lines, *_daemons(plan.datapath)]) + "\n"
+
+
+def _batch(batch: Batch) -> list[str]:
+    if batch.tool == "nft":
+        body = "\n".join(batch.lines).strip()
+        return [f"ip netns exec {batch.namespace} nft -f - <<'EOF'", body, "EOF"]
+    if batch.tool in ("swanctl", "wg"):
+        return [f"ip netns exec {batch.namespace} {batch.tool} {line}" for line in batch.lines]
+    return [f"{batch.tool} -n {batch.namespace} {line}" for line in batch.lines]
+
+
+def _daemons(datapath: Datapath) -> list[str]:
+    """Files with keys, daemons, and what follows them. The shell makes keys of its own."""
+    lines = ["", "umask 077"] if datapath.files else []
+    names = {name for file in datapath.files for name in re.findall(r"\$(\w+)", file.text)}
+    # In this order: a public key follows from the private one.
+    if "psk" in names:
+        lines.append("psk=$(head -c 48 /dev/urandom | od -An -v -tx1 | tr -d ' \\n')")
+    for kind, made in (("private", "wg genkey"), ("public", "echo $private_{} | wg pubkey")):
+        owners = sorted(name.partition("_")[2] for name in names if name.startswith(f"{kind}_"))
+        lines += [f"{kind}_{owner}=$({made.format(owner)})" for owner in owners]
+    for file in datapath.files:
+        lines += [f"mkdir -p {file.path.rpartition('/')[0]}", f"cat >{file.path} <<EOF", file.text.strip()]
+        lines += ["EOF"]
+    for daemon in datapath.daemons:
+        words = [f"{key}={value}" for key, value in daemon.environment] + list(daemon.argv)
+        enter = f"ip netns exec {daemon.namespace}"
+        lines += [f"{enter} env {shlex.join(words)} >{daemon.log} 2>&1 &"]
+        lines += [f"until {enter} {shlex.join(daemon.ready)}; do sleep 0.1; done"]
+    return lines + [line for batch in datapath.finish for line in _batch(batch)]

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from k8sdds.errors import InputError, LackError, Problem
 from k8sdds.model.network import LINK_MTU, Capabilities
 from k8sdds.model.trial import Cell, Place, Trial
-from k8sdds.networks import find
+from k8sdds.networks import bare_label, find
 from k8sdds.store import utc_now
 from k8sdds.testbeds import Block, Launch, Measurement
 from k8sdds.testbeds.lab import capabilities, cores, facts, processes, registry, runner
@@ -108,7 +109,7 @@ class Lab:
             self._record.cgroup_folders = pod_cgroups.folders
             registry.create(self._record)
             self._pod_cgroups = pod_cgroups
-        built = plan(cell, self.capabilities)
+        built = plan(cell)
         name = self._bench_name(cell)
         bench = Bench(built, Sandbox(name))
         self.benches[built.key] = bench
@@ -131,8 +132,9 @@ class Lab:
             bench.sandbox.stay()
 
     def _bench_name(self, cell: Cell) -> str:
-        """The network's label; with the number of participants behind it where benches would clash."""
-        name = re.sub(r"[^A-Za-z0-9.-]", "_", cell.network_label)
+        """The network's label without its engine; with the number of participants, or with any number,
+        behind it where benches would clash."""
+        name = re.sub(r"[^A-Za-z0-9.-]", "_", bare_label(cell.network_label))
         taken = {bench.name for bench in self.benches.values()}
         for candidate in (name, f"{name}-{cell.publishers}x{cell.subscribers}"):
             if candidate not in taken:
@@ -140,11 +142,14 @@ class Lab:
         return f"{name}-{len(taken)}"
 
     def network_facts(self, trial: Trial) -> dict[str, Any]:
-        """MTU, engine and fidelity of the trial's network."""
+        """MTU, engine with its mode, and fidelity of the trial's network."""
         network = find(trial.cell.network)
+        options = trial.cell.network_options
+        chosen = network.engine_of(options)
         return {
-            "mtu_bytes": network.mtu(trial.cell.network_options),
-            "engine": network.engine,
+            "mtu_bytes": network.mtu(options),
+            "engine": network.engine_title(options),
+            "engine_mode": chosen.mode if chosen else None,
             "fidelity": network.fidelity,
         }
 
@@ -176,20 +181,39 @@ class Lab:
             if one.participant.startswith("sub")
         }
         before: dict[tuple[str, str], int] = {}
+        encrypts = bench.plan.datapath.wire is not None
 
         def read() -> dict[tuple[str, str], int]:
             sent = {(node, "tx"): bench.link_bytes(node, "tx") for node in senders}
-            return sent | {(node, "rx"): bench.link_bytes(node, "rx") for node in receivers.values()}
+            got = {(node, "rx"): bench.link_bytes(node, "rx") for node in receivers.values()}
+            # Asked before and after the trial, never while it measures.
+            inside = {
+                (node, "decrypted"): bench.decrypted_bytes(node) or 0
+                for node in set(receivers.values())
+                if encrypts
+            }
+            return sent | got | inside
 
-        outcomes = runner.run(
-            bench, launches, layout, self._cgroups[key], deadline_s, lambda: before.update(read())
-        )
+        used: list[tuple[float, float, float]] = []
+
+        def start() -> None:
+            before.update(read())
+            used.append((time.monotonic(), *bench.daemons_cpu_s()))
+
+        outcomes = runner.run(bench, launches, layout, self._cgroups[key], deadline_s, start)
+        used.append((time.monotonic(), *bench.daemons_cpu_s()))
         after = read()
+        user, total = _daemons_percent(used) if bench.plan.datapath.daemons else (None, None)
         moved = {counter: after[counter] - before.get(counter, after[counter]) for counter in after}
         return Measurement(
             outcomes=outcomes,
             sent_bytes=sum(moved[node, "tx"] for node in senders),
             received_bytes={name: moved[node, "rx"] for name, node in receivers.items()},
+            decrypted_bytes=(
+                {name: moved[node, "decrypted"] for name, node in receivers.items()} if encrypts else None
+            ),
+            daemons_cpu_percent=total,
+            daemons_user_percent=user,
             includes_scheduling=layout.includes_scheduling,
             cpu_mhz=facts.cpu_mhz(),
             warnings=(*((unsteered,) if unsteered else ()), *facts.throttling()),
@@ -232,9 +256,18 @@ class Lab:
             self._pod_cgroups = None
 
 
+def _daemons_percent(used: list[tuple[float, float, float]]) -> tuple[float | None, float | None]:
+    """(user, all) CPU time between two readings of (time, user, system), percent of one core."""
+    if len(used) < 2:
+        return None, None  # the participants did not start
+    (began, user, system), (ended, user_then, system_then) = used
+    share = 100 / (ended - began)
+    return (user_then - user) * share, (user_then - user + system_then - system) * share
+
+
 def _unfit(cell: Cell) -> str | None:
     """Why no bench can be made for a cell on any machine, or None."""
-    if cell.cpu_quota and not plan(cell, Capabilities()).datapath.in_pods:
+    if cell.cpu_quota and not plan(cell).datapath.in_pods:
         return f"{cell.network_label}: a cpu_quota needs pods, and there are none"
     return same_node(topology_of(cell))
 
@@ -255,7 +288,7 @@ def _quota_problems(quotas: list[float]) -> list[Problem]:
 
 def needed_features(cell: Cell) -> list[str]:
     """Kernel features that a cell's bench needs: its network's and its link's."""
-    needs = ["veth", *find(cell.network).needs]
+    needs = ["veth", *find(cell.network).needs_of(cell.network_options)]
     if cell.link.rate_mbit:
         needs.append("tbf")
     if cell.link.delay_us:
