@@ -30,7 +30,7 @@ def test_pods_have_the_stated_mtu_and_address(benches: dict[str, Bench], network
     bench = benches[network]
     for pod, attachment in bench.plan.datapath.attachments.items():
         (device,) = json_of(bench, pod, "ip", "-j", "addr", "show", "dev", attachment.interface)
-        assert device["mtu"] == find(network).default_mtu
+        assert device["mtu"] == find(network).mtu(dict(bench.plan.key.options))
         assert attachment.address in [address["local"] for address in device["addr_info"]]
 
 

@@ -18,6 +18,9 @@ from k8sdds.testbeds import Measurement, Outcome
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("latency", "multicast", "best-effort")
 
+FACTS = ["block", "order", "domain", "started_at", "mtu_bytes", "engine", "engine_mode", "fidelity", "wall_s"]
+"""Keys of a record that the campaign and the testbed know."""
+
 
 class Recording:
     """A trial measured in the lab: its files in a folder of the test's own, to be changed."""
@@ -51,12 +54,7 @@ class Recording:
         path.write_text(json.dumps(data))
 
     def record(self, measurement: Measurement | None = None) -> dict[str, Any]:
-        facts = {
-            key: self.expected[key]
-            for key in (
-                "block", "order", "domain", "started_at", "mtu_bytes", "engine", "engine_mode", "fidelity", "wall_s",
-            )  # fmt: skip
-        }
+        facts = {key: self.expected[key] for key in FACTS}
         return attempt.record(self.trial, 1, measurement or self.measurement(), self.folder, facts)
 
 

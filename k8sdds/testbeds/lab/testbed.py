@@ -269,6 +269,10 @@ def _unfit(cell: Cell) -> str | None:
     """Why no bench can be made for a cell on any machine, or None."""
     if cell.cpu_quota and not plan(cell).datapath.in_pods:
         return f"{cell.network_label}: a cpu_quota needs pods, and there are none"
+    engine = find(cell.network).engine_of(cell.network_options)
+    if cell.link.loss_percent and engine is not None and engine.title == "kernel ESP":
+        # ESP is no UDP, and its content passes the link's rule once more when it is decrypted.
+        return f"{cell.network_label}: a link with loss drops UDP packets, and these are ESP"
     return same_node(topology_of(cell))
 
 

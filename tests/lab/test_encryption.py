@@ -1,0 +1,207 @@
+"""Networks that encrypt, on real packets: what is on the wire, wrong keys, and who can listen in."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from k8sdds.errors import LackError
+from k8sdds.model.network import Capabilities
+from k8sdds.networks import NETWORKS, flannel_ipsec, strongswan
+from k8sdds.testbeds.lab import capabilities, wire
+from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.testbeds.lab.plan import Plan, plan
+from k8sdds.testbeds.lab.sandbox import Sandbox
+from tests.lab.conftest import cell, enter, said
+
+ENCRYPTED = [name for name, network in NETWORKS.items() if network.engines]
+POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
+PAYLOAD = b"the cake is in the second drawer"
+
+LISTENER = """
+import socket, sys, time
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.settimeout(0.05)
+print("ready", flush=True)
+heard, packets, end = 0, 0, time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    try:
+        packet = s.recv(65535)
+    except TimeoutError:
+        continue
+    packets += 1
+    heard += sys.argv[1].encode() in packet
+    if heard:
+        break
+print(heard, packets)
+"""
+SENDER = """
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(20):
+    s.sendto(sys.argv[1].encode(), (sys.argv[2], 7))
+    time.sleep(0.01)
+"""
+
+
+def listen(bench: Bench, place: str, seconds: float, source: str, target: str) -> tuple[int, int]:
+    """Packets with the payload, and packets at all, heard in a place while `source` sends to `target`."""
+    listener = subprocess.Popen(
+        [*enter(bench, place), sys.executable, "-c", LISTENER, PAYLOAD.decode(), str(seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == "ready\n"
+    said(
+        bench, source, sys.executable, "-c", SENDER, PAYLOAD.decode(),
+        bench.plan.datapath.attachments[target].address,
+    )  # fmt: skip
+    heard, packets = listener.communicate(timeout=seconds + 10)[0].split()
+    return int(heard), int(packets)
+
+
+@pytest.mark.parametrize("network", ["flannel-hostgw", "flannel-vxlan", "weavenet"])
+def test_whoever_listens_on_the_wire_reads_what_is_not_encrypted(
+    benches: dict[str, Bench], network: str
+) -> None:
+    heard, _ = listen(benches[network], "switch", 20, "pub0", "sub0")
+    assert heard
+
+
+@pytest.mark.parametrize("network", ENCRYPTED)
+def test_whoever_listens_on_the_wire_reads_nothing_of_what_is(
+    benches: dict[str, Bench], network: str
+) -> None:
+    heard, packets = listen(benches[network], "switch", 1, "pub0", "sub0")
+    assert packets >= 20
+    assert heard == 0
+
+
+def test_a_foreign_pod_of_the_same_node_listens_in_on_host() -> None:
+    bench = with_neighbour("host")
+    try:
+        heard, _ = listen(bench, "sub1", 20, "pub0", "sub0")
+        assert heard
+    finally:
+        bench.close()
+
+
+@pytest.mark.parametrize("network", POD_NETWORKS)
+def test_a_foreign_pod_of_the_same_node_hears_nothing_on_pod_networks(network: str) -> None:
+    bench = with_neighbour(network)
+    try:
+        # Once the bridge knows where the receiver is, it sends it alone what is its own.
+        said(bench, "pub0", "ping", "-c", "1", bench.plan.datapath.attachments["sub0"].address)
+        heard, _ = listen(bench, "sub1", 1, "pub0", "sub0")
+        assert heard == 0
+        here, _ = listen(bench, "sub0", 20, "pub0", "sub0")
+        assert here, "the listener itself works: the receiver's own pod hears it"
+    finally:
+        bench.close()
+
+
+def with_neighbour(network: str) -> Bench:
+    """A bench whose two subscribers share a node."""
+    return built(plan(cell(network, placement={"pub0": 0, "sub0": 1, "sub1": 1}, nodes=2)))
+
+
+def built(made: Plan) -> Bench:
+    bench = Bench(made, Sandbox(f"test-{made.key.network}"))
+    try:
+        bench.build({})
+    except BaseException:
+        bench.close()
+        raise
+    return bench
+
+
+@pytest.mark.parametrize("network", ["flannel-ipsec", "weavenet-encrypt"])
+def test_a_wrong_pre_shared_key_is_told_within_seconds(network: str) -> None:
+    made = plan(cell(network))
+    files = tuple(
+        dataclasses.replace(file, text=file.text.replace("$psk", "of another cluster"))
+        if file.path.endswith("node1/swanctl.conf")
+        else file
+        for file in made.datapath.files
+    )
+    wrong = dataclasses.replace(made, datapath=dataclasses.replace(made.datapath, files=files))
+    began = time.monotonic()
+    with pytest.raises(LackError, match="pre-shared keys differ") as raised:
+        built(wrong)
+    assert time.monotonic() - began < 30  # no timing: an hour of zeros is what it must not be
+    assert raised.value.remedy == "give all nodes the same pre-shared key"
+
+
+def test_the_proof_of_wire_refuses_plain_packets(benches: dict[str, Bench]) -> None:
+    bench = benches["flannel-hostgw"]
+    (engine,) = [one for one in flannel_ipsec.ENGINES if one.option == strongswan.USERSPACE]
+    proof = strongswan.wire(bench.plan.topology, engine)
+    with (
+        pytest.raises(LackError, match="packets between nodes were not encrypted"),
+        wire.only_encrypted(bench.sandbox, bench.plan.topology, proof),
+    ):
+        said(bench, "pub0", "ping", "-c", "1", bench.plan.datapath.attachments["sub0"].address)
+
+
+@pytest.mark.parametrize("network", ENCRYPTED)
+def test_the_proof_of_wire_refuses_silence(benches: dict[str, Bench], network: str) -> None:
+    bench = benches[network]
+    proof = bench.plan.datapath.wire
+    assert proof is not None
+    with (
+        pytest.raises(LackError, match="no encrypted packet"),
+        wire.only_encrypted(bench.sandbox, bench.plan.topology, proof),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("network", ENCRYPTED)
+def test_tunnels_count_what_they_decrypt(benches: dict[str, Bench], network: str) -> None:
+    bench = benches[network]
+    before = bench.decrypted_bytes("node1")
+    said(
+        bench, "pub0", "ping", "-q", "-c", "10", "-i", "0.01", "-s", "1000",
+        bench.plan.datapath.attachments["sub0"].address,
+    )  # fmt: skip
+    after = bench.decrypted_bytes("node1")
+    assert before is not None
+    assert after is not None
+    assert after - before >= 10 * 1000
+
+
+@pytest.mark.parametrize("network", ENCRYPTED)
+def test_keys_are_in_files_of_their_own_alone(benches: dict[str, Bench], network: str) -> None:
+    bench = benches[network]
+    keys = set()
+    for file in bench.plan.datapath.files:
+        path = bench.sandbox.path(file.path)
+        assert path.stat().st_mode & 0o777 == 0o600
+        keys |= {
+            line.split("=", 1)[1].strip().strip('"')
+            for line in path.read_text().splitlines()
+            if "secret =" in line or "PrivateKey" in line
+        }
+    assert keys
+    assert all(len(key) >= 40 for key in keys)
+    for daemon in bench.plan.datapath.daemons:
+        text = bench.sandbox.path(daemon.log).read_text()
+        assert not any(key in text for key in keys)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_text(errors="replace")
+            except OSError:
+                continue
+            assert not any(key in line for key in keys)
+
+
+def test_the_engine_that_is_used_is_here() -> None:
+    found: Capabilities = capabilities.probe(("esp", "tun", "strongswan"))
+    assert found.has("strongswan"), found.lacks
+    assert found.has("tun") or found.has("esp"), found.lacks
