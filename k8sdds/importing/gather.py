@@ -17,7 +17,7 @@ from k8sdds.perftest.log import Log
 
 LOG, METRICS, NOTE, OTHER, SKIPPED, UNREADABLE = "log", "metrics", "note", "other", "skipped", "unreadable"
 
-_MTU = re.compile(r"\s*MTU\s*[=:]\s*(\d{3,5})\s*")
+_MTU = re.compile(r"\s*MTU\s*[=:]\s*([0-9]{3,5})\s*")
 
 
 @dataclass
@@ -110,7 +110,7 @@ def _natural(path: Path) -> tuple:
     return tuple(
         tuple(
             (0, int(piece), "") if piece.isdecimal() else (1, 0, piece)
-            for piece in re.split(r"(\d{1,9})", part)
+            for piece in re.split(r"([0-9]{1,9})", part)
         )
         for part in path.parts
     )

@@ -36,11 +36,11 @@ _TESTS = {"throughputtest": "throughput", "throughput": "throughput", "latencyte
 _RELIABILITIES = {"besteffort": "best-effort", "best-effort": "best-effort", "reliable": "reliable"}
 _TRANSPORTS = {"multicast": "multicast", "unicast": "unicast"}
 _BACKUPS = ("bk", "bak", "backup", "old")
-_REPETITION = re.compile(r"(?:run|rep|repeat|repetition|iter|iteration|trial|round)[-_]?(\d{1,4})", re.ASCII)
-_ROW = re.compile(r"test-(\d{1,3})(?:-(.+))?", re.ASCII)
-_PAYLOAD = re.compile(r"(\d{1,9})(?:b|bytes)|(?:payload|size|len|datalen)[-_=]?(\d{1,9})", re.ASCII)
-_SUBSCRIBERS = re.compile(r"(\d{1,3})(?:sub|subs|subscribers)", re.ASCII)
-_PARTICIPANT = re.compile(r"(?<![a-z])(pub|sub|publisher|subscriber)[-_]?(\d{0,3})(?![a-z0-9])", re.ASCII)
+_REPETITION = re.compile(r"(?:run|rep|repeat|repetition|iter|iteration|trial|round)[-_]?([0-9]{1,4})")
+_ROW = re.compile(r"test-([0-9]{1,3})(?:-(.+))?")
+_PAYLOAD = re.compile(r"([0-9]{1,9})(?:b|bytes)|(?:payload|size|len|datalen)[-_=]?([0-9]{1,9})")
+_SUBSCRIBERS = re.compile(r"([0-9]{1,3})(?:sub|subs|subscribers)")
+_PARTICIPANT = re.compile(r"(?<![a-z])(pub|sub|publisher|subscriber)[-_]?([0-9]{0,3})(?![a-z0-9])")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def _choice(*words: str) -> Callable[[str], str]:
 
 
 def _whole(text: str) -> int:
-    if not re.fullmatch(r"\d{1,10}", text):
+    if not re.fullmatch(r"[0-9]{1,10}", text):
         raise ValueError("a whole number")
     return int(text)
 

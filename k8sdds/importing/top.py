@@ -12,12 +12,12 @@ import io
 import math
 import re
 
-_COLUMN = re.compile(r"(cpu\(cores\)|cpu%|memory\(bytes\)|memory%)\((avg|std|min|max|\d{1,2}%)\)")
+_COLUMN = re.compile(r"(cpu\(cores\)|cpu%|memory\(bytes\)|memory%)\((avg|std|min|max|[0-9]{1,2}%)\)")
 _MEASURES = {
     "cpu(cores)": "cpu_millicores", "cpu%": "cpu_percent",
     "memory(bytes)": "memory_mib", "memory%": "memory_percent",
 }  # fmt: skip
-_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 Nodes = dict[str, dict[str, float]]
 
@@ -49,6 +49,8 @@ def read(data: bytes) -> tuple[Nodes, list[str]]:
 
 
 def _names(header: list[str]) -> list[str] | None:
+    if not header:
+        return None
     names = []
     for title in header[1:]:
         found = _COLUMN.fullmatch(title.strip())

@@ -72,7 +72,7 @@ class Log:
         return bool(self.results or self.intervals or self.settings.known or self.errors)
 
 
-_EXIT = re.compile(r"command terminated with exit code (\d{1,3})\s*$")
+_EXIT = re.compile(r"command terminated with exit code ([0-9]{1,3})\s*$")
 _ERROR = re.compile(
     r"^\s*(?:\[Error\]|Error\b|ERROR\b|\[FATAL\]|Problem creating|Exception in|terminate called)"
 )

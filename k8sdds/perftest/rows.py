@@ -39,8 +39,8 @@ _COLUMNS = {
     "lost samples": "lost", "lost samples (%)": "lost_percent", "cpu (%)": "host_cpu_percent",
 }  # fmt: skip
 _UNIT = re.compile(r"\s*\((us|µs|μs|ns)\)$")
-_NUMBER = re.compile(r"\s*(-?\d{1,18}(?:\.\d{1,9})?)\s*")
-_LENGTH = re.compile(r"\s*(\d{1,10})\s*")
+_NUMBER = re.compile(r"\s*(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*")
+_LENGTH = re.compile(r"\s*([0-9]{1,10})\s*")
 
 _LATENCY_SUMMARY = ("length", "mean_us", "std_us", "min_us", "max_us", "p50_us", "p90_us", "p99_us",
                     "p9999_us", "p999999_us")  # fmt: skip
@@ -142,7 +142,7 @@ def _row(kind: str, summary: bool, fields: dict[str, str], nanoseconds: frozense
 
 # --- text ------------------------------------------------------------------------------------------------
 
-_N = r"(-?\d{1,18}(?:\.\d{1,9})?)"
+_N = r"(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)"
 _CPU = rf"(?:\s+CPU:?\s*{_N}\s*(?:%|\(%\)))?\s*"
 
 
@@ -151,11 +151,11 @@ def _latencies(*names: str) -> str:
 
 
 _TEXT_LATENCY = re.compile(
-    r"Length:\s*(\d{1,10})\s+Latency:"
+    r"Length:\s*([0-9]{1,10})\s+Latency:"
     + _latencies("Ave", "Std", "Min", "Max", "50%", "90%", "99%", "99.99%", "99.9999%") + _CPU
 )  # fmt: skip
 _TEXT_THROUGHPUT = re.compile(
-    rf"Length:\s*(\d{{1,10}})\s+Packets:\s*{_N}\s+Packets/s\(ave\):\s*{_N}\s+Mbps\(ave\):\s*{_N}"
+    rf"Length:\s*([0-9]{{1,10}})\s+Packets:\s*{_N}\s+Packets/s\(ave\):\s*{_N}\s+Mbps\(ave\):\s*{_N}"
     rf"\s+Lost:\s*{_N}\s*\(\s*{_N}%\){_CPU}"
 )
 _TEXT_INTERVAL = re.compile(
@@ -192,7 +192,7 @@ def _cpu(text: str | None) -> dict[str, float]:
 
 def looks_torn(line: str) -> bool:
     """Whether a line that is no row begins like one: another process has written into it."""
-    return bool(re.match(r"Length:\s+\d|\s{2,}\d{1,10},\s", line))
+    return bool(re.match(r"Length:\s+[0-9]|\s{2,}[0-9]{1,10},\s", line))
 
 
 # --- JSON ------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from pathlib import PurePosixPath, PureWindowsPath
 _BANNER = re.compile(
     r"RTI Perftest (?P<version>\S{1,40})(?: (?P<commit>\S{1,40}))? \((?P<middleware>[^)]{1,80})\)"
 )
-_PRODUCT = re.compile(r"^(?P<name>.*?)\s*(?P<version>\d+(?:\.\d+)+\S*)?$")
+_PRODUCT = re.compile(r"^(?P<name>.*?)\s*(?P<version>[0-9]+(?:\.[0-9]+)+\S*)?$")
 _SETTING = re.compile(r"^[\t ]+([A-Za-z][A-Za-z0-9 ()/_-]{1,50}):\s?(.*)$")
-_DISCOVER = re.compile(r"^Waiting to discover (\d{1,4}) (publishers|subscribers)")
-_BYTES = re.compile(r"\d{1,10}")
+_DISCOVER = re.compile(r"^Waiting to discover ([0-9]{1,4}) (publishers|subscribers)")
+_BYTES = re.compile(r"[0-9]{1,10}")
 _SECTIONS = ("Perftest Configuration:", "Transport Configuration:", "Transport Information:",
              "Secure Configuration:", "Security Plugins Information:")  # fmt: skip
 
@@ -102,7 +102,9 @@ class Settings:
     @property
     def payloads(self) -> tuple[int, ...]:
         """`Data Size`: one, or several of a scan."""
-        return tuple(int(text) for text in _BYTES.findall(self.lines.get("Data Size", "")))
+        parts = [part.strip() for part in self.lines.get("Data Size", "").split(",")]
+        # A damaged one is none: half a number would be a number that the log does not hold.
+        return tuple(map(int, parts)) if all(map(_BYTES.fullmatch, parts)) else ()
 
     @property
     def reliability(self) -> str | None:
@@ -135,14 +137,16 @@ class Settings:
     def rate(self) -> float | None:
         """Samples per second asked for; 0: as fast as possible."""
         text = self.lines.get("Publication Rate")
-        if text is None or not (found := re.match(r"(\d{1,12}(?:\.\d+)?) [Ss]amples/s|Unlimited", text)):
+        if text is None or not (
+            found := re.match(r"([0-9]{1,12}(?:\.[0-9]+)?) [Ss]amples/s|Unlimited", text)
+        ):
             return None
         return float(found[1] or 0)
 
     @property
     def duration_s(self) -> float | None:
         """`Execution time`."""
-        found = re.match(r"(\d{1,9}(?:\.\d+)?) seconds", self.lines.get("Execution time", ""))
+        found = re.match(r"([0-9]{1,9}(?:\.[0-9]+)?) seconds", self.lines.get("Execution time", ""))
         return float(found[1]) if found else None
 
     @property
@@ -192,4 +196,4 @@ class Settings:
 
 
 def _integer(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"\d{1,10}", text.strip()) else None
+    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,10}", text.strip()) else None

@@ -1,0 +1,94 @@
+"""How long an import takes, beside a plain pass of regular expressions and pandas over the same files.
+
+The plain pass reads every log, takes the last summary of each with three regular expressions, and makes a
+table of them: no judgement, no copies found, no run folder. What is printed is the median of the rounds and
+their range, and how many rows each found.
+
+Usage: python benchmarks/importing.py FOLDER [--rounds N] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import pandas as pd
+
+from k8sdds.importing import import_folder
+
+_CSV = re.compile(rb"^Length \(Bytes\), (?P<head>.*)\n(?P<row> +\d+,.*)$", re.MULTILINE)
+_TEXT = re.compile(rb"^Length: +(\d+) .*?(?:90% +(\d+) us|Mbps\(ave\): +([\d.]+))", re.MULTILINE)
+
+
+def plain(folder: Path) -> int:
+    """The plain pass; returns the number of rows."""
+    rows = []
+    for path in folder.rglob("*.log"):
+        data = path.read_bytes()
+        if found := _CSV.search(data):
+            fields = [float(field) for field in found["row"].split(b",")]
+            latency = b"90%" in found["head"]
+            rows.append(
+                (str(path), fields[0], fields[6] if latency else None, None if latency else fields[3])
+            )
+        elif found := _TEXT.search(data):
+            length, p90, mbps = found.groups()
+            rows.append((str(path), float(length), p90 and float(p90), mbps and float(mbps)))
+    table = pd.DataFrame(rows, columns=["path", "payload_bytes", "latency_p90_us", "throughput_mbps"])
+    tops = [pd.read_csv(path) for path in folder.rglob("metrics.csv")]
+    return len(table) + sum(map(len, tops))
+
+
+def ours(folder: Path) -> int:
+    """The import, with its run folder on disk; returns the number of trials."""
+    target = Path(tempfile.mkdtemp(prefix="k8sdds-import-"))
+    try:
+        return len(import_folder(folder, target / "run").trials)
+    finally:
+        shutil.rmtree(target)
+
+
+def main() -> None:
+    """Time both in turn and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if not options.folder.is_dir() or options.rounds < 1:
+        parser.error("a folder and at least one round are needed")
+    times: dict[str, list[float]] = {"import": [], "plain pass": []}
+    found = {}
+    for _ in range(options.rounds):
+        for name, work in (("import", ours), ("plain pass", plain)):
+            start = time.perf_counter()
+            found[name] = work(options.folder)
+            times[name].append(time.perf_counter() - start)
+            print(".", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if options.json:
+        print(json.dumps({"seconds": times, "found": found, "peak_mib": peak_mib}))
+        return
+    for name, seconds in times.items():
+        print(
+            f"{name:>10}: {median(seconds):6.3f} s ({min(seconds):.3f} to {max(seconds):.3f}),"
+            f" {found[name]} {'trials' if name == 'import' else 'rows'}"
+        )
+    print(
+        f"ratio {median(times['import']) / median(times['plain pass']):.2f}, peak memory {peak_mib:.0f} MiB"
+    )
+
+
+if __name__ == "__main__":
+    main()

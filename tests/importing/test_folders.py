@@ -1,0 +1,165 @@
+"""Folders of others: names, maps, repetitions, and logs that must not count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from k8sdds.errors import InputError
+from k8sdds.importing import import_folder
+from tests.importing import logs
+
+
+def trial(folder: Path, *, latency: bool = False, subs: int = 1, seed: int = 0, **said: object) -> None:
+    """One trial's logs; `seed` makes its numbers its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pub = logs.configuration(True, latency=latency, peers=subs, **said)
+    # The maximum, and with it the highest percentile, is each trial's own.
+    numbers = logs.csv_latency().replace("       60", f"{60 + seed:9}")
+    (folder / "perftest-pub0.log").write_text(pub + numbers + logs.END)
+    for number in range(subs):
+        sub = logs.configuration(False, number=number, **said)
+        rows = logs.csv_throughput().replace("181000", str(181000 + seed)).replace("   3,", "   0,")
+        (folder / f"perftest-sub{number}.log").write_text(sub + rows.replace("0.01", "0.00") + logs.END)
+
+
+def imported(tmp_path: Path, **options: object) -> dict[str, dict]:
+    """Records by source."""
+    done = import_folder(tmp_path / "in", tmp_path / "out", **options)
+    assert len(done.run.attempts()) == len(done.trials)
+    return {attempt["source"]: attempt for attempt in done.run.attempts()}
+
+
+def test_auto_reads_names_and_repetitions(tmp_path):
+    for run in (1, 2, 3):
+        trial(tmp_path / "in" / "vxlan" / "1024B" / f"run{run}", seed=run)
+        trial(tmp_path / "in" / "host-network" / "1024B" / f"run{run}", seed=10 + run)
+    found = imported(tmp_path)
+    assert {(r["network"], r["repetition"]) for r in found.values()} == {
+        (network, repetition) for network in ("flannel-vxlan", "host") for repetition in range(3)
+    }
+    assert all(r["valid"] for r in found.values()), [r["reason"] for r in found.values()]
+    one = found["vxlan/1024B/run1"]
+    assert (one["test"], one["middleware"], one["middleware_version"]) == ("throughput", "connext", "7.3.0")
+    assert (one["throughput_mbps"], one["loaded_latency_p90_us"], one["latency_p90_us"]) == (741.4, 57, None)
+    assert one["cell_id"] == found["vxlan/1024B/run2"]["cell_id"]
+
+
+def test_the_same_cell_again_is_its_next_repetition(tmp_path):
+    for number in (1, 2):
+        trial(tmp_path / "in" / "weave" / f"measurement-{number}", latency=True, seed=number)
+    assert sorted(r["repetition"] for r in imported(tmp_path).values()) == [0, 1]
+
+
+def test_files_of_several_trials_in_one_folder(tmp_path):
+    trial(tmp_path / "a")
+    trial(tmp_path / "b", seed=1)
+    (tmp_path / "in").mkdir()
+    for name, network in (("a", "calico"), ("b", "cilium")):
+        for file in (tmp_path / name).iterdir():
+            file.rename(tmp_path / "in" / f"{network}_{file.name}")
+    found = imported(tmp_path)
+    assert {r["network"] for r in found.values()} == {"calico", "cilium"} and all(
+        r["valid"] for r in found.values()
+    )
+
+
+def test_the_log_wins_over_the_names_and_says_so(tmp_path):
+    trial(tmp_path / "in" / "BestEffort" / "latencyTest" / "kube-router" / "test-0", latency=False)
+    (one,) = imported(tmp_path, layout="k8sdds").values()
+    assert (one["reliability"], one["test"], one["payload_bytes"]) == ("reliable", "throughput", 1024)
+    assert len([w for w in one["warnings"] if w.startswith("name: ")]) == 3
+
+
+def test_map_adds_what_logs_cannot_say(tmp_path):
+    trial(tmp_path / "in" / "node-a")
+    (one,) = imported(tmp_path, maps=["node-a:network=antrea,repetition=2,test=latency"]).values()
+    assert (one["network"], one["repetition"], one["test"]) == ("antrea", 1, "throughput")
+    assert any("test latency" in text for text in one["warnings"])
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "a:b", "a:netwrok=x", "a:repetition=0", "a:payload_bytes=-1", ":network=x", "a:test=both"]
+)
+def test_maps_that_cannot_be_meant(tmp_path, text):
+    trial(tmp_path / "in" / "host")
+    with pytest.raises(InputError):
+        imported(tmp_path, maps=[text])
+    assert not (tmp_path / "out").exists()
+
+
+def test_several_subscribers_are_averaged_and_must_all_be_there(tmp_path):
+    trial(tmp_path / "in" / "host", subs=4)
+    trial(tmp_path / "in" / "weavenet", subs=4, seed=1)
+    (tmp_path / "in" / "weavenet" / "perftest-sub2.log").unlink()
+    found = imported(tmp_path)
+    assert found["host"]["valid"] and found["host"]["subscribers"] == 4
+    assert found["host"]["received"] == 4 * 181000
+    assert found["weavenet"]["reason"] == "missing-log: 4 subscribers took part, 3 left a log"
+
+
+def rewritten(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "word"),
+    [
+        ("sub0", "            0,             0.00", "            7,             0.00", "lost-samples"),
+        ("sub0", "Reliability: Reliable", "Reliability: Best Effort", "contradiction"),
+        ("sub0", "Data Size: 1024", "Data Size: 2048", "contradiction"),
+        ("sub0", "        181005", "             0", "no-samples"),
+        ("sub0", "741.4", "147.4", "damaged"),
+        ("sub0", "Test ended.", "command terminated with exit code 137", "error"),
+    ],
+)
+def test_logs_that_prove_nothing(tmp_path, file, old, new, word):
+    trial(tmp_path / "in" / "host", seed=5)
+    rewritten(tmp_path / "in" / "host" / f"perftest-{file}.log", old, new)
+    (one,) = imported(tmp_path).values()
+    assert not one["valid"] and one["reason"].startswith(f"{word}:"), one["reason"]
+
+
+def test_a_truncated_log_is_said_to_be(tmp_path):
+    trial(tmp_path / "in" / "host")
+    path = tmp_path / "in" / "host" / "perftest-sub0.log"
+    path.write_bytes(path.read_bytes()[:-60])
+    (one,) = imported(tmp_path).values()
+    assert one["reason"].startswith("truncated: sub0")
+
+
+def test_bad_files_stop_nothing_and_are_counted(tmp_path):
+    trial(tmp_path / "in" / "host")
+    (tmp_path / "in" / "photo.png").write_bytes(b"\x89PNG\0\0")
+    (tmp_path / "in" / "empty.log").touch()
+    (tmp_path / "in" / "link.log").symlink_to("/etc/passwd")
+    (tmp_path / "in" / "host" / "metrics.csv").write_text("name,cpu(cores)(avg)\nnode,x\n")
+    done = import_folder(tmp_path / "in", tmp_path / "out")
+    assert done.account["valid"] == 1 and done.account["not_understood"] == 4
+    assert (tmp_path / "out" / "raw" / "other" / "photo.png").read_bytes() == b"\x89PNG\0\0"
+    assert not list((tmp_path / "out").rglob("link.log"))
+
+
+def test_copies_byte_for_byte_and_number_for_number(tmp_path):
+    for run in (1, 2, 3):
+        trial(tmp_path / "in" / "host" / f"run{run}", latency=True, seed=3)
+    path = tmp_path / "in" / "host" / "run3" / "perftest-pub0.log"
+    path.write_text("a note of the authors\n" + path.read_text())
+    path = tmp_path / "in" / "host" / "run3" / "perftest-sub0.log"
+    path.write_text("a note of the authors\n" + path.read_text())
+    found = imported(tmp_path)
+    assert found["host/run1"]["valid"]
+    assert found["host/run2"]["reason"] == "copy: its log is byte for byte that of host/run1"
+    assert found["host/run3"]["reason"] == "copy: its log is number for number that of host/run1"
+
+
+def test_nothing_to_import(tmp_path):
+    (tmp_path / "in").mkdir()
+    with pytest.raises(InputError, match="holds no log"):
+        imported(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        import_folder(tmp_path / "nowhere", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
