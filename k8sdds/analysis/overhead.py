@@ -27,6 +27,8 @@ class Quantity:
     """Averaged on the log scale; False for shares and counts that may be zero."""
     gain: bool = False
     """More is better: the overhead is 1 - x/b, else x/b - 1."""
+    exact: bool = False
+    """A count that has no spread: compared as it is, without statistics."""
 
     @property
     def overhead(self) -> Callable[[Ratio], Overhead]:
@@ -57,6 +59,7 @@ QUANTITIES = {
         Quantity("subscriber_rss_bytes", "subscriber memory", "bytes"),
         Quantity("discovery_s", "discovery", "s"),
         Quantity("lost_percent", "loss", "%", log=False),
+        Quantity("ip_fragments_per_sample", "IP fragments of a sample", "packets", log=False, exact=True),
     )
 }
 """In the order of the tables. Which quantities a test gives is known from the values that are not null."""
