@@ -1,7 +1,7 @@
 """What can go wrong, one class per exit code, each with its remedy.
 
 Exit codes: 0 success; 2 wrong input; 3 this machine or cluster lacks something; 4 invalid trials
-remain; 5 aborted; 130 interrupted.
+remain; 5 aborted; 6 a `--fail-if` is met; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ class Aborted(K8sddsError):
     """The campaign was ended before its time; what was measured is kept."""
 
     exit_code = 5
+
+
+class ConditionMet(K8sddsError):
+    """What the user asked to fail on (`--fail-if`) is the case."""
+
+    exit_code = 6
 
 
 class Interrupted(K8sddsError):

@@ -165,14 +165,14 @@ def paired(trials: list[Row], base: list[Row], quantity: Quantity) -> tuple[Rati
     """The paired ratio of two cells' trials, and the pairs; None where no repetition has both."""
     if not quantity.log:
         return None, []
-    ours, theirs = _by_repetition(trials, quantity.name), _by_repetition(base, quantity.name)
+    ours, theirs = by_repetition(trials, quantity.name), by_repetition(base, quantity.name)
     pairs = [(ours[repetition], theirs[repetition]) for repetition in sorted(ours.keys() & theirs.keys())]
     if not pairs:
         return None, []
     return statistics.paired_ratio([x for x, _ in pairs], [b for _, b in pairs]), pairs
 
 
-def _by_repetition(trials: list[Row], name: str) -> dict[int, float]:
+def by_repetition(trials: list[Row], name: str) -> dict[int, float]:
     """The positive values of a quantity by repetition. Imported data may hold a cell twice in one
     repetition; those are averaged, because they are not two independent repetitions."""
     values: dict[int, list[float]] = defaultdict(list)

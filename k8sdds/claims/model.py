@@ -102,7 +102,7 @@ class Part(Strict):
         return [dict(zip(self.at, values, strict=True)) for values in itertools.product(*self.at.values())]
 
     def region(self, index: int) -> tuple[float, float]:
-        """The claimed region of the ratio (or level) at a point, low and high; 0 and infinity are open ends."""
+        """The claimed region of the ratio (or level) at a point: low, high; 0 and inf are open ends."""
         tolerance = 1 + (self.within_percent or 0) / 100
         match self.is_:
             case "lower":
@@ -149,7 +149,7 @@ class Claim(Strict):
     )
     link_mbit: float | None = Field(default=None, gt=0, description="rate of the links that it is about")
     experiment: str = Field(default="", description="the experiment that tests it, by name")
-    settings: list[str] = Field(default_factory=list, description="further --set KEY=VALUE of that experiment")
+    settings: list[str] = Field(default_factory=list, description="its further --set KEY=VALUE")
     minutes: float = Field(default=0, ge=0, description="time of that experiment")
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from k8sdds import __version__
-from k8sdds.cli import artifact, experiments, importing, lab, machine, results, running
+from k8sdds.cli import analysis, artifact, experiments, importing, lab, machine, results, running
 from k8sdds.errors import K8sddsError
 
 app = typer.Typer(
@@ -49,6 +49,7 @@ app.command("show")(experiments.show)
 app.command("schema")(experiments.schema)
 app.command("report")(results.report)
 app.command("import")(importing.import_)
+app.command("claims")(analysis.claims)
 app.command("doctor")(machine.doctor)
 app.command("clean")(machine.clean)
 app.add_typer(lab.app, name="lab")

@@ -1,0 +1,67 @@
+"""A result of its own beside the report: the same as CSV, JSON and one self-contained page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from k8sdds.errors import InputError
+from k8sdds.report.look import css_variables
+
+
+def write(
+    folder: Path,
+    name: str,
+    data: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    page: dict[str, Any],
+) -> list[Path]:
+    """NAME.csv, NAME.json and NAME.html in `folder`; returns their paths. InputError where it cannot."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("k8sdds.report"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    html = environment.get_template("page.html.j2").render(css_variables=css_variables([]), **page)
+    paths = [folder / f"{name}.{kind}" for kind in ("html", "csv", "json")]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths[0].write_text(html, encoding="utf-8")
+        with open(paths[1], "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({key: _cell(row[key]) for key in columns} for row in rows)
+        paths[2].write_text(text(data) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}", "give another --output") from error
+    return paths
+
+
+def text(data: Any) -> str:
+    """JSON of the data; numbers without an end become null, which JSON knows."""
+    return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.10g}" if math.isfinite(value) else ""
+    return value
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
