@@ -25,8 +25,9 @@ def fail_if(rows: Sequence[dict[str, Any]], condition: str) -> None:
         met = table.eval(condition, engine="python")
     except Exception as error:  # pandas raises whatever its parser meets
         raise InputError(f"--fail-if {condition!r}: {error}", remedy) from error
-    if not isinstance(met, pd.Series) or met.dropna().map(lambda one: one in (True, False)).all() is False:
+    # All of a boolean column is true or false; with nulls among them it is objects.
+    if not isinstance(met, pd.Series) or not met.dropna().map(lambda one: isinstance(one, bool)).all():
         raise InputError(f"--fail-if {condition!r}: says nothing true or false of a row", remedy)
-    count = int(met.fillna(False).astype(bool).sum())
+    count = sum(one is True for one in met.astype(object))
     if count:
         raise ConditionMet(f"{count} of {len(table)} rows meet --fail-if {condition!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,3 +65,69 @@ def claims(
             console(stderr=as_json).print(str(path), highlight=False, soft_wrap=True)
     if fail_if is not None:
         failing.fail_if(shown.rows(judged), fail_if)
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="A run folder, or one network of it: FOLDER@LABEL.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="What is compared with it, likewise.", metavar="B")],
+    overheads: Annotated[
+        bool, typer.Option("--overheads", help="Compare overheads against each side's baseline, not levels.")
+    ] = False,
+    quantity: Annotated[
+        list[str] | None,
+        typer.Option("--quantity", metavar="NAME", help="Compare this, such as latency_p99_us (repeatable)."),
+    ] = None,
+    output: Output = None,
+    fail_if: FailIf = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two run folders, or two networks of one, cell by cell: ratio, interval, corrected test."""
+    from k8sdds.analysis import comparison, failing
+    from k8sdds.analysis.overhead import QUANTITIES
+    from k8sdds.errors import InputError
+    from k8sdds.model.yamltext import nearest
+    from k8sdds.report import comparison as shown
+    from k8sdds.report import pages
+
+    for name in quantity or ():
+        if name not in QUANTITIES or not QUANTITIES[name].log:
+            known = [one.name for one in QUANTITIES.values() if one.log]
+            raise InputError(f"--quantity {name}: cannot be compared{nearest(name, known)}")
+    sides = _side(a), _side(b)
+    if overheads and any(side.label for side in sides):
+        raise InputError("--overheads compares folders, not networks of them", "leave @LABEL out")
+    found = comparison.compare(*sides, quantity or (), overheads)
+    if as_json:
+        say(pages.text(shown.data(*sides, found, overheads)))
+    else:
+        shown.show(*sides, found, overheads, console())
+    if output is not None:
+        for path in shown.write(*sides, found, overheads, output):
+            console(stderr=as_json).print(str(path), highlight=False, soft_wrap=True)
+    if fail_if is not None:
+        failing.fail_if(found.rows, fail_if)
+
+
+def _side(text: str) -> Any:
+    """`FOLDER` or `FOLDER@LABEL` as a side of a comparison."""
+    from k8sdds.analysis import overhead, tidy
+    from k8sdds.analysis.comparison import Side
+    from k8sdds.analysis.conditions import UNIT
+    from k8sdds.errors import InputError
+    from k8sdds.model.yamltext import nearest
+    from k8sdds.store import RunFolder
+
+    folder, at, label = text.rpartition("@")
+    if not at or Path(text).is_dir():
+        folder, label = text, ""
+    run = RunFolder.open(folder)
+    rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    if not rows:
+        raise InputError(f"{folder} has no valid trial", f"see: k8sdds report {folder}")
+    labels = sorted({row[UNIT] for row in rows})
+    if label:
+        rows = [row for row in rows if row[UNIT] == label]
+        if not rows:
+            raise InputError(f"{folder} has no network {label!r}{nearest(label, labels)}")
+    baseline = run.campaign.get("baseline") or ("host" if "host" in labels else None)
+    return Side(text, str(run.path.resolve()), rows, baseline, label or None)

@@ -1,0 +1,233 @@
+"""How often `compare` and `claims` raise a false alarm, and how large a true difference they find.
+
+Measures A/A campaigns (`k8sdds run aa`: one network under two labels) or takes those of `--run FOLDER`, then
+
+  campaigns   every campaign compared as it is: cells with p below 5 %, and campaigns with a cell that differs
+              after Holm's correction
+  resampled   thousands of campaigns of 3, 5 and 10 repetitions, drawn with replacement from the real trials
+              of all campaigns, A and B exchanged at random in each repetition, so that nothing differs in
+              truth: the rate of false alarms of the very functions behind both commands
+              (paired: two networks of a campaign; independent: two campaigns)
+  power       the same with one side made slower by a known factor: how often it is found, and the smallest
+              factor found in 80 % of the campaigns
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import common
+
+from k8sdds.analysis import comparison, overhead, tidy
+from k8sdds.analysis.comparison import Side
+from k8sdds.claims import load
+from k8sdds.claims.evidence import Source
+from k8sdds.claims.judge import CONTRADICTED, SUPPORTED, judge_claim
+from k8sdds.store import RunFolder
+
+REPETITIONS = (3, 5, 10)
+FACTORS = (1.01, 1.02, 1.03, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.5)
+LEVEL = 0.05
+VALUES = ("throughput_mbps", "latency_p90_us")
+
+Row = dict[str, Any]
+
+
+class Pool:
+    """Real trials of A/A campaigns: (campaign, repetition) to the rows of label A and of label B."""
+
+    def __init__(self, runs: list[Path]) -> None:
+        self.blocks: dict[tuple[int, int], dict[str, list[Row]]] = defaultdict(lambda: {"A": [], "B": []})
+        self.campaigns: list[list[Row]] = []
+        for number, path in enumerate(runs):
+            rows = overhead.plain_rows(tidy.best(tidy.frame(RunFolder.open(path))))
+            self.campaigns.append(rows)
+            for row in rows:
+                self.blocks[number, row["repetition"]][row["network_label"]].append(row)
+        cells = max(len(block["A"]) for block in self.blocks.values())
+        # Only whole blocks, so that every resampled campaign has every cell in every repetition.
+        self.whole = [b for b in self.blocks.values() if len(b["A"]) == len(b["B"]) == cells]
+
+    def draw(
+        self, dice: random.Random, n: int, paired: bool, factor: float = 1
+    ) -> tuple[list[Row], list[Row]]:
+        """Rows of A and of B of one made campaign of n repetitions; B is slower by the factor."""
+        sides: tuple[list[Row], list[Row]] = ([], [])
+        for repetition in range(n):
+            block = dice.choice(self.whole)
+            labels = ["A", "B"]
+            dice.shuffle(labels)
+            other = block if paired else dice.choice(self.whole)
+            for side, chosen, label in zip(sides, (block, other), labels, strict=True):
+                side += [row | {"repetition": repetition} for row in chosen[label]]
+        for rows, label, slower in ((sides[0], "A", 1.0), (sides[1], "B", factor)):
+            for row in rows:
+                row["network"] = row["network_label"] = label
+                if slower != 1:
+                    _slow(row, slower)
+        return sides
+
+
+def _slow(row: Row, factor: float) -> None:
+    for name in VALUES:
+        if row[name] is not None:
+            row[name] *= factor if name.startswith("latency") else 1 / factor
+
+
+def compared(a: list[Row], b: list[Row], paired: bool) -> list[Row]:
+    """The rows of `k8sdds compare` for two sides of one folder, or of two."""
+    folders = ("one", "one") if paired else ("one", "other")
+    return comparison.compare(
+        Side("A", folders[0], a, label="A"), Side("B", folders[1], b, label="B"), level=LEVEL
+    ).rows
+
+
+def false_alarms(pool: Pool, n: int, times: int, seed: int) -> Row:
+    """Rates of false alarms in percent, of resampled campaigns in which nothing differs."""
+    dice, found = random.Random(seed), Counter()
+    claims = load("aa").claims
+    for _ in range(times):
+        for paired, name in ((True, "paired"), (False, "independent")):
+            a, b = pool.draw(dice, n, paired)
+            rows = compared(a, b, paired)
+            found[f"{name}_cells"] += len(rows)
+            found[f"{name}_single"] += sum(1 for row in rows if row["p"] is not None and row["p"] <= LEVEL)
+            found[f"{name}_any"] += any(row["different"] for row in rows)
+            if paired:
+                source = Source("resampled", a + b)
+                for claim in claims:
+                    verdict = judge_claim(claim, [source], LEVEL).verdict
+                    wrong = CONTRADICTED if claim.id == "alike" else SUPPORTED
+                    found["claims_false"] += claim.id != "alike" and verdict == wrong
+                    found["claims_asked"] += claim.id != "alike"
+                    found["alike_contradicted"] += claim.id == "alike" and verdict == wrong
+                    found["alike_supported"] += claim.id == "alike" and verdict == SUPPORTED
+    row: Row = {"n": n, "campaigns": times}
+    for name in ("paired", "independent"):
+        row[f"{name}_single_percent"] = 100 * found[f"{name}_single"] / found[f"{name}_cells"]
+        row[f"{name}_any_percent"] = 100 * found[f"{name}_any"] / times
+    row["claims_false_percent"] = 100 * found["claims_false"] / found["claims_asked"]
+    for name in ("alike_contradicted", "alike_supported"):
+        row[f"{name}_percent"] = 100 * found[name] / times
+    return row
+
+
+def power(pool: Pool, n: int, times: int, seed: int) -> list[Row]:
+    """How often a true slowdown of each factor is found after Holm's correction, by quantity, in percent."""
+    rows = []
+    for factor in FACTORS:
+        dice, found = random.Random(seed), Counter()
+        for _ in range(times):
+            for row in compared(*pool.draw(dice, n, True, factor), True):
+                found[row["quantity"]] += 1
+                found[row["quantity"], "found"] += row["worse"]
+        rows.append(
+            {"n": n, "slower_percent": round(100 * (factor - 1), 1)}
+            | {name: 100 * found[name, "found"] / found[name] for name in VALUES}
+        )
+    return rows
+
+
+def smallest(rows: list[Row], name: str) -> float | None:
+    """The smallest slowdown in percent from which on 80 % are found; None where none is."""
+    for position, row in enumerate(rows):
+        if all(later[name] >= 80 for later in rows[position:]):
+            return row["slower_percent"]
+    return None
+
+
+def measure(folder: Path, seed: int, seconds: float) -> Path:
+    """One A/A campaign in the lab."""
+    path = folder / f"aa-{seed}"
+    argv = [str(Path(sys.prefix) / "bin" / "k8sdds"), "run", "aa", "--output", str(path)]
+    done = subprocess.run(
+        [*argv, "--seed", str(seed), "--duration", f"{seconds:g}"], stdout=subprocess.DEVNULL, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"benchmark: {' '.join(argv)} ended with {done.returncode}")
+    return path
+
+
+def main() -> int:
+    """Measure, resample, print."""
+    parser = common.parser(__doc__ or "", common.Defaults(3, 1, 1, 0.5, "campaigns"))
+    parser.add_argument("--run", type=Path, action="append", help="an A/A run folder to take (repeatable)")
+    parser.add_argument("--resamples", type=int, help="made campaigns for each number of repetitions [10000]")
+    options = common.parse(parser)
+    times = options.resamples or (500 if options.quick else 10_000)
+    report = common.Report("aa", options)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = options.run or [
+            measure(Path(folder), options.seed + number, options.seconds) for number in range(options.pairs)
+        ]
+        report.data["pairs"] = len(runs)
+        pool = Pool(runs)
+    _campaigns(pool, report)
+    alarms, detected = [], []
+    for n in REPETITIONS:
+        common.say(f"resampling {times} campaigns of {n} repetitions")
+        alarms.append(false_alarms(pool, n, times, options.seed))
+        detected.append(power(pool, n, max(100, times // 20), options.seed))
+    report.data |= {"blocks": len(pool.whole), "false_alarms": alarms, "power": detected}
+    margin = 196 * math.sqrt(LEVEL * (1 - LEVEL) / times)
+    heads = {
+        "cell, paired": "paired_single_percent",
+        "any, paired": "paired_any_percent",
+        "cell, indep.": "independent_single_percent",
+        "any, indep.": "independent_any_percent",
+        "false claim": "claims_false_percent",
+        "alike denied": "alike_contradicted_percent",
+        "alike shown": "alike_supported_percent",
+    }
+    report.text(
+        f"False alarms in % of {times} resampled campaigns (level {100 * LEVEL:g} ± {margin:.1f} by chance);"
+        f" {len(pool.whole)} real blocks\n"
+        + common.table(
+            ["n", *heads], [[str(row["n"]), *(f"{row[key]:.2f}" for key in heads.values())] for row in alarms]
+        )
+    )
+    report.text(
+        "Smallest true slowdown found in 80 % of campaigns (compare, Holm over its cells)\n"
+        + common.table(
+            ["n", "throughput", "p90 latency"],
+            [[str(rows[0]["n"]), *(_over(smallest(rows, name)) for name in VALUES)] for rows in detected],
+        )
+    )
+    report.show()
+    return 0
+
+
+def _over(percent: float | None) -> str:
+    return f"over {100 * (FACTORS[-1] - 1):g} %" if percent is None else f"{percent:g} %"
+
+
+def _campaigns(pool: Pool, report: common.Report) -> None:
+    """The campaigns as they were measured."""
+    cells = alarms = any_ = 0
+    for rows in pool.campaigns:
+        sides = ([row for row in rows if row["network_label"] == label] for label in "AB")
+        found = compared(*sides, paired=True)
+        cells += len(found)
+        alarms += sum(1 for row in found if row["p"] is not None and row["p"] <= LEVEL)
+        any_ += any(row["different"] for row in found)
+    report.data["campaigns"] = {
+        "n": len(pool.campaigns),
+        "cells": cells,
+        "p_below": alarms,
+        "different": any_,
+    }
+    report.text(
+        f"Measured campaigns: {len(pool.campaigns)}; of {cells} cells {alarms} have p below {LEVEL:g}"
+        f" ({LEVEL * cells:.1f} expected); campaigns with a cell that differs after Holm: {any_}"
+    )
+
+
+if __name__ == "__main__":
+    common.main(main)

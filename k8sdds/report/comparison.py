@@ -1,0 +1,126 @@
+"""A comparison of two run folders for terminals, CSV, JSON and HTML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
+from k8sdds.analysis.conditions import CONDITION, words
+from k8sdds.analysis.overhead import QUANTITIES, Row
+from k8sdds.report import formats, pages
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, Any]:
+    """The comparison as JSON-serialisable data."""
+    return {
+        "schema": 1, "a": a.name, "b": b.name, "compared": _compared(relative), "how": comparison.how,
+        "differing": {name: list(pair) for name, pair in comparison.differing.items()},
+        "only_a": comparison.only_a, "only_b": comparison.only_b,
+        "rows": [{name: row[name] for name in COLUMNS} for row in comparison.rows],
+    }  # fmt: skip
+
+
+def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Console) -> None:
+    """Print one table and what must be read with it."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text(f"B {b.name} against A {a.name}", style="bold"))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for head in _heads(relative):
+        table.add_column(head, overflow="fold")
+    for row in comparison.rows:
+        style = "green" if row["better"] else "red" if row["worse"] else ""
+        table.add_row(*_cells(row, comparison, relative), style=style)
+    console.print(table)
+    for sentence in [*lead(comparison), *_notes(comparison)]:
+        console.print(sentence, highlight=False)
+
+
+def write(a: Side, b: Side, comparison: Comparison, relative: bool, folder: Path) -> list[Path]:
+    """compare.csv, compare.json and compare.html in a folder, which is made."""
+    rows = []
+    for row in comparison.rows:
+        cells: list[dict[str, str]] = [{"text": text} for text in _cells(row, comparison, relative)]
+        cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
+        rows.append(cells)
+    page = {
+        "title": f"{b.name} against {a.name}",
+        "heading": "Comparison of two sides",
+        "sub": f"A: {a.name} · B: {b.name}",
+        "lead": lead(comparison),
+        "tables": [{"caption": _compared(relative), "heads": _heads(relative), "rows": rows}],
+        "notes": _notes(comparison),
+    }
+    found = data(a, b, comparison, relative)
+    return pages.write(folder, "compare", found, comparison.rows, COLUMNS, page)
+
+
+def lead(comparison: Comparison) -> list[str]:
+    """How many cells differ, in a sentence or two."""
+    rows = comparison.rows
+    better, worse = (sum(1 for row in rows if row[key]) for key in ("better", "worse"))
+    said = [f"Of {formats.count(len(rows), 'comparison')}, B is better in {better} and worse in {worse}."]
+    if better + worse < len(rows):
+        said.append(f"In {len(rows) - better - worse} no difference was shown; that is not equality.")
+    return said
+
+
+def _compared(relative: bool) -> str:
+    return "Overheads against each side's baseline" if relative else "Levels"
+
+
+def _heads(relative: bool) -> list[str]:
+    unit = ", x/baseline" if relative else ""
+    return ["cell", f"A{unit}", f"B{unit}", "change %", "p (Holm)", "detectable", "n", "verdict"]
+
+
+def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:
+    shown = {name: row[name] for name in CONDITION if name in row and _tells(name, comparison)}
+    quantity = QUANTITIES[row["quantity"]]
+    where = ", ".join(part for part in (row["network"], quantity.words, words(shown)) if part)
+    unit = "" if relative else f" {quantity.unit}"
+    low, high = (None if row[key] is None else 100 * (row[key] - 1) for key in ("ci_low", "ci_high"))
+    p = "–" if row["p_holm"] is None else f"{row['p_holm']:.2g}"
+    n = str(row["n_a"]) if row["n_a"] == row["n_b"] else f"{row['n_a']} and {row['n_b']}"
+    verdict = "better" if row["better"] else "worse" if row["worse"] else "no difference shown"
+    if row["p"] is None:
+        verdict = row["how"]
+    return [
+        where, f"{formats.number(row['a'])}{unit}", f"{formats.number(row['b'])}{unit}",
+        formats.percent(row["change_percent"], low, high), p,
+        formats.detectable(row["detectable_percent"]) or "–", n, verdict,
+    ]  # fmt: skip
+
+
+def _tells(name: str, comparison: Comparison) -> bool:
+    """Whether a column tells rows of the comparison apart; the payload is always shown."""
+    return name == "payload_bytes" or (name != "test" and len({row.get(name) for row in comparison.rows}) > 1)
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    notes = [
+        "Change is B/A - 1 with its 95 % interval; t tests on log ratios, "
+        f"{comparison.how}; p after Holm's correction over all rows, judged at 5 %.",
+        "Detectable: the true difference that is found with 80 % power at the strictest of these levels.",
+    ]
+    for name, (one, other) in comparison.differing.items():
+        notes.append(f"A and B differ in {name.replace('_', ' ')}: {_word(one)} and {_word(other)}.")
+    for count, side in ((comparison.only_a, "A"), (comparison.only_b, "B")):
+        if count:
+            notes.append(f"{formats.count(count, 'cell')} of {side} have no counterpart.")
+    if "campaigns" in comparison.how:
+        notes.append(
+            "Two campaigns differ by more than what is compared: time, temperature, neighbours. Levels of"
+            " different machines never compare; their overheads (--overheads) do better."
+        )
+    return notes
+
+
+def _word(value: Any) -> str:
+    return "not recorded" if value is None else str(value)

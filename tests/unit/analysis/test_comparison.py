@@ -1,0 +1,110 @@
+"""Comparisons of made trials whose true ratios are known; conditions on their rows."""
+
+import math
+import random
+
+import pytest
+
+from k8sdds.analysis.comparison import Side, compare
+from k8sdds.analysis.conditions import CONDITION
+from k8sdds.analysis.failing import fail_if
+from k8sdds.errors import ConditionMet, InputError
+
+
+def rows(label="host", mbps=100.0, n=5, noise=0.01, seed=1, drift=0.0, **more):
+    dice = random.Random(f"{seed}{label}{sorted(more.items())}")
+    shared = random.Random(99)
+    base = dict.fromkeys(CONDITION) | {
+        "network": label, "network_label": label, "test": "throughput", "payload_bytes": 1024,
+        "subscribers": 1, "transport": "unicast", "testbed": "lab", "middleware": "cyclonedds",
+    }  # fmt: skip
+    return [
+        base | {"repetition": i, "throughput_mbps": mbps * math.exp(dice.gauss(0, noise) + shared.gauss(0, drift))} | more
+        for i in range(n)
+    ]
+
+
+def side(name, *groups, **more):
+    return Side(name, name, [row for group in groups for row in group], **more)
+
+
+def test_a_true_change_is_found_and_called_by_its_direction():
+    found = compare(side("a", rows()), side("b", rows(mbps=80, seed=2)))
+    (row,) = found.rows
+    assert row["worse"] and not row["better"] and row["different"]
+    assert row["ci_low"] < 0.8 < row["ci_high"]
+    assert row["change_percent"] == pytest.approx(-20, abs=3)
+
+
+def test_equal_sides_do_not_differ_and_say_what_could_have_been_seen():
+    (row,) = compare(side("a", rows(noise=0.05)), side("b", rows(seed=2, noise=0.05))).rows
+    assert not row["different"]
+    assert row["detectable_percent"] > 5
+
+
+def test_pairs_within_a_folder_take_out_what_hits_a_repetition():
+    a = Side("r@a", "r", rows("a", drift=0.5), label="a")
+    b = Side("r@b", "r", rows("b", mbps=90, drift=0.5), label="b")
+    paired = compare(a, b)
+    apart = compare(a, Side("s@b", "s", b.rows, label="b"))
+    assert paired.rows[0]["worse"] and "paired" in paired.how
+    assert not apart.rows[0]["different"] and "Welch" in apart.how
+
+
+def test_p_values_are_corrected_over_all_cells():
+    sizes = range(100, 120)
+    one = [row for size in sizes for row in rows(payload_bytes=size)]
+    two = [row for size in sizes for row in rows(payload_bytes=size, seed=2)]
+    found = compare(side("a", one), side("b", two)).rows
+    smallest = min(found, key=lambda row: row["p"])
+    assert smallest["p_holm"] == pytest.approx(min(1, smallest["p"] * 20))
+    assert [row["payload_bytes"] for row in found] == list(sizes)
+
+
+def test_what_differs_between_the_sides_is_told_and_not_matched():
+    lab = side("a", rows())
+    paper = side("b", rows(testbed="imported", middleware="connext"))
+    found = compare(lab, paper)
+    assert len(found.rows) == 1
+    assert found.differing["middleware"] == ("cyclonedds", "connext")
+    several = side("b", rows(), rows(middleware="fastdds"))
+    assert compare(lab, several).only_b == 1
+
+
+def test_cells_of_other_sizes_are_never_compared():
+    with pytest.raises(InputError, match="no cell in common"):
+        compare(side("a", rows()), side("b", rows(payload_bytes=64)))
+    with pytest.raises(InputError, match="are the same"):
+        compare(side("a", rows()), side("a", rows()))
+
+
+def test_overheads_compare_across_machines_of_different_speed():
+    slow = side("a", rows(mbps=10), rows("x", mbps=7), baseline="host")
+    fast = side("b", rows(mbps=1000, seed=2), rows("x", mbps=700, seed=2), baseline="host")
+    (row,) = compare(slow, fast, relative=True).rows
+    assert row["network"] == "x" and row["a"] == pytest.approx(0.7, rel=0.03)
+    assert not row["different"]
+
+
+def test_one_repetition_has_a_ratio_and_no_test():
+    (row,) = compare(side("a", rows(n=1)), side("b", rows(n=1, mbps=50))).rows
+    assert row["p"] is None and row["p_holm"] is None and not row["different"]
+    assert row["how"] == "no test: one repetition"
+
+
+def test_a_condition_ends_with_its_own_exit_code():
+    found = compare(side("a", rows()), side("b", rows(mbps=80, seed=2))).rows
+    fail_if(found, "better")
+    fail_if(found, "worse and change_percent < -50")
+    with pytest.raises(ConditionMet) as met:
+        fail_if(found, "worse and change_percent < -5")
+    assert met.value.exit_code == 6
+
+
+@pytest.mark.parametrize(
+    "condition", ["", "wrose", "worse and", "change_percent", "@fail_if", "ratio.__class__", "1 +", "network"]
+)
+def test_what_is_no_condition_is_told(condition):
+    found = compare(side("a", rows()), side("b", rows(seed=2))).rows
+    with pytest.raises(InputError):
+        fail_if(found, condition)
