@@ -127,7 +127,7 @@ def _archive(path: Path) -> Verified:
     try:
         with zipfile.ZipFile(path) as archive:
             found = _checked(_entries(archive))
-            found.findings.extend(_loose_bytes(archive, path.stat().st_size))
+            found.findings.extend(_loose_bytes(archive))
             return found
     # A damaged directory makes zipfile stumble in many ways.
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, OverflowError) as error:
@@ -145,11 +145,16 @@ def _entries(archive: zipfile.ZipFile) -> Iterator[Content]:
         except _DAMAGES as error:
             yield info.filename, None, f"cannot be unpacked: {error}"
             continue
-        unlike = info.date_time != packing.MADE_AT or info.external_attr != packing.MODE or info.comment
-        yield info.filename, None if unlike else content, "its entry in the archive was altered"
+        # The only entries without a file are those that stand for the raw files of a run.
+        raw = info.is_dir() and len(parts) == 3 and (parts[0], parts[2]) == ("runs", "raw") and not content
+        mode = packing.FOLDER_MODE if raw else packing.MODE
+        if info.date_time != packing.MADE_AT or info.external_attr != mode or info.comment:
+            yield info.filename, None, "its entry in the archive was altered"
+        elif not raw:
+            yield info.filename, content, ""
 
 
-def _loose_bytes(archive: zipfile.ZipFile, size: int) -> Iterator[Finding]:
+def _loose_bytes(archive: zipfile.ZipFile) -> Iterator[Finding]:
     """Bytes before, between or after the entries that belong to no file."""
     at = 0
     for info in sorted(archive.infolist(), key=lambda info: info.header_offset):

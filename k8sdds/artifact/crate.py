@@ -64,7 +64,7 @@ def metadata(description: Description, runs: list[Run], own: dict[str, str], pub
         for number, name in enumerate(description.authors, 1)
     ]
     if authors:
-        root["author"] = authors
+        root["author"] = _one(authors)
     k8sdds = add(
         "#k8sdds",
         {
@@ -144,10 +144,15 @@ def _action(crate: ROCrate, add: Any, run: Run, k8sdds: Any, authors: list[Any])
         "endTime": _offset(run.ended_at),
         "object": inputs,
         "result": results,
-        "agent": authors,
+        "agent": _one(authors),
         "actionStatus": "http://schema.org/CompletedActionStatus" if run.complete else None,
     }
     return add(f"#campaign-{run.name}", {key: value for key, value in properties.items() if value})
+
+
+def _one(entities: list[Any]) -> Any:
+    """JSON-LD as RO-Crate 1.1 wants it: a single value stands without brackets."""
+    return entities[0] if len(entities) == 1 else entities
 
 
 def _offset(at: str | None) -> str | None:

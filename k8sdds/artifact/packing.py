@@ -26,6 +26,7 @@ SCHEMA = 1
 MADE_AT = (1980, 1, 1, 0, 0, 0)
 """The time of every entry: the earliest that a ZIP file can hold."""
 MODE = 0o100644 << 16
+FOLDER_MODE = 0o40755 << 16 | 0x10
 LEVEL = 6
 
 
@@ -155,6 +156,11 @@ def _write(archive: zipfile.ZipFile, runs: list[Run], description: Description) 
         return packed[path]
 
     for run in runs:
+        # The metadata describes this folder as a whole, so readers of RO-Crates look for its entry.
+        raw = zipfile.ZipInfo(f"runs/{run.name}/raw/", MADE_AT)
+        raw.create_system = 3
+        raw.external_attr = FOLDER_MODE
+        archive.writestr(raw, b"")
         for path, content in _contents(run):
             run.sums[path] = add(f"runs/{run.name}/{path}", content)
             run.size_bytes += len(content)

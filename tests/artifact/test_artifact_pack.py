@@ -119,7 +119,9 @@ def test_links_are_not_followed(run_folder: RunFolder, tmp_path: Path) -> None:
     assert not any("diary" in path or "linked" in path for path in names(tmp_path / "a.zip"))
 
 
-def test_a_secret_in_the_records_is_refused_and_nothing_is_left(run_folder: RunFolder, tmp_path: Path) -> None:
+def test_a_secret_in_the_records_is_refused_and_nothing_is_left(
+    run_folder: RunFolder, tmp_path: Path
+) -> None:
     with open(run_folder.path / "trials.jsonl", "a") as file:
         file.write(json.dumps({"reason": KEY}).replace("\\n", "\n") + "\n")
     with pytest.raises(InputError, match=r"trials\.jsonl holds a private key"):
