@@ -45,6 +45,7 @@ setup(
         "matplotlib>=3.8",
         "jinja2>=3.1",
         "rocrate>=0.13",
+        "cryptography>=43",
     ],
     extras_require={"test": ["pytest>=8", "hypothesis>=6.100", "ruff>=0.4", "selenium>=4.18"]},
     entry_points={"console_scripts": ["k8sdds = k8sdds.cli.main:run"]},

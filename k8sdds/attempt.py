@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from k8sdds.cost import costs
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
@@ -63,7 +64,10 @@ def record(
         "reason": reason,
         "warnings": [*measurement.warnings, *_disturbances(measurement, meters), *_missed(trial, pubs)],
     }
-    return base | _numbers(trial, pubs, subs) | _resources(meters) | _evidence(subs, measurement, meters)
+    paid = costs(trial, pubs, subs, measurement, meters)
+    return (
+        base | _numbers(trial, pubs, subs) | _resources(meters) | paid | _evidence(subs, measurement, meters)
+    )
 
 
 def description(trial: Trial) -> dict[str, Any]:

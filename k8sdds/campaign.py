@@ -9,20 +9,25 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from k8sdds import __version__, attempt
 from k8sdds.errors import InputError, InvalidTrials, LackError, Problem
 from k8sdds.folders import native_program
 from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import Expansion, Trial
+from k8sdds.model.security import Protection
+from k8sdds.model.trial import Cell, Expansion, Trial
 from k8sdds.networks import NETWORKS, find
 from k8sdds.perftest import command
+from k8sdds.security import levels
 from k8sdds.store import QOS, SCHEMA, RunFolder, utc_now
 from k8sdds.testbeds import Block, Launch, Session, Testbed
+
+if TYPE_CHECKING:
+    from k8sdds.security.keyring import Keyring
 
 MAX_ATTEMPTS = 3
 """A trial that fails is tried again at most twice."""
@@ -77,6 +82,7 @@ def contradictions(expansion: Expansion) -> list[Problem]:
         problems.setdefault(what, Problem(what, remedy, input=True))
 
     labels: dict[str, tuple[str, str]] = {}
+    secured: dict[str, str] = {}
     for cell in expansion.cells:
         where = expansion.where.get(cell.cell_id, "")
         network = find(cell.network)
@@ -93,6 +99,17 @@ def contradictions(expansion: Expansion) -> list[Problem]:
             add(f"{where}{cell.words()}: {impossible}")
         elif cell.middleware != "raw":
             command.qos_file(cell)
+        try:
+            protection = _protection(cell)
+            if protection and protection.aes_bits == 128 and cell.middleware == "cyclonedds":
+                add(
+                    f"{where}{cell.words()}: Cyclone DDS 0.10 always uses AES-256",
+                    "leave aes_bits out, or take another middleware",
+                )
+        except InputError as error:
+            add(where + error.message, error.remedy)
+        if secured.setdefault(cell.security, str(cell.security_options)) != str(cell.security_options):
+            add(f"two different protections are labelled {cell.security!r}", "give each a label of its own")
         same = (cell.network, str(cell.network_options))
         if labels.setdefault(cell.network_label, same) != same:
             add(f"two different networks are labelled {cell.network_label!r}", "give each a label of its own")
@@ -150,6 +167,7 @@ class Campaign:
         self._tries: Counter[str] = Counter()
         self._valid: set[str] = set()
         self._order = 0
+        self._keyring: Keyring | None = None
         for record in run.attempts():
             self._count(record)
 
@@ -195,16 +213,26 @@ class Campaign:
         domain = command.DOMAINS[self._order % len(command.DOMAINS)]
         self._observer.trial_starts(trial, self._done(), self._total)
         places = session.places(trial)
+        protection = levels.resolve(trial.cell.security, trial.cell.security_options)
+        private = self._private(trial, protection)
         program = native_program("k8sdds-perftest")
         launches = [
             Launch(
                 participant=name,
                 argv=tuple(
                     command.command_line(
-                        trial, name, places, domain, program, (folder / name).resolve(), self._qos(trial)
+                        trial,
+                        name,
+                        places,
+                        domain,
+                        program,
+                        (folder / name).resolve(),
+                        self._qos(trial),
+                        protection,
                     )
                 ),
                 directory=(folder / name).resolve(),
+                private=private.get(name, {}),
             )
             # Subscribers first, so that the publisher finds them there.
             for name in sorted(places, reverse=True)
@@ -226,6 +254,26 @@ class Campaign:
             raise
         facts["wall_s"] = round(time.monotonic() - started, 6)
         self._append(trial, attempt.record(trial, number, measurement, folder, facts))
+
+    def _private(self, trial: Trial, protection: Protection | None) -> dict[str, dict[str, bytes]]:
+        """Participant to its credentials, by file name; nothing without DDS Security."""
+        if protection is None:
+            return {}
+        if self._keyring is None:
+            self._keyring = keyring_of([t for block in self._blocks for t in block.trials], self._renewed)
+            self._renewed(self._keyring.facts())
+        self._keyring.renew_for(2 * command.deadline_s(trial))
+        return {name: self._keyring.files(name, protection) for name in trial.cell.participants}
+
+    def _renewed(self, facts: dict[str, Any]) -> None:
+        self.run.append_event("credentials renewed", **facts)
+        self._observer.note(
+            "new credentials were made: those before had expired, or ended with their campaign"
+        )
+
+    def use(self, keyring: Keyring) -> None:
+        """Hand out these credentials, whose fingerprints the run folder has."""
+        self._keyring = keyring
 
     def _qos(self, trial: Trial) -> Path | None:
         """The run folder's copy of the trial's QoS profile."""
@@ -262,6 +310,10 @@ def start(
         if trial.cell.network_label not in networks:
             networks[trial.cell.network_label] = _network_facts(trial, session)
     experiment = expansion.experiment
+    protections = {trial.cell.security: _protection(trial.cell) for trial in trials}
+    secured = any(protections.values())
+    renewed: list[Campaign] = []
+    keyring = keyring_of(trials, lambda facts: renewed[0]._renewed(facts)) if secured else None
     data = {
         "schema": SCHEMA,
         "campaign": name,
@@ -277,9 +329,20 @@ def start(
         "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
         "networks": networks,
     }
+    if keyring is not None:
+        from k8sdds.security.credentials import governance_facts
+
+        data["security"] = {
+            label: governance_facts(protection, command.DOMAINS) for label, protection in protections.items()
+        }
+        data["credentials"] = keyring.facts()
     run = RunFolder.create(folder, data, experiment_yaml(experiment), _qos_texts(expansion))
     run.append_event("started")
-    return Campaign(run, testbed, blocks, observer)
+    campaign = Campaign(run, testbed, blocks, observer)
+    if keyring is not None:
+        renewed.append(campaign)
+        campaign.use(keyring)
+    return campaign
 
 
 def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
@@ -305,6 +368,20 @@ def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
         if before.get(key) != facts.get(key):
             observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts.get(key)}")
     return Campaign(run, testbed, blocks, observer)
+
+
+def _protection(cell: Cell) -> Protection | None:
+    return levels.resolve(cell.security, cell.security_options)
+
+
+def keyring_of(trials: Sequence[Trial], renewed: Callable[[dict[str, Any]], None]) -> Keyring:
+    """Credentials for every participant of the trials that are protected."""
+    # Imported here because most campaigns need no cryptography.
+    from k8sdds.security.keyring import Keyring
+
+    secured = [trial.cell for trial in trials if _protection(trial.cell) is not None]
+    names = dict.fromkeys(name for cell in secured for name in cell.participants)
+    return Keyring(list(names), command.DOMAINS, renewed)
 
 
 def _prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:

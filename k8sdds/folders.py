@@ -21,6 +21,11 @@ def shared(kind: str) -> Path:
     )
 
 
+def private_folder(participant: str) -> Path:
+    """Where a participant finds its private files, on every testbed: in memory, never in a run folder."""
+    return Path("/run/k8sdds") / participant
+
+
 def native_program(name: str) -> str:
     """Path of a native program: k8sdds-perftest or k8sdds-supervisor.
 

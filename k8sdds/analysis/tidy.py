@@ -27,6 +27,9 @@ _NUMBER = (
     "latency_p99_us", "latency_p9999_us", "latency_max_us", "loaded_latency_p50_us",
     "loaded_latency_p90_us", "publisher_cpu_percent", "subscriber_cpu_percent", "machine_cpu_percent",
     "softirq_percent", "discovery_s", "publisher_host_cpu_percent", "subscriber_host_cpu_percent",
+    "publisher_cpu_us_per_sample", "subscriber_cpu_us_per_sample",
+    "publisher_cpu_ms_per_mb", "subscriber_cpu_ms_per_mb", "machine_cpu_ms_per_mb",
+    "wire_bytes_per_payload_byte",
 )  # fmt: skip
 _FLAG = ("valid", "includes_scheduling")
 

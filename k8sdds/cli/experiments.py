@@ -186,6 +186,7 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     from k8sdds.errors import K8sddsError
     from k8sdds.model.trial import Place, Trial
     from k8sdds.perftest import command
+    from k8sdds.security import levels
     from k8sdds.testbeds.lab.plan import plan
 
     cell = expansion.cells[index]
@@ -194,11 +195,14 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
         cell=cell, testbed="lab", repetition=0, duration_s=experiment.duration_s, warmup_s=experiment.warmup_s
     )
     try:
+        protection = levels.resolve(cell.security, cell.security_options)
         attachments = plan(cell).datapath.attachments
         places = {name: Place(a.address, a.interface, None) for name, a in attachments.items()}
         return {
             name: shlex.join(
-                command.command_line(trial, name, places, 1, "k8sdds-perftest", Path("RAW") / name)
+                command.command_line(
+                    trial, name, places, 1, "k8sdds-perftest", Path("RAW") / name, protection=protection
+                )
             )
             for name in places
         }

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from k8sdds import __version__
-from k8sdds.cli import analysis, artifact, experiments, importing, lab, machine, results, running
+from k8sdds.cli import analysis, artifact, experiments, importing, lab, machine, results, running, security
 from k8sdds.errors import K8sddsError
 
 app = typer.Typer(
@@ -55,6 +55,7 @@ app.command("doctor")(machine.doctor)
 app.command("clean")(machine.clean)
 app.add_typer(lab.app, name="lab")
 app.add_typer(artifact.app, name="artifact")
+app.add_typer(security.app, name="security")
 
 
 def run() -> None:

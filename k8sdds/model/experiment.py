@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+
+from k8sdds.model.security import SecurityChoice
+from k8sdds.model.strict import Strict
 
 Test = Literal["throughput", "latency"]
 Reliability = Literal["reliable", "best-effort"]
@@ -15,12 +18,6 @@ Placement = Literal["spread"] | dict[str, int]
 
 MAX_PARTICIPANTS = 100
 """Participants of one kind in a trial; PerfTest's own limit on peers is 1024, domains of DDS allow 120."""
-
-
-class Strict(BaseModel):
-    """Base of what users write: unknown keys are errors, values are immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _as_list(value: Any) -> Any:
@@ -91,7 +88,7 @@ class Sweep(Strict):
         list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
     ] = [1]
     middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = ["cyclonedds"]
-    security: Annotated[list[Literal["none"]], OneOrMore, Field(min_length=1)] = ["none"]
+    security: Annotated[list[SecurityChoice], OneOrMore, Field(min_length=1)] = [SecurityChoice(level="none")]
     qos: str | None = Field(
         default=None, description="a profile of qos/ by name, or a file; none: by reliability"
     )

@@ -18,11 +18,12 @@ from k8sdds.model.experiment import (
     Placement,
     ReceiveMode,
     Reliability,
-    Strict,
     Sweep,
     Test,
     Transport,
 )
+from k8sdds.model.security import SecurityChoice
+from k8sdds.model.strict import Strict
 
 MAX_DEFAULT_NODES = 10
 """Nodes of a lab unless the experiment says otherwise; the study's cluster had ten workers."""
@@ -44,6 +45,7 @@ class Cell(Strict):
     subscribers: int = 1
     middleware: str = "cyclonedds"
     security: str = "none"
+    security_options: dict[str, Any] = Field(default_factory=dict)
     qos: str = ""
     receive_mode: ReceiveMode = "listener"
     layout: str = "split"
@@ -95,6 +97,8 @@ class Cell(Strict):
             parts.append(self.reliability)
         if self.middleware != "cyclonedds":
             parts.append(self.middleware)
+        if self.security != "none":
+            parts.append(self.security)
         if self.rate:
             parts.append(f"{self.rate:g}/s")
         return " ".join(parts)
@@ -167,6 +171,7 @@ def expand(experiment: Experiment) -> Expansion:
 
 def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
     network: NetworkChoice = values.pop("networks")
+    security: SecurityChoice = values.pop("security")
     if values["test"] == "latency":
         # Stop-and-wait: the next sample follows the answer, so a rate has no meaning for it.
         values["rate"] = 0
@@ -183,6 +188,8 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
         nodes=sweep.nodes,
         cpu_quota=sweep.cpu_quota,
         qos=sweep.qos or "",
+        security=security.name,
+        security_options=security.spec,
         **values,
     )
 

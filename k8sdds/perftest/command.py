@@ -6,8 +6,10 @@ import subprocess
 from pathlib import Path
 
 from k8sdds.errors import InputError
-from k8sdds.folders import native_program, shared
+from k8sdds.folders import native_program, private_folder, shared
+from k8sdds.model.security import Protection
 from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.security import names as credentials
 
 DOMAINS = range(1, 100)
 """DDS domain ids in use: their UDP ports (7400 + 250 × domain) stay below Linux' ephemeral ports."""
@@ -39,6 +41,8 @@ def impossible(cell: Cell) -> str | None:
     if cell.test == "latency" and cell.publishers > 1:
         return "a latency test has one publisher"
     if cell.middleware == "raw":
+        if cell.security != "none":
+            return "raw has no DDS Security: security must be none"
         if cell.reliability == "reliable":
             return "raw sends plain UDP: reliability must be best-effort"
         if cell.payload_bytes > RAW_LIMIT_BYTES:
@@ -60,9 +64,11 @@ def command_line(
     program: str,
     files: Path,
     qos: Path | None = None,
+    protection: Protection | None = None,
 ) -> list[str]:
     """The perftest command line of one participant, `pub0` or `sub3`. `files` is its folder; `qos` the
-    campaign's copy of the QoS profile, else the profile is looked for where the user keeps it."""
+    campaign's copy of the QoS profile, else the profile is looked for where the user keeps it. Under a
+    `protection` it finds its credentials in its private folder."""
     cell = trial.cell
     publishes = participant.startswith("pub")
     number = int(participant[3:])
@@ -75,6 +81,8 @@ def command_line(
         argv += ["-qosFile", str(qos or qos_file(cell))]
     if cell.transport == "multicast":
         argv.append("-multicast")
+    if protection is not None:
+        argv += secure_options(private_folder(participant), protection)
     for name, place in places.items():
         if name != participant:
             argv += ["-peer", place.address]
@@ -85,6 +93,19 @@ def command_line(
     argv += ["-timelineFile", str(files / "timeline.csv"), "-outputFormat", "json", "-noPrintIntervals"]
     argv += ["-discoveryTimeout", str(DISCOVERY_TIMEOUT_S), "-peerTimeout", str(PEER_TIMEOUT_S)]
     return argv
+
+
+def secure_options(folder: Path, protection: Protection) -> list[str]:
+    """PerfTest's options for a participant whose credentials are in a folder, and ours for the second CA."""
+    return [
+        "-secureGovernanceFile", str(folder / credentials.GOVERNANCE),
+        "-securePermissionsFile", str(folder / credentials.PERMISSIONS),
+        "-secureCertAuthority", str(folder / credentials.IDENTITY_CA),
+        "-securePermissionsAuthority", str(folder / credentials.PERMISSIONS_CA),
+        "-secureCertFile", str(folder / credentials.CERTIFICATE),
+        "-securePrivateKey", str(folder / credentials.KEY),
+        "-secureEncryptionAlgorithm", f"aes-{protection.aes_bits}-gcm",
+    ]  # fmt: skip
 
 
 def _publisher(trial: Trial, number: int, files: Path) -> list[str]:

@@ -35,7 +35,9 @@ _LEVELS = (
     "throughput_mbps", "samples_per_s", "latency_p50_us", "latency_p90_us", "latency_p99_us",
     "loaded_latency_p90_us", "lost_percent", "publisher_cpu_percent", "subscriber_cpu_percent",
     "publisher_host_cpu_percent", "subscriber_host_cpu_percent",
-    "machine_cpu_percent", "softirq_percent", "publisher_rss_bytes", "subscriber_rss_bytes", "discovery_s",
+    "machine_cpu_percent", "softirq_percent", "publisher_cpu_us_per_sample", "subscriber_cpu_us_per_sample",
+    "publisher_cpu_ms_per_mb", "subscriber_cpu_ms_per_mb", "machine_cpu_ms_per_mb",
+    "wire_bytes_per_payload_byte", "publisher_rss_bytes", "subscriber_rss_bytes", "discovery_s",
 )  # fmt: skip
 
 

@@ -23,6 +23,8 @@ class Launch:
     argv: tuple[str, ...]
     directory: Path
     env: dict[str, str] = field(default_factory=dict)
+    private: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """Files for this participant alone, such as its key; the testbed puts them into its private folder."""
 
 
 @dataclass(frozen=True)

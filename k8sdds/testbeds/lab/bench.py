@@ -6,12 +6,14 @@ import os
 import select
 import subprocess
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
 from k8sdds.errors import LackError
-from k8sdds.folders import native_program
+from k8sdds.folders import native_program, private_folder
+from k8sdds.testbeds import Launch
 from k8sdds.testbeds.lab import cores, daemons, processes, wire
 from k8sdds.testbeds.lab.plan import Plan
 from k8sdds.testbeds.lab.sandbox import START_TIMEOUT_S, Sandbox
@@ -32,11 +34,24 @@ class Bench:
         """Pod to the id of its first process; empty where participants run in no pod."""
         self._daemons: dict[str, int] = {}
         self._steering: dict[str, str] = {}
+        self._private: dict[Path, bytes] = {}
 
     @property
     def name(self) -> str:
         """Name of the bench within its lab."""
         return self.sandbox.name
+
+    def hand_over(self, launches: Sequence[Launch]) -> None:
+        """Put the private files of launches where their participants look for them, if not there yet."""
+        wanted = {
+            private_folder(launch.participant) / name: content
+            for launch in launches
+            for name, content in launch.private.items()
+        }
+        missing = {path: content for path, content in wanted.items() if self._private.get(path) != content}
+        if missing:
+            self.sandbox.put(missing)
+            self._private |= missing
 
     # -- building -----------------------------------------------------------------------------------
 

@@ -173,6 +173,7 @@ class Lab:
         """Run one attempt; see runner.run."""
         key = BenchKey.of(trial.cell)
         bench, layout = self.benches[key], self._layout(trial.cell)
+        bench.hand_over(launches)
         unsteered = bench.steer(layout, steered=trial.cell.layout == "split")
         senders = {bench.node_of(one.participant) for one in launches if one.participant.startswith("pub")}
         receivers = {

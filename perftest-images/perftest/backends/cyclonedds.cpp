@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "cyclonedds_config.h"
+#include "cyclonedds_security.h"
 #include "json.h"
 #include "perftest.h"
 #include "sockets.h"
@@ -31,7 +32,10 @@ dds_entity_t created(dds_entity_t entity, const char* what) {
 class CycloneDds final : public Backend {
 public:
     std::string version() const override { return CYCLONEDDS_VERSION; }
-    std::string refuse(const Settings& settings) const override { return cyclone_refuse(settings); }
+    std::string refuse(const Settings& settings) const override {
+        const std::string why = cyclone_refuse_security(settings.security);
+        return why.empty() ? cyclone_refuse(settings) : why;
+    }
 
     void open(const Settings& settings, Events& events) override;
     void close() override;
@@ -70,7 +74,9 @@ void CycloneDds::open(const Settings& settings, Events& events) {
     events_ = &events;
     unsetenv("CYCLONEDDS_URI");                           // the options alone configure it
     domain_ = created(dds_create_domain(settings.domain, cyclone_config(settings).c_str()), "domain");
-    participant_ = created(dds_create_participant(settings.domain, nullptr, nullptr), "participant");
+    Qos qos(dds_create_qos());
+    cyclone_secure(qos.get(), settings.security);
+    participant_ = created(dds_create_participant(settings.domain, qos.get(), nullptr), "participant");
     batch_limit_ = settings.role == Role::publisher ? static_cast<uint64_t>(settings.qos.batch_bytes) : 0;
     if (batch_limit_) dds_write_set_batch(true);          // of the whole process: announcements are flushed
     create_announcement_channel();

@@ -105,6 +105,7 @@ private:
 };
 
 std::string Raw::refuse(const Settings& s) const {
+    if (s.security.on()) return "-secureGovernanceFile: raw has no DDS Security; leave the -secure options out";
     const QosProfile& qos = s.qos;
     const auto at = [&](const char* policy, const EndpointQos& e) {
         const auto line = e.lines.find(policy);

@@ -12,7 +12,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 1;     // raised whenever this header changes
+constexpr unsigned backend_interface = 2;     // raised whenever this header changes
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // a duration or a limit without end
 constexpr uint16_t to_all = 0xffff;
@@ -70,6 +70,13 @@ struct QosProfile {
     int batch_line = 0;
 };
 
+// Files of DDS Security, by path; all empty without it.
+struct Security {
+    std::string governance, permissions, identity_ca, permissions_ca, certificate, private_key;
+    unsigned key_bits = 256;                  // of AES-GCM and AES-GMAC
+    bool on() const { return !governance.empty(); }
+};
+
 // What the program asks of a backend: the resolved options.
 struct Settings {
     Role role = Role::publisher;
@@ -85,6 +92,7 @@ struct Settings {
     Receive receive = Receive::listener;
     bool latency_test = false;
     QosProfile qos;
+    Security security;
     int64_t write_slice_ns = 100'000'000;     // a blocked write returns at least this often
     int verbosity = 1;
 };

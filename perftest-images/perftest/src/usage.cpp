@@ -1,6 +1,7 @@
 #include "usage.h"
 
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -32,10 +33,30 @@ bool is_multicast_address(const std::string& text) {
     return inet_pton(AF_INET, text.c_str(), &address) == 1 && IN_MULTICAST(ntohl(address.s_addr));
 }
 
+// Files of DDS Security: all or none, and readable, so that a wrong path is told by its option.
+void check_security(const Options& options) {
+    const std::pair<const char*, const std::string&> files[] = {
+        {"-secureGovernanceFile", options.secure_governance}, {"-securePermissionsFile", options.secure_permissions},
+        {"-secureCertAuthority", options.secure_authority}, {"-secureCertFile", options.secure_certificate},
+        {"-securePrivateKey", options.secure_key}};
+    const char *given = nullptr, *missing = nullptr;
+    for (const auto& [name, file] : files) (file.empty() ? missing : given) = name;
+    for (const char* name : {"-securePermissionsAuthority", "-secureEncryptionAlgorithm"})
+        if (options.was_given(name) && !given) given = name;
+    if (given && missing) throw UsageError(std::string(missing) + ": is missing beside " + given + "; give its file");
+    for (const auto& [name, file] : files)
+        if (!file.empty() && access(file.c_str(), R_OK) != 0)
+            throw UsageError(std::string(name) + ": cannot read '" + file + "'; give another file");
+    if (!options.secure_permissions_authority.empty() && access(options.secure_permissions_authority.c_str(), R_OK) != 0)
+        throw UsageError("-securePermissionsAuthority: cannot read '" + options.secure_permissions_authority +
+                         "'; give another file");
+}
+
 }  // namespace
 
 void check_combinations(Options& options) {
     parse_rate(options);
+    check_security(options);
     if (options.latency_test && options.batch_size > 0)
         throw UsageError("-batchSize: a latency test sends each sample at once; leave -batchSize or -latencyTest out");
     if (options.latency_test && options.was_given("-latencyCount"))
@@ -65,6 +86,11 @@ Settings make_settings(Options& options) {
                        : options.receive == "waitset" ? Receive::waitset
                                                       : Receive::listener;
     settings.latency_test = options.latency_test;
+    settings.security = {options.secure_governance, options.secure_permissions, options.secure_authority,
+                         options.secure_permissions_authority.empty() ? options.secure_authority
+                                                                      : options.secure_permissions_authority,
+                         options.secure_certificate, options.secure_key,
+                         options.secure_algorithm == "aes-128-gcm" ? 128u : 256u};
     settings.verbosity = static_cast<int>(options.verbosity);
     settings.qos = options.qos_file.empty() ? built_in_profile(options.best_effort) : read_qos_file(options.qos_file);
 

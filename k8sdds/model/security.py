@@ -1,0 +1,116 @@
+"""How DDS Security protects a trial: the kinds of protection, and the user's choice of a level."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from k8sdds.model.strict import Strict
+
+Kind = Literal["NONE", "SIGN", "ENCRYPT"]
+OriginKind = Literal[
+    "NONE", "SIGN", "ENCRYPT", "SIGN_WITH_ORIGIN_AUTHENTICATION", "ENCRYPT_WITH_ORIGIN_AUTHENTICATION"
+]
+AesBits = Literal[128, 256]
+
+NONE = "none"
+"""Level without DDS Security: its plugins are not even loaded."""
+
+
+class Protection(Strict):
+    """What DDS Security does in a domain: the parts of a governance document, and the length of AES keys."""
+
+    rtps: OriginKind = Field(default="NONE", description="whole RTPS messages")
+    submessage: OriginKind = Field(default="NONE", description="submessages: a sample with its header")
+    payload: Kind = Field(default="NONE", description="a sample's content alone")
+    discovery: OriginKind = Field(default="NONE", description="announcements of writers and readers")
+    liveliness: OriginKind = Field(default="NONE", description="signs of life of participants")
+    allow_unauthenticated: bool = Field(
+        default=False, description="whether participants without a certificate may take part"
+    )
+    access_control: bool = Field(
+        default=True, description="whether joining, reading and writing need a permission"
+    )
+    aes_bits: AesBits = Field(default=256, description="length of AES-GCM and AES-GMAC keys")
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The five protection kinds by part."""
+        return {name: getattr(self, name) for name in PARTS}
+
+    @property
+    def signs(self) -> bool:
+        """Whether a sample that was changed on its way can be told."""
+        return any(self.kinds[name] != "NONE" for name in ("rtps", "submessage", "payload"))
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether a sample's content is unreadable on the wire."""
+        return any(self.kinds[name].startswith("ENCRYPT") for name in ("rtps", "submessage", "payload"))
+
+    def words(self) -> str:
+        """The parts in a few words, such as `rtps SIGN, payload ENCRYPT, AES-128`."""
+        said = [f"{name} {kind}" for name, kind in self.kinds.items() if kind != "NONE"]
+        said += ["unauthenticated participants allowed"] if self.allow_unauthenticated else []
+        said += [] if self.access_control else ["no access control"]
+        return ", ".join([*(said or ["authentication only"]), f"AES-{self.aes_bits}"])
+
+
+PARTS = ("rtps", "submessage", "payload", "discovery", "liveliness")
+"""Parts of a protection that have a kind."""
+
+
+class SecurityChoice(Strict):
+    """A level of a sweep: its name alone, or a mapping of parts, which may start from a level."""
+
+    level: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="level that the parts change"
+    )
+    label: str | None = Field(
+        default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$", description="name in tables and figures"
+    )
+    rtps: OriginKind | None = None
+    submessage: OriginKind | None = None
+    payload: Kind | None = None
+    discovery: OriginKind | None = None
+    liveliness: OriginKind | None = None
+    allow_unauthenticated: bool | None = None
+    access_control: bool | None = None
+    aes_bits: AesBits | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"level": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _has_meaning(self) -> SecurityChoice:
+        if self.level == NONE and self.options:
+            raise ValueError(f"level none has no parts; leave out `level` to give {', '.join(self.options)}")
+        if self.level is None and not self.options:
+            raise ValueError("give a level by name, or parts such as {rtps: SIGN, payload: ENCRYPT}")
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The parts that were given."""
+        return self.model_dump(exclude={"level", "label"}, exclude_none=True)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """All that a cell must say besides the name: empty for a level as it is."""
+        return {} if self.name == self.level else self.model_dump(exclude={"label"}, exclude_none=True)
+
+    @property
+    def name(self) -> str:
+        """What tables and figures call it: the label, or the level with what was changed of it."""
+        if self.label:
+            return self.label
+        parts = [f"{name}_{kind}" for name, kind in self.options.items() if name in PARTS]
+        parts += [name if self.options[name] else f"no_{name}" for name in _SWITCHES if name in self.options]
+        parts += [f"AES-{self.aes_bits}"] if self.aes_bits else []
+        return "+".join([*([self.level] if self.level else []), *parts])
+
+
+_SWITCHES = ("allow_unauthenticated", "access_control")
