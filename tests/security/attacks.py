@@ -1,0 +1,258 @@
+"""Real programs, packets and intruders in pods of a lab, for the tests of what each level protects."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from k8sdds.folders import native_program
+from k8sdds.model.security import Protection
+from k8sdds.perftest import command
+from k8sdds.security import authority, documents, names, rights
+from k8sdds.security.authority import Validity
+from k8sdds.security.credentials import Credentials
+from k8sdds.testbeds.lab.bench import Bench
+
+LIMIT_S = 60
+PATTERN = "a5" * 32
+"""What perftest's samples are filled with, in hexadecimal digits."""
+
+MIDDLEWARES = [name for name in command.backends() if name != "raw"]
+
+domains = itertools.count()
+
+
+@dataclass
+class Program:
+    """One perftest process in a pod."""
+
+    popen: subprocess.Popen[str]
+    out: str = ""
+    err: str = ""
+
+    def end(self) -> int:
+        """Wait for its end; what hangs fails the test."""
+        if self.popen.returncode is None:
+            self.out, self.err = self.popen.communicate(timeout=LIMIT_S)
+        return self.popen.returncode
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """k8sdds' part of what it printed; empty if it printed nothing."""
+        self.end()
+        return json.loads(self.out)["k8sdds"] if self.out.strip() else {}
+
+    @property
+    def received(self) -> int:
+        return self.summary.get("received") or 0
+
+
+@dataclass
+class Field:
+    """A bench, and credentials that its legitimate participants have."""
+
+    bench: Bench
+    credentials: Credentials
+    running: list[subprocess.Popen[Any]] = field(default_factory=list)
+
+    def address(self, pod: str) -> str:
+        return self.bench.plan.datapath.attachments[pod].address
+
+    def start(
+        self,
+        role: str,
+        pod: str,
+        peer: str,
+        domain: int,
+        middleware: str,
+        protection: Protection | None,
+        files: dict[str, bytes] | None,
+        *words: object,
+        timeout_s: float = 3,
+    ) -> Program:
+        """Start a publisher or a subscriber in a pod; with `files` under DDS Security."""
+        argv = [native_program("k8sdds-perftest"), role, "-middleware", middleware, "-domain", str(domain)]
+        argv += ["-nic", self.bench.plan.datapath.attachments[pod].interface, "-peer", self.address(peer)]
+        argv += ["-outputFormat", "json", "-noPrintIntervals", "-peerTimeout", "3"]
+        argv += ["-discoveryTimeout", str(timeout_s), "-dataLen", "512", *map(str, words)]
+        if files is not None and protection is not None:
+            folder = Path("/run/k8sdds") / f"{pod}-{domain}-{role[1:]}"
+            self.bench.sandbox.put({folder / name: content for name, content in files.items()})
+            argv += command.secure_options(folder, protection)
+        popen = subprocess.Popen(
+            [*self.bench.enter(pod), *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.running.append(popen)
+        return Program(popen)
+
+    def pair(
+        self, middleware: str, protection: Protection | None, *pub: object, timeout_s: float = 10
+    ) -> tuple[Program, Program]:
+        """A legitimate publisher in pub0 and a subscriber in sub0, started."""
+        domain = new_domain()
+        files = {name: self.files(name, protection) for name in ("pub0", "sub0")}
+        subscriber = self.start(
+            "-sub", "sub0", "pub0", domain, middleware, protection, files["sub0"], timeout_s=timeout_s
+        )
+        publisher = self.start(
+            "-pub", "pub0", "sub0", domain, middleware, protection, files["pub0"], *pub, timeout_s=timeout_s
+        )
+        return publisher, subscriber
+
+    def files(self, name: str, protection: Protection | None) -> dict[str, bytes] | None:
+        return self.credentials.files(name, protection) if protection else None
+
+    @contextmanager
+    def watching(self, place: str, interface: str, program: str, *words: str):
+        """A Python program on a node or in a pod that watches packets; a dict that holds what it saw."""
+        enter = (
+            self.bench.enter(place) if place in self.bench.pods or place.startswith(("pub", "sub"))
+            else self.bench.sandbox.enter(place)
+        )  # fmt: skip
+        watcher = subprocess.Popen(
+            [*enter, sys.executable, "-c", PARSE + program, interface, *words],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.running.append(watcher)
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline() == "ready\n"
+        seen: dict[str, Any] = {}
+        yield seen
+        seen |= json.loads(watcher.communicate(timeout=LIMIT_S)[0])
+
+    def end_all(self) -> None:
+        for process in self.running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self.running.clear()
+
+
+def new_domain() -> int:
+    return command.DOMAINS[next(domains) % len(command.DOMAINS)]
+
+
+# -- intruders ----------------------------------------------------------------------------------------------
+
+KINDS = ("no certificate", "another CA's", "expired", "no permission", "forged permission")
+
+
+def intruder(kind: str, role: str, genuine: Credentials, protection: Protection) -> dict[str, bytes] | None:
+    """The files of an intruder that plays `pub` or `sub`; None: it comes without DDS Security."""
+    name = f"{role}9"
+    if kind == "no certificate":
+        return None
+    if kind == "another CA's":
+        return Credentials.lasting(timedelta(days=1), command.DOMAINS).files(name, protection)
+    now = datetime.now(UTC).replace(microsecond=0)
+    ended = Validity(now - timedelta(days=9), now - timedelta(days=8))
+    validity = ended if kind == "expired" else genuine.validity
+    identity = authority.new_participant(genuine.identity_ca, name, validity)
+    topics = (("elsewhere/throughput", "elsewhere/latency", rights.OURS[2]),)
+    grant = rights.grant(name, identity.subject, topics if kind == "no permission" else (rights.OURS,))
+    signer = (
+        authority.new_authority("Permissions CA", genuine.validity)
+        if kind == "forged permission"
+        else genuine.permissions_ca
+    )
+    allowed = documents.permissions(
+        grant, command.DOMAINS, genuine.validity.not_before, genuine.validity.not_after
+    )
+    return {
+        names.IDENTITY_CA: genuine.identity_ca.certificate_pem,
+        names.PERMISSIONS_CA: signer.certificate_pem,
+        names.CERTIFICATE: identity.certificate_pem,
+        names.KEY: identity.key_pem,
+        names.PERMISSIONS: authority.sign(signer, allowed),
+        names.GOVERNANCE: authority.sign(signer, documents.governance(protection, command.DOMAINS)),
+    }
+
+
+# -- programs that watch packets: run on a node or in a pod by Python itself --------------------------------
+
+PARSE = """
+import collections, hashlib, json, select, socket, sys
+
+def packets(interface, on_packet):
+    # Every packet of the interface until the standard input ends; ETH_P_ALL, so sent ones too.
+    s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+    s.bind((interface, 0))
+    print("ready", flush=True)
+    while True:
+        ready = select.select([s, sys.stdin], [], [])[0]
+        if s in ready:
+            on_packet(s.recv(65536))
+        elif sys.stdin in ready:
+            break
+"""
+
+WIRE = """
+pattern = bytes.fromhex(sys.argv[2])
+rtps = plain = 0
+ids, kinds = collections.Counter(), collections.Counter()
+
+def look(p):
+    global rtps, plain
+    start = p.find(b"RTPS")
+    if start < 0:
+        return
+    rtps += 1
+    plain += pattern in p
+    q = start + 20
+    while q + 4 <= len(p):
+        length = int.from_bytes(p[q + 2:q + 4], "little" if p[q + 1] & 1 else "big")
+        ids[hex(p[q])] += 1
+        if p[q] in (0x31, 0x33):
+            kinds[f"{hex(p[q])}:{p[q + 7]}"] += 1
+        if not length:
+            break
+        q += 4 + length
+
+packets(sys.argv[1], look)
+print(json.dumps({"rtps": rtps, "plain": plain, "ids": ids, "kinds": kinds}))
+"""
+"""Counts RTPS packets, those with the pattern in the clear, submessages, and kinds of transformation."""
+
+REPLAY = """
+source = socket.inet_aton(sys.argv[2])
+out = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+done, sent = set(), 0
+
+def again(p):
+    global sent
+    if len(p) < 500 or p[12:14] != b"\\x08\\x00" or p[26:30] != source or p[23] != 17:
+        return
+    packet = p[14:]
+    digest = hashlib.sha256(packet[28:]).digest()
+    if digest in done or sent > 5000:
+        return
+    done.add(digest)
+    packet = packet[:26] + b"\\0\\0" + packet[28:]  # no UDP checksum: it may not have been made yet
+    out.sendto(packet, (socket.inet_ntoa(packet[16:20]), 0))
+    sent += 1
+
+packets(sys.argv[1], again)
+print(json.dumps({"replayed": sent}))
+"""
+"""Sends each large datagram of a source once more, as it was."""
+
+TWICE = """
+source = socket.inet_aton(sys.argv[2])
+seen = collections.Counter()
+
+def count(p):
+    if len(p) > 500 and p[26:30] == source:
+        seen[hashlib.sha256(p[42:]).digest()] += 1
+
+packets(sys.argv[1], count)
+print(json.dumps({"twice": sum(1 for n in seen.values() if n > 1), "once": len(seen)}))
+"""
+"""Counts datagrams of a source that arrived more than once."""

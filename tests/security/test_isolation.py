@@ -1,0 +1,35 @@
+"""Without any security: a foreign pod reads another's traffic on the node's network, not on pod networks."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import pytest
+
+from k8sdds.model.trial import Cell
+from k8sdds.perftest import command
+from k8sdds.security.credentials import Credentials
+from k8sdds.testbeds.lab.testbed import Lab
+from tests.security.attacks import PATTERN, WIRE, Field
+
+
+@pytest.mark.parametrize("network", ["host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"])
+def test_a_foreign_pod_on_the_same_node_sniffs_on_host_only(network: str) -> None:
+    cell = Cell(
+        network=network, test="throughput", payload_bytes=512, publishers=2, subscribers=1, nodes=2,
+        placement={"pub0": 0, "pub1": 0, "sub0": 1},
+    )  # fmt: skip
+    with Lab(f"sniff-{os.getpid()}") as lab:
+        lab.up([cell])
+        (bench,) = lab.benches.values()
+        field = Field(bench, Credentials.lasting(timedelta(days=1), command.DOMAINS))
+        foreign = bench.plan.datapath.attachments["pub1"].interface
+        try:
+            with field.watching("pub1", foreign, WIRE, PATTERN) as seen:
+                publisher, subscriber = field.pair("cyclonedds", None, "-executionTime", 0.3, "-warmUp", 0.1)
+                assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+        finally:
+            field.end_all()
+    assert subscriber.received > 100
+    assert (seen["plain"] > 100) == (network == "host"), seen

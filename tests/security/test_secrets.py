@@ -1,0 +1,79 @@
+"""No secret in any log, command line or run folder: every byte of a campaign is searched."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+
+from k8sdds import campaign
+from k8sdds.cli.progress import Progress
+from k8sdds.model import yamltext
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import expand
+from k8sdds.security.authority import Identity
+from k8sdds.testbeds.lab.testbed import Lab
+
+TEXT = """\
+name: secrets
+baseline: kube-router
+repetitions: 1
+duration_s: 0.5
+warmup_s: 0.1
+sweeps:
+  - networks: [kube-router]
+    test: [throughput, latency]
+    security: [SignRTPS, EncryptRTPS]
+"""
+
+
+def forms(identity: Identity) -> list[bytes]:
+    """A private key in the ways in which it could have been written."""
+    number = identity.key.private_numbers().private_value.to_bytes(32, "big")
+    der = identity.key.private_bytes(
+        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    lines = identity.key_pem.splitlines()[1:-1]
+    return [number, number.hex().encode(), base64.b64encode(number), base64.b64encode(der), der, *lines[:2]]
+
+
+def test_no_secret_is_left_or_shown(tmp_path: Path) -> None:
+    expansion = expand(yamltext.parse(TEXT, Experiment, "secrets.yaml"))
+    folder = tmp_path / "run"
+    command_lines: set[bytes] = set()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            for path in Path("/proc").glob("[0-9]*"):
+                try:
+                    command_lines.add((path / "cmdline").read_bytes() + (path / "environ").read_bytes())
+                except OSError:
+                    continue
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with Lab(f"secrets-{tmp_path.name}") as lab, Progress("kube-router", 1) as progress:
+            campaign.refuse(campaign.check(expansion, lab))
+            started = campaign.start(expansion, lab, folder, "secrets", 1, progress)
+            started.execute()
+    finally:
+        over.set()
+        watcher.join()
+    assert len([record for record in started.run.attempts() if record["valid"]]) == 4
+    assert started._keyring is not None
+    made = started._keyring._credentials
+    owners = {**made.identities, "identity CA": made.identity_ca, "permissions CA": made.permissions_ca}
+    assert set(owners) == {"pub0", "sub0", "identity CA", "permissions CA"}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert any(b"-securePrivateKey" in line for line in command_lines)
+    for identity in owners.values():
+        for form in forms(identity):
+            assert [path for path in files if form in path.read_bytes()] == []
+            assert not any(form in line for line in command_lines)
+    recorded = started.run.campaign["credentials"]["participants"]["pub0"]["certificate_sha256"]
+    assert recorded == made.facts()["participants"]["pub0"]["certificate_sha256"]
+    assert not any(b"PRIVATE KEY" in path.read_bytes() for path in files)
