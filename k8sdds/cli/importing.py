@@ -67,9 +67,10 @@ def _show(done: Import) -> None:
     _line(f"{account['files']} files read (layout {done.layout}): {read}")
     _line(f"{account['trials']} trials, {account['valid']} valid")
     for word, n in sorted(account["invalid"].items(), key=lambda item: -item[1]):
-        reasons = [trial.record["reason"] for trial in done.trials if not trial.record["valid"]]
-        example = next(reason for reason in reasons if str(reason).split(":")[0] == word)
-        _line(f"{n} invalid, {word}:{str(example).partition(':')[2]}", "  ")
+        reasons = [str(trial.record["reason"]) for trial in done.trials if not trial.record["valid"]]
+        details = {detail.strip() for kind, _, detail in (r.partition(":") for r in reasons) if kind == word}
+        such = "such as " if len(details) > 1 else ""
+        _line(f"{n} invalid, {word}: {such}{sorted(details)[0]}", "  ")
     if done.copies:
         _line(f"{len(done.copies)} repetitions are copies of another run and count once:")
         for sentence in done.copies[:SHOWN]:
