@@ -105,8 +105,7 @@ class RunFolder:
 
     def append_attempts(self, attempts: list[dict[str, Any]]) -> None:
         """Add many attempts that are known already, such as imported ones; then they are on the disk."""
-        for attempt in attempts:
-            _append_line(self.path / TRIALS, attempt, sync=attempt is attempts[-1])
+        _append(self.path / TRIALS, b"".join(_line(attempt) for attempt in attempts))
 
     def append_event(self, event: str, **details: Any) -> None:
         """Add one event, stamped with the time."""
@@ -151,18 +150,24 @@ def _write_new(path: Path, text: str) -> None:
     temporary.rename(path)
 
 
-def _append_line(path: Path, data: dict[str, Any], sync: bool = True) -> None:
-    line = json.dumps(data, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+def _append_line(path: Path, data: dict[str, Any]) -> None:
+    _append(path, _line(data))
+
+
+def _line(data: dict[str, Any]) -> bytes:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _append(path: Path, lines: bytes) -> None:
     with open(path, "a+b") as file:
         # After a crash the last line may lack its end; a fresh line must not be glued to it.
         if file.seek(0, os.SEEK_END) > 0:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
-                line = b"\n" + line
-        file.write(line)
+                lines = b"\n" + lines
+        file.write(lines)
         file.flush()
-        if sync:
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:

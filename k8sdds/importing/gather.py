@@ -25,7 +25,7 @@ class Source:
     """One file of the published folder, and what it is."""
 
     path: PurePosixPath
-    """Below the imported folder."""
+    """Below the imported folder, as text that can be printed."""
     data: bytes | None
     kind: str
     why: str = ""
@@ -66,7 +66,7 @@ def sources(root: Path, skip: Iterable[str] = (), leave_out: Path | None = None)
     patterns = list(skip)
     found = []
     for path in sorted(_files(root, leave_out), key=_natural):
-        relative = PurePosixPath(path.relative_to(root) if path != root else path.name)
+        relative = PurePosixPath(printable(path.relative_to(root) if path != root else path.name))
         if any(fits(pattern, relative) for pattern in patterns):
             found.append(Source(relative, None, SKIPPED, "left out as asked"))
         else:
@@ -78,6 +78,11 @@ def fits(pattern: str, path: PurePosixPath) -> bool:
     """Whether a file's path, one of its folders, or the name of one of these matches a shell pattern."""
     names = (*path.parts, str(path), *(str(parent) for parent in path.parents))
     return any(fnmatchcase(name, pattern) for name in names if name != ".")
+
+
+def printable(path: Path | str) -> str:
+    """A path as text that can be written anywhere: bytes that are no UTF-8 become `\\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def bundles(found: list[Source], layout: str) -> list[Bundle]:

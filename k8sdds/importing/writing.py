@@ -55,7 +55,7 @@ def write(
         temporary.chmod(0o777 & ~_umask())
         campaign = _campaign(output, source, sources, trials, layout, baseline, command)
         run = RunFolder.create(temporary, campaign, _experiment(source, trials))
-        run.append_event("import-start", source=str(source))
+        run.append_event("import-start", source=gather.printable(source))
         _raw(run, sources, trials)
         run.append_attempts([trial.record for trial in trials])
         (temporary / ACCOUNT).write_text(
@@ -90,11 +90,11 @@ def _campaign(
     labels = list(dict.fromkeys(trial.record["network_label"] for trial in trials))
     return {
         "schema": SCHEMA,
-        "campaign": output.name,
+        "campaign": gather.printable(output.name),
         "k8sdds_version": __version__,
         "started_at": utc_now(),
-        "experiment": source.resolve().name,
-        "command": command,
+        "experiment": gather.printable(source.resolve().name),
+        "command": [gather.printable(word) for word in command],
         "seed": None,
         "testbed": {"name": TESTBED, "facts": {}},
         "baseline": baseline if baseline in labels else None,
@@ -102,7 +102,7 @@ def _campaign(
         "blocks": [],
         "trials": {},
         "networks": {label: {} for label in labels},
-        "import": {"source": str(source), "layout": layout, **account(sources, trials)},
+        "import": {"source": gather.printable(source), "layout": layout, **account(sources, trials)},
     }
 
 
@@ -111,7 +111,7 @@ def _experiment(source: Path, trials: list[Imported]) -> str:
     return (
         f"# Imported by k8sdds {__version__}: {len(trials)} trials that others measured.\n"
         f"# What each trial was is in trials.jsonl, what became of each file in {ACCOUNT}.\n"
-        f"imported: {json.dumps(source.resolve().name)}\n"
+        f"imported: {json.dumps(gather.printable(source.resolve().name))}\n"
     )
 
 
@@ -139,7 +139,7 @@ def _account_of_files(
 ) -> dict[str, Any]:
     return {
         "schema": 1,
-        "source": str(source),
+        "source": gather.printable(source),
         "summary": account(sources, trials),
         "copies": copies,
         "files": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,36 @@ def test_copies_byte_for_byte_and_number_for_number(tmp_path):
     assert found["host/run1"]["valid"]
     assert found["host/run2"]["reason"] == "copy: its log is byte for byte that of host/run1"
     assert found["host/run3"]["reason"] == "copy: its log is number for number that of host/run1"
+
+
+def test_names_that_are_no_utf8(tmp_path):
+    trial(tmp_path / "in" / "host")
+    folder = os.fsencode(tmp_path / "in") + b"/caf\xe9-\xff"
+    os.rename(tmp_path / "in" / "host", folder)
+    done = import_folder(tmp_path / "in", tmp_path / "out")
+    assert done.run.attempts()[0]["source"] == "caf\\xe9-\\xff" and done.account["valid"] == 1
+
+
+def test_an_output_within_the_source_is_not_read(tmp_path):
+    trial(tmp_path / "in" / "host")
+    import_folder(tmp_path / "in", tmp_path / "in" / "out")
+    done = import_folder(tmp_path / "in", tmp_path / "second", skip=["out"])
+    assert done.account["trials"] == 1 and done.account["skipped"] > 0
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path):
+    trial(tmp_path / "in" / "host")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot write"):
+        import_folder(tmp_path / "in", tmp_path / "file" / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "in"]
+
+
+def test_an_imported_folder_is_not_resumed(tmp_path, k8sdds):
+    trial(tmp_path / "in" / "host")
+    assert k8sdds("import", "in", "-o", "out").returncode == 0
+    done = k8sdds("run", "--resume", "out")
+    assert done.returncode == 2 and "imported" in done.stderr
 
 
 def test_nothing_to_import(tmp_path):
