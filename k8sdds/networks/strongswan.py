@@ -20,7 +20,7 @@ TUN_MTU = 1400
 """MTU of ipsec0, kernel-libipsec's device."""
 
 FOLDER = "/run/k8sdds"
-INITIATE_TIMEOUT_S = 10
+INITIATE_TIMEOUT_S = 20
 
 Selectors = Callable[[Node, Node], tuple[str, str]]
 """(node, peer) → traffic selectors of the two: what goes into the tunnel between them."""

@@ -15,9 +15,9 @@ from k8sdds.testbeds.lab.bench import Bench
 from k8sdds.testbeds.lab.sandbox import Sandbox
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.lab.conftest import cell, enter, json_of, said
+from tests.lab.multicast import RECEIVER, SENDER
 
 POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
-GROUP = "239.255.7.7"
 
 
 def link(bench: Bench, place: str, name: str) -> dict:
@@ -46,29 +46,6 @@ def test_full_packets_pass_and_larger_ones_do_not(benches: dict[str, Bench], net
 
     assert ping(size) == 0
     assert ping(size + 1) != 0
-
-
-RECEIVER = f"""
-import socket, struct, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", 7777))
-own = sys.argv[1]
-s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton("{GROUP}") + socket.inet_aton(own))
-s.settimeout(float(sys.argv[2]))
-print("ready", flush=True)
-try:
-    print(s.recvfrom(64)[0].decode())
-except TimeoutError:
-    print("nothing")
-"""
-SENDER = f"""
-import socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 32)
-s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(sys.argv[1]))
-for _ in range(20):
-    s.sendto(b"hello", ("{GROUP}", 7777))
-"""
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -160,7 +160,11 @@ def _run_line(sandbox: Sandbox, datapath: Datapath, namespace: str, argv: tuple[
     try:
         # `ip -n` enters by itself, from the sandbox's first network namespace.
         done = _run(sandbox, "" if argv[0] == "ip" else namespace, argv)
-        said = f"{done.stdout} {done.stderr}"
+        # swanctl tells of each of its own plugins that it does without.
+        lines = [
+            line for line in f"{done.stdout}\n{done.stderr}".splitlines() if "failed to load" not in line
+        ]
+        said = "\n".join(lines)
         if not done.returncode:
             return
     except subprocess.TimeoutExpired:

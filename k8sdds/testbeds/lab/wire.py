@@ -18,18 +18,15 @@ TABLE = "netdev wire"
 def _rules(topology: Topology, proof: WireProof) -> str:
     """Counters on the switch for every packet that any node sends."""
     devices = ", ".join(f'"to-{node.name}"' for node in topology.nodes)
-    beside = "\n".join(f"    {expression} counter name beside accept" for expression in proof.beside)
+    beside = "\n".join(f'    {expression} counter accept comment "beside"' for expression in proof.beside)
     return f"""
 table {TABLE} {{
-  counter encrypted {{ }}
-  counter beside {{ }}
-  counter plain {{ }}
   chain sent {{
     type filter hook ingress devices = {{ {devices} }} priority 0; policy accept;
-    ether type arp counter name beside accept
+    ether type arp counter accept comment "beside"
 {beside}
-    {proof.encrypted} counter name encrypted accept
-    counter name plain
+    {proof.encrypted} counter accept comment "encrypted"
+    counter comment "plain"
   }}
 }}
 """
@@ -41,11 +38,16 @@ def only_encrypted(sandbox: Sandbox, topology: Topology, proof: WireProof) -> It
     sandbox.run(["nft", "-f", "-"], _rules(topology, proof), netns=SWITCH)
     try:
         yield
-        said = sandbox.run(["nft", "--json", "list", "counters", "table", *TABLE.split()], netns=SWITCH)
+        said = sandbox.run(["nft", "--json", "list", "table", *TABLE.split()], netns=SWITCH)
     finally:
         sandbox.run(["nft", "delete", "table", *TABLE.split()], netns=SWITCH)
-    found = [item["counter"] for item in json.loads(said)["nftables"] if "counter" in item]
-    packets = {counter["name"]: counter["packets"] for counter in found}
+    rules = [item["rule"] for item in json.loads(said)["nftables"] if "rule" in item]
+    packets = {
+        rule["comment"]: expression["counter"]["packets"]
+        for rule in rules
+        for expression in rule["expr"]
+        if "counter" in expression
+    }
     if packets["plain"]:
         raise LackError(f"{sandbox.name}: {packets['plain']} packets between nodes were not encrypted")
     if not packets["encrypted"]:

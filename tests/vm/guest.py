@@ -1,0 +1,115 @@
+"""Runs in the virtual machine: networks of the lab on the kernel's own engines; a line of JSON for each."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+import traceback
+
+from k8sdds.errors import LackError
+from k8sdds.model.experiment import Link
+from k8sdds.model.trial import Cell
+from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.testbeds.lab.plan import Plan, plan
+from k8sdds.testbeds.lab.sandbox import Sandbox
+from tests.lab.multicast import RECEIVER, SENDER
+
+
+def planned(network: str, **changes: object) -> Plan:
+    options = {} if network == "host" else {"engine": "kernel"}
+    return plan(
+        Cell(network=network, network_options=options, test="latency", payload_bytes=64, **changes)  # type: ignore[arg-type]
+    )
+
+
+def built(made: Plan) -> Bench:
+    bench = Bench(made, Sandbox(made.key.network))
+    try:
+        bench.build({})
+    except BaseException:
+        bench.close()
+        raise
+    return bench
+
+
+def said(bench: Bench, place: str, *argv: str) -> str:
+    words = bench.enter(place) if place in bench.plan.datapath.attachments else bench.sandbox.enter(place)
+    done = subprocess.run([*words, *argv], capture_output=True, text=True, timeout=60)
+    return done.stdout + done.stderr
+
+
+def encrypts(network: str) -> dict[str, object]:
+    """Full packets pass, and nothing else is on the wire; what the kernel says it does."""
+    bench = built(planned(network))
+    try:
+        bench.prove()
+        before = bench.decrypted_bytes("node1") or 0
+        target = bench.plan.datapath.attachments["sub0"].address
+        said(bench, "pub0", "ping", "-q", "-c", "5", "-i", "0.05", "-s", "1000", target)
+        return {
+            "mtu": bench.plan.datapath.mtu,
+            "decrypted": (bench.decrypted_bytes("node1") or 0) - before,
+            "xfrm": said(bench, "node0", "ip", "xfrm", "state"),
+            "links": said(bench, "node0", "ip", "-d", "-o", "link"),
+            "daemons": len(bench.plan.datapath.daemons),
+            "heard": heard(bench) if network == "weavenet-encrypt" else None,
+        }
+    finally:
+        bench.close()
+
+
+def heard(bench: Bench) -> str:
+    """What a subscriber hears of a multicast packet, over encrypted VXLAN."""
+    own, target = (bench.plan.datapath.attachments[pod].address for pod in ("pub0", "sub0"))
+    receiver = subprocess.Popen(
+        [*bench.enter("sub0"), sys.executable, "-c", RECEIVER, target, "30"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert receiver.stdout is not None
+    receiver.stdout.readline()
+    said(bench, "pub0", sys.executable, "-c", SENDER, own)
+    return receiver.communicate(timeout=60)[0].strip()
+
+
+def wrong_key() -> dict[str, object]:
+    """Nodes with different pre-shared keys."""
+    made = planned("flannel-ipsec")
+    files = tuple(
+        dataclasses.replace(file, text=file.text.replace("$psk", "another")) if "node1" in file.path else file
+        for file in made.datapath.files
+    )
+    try:
+        built(dataclasses.replace(made, datapath=dataclasses.replace(made.datapath, files=files))).close()
+    except LackError as error:
+        return {"error": error.message}
+    return {"error": ""}
+
+
+def delay() -> dict[str, object]:
+    """A link with a delay of 100 ms each way."""
+    bench = built(planned("host", link=Link(delay_us=100_000)))
+    try:
+        target = bench.plan.datapath.attachments["sub0"].address
+        return {"ping": said(bench, "pub0", "ping", "-q", "-c", "2", target)}
+    finally:
+        bench.close()
+
+
+CASES = {
+    "flannel-ipsec": lambda: encrypts("flannel-ipsec"),
+    "weavenet-encrypt": lambda: encrypts("weavenet-encrypt"),
+    "flannel-wireguard": lambda: encrypts("flannel-wireguard"),
+    "wrong-key": wrong_key,
+    "delay": delay,
+}
+
+for name, case in CASES.items():
+    began = time.monotonic()
+    try:
+        found = case()
+    except Exception:
+        found = {"failed": traceback.format_exc()}
+    print(json.dumps({"case": name, "seconds": time.monotonic() - began, **found}), flush=True)

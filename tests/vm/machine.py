@@ -1,0 +1,154 @@
+"""A virtual machine with Debian's kernel: this machine's own files, read only, below another kernel.
+
+qemu emulates it in software, so no number of it means anything; it is for code paths that need a kernel with
+ESP, WireGuard or netem. The guest has no network. Kernel and initramfs are cached.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+TIMEOUT_S = 400
+FOLDERS = ("kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib/crypto")
+"""Of modules that the kernel asks for by itself."""
+MODULES = (
+    "virtio_pci", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables",
+    "nft_chain_nat", "nft_masq", "nft_ct", "nft_numgen", "esp4", "xfrm_user", "wireguard", "tun", "sch_tbf",
+    "sch_netem",
+)  # fmt: skip
+BEGIN, END = "k8sdds-vm-begin", "k8sdds-vm-end"
+RELEASE = 2
+"""Raised when what is cached changes its make."""
+
+INIT = """#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mkdir -p /proc /sys /host /upper /root
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+ln -s /bin /sbin
+for module in $(cat /modules); do modprobe $module || echo "no module $module"; done
+mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 host /host
+mount -t tmpfs tmpfs /upper
+mkdir /upper/up /upper/work
+mount -t overlay -o lowerdir=/host,upperdir=/upper/up,workdir=/upper/work root /root
+mkdir -p /root/lib/modules
+cp -r /lib/modules/* /root/lib/modules/
+cp /command /root/command
+umount /sys /proc
+exec switch_root /root /bin/sh -c '
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /tmp
+ip link set lo up
+echo @BEGIN@
+sh /command
+echo @END@
+busybox poweroff -f'
+"""
+
+
+def cache() -> Path:
+    """Folder of the kernel and its modules, outside of the checkout."""
+    base = os.environ.get("K8SDDS_CACHE_DIR") or Path.home() / ".cache" / "k8sdds"
+    folder = Path(base) / f"vm-{RELEASE}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _kernel_package() -> str:
+    """The newest kernel that Debian's metapackage depends on."""
+    said = _run(["apt-cache", "depends", "linux-image-amd64"])
+    return next(line.split()[-1] for line in said.splitlines() if "Depends: linux-image" in line)
+
+
+def _run(argv: list[str], cwd: Path | None = None) -> str:
+    return subprocess.run(argv, cwd=cwd, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
+
+
+def kernel() -> tuple[Path, Path]:
+    """(kernel image, folder with its modules), fetched once: some 70 MB."""
+    made = sorted(cache().glob("vmlinuz-*"))
+    if not made:
+        with tempfile.TemporaryDirectory(dir=cache()) as name:
+            folder = Path(name)
+            folder.chmod(0o755)
+            _run(["apt-get", "download", _kernel_package()], folder)
+            (package,) = folder.glob("*.deb")
+            _run(["dpkg-deb", "--extract", str(package), str(folder)])
+            (image,) = (folder / "boot").glob("vmlinuz-*")
+            release = image.name.removeprefix("vmlinuz-")
+            _run(["depmod", "--basedir", str(folder), release])
+            _keep(folder / "lib/modules" / release, cache() / "modules" / release)
+            image.rename(cache() / image.name)  # last: with it the cache is whole
+        made = sorted(cache().glob("vmlinuz-*"))
+    return made[-1], cache() / "modules" / made[-1].name.removeprefix("vmlinuz-")
+
+
+def _keep(source: Path, target: Path) -> None:
+    """Copy the modules that are wanted, and what they need."""
+    needs = {}
+    for line in (source / "modules.dep").read_text().splitlines():
+        module, _, others = line.partition(":")
+        needs[module] = others.split()
+    wanted = {
+        path
+        for path in needs
+        if path.startswith(FOLDERS) or path.rpartition("/")[2].split(".")[0].replace("-", "_") in MODULES
+    }
+    shutil.rmtree(target, ignore_errors=True)
+    for path in wanted | {other for one in wanted for other in needs[one]}:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / path, target / path)
+    for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
+        shutil.copy(source / name, target / name)
+
+
+def _initramfs(folder: Path, modules: Path, command: str) -> Path:
+    root = folder / "initramfs"
+    for name in ("bin", "lib/modules"):
+        (root / name).mkdir(parents=True)
+    shutil.copy("/bin/busybox", root / "bin/busybox")
+    shutil.copytree(modules, root / "lib/modules" / modules.name)
+    _run(["depmod", "--basedir", str(root), modules.name])
+    (root / "init").write_text(INIT.replace("@BEGIN@", BEGIN).replace("@END@", END))
+    (root / "init").chmod(0o755)
+    (root / "command").write_text(command)
+    (root / "modules").write_text("\n".join(MODULES))
+    names = "\n".join(str(path.relative_to(root)) for path in root.rglob("*"))
+    packed = subprocess.run(
+        ["cpio", "--create", "--format=newc", "--quiet"],
+        cwd=root, input=names.encode(), stdout=subprocess.PIPE, check=True,
+    ).stdout  # fmt: skip
+    image = folder / "initrd.gz"
+    image.write_bytes(gzip.compress(packed, 1))
+    return image
+
+
+def run(command: str) -> tuple[list[Any], str]:
+    """Boot, run a shell command on this machine's files, power off: (lines of JSON it printed, all it said)."""
+    image, modules = kernel()
+    with tempfile.TemporaryDirectory() as name:
+        done = subprocess.run(
+            [
+                "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2000",
+                "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-nic", "none",
+                "-kernel", str(image), "-initrd", str(_initramfs(Path(name), modules, command)),
+                "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+                "-append", "console=ttyS0 quiet panic=-1",
+            ],
+            capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    said = done.stdout.replace("\r", "")
+    if BEGIN not in said:
+        raise RuntimeError(f"the guest did not come up: {said[-2000:]} {done.stderr[-2000:]}")
+    inside = said.partition(BEGIN)[2].partition(END)[0]
+    return [json.loads(line) for line in inside.splitlines() if line.startswith("{")], said
