@@ -115,7 +115,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "testbed": content.testbed,
         "seed": campaign.get("seed"),
         "version": campaign.get("k8sdds_version"),
-        "origin": "imported" if campaign.get("testbed", {}).get("name") == "imported" else "measured",
+        "origin": "imported" if content.testbed.startswith("imported") else "measured",
         "command": shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
         "trials": _trials(content),
         "trials_left": max(0, len(content.table) - MAX_TRIALS),
