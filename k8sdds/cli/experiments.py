@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,13 @@ import typer
 from k8sdds.cli.options import Duration, Experiment, Json, Networks, Paper, Repeat, Settings
 from k8sdds.cli.terminal import console, duration_words, say, size_words
 from k8sdds.errors import InputError
+
+
+class Kind(StrEnum):
+    """Kinds of files that users write."""
+
+    EXPERIMENT = "experiment"
+    PROFILE = "profile"
 
 
 def list_(
@@ -171,11 +179,15 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         raise InputError("this experiment cannot be run", "see above")
 
 
-def schema() -> None:
-    """Print the JSON Schema of experiment files, for editors that check YAML while one types."""
+def schema(
+    kind: Annotated[Kind, typer.Argument(help="Of which files.")] = Kind.EXPERIMENT,
+) -> None:
+    """Print the JSON Schema of experiment or profile files, for editors that check YAML while one types."""
     from k8sdds.model.experiment import Experiment as Model
+    from k8sdds.model.profile import Profile
 
-    say(json.dumps(Model.model_json_schema(), indent=1))
+    model = Profile if kind is Kind.PROFILE else Model
+    say(json.dumps(model.model_json_schema(), indent=1))
 
 
 def _commands(expansion: Any, index: int) -> dict[str, str]:

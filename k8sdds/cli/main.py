@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 
 from k8sdds import __version__
-from k8sdds.cli import analysis, artifact, experiments, importing, lab, machine, results, running, security
+from k8sdds.cli import (
+    analysis,
+    artifact,
+    deploy,
+    experiments,
+    importing,
+    lab,
+    machine,
+    results,
+    running,
+    security,
+)
 from k8sdds.errors import K8sddsError
 
 app = typer.Typer(
@@ -53,6 +64,7 @@ app.command("claims")(analysis.claims)
 app.command("compare")(analysis.compare)
 app.command("doctor")(machine.doctor)
 app.command("clean")(machine.clean)
+app.command("status")(deploy.status)
 app.add_typer(lab.app, name="lab")
 app.add_typer(artifact.app, name="artifact")
 app.add_typer(security.app, name="security")

@@ -1,0 +1,1 @@
+"""A profile onto machines: facts → plan → apply."""

@@ -1,0 +1,78 @@
+"""Profiles by name or file, and how ssh reaches their machines."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from k8sdds.errors import InputError
+from k8sdds.folders import shared
+from k8sdds.hosts import Target
+from k8sdds.model import yamltext
+from k8sdds.model.profile import Profile
+
+MIN_PSK_CHARACTERS = 96
+"""flanneld refuses a shorter secret."""
+
+
+def names() -> list[str]:
+    """Names of the installed profiles."""
+    return sorted(path.stem for path in shared("profiles").glob("*.yaml"))
+
+
+def load(name: str) -> Profile:
+    """An installed profile by its name, or one from a YAML file by its path."""
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(name)
+    else:
+        path = shared("profiles") / f"{name}.yaml"
+        if not path.is_file():
+            hint = yamltext.nearest(name, names())
+            raise InputError(f"there is no profile {name!r}{hint}", "name a profile or a YAML file")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", "name a profile or a YAML file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text", "name a YAML file") from error
+    return yamltext.parse(text, Profile, str(path))
+
+
+def targets(profile: Profile) -> list[Target]:
+    """How ssh reaches the machines of a profile."""
+    found = []
+    for node in profile.nodes:
+        access = profile.access_of(node)
+        key = Path(access.key).expanduser() if access.key else None
+        if key is not None and not key.is_file():
+            raise InputError(
+                f"{node.name}: there is no key file {key}", "correct `key`, or leave it to ssh_config"
+            )
+        known = Path(access.known_hosts).expanduser() if access.known_hosts else None
+        found.append(Target(node.name, node.address, access.user, access.port, key, known))
+    return found
+
+
+def password(profile: Profile) -> str | None:
+    """The secret of an encrypted network, from the file that the profile names; None where none is needed."""
+    if profile.network.password_file is None:
+        return None
+    path = Path(profile.network.password_file).expanduser()
+    remedy = f"make one: (umask 077; openssl rand -hex 64 > {path})"
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise InputError(f"network.password_file: cannot read {path}: {error.strerror}", remedy) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"network.password_file: {path} is not text", remedy) from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(f"network.password_file: others can read {path}", f"chmod 600 {path}")
+    if not text or any(not sign.isprintable() for sign in text):
+        raise InputError(f"network.password_file: {path} does not hold one line of text", remedy)
+    if profile.network.name == "flannel-ipsec" and len(text) < MIN_PSK_CHARACTERS:
+        raise InputError(
+            f"network.password_file: {len(text)} characters; flannel-ipsec wants {MIN_PSK_CHARACTERS}",
+            remedy,
+        )
+    return text

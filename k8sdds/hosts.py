@@ -1,0 +1,214 @@
+"""Machines over SSH: the one way by which a command looks at a machine or changes it.
+
+The OpenSSH client does the work, so that ssh_config, agents, jump hosts and known_hosts are honoured. One
+connection per machine (ControlMaster) carries all commands.
+Scripts go through stdin, never into an argument list.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from k8sdds.errors import K8sddsError, LackError
+
+CONNECT_S = 10
+"""How long a machine may take to answer."""
+
+SSH_FAILED = 255
+"""Exit code by which ssh says that it, and not the command, failed."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Target:
+    """How ssh reaches a machine; None: as ssh_config says."""
+
+    name: str
+    address: str | None = None
+    user: str | None = None
+    port: int | None = None
+    key: Path | None = None
+    known_hosts: Path | None = None
+    proxy_command: tuple[str, ...] = ()
+
+    def options(self) -> list[str]:
+        """The ssh options of this target."""
+        words = []
+        if self.user is not None:
+            words += ["-l", self.user]
+        if self.port is not None:
+            words += ["-p", str(self.port)]
+        if self.key is not None:
+            words += ["-o", f"IdentityFile={self.key}", "-o", "IdentitiesOnly=yes"]
+        if self.known_hosts is not None:
+            words += ["-o", f"UserKnownHostsFile={self.known_hosts}"]
+        if self.proxy_command:
+            words += ["-o", f"ProxyCommand={shlex.join(self.proxy_command)}"]
+        return words
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class HostError(LackError):
+    """A machine that cannot be reached, or a command that failed on it."""
+
+    def __init__(self, host: str, message: str, remedy: str = "") -> None:
+        super().__init__(f"{host}: {message}", remedy)
+        self.host = host
+
+
+@dataclass
+class Host:
+    """A machine that scripts can be run on."""
+
+    target: Target
+    controls: Path
+    """Folder of the sockets of connections that are shared."""
+    accept_new_keys: bool = False
+    log: Callable[[str], None] = field(default=lambda line: None)
+
+    @property
+    def name(self) -> str:
+        """The machine's name in the profile."""
+        return self.target.name
+
+    def _ssh(self) -> list[str]:
+        # BatchMode: ask for nothing. What would be asked is an error with a remedy instead.
+        return [
+            "ssh",
+            "-T",
+            *("-o", "BatchMode=yes"),
+            *("-o", f"ConnectTimeout={CONNECT_S}"),
+            *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+            *("-o", "ControlMaster=auto", "-o", "ControlPersist=60"),
+            *("-o", f"ControlPath={self.controls}/%C"),
+            *("-o", f"StrictHostKeyChecking={'accept-new' if self.accept_new_keys else 'yes'}"),
+            *self.target.options(),
+            "--",
+            self.target.address or self.target.name,
+        ]
+
+    def run(self, script: str, *, root: bool = True, timeout_s: float = 60) -> Done:
+        """Run a shell script, as root through `sudo -n` where the login is another.
+
+        Raises HostError where ssh does not get there, sudo refuses, or the time is over. What the script
+        itself ends with is in the result.
+        """
+        # `sh -s` reads the script while it runs; the braces make it read all of it first, so that a command
+        # that reads stdin cannot eat the rest.
+        shell = (
+            'if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n -- sh -s; fi' if root else "exec sh -s"
+        )
+        try:
+            ended = subprocess.run(
+                [*self._ssh(), shell],
+                input=f"{{\n{script}\n}} </dev/null\n",
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise LackError("the program ssh is not here", "install the package openssh-client") from error
+        except subprocess.TimeoutExpired as error:
+            raise HostError(
+                self.name, f"no answer within {timeout_s:g} s", "is the machine overloaded, or its cable out?"
+            ) from error
+        if ended.returncode == SSH_FAILED and ended.stderr.strip():
+            raise self._unreached(ended.stderr)
+        if root and "sudo:" in ended.stderr and "password is required" in ended.stderr:
+            raise HostError(
+                self.name,
+                "sudo wants a password",
+                "let the login use sudo without one: a line `USER ALL=(ALL) NOPASSWD: ALL` (visudo)",
+            )
+        if root and ended.returncode == 127 and "sudo" in ended.stderr:
+            raise HostError(self.name, "there is no sudo", "install sudo, or let ssh log in as root")
+        return Done(ended.returncode, ended.stdout, ended.stderr)
+
+    def close(self) -> None:
+        """End the shared connection, if there is one."""
+        words = self._ssh()
+        words[1:2] = ["-O", "exit"]
+        subprocess.run(words, capture_output=True, timeout=CONNECT_S, check=False)
+
+    def _unreached(self, said: str) -> HostError:
+        lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Warning:")]
+        last = lines[-1].strip() if lines else "ssh failed"
+        where = self.target.address or self.target.name
+        if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
+            return HostError(
+                self.name,
+                "its host key has changed: another machine answers there, or it was installed again",
+                f"if you know why: ssh-keygen -R {where}; then again with --accept-new-host-keys",
+            )
+        if "Host key verification failed" in said or "host key is known" in said:
+            return HostError(
+                self.name,
+                "its host key is not known",
+                f"log in once by hand (ssh {where}) and compare the key; or use --accept-new-host-keys",
+            )
+        if "Permission denied" in said:
+            return HostError(
+                self.name,
+                f"login refused: {last}",
+                f"does this work by hand? ssh {where}; copy your key: ssh-copy-id",
+            )
+        return HostError(
+            self.name, f"cannot be reached: {last}", "is it on, and its address right in the profile?"
+        )
+
+
+class Connections:
+    """The machines of a profile, each with a connection that its commands share; closed at the end."""
+
+    def __init__(
+        self, targets: Iterable[Target], accept_new_keys: bool = False, concurrency: int = 20
+    ) -> None:
+        # A short path: the name of a socket has at most 108 bytes.
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="k8sdds-ssh-", dir="/run" if os.geteuid() == 0 else "/tmp")
+        )
+        self.hosts = {target.name: Host(target, self._folder, accept_new_keys) for target in targets}
+        self._concurrency = concurrency
+
+    def __enter__(self) -> Connections:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.each(Host.close, self.hosts)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def each(
+        self, work: Callable[[Host], Result], names: Iterable[str]
+    ) -> tuple[dict[str, Result], dict[str, K8sddsError]]:
+        """The work on each of these machines, side by side: what it gave, and how it failed, by name."""
+        chosen = list(names)
+        results: dict[str, Result] = {}
+        failures: dict[str, K8sddsError] = {}
+        with ThreadPoolExecutor(max_workers=max(1, min(self._concurrency, len(chosen)))) as pool:
+            futures = {name: pool.submit(work, self.hosts[name]) for name in chosen}
+            for name, future in futures.items():
+                try:
+                    results[name] = future.result()
+                except K8sddsError as error:
+                    failures[name] = error
+        return results, failures

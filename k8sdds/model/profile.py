@@ -1,0 +1,212 @@
+"""What to build: a profile of machines, Kubernetes, network and tuning, as the user writes it in YAML."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from k8sdds.model.experiment import Strict
+
+Role = Literal["control-plane", "worker"]
+Architecture = Literal["amd64", "arm64", "arm"]
+NetworkName = Literal[
+    "flannel-vxlan",
+    "flannel-hostgw",
+    "flannel-ipsec",
+    "flannel-wireguard",
+    "kube-router",
+    "weavenet",
+    "weavenet-encrypt",
+    "host",
+]
+TuningName = Literal["connext", "kernel-optimizations", "nic-optimizations"]
+
+ENCRYPTED_BY_PASSWORD = ("flannel-ipsec", "weavenet-encrypt")
+"""Networks whose nodes share a secret, which the profile names by its file."""
+
+LABEL_NAME = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
+LABEL_VALUE = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
+# No shell, ssh or YAML sign has a place in these, and none can be taken for an option.
+HOST_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:%_-]*$"
+USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
+
+
+LabelName = Annotated[str, Field(pattern=LABEL_NAME)]
+LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]
+
+
+class Access(Strict):
+    """How ssh reaches a machine. What is not given is ssh_config's, as for `ssh NAME` by hand."""
+
+    user: str | None = Field(default=None, pattern=USER, description="login; it needs `sudo -n`, or is root")
+    port: int | None = Field(default=None, ge=1, le=65535)
+    key: str | None = Field(default=None, description="private key file; ~ is your home")
+    known_hosts: str | None = Field(default=None, description="file of known host keys instead of your own")
+
+
+class Node(Access):
+    """A machine of the cluster."""
+
+    name: str = Field(pattern=HOST_NAME, description="its host name, and the name of the Kubernetes node")
+    address: str | None = Field(
+        default=None, pattern=ADDRESS, description="IP address or name for ssh; none: the name"
+    )
+    roles: list[Role] = Field(default=["worker"], min_length=1)
+    labels: dict[LabelName, LabelValue] = Field(default={})
+    architecture: Architecture | None = Field(
+        default=None, description="expected; a machine of another is refused before anything is touched"
+    )
+
+    @property
+    def is_control_plane(self) -> bool:
+        """Whether the API server runs on it."""
+        return "control-plane" in self.roles
+
+
+class Kubernetes(Strict):
+    """The cluster's version and its address ranges."""
+
+    version: str = Field(default="1.36.3", pattern=r"^1\.[0-9]{1,2}\.[0-9]{1,2}$")
+    pod_cidr: ipaddress.IPv4Network = ipaddress.IPv4Network("10.244.0.0/16")
+    service_cidr: ipaddress.IPv4Network = ipaddress.IPv4Network("10.96.0.0/12")
+
+    @property
+    def minor(self) -> int:
+        """36 of 1.36.3."""
+        return int(self.version.split(".")[1])
+
+    @model_validator(mode="after")
+    def _ranges_apart(self) -> Kubernetes:
+        if self.pod_cidr.overlaps(self.service_cidr):
+            raise ValueError(f"pod_cidr {self.pod_cidr} and service_cidr {self.service_cidr} overlap")
+        if self.pod_cidr.prefixlen > 23:
+            raise ValueError(f"pod_cidr {self.pod_cidr} is too small: every node takes a /24 of it")
+        return self
+
+
+class PodNetwork(Strict):
+    """The network of the pods: its name alone, or a mapping with options."""
+
+    name: NetworkName = "flannel-vxlan"
+    mtu: int | None = Field(
+        default=None, ge=576, le=65535, description="of the pods; none: the network's own"
+    )
+    interface: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$",
+        description="interface between the nodes; none: that of the default route",
+    )
+    password_file: str | None = Field(
+        default=None, description="file with the secret of an encrypted network"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _password(self) -> PodNetwork:
+        if self.name in ENCRYPTED_BY_PASSWORD and self.password_file is None:
+            raise ValueError(
+                f"{self.name} needs password_file: a file with the secret, which only you can read"
+            )
+        if self.name not in ENCRYPTED_BY_PASSWORD and self.password_file is not None:
+            raise ValueError(f"password_file means nothing to {self.name}")
+        return self
+
+
+class MetricsServer(Strict):
+    """Serves `kubectl top`."""
+
+    resolution_s: int = Field(default=15, ge=10, le=600, description="below 10 s the kubelet has nothing new")
+
+
+class Software(Strict):
+    """Where programs and images come from."""
+
+    source: Literal["packages", "bundle"] = "packages"
+    bundle: str | None = Field(default=None, description="a bundle's folder or tar; none: the one built here")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"source": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _bundle_is_used(self) -> Software:
+        if self.bundle is not None and self.source != "bundle":
+            raise ValueError("a bundle is named, but source is packages")
+        return self
+
+
+class Profile(Strict):
+    """One profile file."""
+
+    name: str = Field(pattern=HOST_NAME, description="the cluster's name, written on its machines")
+    title: str = ""
+    description: str = ""
+    access: Access = Access()
+    nodes: list[Node] = Field(min_length=1, max_length=200)
+    kubernetes: Kubernetes = Kubernetes()
+    runtime: Literal["containerd"] = "containerd"
+    network: PodNetwork = PodNetwork()
+    tuning: list[TuningName] = Field(default=[], description="sets of settings of the operating system")
+    metrics_server: MetricsServer | None = MetricsServer()
+    discovery_service: bool = False
+    software: Software = Software()
+
+    @field_validator("nodes")
+    @classmethod
+    def _nodes_apart(cls, nodes: list[Node]) -> list[Node]:
+        for what in ("name", "address"):
+            seen: set[str] = set()
+            for node in nodes:
+                value = getattr(node, what)
+                if value is not None and value in seen:
+                    raise ValueError(f"two nodes have the {what} {value}")
+                seen.add(value)
+        heads = [node.name for node in nodes if node.is_control_plane]
+        if len(heads) != 1:
+            found = ", ".join(heads) if heads else "none"
+            raise ValueError(f"one node has the role control-plane: here {found}")
+        return nodes
+
+    @model_validator(mode="after")
+    def _architectures(self) -> Profile:
+        if self.kubernetes.minor > LAST_MINOR_ON_ARM32:
+            for node in self.nodes:
+                if node.architecture == "arm":
+                    raise ValueError(
+                        f"{node.name}: Kubernetes {self.kubernetes.version} has no 32-bit ARM,"
+                        f" which ended with 1.{LAST_MINOR_ON_ARM32}"
+                    )
+        return self
+
+    @property
+    def control_plane(self) -> Node:
+        """The node of the API server."""
+        return next(node for node in self.nodes if node.is_control_plane)
+
+    def node(self, name: str) -> Node:
+        """The node of this name; KeyError if there is none."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def access_of(self, node: Node) -> Access:
+        """How ssh reaches a node: its own keys, else the profile's."""
+        return Access(
+            user=node.user or self.access.user,
+            port=node.port or self.access.port,
+            key=node.key or self.access.key,
+            known_hosts=node.known_hosts or self.access.known_hosts,
+        )
+
+
+LAST_MINOR_ON_ARM32 = 26
+"""Kubernetes 1.27 and later publish no programs and images for 32-bit ARM."""

@@ -1,0 +1,150 @@
+"""Real ssh servers on loopback: machines that the deployer can look at. They are this machine, each by a key of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from k8sdds.hosts import Target
+
+STARTS_S = 10
+
+
+@dataclass
+class Server:
+    """One ssh server with a host key of its own."""
+
+    name: str
+    folder: Path
+    address: str
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def key(self) -> Path:
+        """The server's host key."""
+        return self.folder / f"{self.name}.key"
+
+    def start(self) -> None:
+        """Let it listen."""
+        # In mount and UTS namespaces of its own: it has its own home for root, and its own host name.
+        script = 'mount --bind "$1" /root && hostname "$2" && shift 2 && exec "$@"'
+        self.process = subprocess.Popen(
+            [
+                *("unshare", "--mount", "--uts", "sh", "-c", script, "sh"),
+                *(str(self.folder / "home"), self.name),
+                *("dropbear", "-F", "-E", "-s", "-r", str(self.key), "-p", f"{self.address}:{self.port}"),
+                *("-P", str(self.folder / f"{self.name}.pid")),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + STARTS_S
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex((self.address, self.port)) == 0:
+                    return
+            assert time.monotonic() < deadline and self.process.poll() is None, "dropbear does not listen"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Let it end."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(STARTS_S)
+            self.process = None
+
+    def new_host_key(self) -> None:
+        """Give it a host key, in place of the one it has."""
+        self.key.unlink(missing_ok=True)
+        subprocess.run(["dropbearkey", "-t", "ed25519", "-f", str(self.key)], check=True, capture_output=True)
+
+    def public(self) -> str:
+        """Its public host key, as known_hosts wants it."""
+        told = subprocess.run(
+            ["dropbearkey", "-y", "-f", str(self.key)], check=True, capture_output=True, text=True
+        )
+        kind, key = next(line for line in told.stdout.splitlines() if line.startswith("ssh-")).split()[:2]
+        return f"[{self.address}]:{self.port} {kind} {key}"
+
+
+@dataclass
+class Farm:
+    """Servers, and what a user needs to reach them."""
+
+    folder: Path
+    servers: dict[str, Server] = field(default_factory=dict)
+
+    @property
+    def login_key(self) -> Path:
+        """The user's key."""
+        return self.folder / "login"
+
+    @property
+    def known_hosts(self) -> Path:
+        """The user's known hosts."""
+        return self.folder / "known_hosts"
+
+    def add(self, *names: str, known: bool = True) -> list[Target]:
+        """Start servers of these names, their keys known or not."""
+        targets = []
+        for name in names:
+            address = f"127.0.1.{10 + len(self.servers)}"
+            with socket.socket() as free:
+                free.bind((address, 0))
+                port = free.getsockname()[1]
+            server = Server(name, self.folder, address, port)
+            server.new_host_key()
+            server.start()
+            self.servers[name] = server
+            if known:
+                with self.known_hosts.open("a") as file:
+                    file.write(server.public() + "\n")
+            targets.append(Target(name, address, "root", port, self.login_key, self.known_hosts))
+        return targets
+
+    def profile(self, text: str = "") -> str:
+        """A profile file of all servers; its path."""
+        lines = ["name: farm", "access:", "  user: root", f"  key: {self.login_key}"]
+        lines += [f"  known_hosts: {self.known_hosts}", "nodes:"]
+        for index, server in enumerate(self.servers.values()):
+            role = "control-plane" if index == 0 else "worker"
+            lines += [
+                f"  - name: {server.name}",
+                f"    address: {server.address}",
+                f"    port: {server.port}",
+                f"    roles: [{role}]",
+            ]
+        path = self.folder / "farm.yaml"
+        path.write_text("\n".join(lines) + "\n" + text)
+        return str(path)
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[Farm]:
+    """An empty farm, whose servers end with the test."""
+    if shutil.which("dropbear") is None or os.geteuid() != 0:
+        pytest.skip("needs dropbear and root: make test")
+    made = Farm(tmp_path)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made.login_key)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    allowed = tmp_path / "home" / ".ssh"
+    allowed.mkdir(mode=0o700, parents=True)
+    (tmp_path / "home").chmod(0o700)
+    (allowed / "authorized_keys").write_text((tmp_path / "login.pub").read_text())
+    (allowed / "authorized_keys").chmod(0o600)
+    yield made
+    for server in made.servers.values():
+        server.stop()

@@ -1,0 +1,152 @@
+"""Machines over a real SSH server: what is said when it works, and what when it does not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from k8sdds.deploy import facts
+from k8sdds.hosts import Connections, Host, HostError, Target
+from tests.deploy.conftest import Farm
+
+
+def look(targets: list[Target], **options: bool) -> tuple[dict[str, str], dict[str, str]]:
+    """The host names that the machines tell, and the failures."""
+    with Connections(targets, options.get("accept", False)) as connections:
+        results, failures = connections.each(lambda host: host.run("hostname").out.strip(), connections.hosts)
+    return results, {name: str(error) for name, error in failures.items()}
+
+
+def test_scripts_run_on_the_machines_themselves(farm: Farm) -> None:
+    targets = farm.add("alpha", "beta")
+    assert look(targets) == ({"alpha": "alpha", "beta": "beta"}, {})
+
+
+def test_a_script_is_read_whole_and_tells_its_end(farm: Farm) -> None:
+    # A command that reads stdin must not eat the rest of the script.
+    with Connections(farm.add("alpha")) as connections:
+        done = connections.hosts["alpha"].run("cat\necho 'it'\"'\"'s $HOME'; echo bad >&2; exit 7")
+    assert (done.code, done.out, done.err) == (7, "it's $HOME\n", "bad\n")
+
+
+def test_all_commands_share_one_connection_that_ends(farm: Farm) -> None:
+    connections = Connections(farm.add("alpha"))
+    with connections:
+        host = connections.hosts["alpha"]
+        clients = {host.run("echo $SSH_CONNECTION", root=False).out for _ in range(3)}
+        folder = host.controls
+        assert len(clients) == 1 and len(list(folder.iterdir())) == 1
+    assert not folder.exists()
+
+
+def test_an_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None:
+    targets = farm.add("alpha", known=False)
+    results, failures = look(targets)
+    assert results == {} and "host key is not known" in failures["alpha"]
+    assert "--accept-new-host-keys" in failures["alpha"] and not farm.known_hosts.exists()
+    assert look(targets, accept=True) == ({"alpha": "alpha"}, {})
+    assert look(targets) == ({"alpha": "alpha"}, {})
+
+
+def test_a_changed_host_key_is_refused_even_then(farm: Farm) -> None:
+    targets = farm.add("alpha")
+    server = farm.servers["alpha"]
+    server.stop()
+    server.new_host_key()
+    server.start()
+    for accept in (False, True):
+        results, failures = look(targets, accept=accept)
+        assert results == {} and "host key has changed" in failures["alpha"]
+        assert "ssh-keygen -R" in failures["alpha"]
+
+
+def test_one_machine_that_is_down_does_not_hide_the_others(farm: Farm) -> None:
+    targets = farm.add("alpha", "beta")
+    farm.servers["beta"].stop()
+    results, failures = look(targets)
+    assert results == {"alpha": "alpha"}
+    assert "cannot be reached" in failures["beta"] and "→" in failures["beta"]
+
+
+def test_a_refused_login_names_the_remedy(farm: Farm) -> None:
+    targets = farm.add("alpha")
+    (farm.folder / "home" / ".ssh" / "authorized_keys").write_text("")
+    results, failures = look(targets)
+    assert results == {} and "login refused" in failures["alpha"] and "ssh-copy-id" in failures["alpha"]
+
+
+def test_a_machine_that_hangs_is_given_up(farm: Farm) -> None:
+    with Connections(farm.add("alpha")) as connections:
+        started = time.monotonic()
+        with pytest.raises(HostError, match="no answer within 1 s"):
+            connections.hosts["alpha"].run("sleep 30", timeout_s=1)
+        assert time.monotonic() - started < 20
+
+
+def test_ssh_config_is_honoured(farm: Farm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # ssh takes the home folder of its user from the password file, so a ProxyCommand of the target stands for the
+    # user's configuration: the connection must go where it leads, and not to the address.
+    (target,) = farm.add("alpha")
+    trail = tmp_path / "trail"
+    script = tmp_path / "proxy"
+    script.write_text(
+        "#!/usr/bin/python3\nimport os, socket, sys, threading\n"
+        f"open({str(trail)!r}, 'w').write(' '.join(sys.argv[1:]))\n"
+        f"s = socket.create_connection(({target.address!r}, {target.port}))\n"
+        "def back():\n    while data := s.recv(65536):\n        os.write(1, data)\n    os._exit(0)\n"
+        "threading.Thread(target=back, daemon=True).start()\n"
+        "while data := os.read(0, 65536):\n    s.sendall(data)\n"
+    )
+    script.chmod(0o755)
+    through = Target(
+        "alpha",
+        target.address,
+        "root",
+        target.port,
+        target.key,
+        target.known_hosts,
+        (str(script), "a b", "%h"),
+    )
+    assert look([through]) == ({"alpha": "alpha"}, {})
+    assert trail.read_text() == f"a b {target.address}"
+
+
+def test_facts_of_a_real_machine(farm: Farm) -> None:
+    with Connections(farm.add("alpha", "beta")) as connections:
+        found, failures = facts.gather(
+            connections, sysctls=("net.core.rmem_max",), files=("/etc/hostname", "/nowhere")
+        )
+    assert not failures
+    alpha = found["alpha"]
+    assert alpha.one["hostname"] == "alpha" and found["beta"].one["hostname"] == "beta"
+    assert alpha.number("memory_kib") == int(Path("/proc/meminfo").read_text().split()[1])
+    assert (
+        alpha.pairs("sysctl")["net.core.rmem_max"] == Path("/proc/sys/net/core/rmem_max").read_text().strip()
+    )
+    assert set(alpha.pairs("file")) <= {"/etc/hostname"}
+    assert "lo" in alpha.all("link") and str(farm.servers["alpha"].port) in alpha.all("listens")
+    assert alpha.userland == alpha.architecture
+    # One clock, so whatever they seem apart is within the time of the round trips.
+    assert abs(alpha.clock_ahead_s) <= alpha.clock_error_s + 0.1
+
+
+def test_probing_leaves_the_machine_as_it_was(farm: Farm) -> None:
+    before = sorted(path.name for path in Path("/sys/class/net").iterdir())
+    with Connections(farm.add("alpha")) as connections:
+        facts.gather(connections)
+    assert sorted(path.name for path in Path("/sys/class/net").iterdir()) == before
+
+
+def test_a_login_without_sudo_is_told(farm: Farm) -> None:
+    # The probe asks for root by `sudo -n`: a sudo that wants a password says so in these words.
+    (target,) = farm.add("alpha")
+    with Connections([target]) as connections:
+        host: Host = connections.hosts["alpha"]
+        folder = farm.folder / "bin"
+        folder.mkdir()
+        (folder / "sudo").write_text("#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n")
+        (folder / "sudo").chmod(0o755)
+        with pytest.raises(HostError, match="sudo wants a password"):
+            host.run(f"PATH={folder}:$PATH; exec sudo -n -- true")

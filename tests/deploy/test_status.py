@@ -1,0 +1,49 @@
+"""The command `status` on real SSH servers."""
+
+from __future__ import annotations
+
+import json
+
+from tests.conftest import Command
+from tests.deploy.conftest import Farm
+
+
+def test_status_looks_at_all_machines_and_judges(farm: Farm, k8sdds: Command) -> None:
+    farm.add("alpha", "beta", known=False)
+    profile = farm.profile()
+    ended = k8sdds("status", profile)
+    assert ended.returncode == 3 and ended.stderr.count("host key is not known") == 2, ended.stderr
+
+    ended = k8sdds("status", profile, "--json", "--accept-new-host-keys")
+    data = json.loads(ended.stdout)
+    assert sorted(data["machines"]) == ["alpha", "beta"] and data["unreached"] == {}
+    # These machines were not booted with systemd (or they were, on yours): said of both or of none.
+    told = [p["what"] for p in data["problems"] if "systemd" in p["what"]]
+    booted = data["machines"]["alpha"]["one"]["init"] == "systemd"
+    assert len(told) == (0 if booted else 2)
+    assert ended.returncode == (3 if data["problems"] else 0)
+
+
+def test_status_names_what_does_not_fit(farm: Farm, k8sdds: Command) -> None:
+    farm.add("alpha", "beta")
+    farm.servers["beta"].stop()
+    profile = farm.profile("network: {name: flannel-vxlan, interface: eth99}\n")
+    ended = k8sdds("status", profile)
+    assert ended.returncode == 3
+    assert "alpha: has no interface eth99" in ended.stderr and "beta: cannot be reached" in ended.stderr
+    assert "Traceback" not in ended.stderr and "alpha" in ended.stdout
+
+
+def test_status_of_some_machines(farm: Farm, k8sdds: Command) -> None:
+    farm.add("alpha", "beta")
+    profile = farm.profile()
+    ended = k8sdds("status", profile, "--json", "--limit", "beta")
+    assert sorted(json.loads(ended.stdout)["machines"]) == ["beta"]
+    ended = k8sdds("status", profile, "--limit", "gamma")
+    assert ended.returncode == 2 and "alpha, beta" in ended.stderr
+
+
+def test_mistakes_in_profiles_name_line_and_remedy(k8sdds: Command) -> None:
+    ended = k8sdds("status", "edge-lap")
+    assert ended.returncode == 2 and "edge-lab" in ended.stderr
+    assert k8sdds("schema", "profile").stdout.count('"pod_cidr": {') == 1

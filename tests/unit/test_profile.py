@@ -1,0 +1,103 @@
+"""Profiles: the shipped ones, and the mistakes that people make."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from k8sdds.deploy import profiles
+from k8sdds.errors import InputError
+from k8sdds.model import yamltext
+from k8sdds.model.profile import Profile
+
+GOOD = """\
+name: mine
+access: {user: pi, key: ~/.ssh/id}
+nodes:
+  - {name: master, roles: [control-plane]}
+  - {name: pi1, address: 10.0.0.2, user: ubuntu, architecture: arm64}
+"""
+
+
+def parsed(text: str) -> Profile:
+    return yamltext.parse(text, Profile, "mine.yaml")
+
+
+def test_what_ships_is_valid() -> None:
+    assert {"edge-lab", "paper"} <= set(profiles.names())
+    for name in profiles.names():
+        assert profiles.load(name).name == name
+
+
+def test_a_node_overrides_the_common_access() -> None:
+    profile = parsed(GOOD)
+    assert profile.access_of(profile.node("master")).user == "pi"
+    pi1 = profile.access_of(profile.node("pi1"))
+    assert (pi1.user, pi1.key, pi1.port) == ("ubuntu", "~/.ssh/id", None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("name: mine", "name: Mine_", "mine.yaml:1: name"),
+        ("architecture: arm64", "architecture: arm", "32-bit ARM"),
+        ("name: pi1", "name: master", "two nodes have the name master"),
+        ("roles: [control-plane]", "roles: [worker]", "role control-plane: here none"),
+        ("address: 10.0.0.2", "address: -oProxyCommand=reboot", "mine.yaml:5: nodes.1.address"),
+        ("user: pi,", "user: '-lroot',", "access.user"),
+        ("access:", "acess:", "did you mean 'access'"),
+        ("name: mine", "name: mine\nkubernetes: {version: latest}", "kubernetes.version"),
+        ("name: mine", "name: mine\nkubernetes: {pod_cidr: 10.96.0.0/16}", "overlap"),
+        ("name: mine", "name: mine\nkubernetes: {pod_cidr: 10.244.0.0/24}", "too small"),
+        ("name: mine", "name: mine\nnetwork: flannel", "network.name"),
+        ("name: mine", "name: mine\nnetwork: flannel-ipsec", "needs password_file"),
+        ("name: mine", "name: mine\nnetwork: {name: host, password_file: f}", "means nothing"),
+        ("name: mine", "name: mine\nnetwork: {name: host, interface: 'eth0; reboot'}", "network.interface"),
+        ("name: mine", "name: mine\nsoftware: {source: packages, bundle: x}", "a bundle is named"),
+        ("name: mine", "name: mine\ntuning: [fast]", "tuning.0"),
+    ],
+)
+def test_mistakes_are_named(old: str, new: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parsed(GOOD.replace(old, new, 1))
+    assert said in caught.value.message and caught.value.message.startswith("mine.yaml:")
+
+
+def test_the_schema_is_json() -> None:
+    assert json.loads(json.dumps(Profile.model_json_schema()))["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("x" * 128, 0o644, "others can read"),
+        ("x" * 95, 0o600, "wants 96"),
+        ("", 0o600, "one line"),
+        ("x" * 96 + "\nmore", 0o600, "one line"),
+    ],
+)
+def test_secrets_are_checked_and_never_shown(tmp_path: Path, text: str, mode: int, said: str) -> None:
+    file = tmp_path / "psk"
+    file.write_text(text)
+    file.chmod(mode)
+    network = f"network: {{name: flannel-ipsec, password_file: {file}}}\n"
+    with pytest.raises(InputError) as caught:
+        profiles.password(parsed(GOOD + network))
+    assert said in str(caught.value) and "xxx" not in str(caught.value)
+
+
+def test_a_secret_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "psk"
+    file.touch(mode=0o600)
+    file.write_text("s" * 96 + "\n")
+    assert (
+        profiles.password(parsed(GOOD + f"network: {{name: flannel-ipsec, password_file: {file}}}\n"))
+        == "s" * 96
+    )
+    assert profiles.password(parsed(GOOD)) is None
+
+
+def test_a_missing_key_file_is_told(tmp_path: Path) -> None:
+    profile = parsed(GOOD.replace("~/.ssh/id", str(tmp_path / "nokey")))
+    with pytest.raises(InputError, match="there is no key file"):
+        profiles.targets(profile)
