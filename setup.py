@@ -29,7 +29,11 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["k8sdds", "k8sdds.*"]),
-    package_data={"k8sdds.artifact": ["templates/*"], "k8sdds.report": ["templates/*"]},
+    package_data={
+        "k8sdds.artifact": ["templates/*"],
+        "k8sdds.nodes": ["*.sh"],
+        "k8sdds.report": ["templates/*"],
+    },
     data_files=shared_files(),
     install_requires=[
         "typer>=0.12",

@@ -41,3 +41,19 @@ def native_program(name: str) -> str:
         f"the program {name} is not in {' or '.join(str(folder) for folder in folders)}",
         "build it: make setup",
     )
+
+
+def cache_folder() -> Path:
+    """Where what takes long to make is kept between runs: $K8SDDS_CACHE_DIR, else ~/.cache/k8sdds.
+
+    Made when missing; raises LackError where it cannot be.
+    """
+    given = os.environ.get("K8SDDS_CACHE_DIR")
+    path = Path(given).absolute() if given else Path.home() / ".cache" / "k8sdds"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LackError(
+            f"cannot make {path}: {error.strerror}", "set K8SDDS_CACHE_DIR to a folder of yours"
+        ) from error
+    return path

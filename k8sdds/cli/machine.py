@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -78,8 +79,6 @@ def _programs() -> Iterator[Finding]:
 
 
 def _kernel() -> Iterator[Finding]:
-    import os
-
     from k8sdds.networks import NETWORKS
     from k8sdds.testbeds.lab import capabilities
     from k8sdds.testbeds.lab.sandbox import unprivileged_remedy
@@ -129,8 +128,6 @@ def _engines(network: Network, found: Capabilities) -> Finding:
 
 
 def _resources() -> Iterator[Finding]:
-    import os
-
     from k8sdds.testbeds.lab import cgroups, cores, facts
 
     count = len(cores.available())
@@ -171,6 +168,12 @@ def clean(
             continue
         left = registry.remove(record)
         (failed if left else removed).append(record.name)
+    if os.geteuid() == 0:
+        from k8sdds import nodes
+
+        clusters = nodes.clean(everything)
+        removed += [f"nodes of {name}" for name in clusters[0]]
+        kept += [f"nodes of {name}" for name in clusters[1]]
     if as_json:
         say(json.dumps({"removed": removed, "kept": kept, "failed": failed}))
     else:

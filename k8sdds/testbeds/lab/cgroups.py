@@ -29,14 +29,14 @@ class Parents:
 
 def own() -> Parents:
     """The own cgroup, found from /proc; v1 is preferred where its controllers are mounted."""
-    mounts = _mounts()
+    found = mounts()
     v1: dict[str, Path] = {}
     v2: dict[str, Path] = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
         for name in names.split(",") if names else ["unified"]:
-            if name in mounts:
-                root, point = mounts[name]
+            if name in found:
+                root, point = found[name]
                 relative = os.path.relpath(path, root)
                 if not relative.startswith(".."):
                     (v2 if name == "unified" else v1)[name] = point / relative
@@ -46,7 +46,7 @@ def own() -> Parents:
     return Parents("v2", v2) if v2 else Parents("none", {})
 
 
-def _mounts() -> dict[str, tuple[str, Path]]:
+def mounts() -> dict[str, tuple[str, Path]]:
     """Controller to (root of the mount within the hierarchy, mount point)."""
     found: dict[str, tuple[str, Path]] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():

@@ -1,0 +1,113 @@
+"""The root file system that all local nodes start from: Debian as a fresh machine has it, in the cache."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from k8sdds.errors import LackError
+from k8sdds.folders import cache_folder
+
+SUITE = "bookworm"
+PACKAGES = (
+    "ca-certificates", "conntrack", "containerd", "dbus", "ebtables", "ethtool", "iproute2", "ipset",
+    "iptables", "iputils-ping", "kmod", "mount", "nftables", "openssh-server", "passwd", "procps", "runc",
+    "socat", "sudo", "systemd", "systemd-sysv", "util-linux",
+)  # fmt: skip
+"""What a node of a cluster has before Kubernetes comes."""
+
+MASKED = (
+    "apt-daily-upgrade.timer", "apt-daily.timer", "console-getty.service", "dev-hugepages.mount",
+    "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "getty.target", "getty@tty1.service",
+    "proc-sys-fs-binfmt_misc.automount", "proc-sys-fs-binfmt_misc.mount", "sys-fs-fuse-connections.mount",
+    "sys-kernel-config.mount", "sys-kernel-debug.mount", "sys-kernel-tracing.mount",
+    "systemd-binfmt.service", "systemd-logind.service", "systemd-modules-load.service",
+    "systemd-remount-fs.service", "systemd-sysctl.service", "systemd-timesyncd.service",
+    "systemd-udev-trigger.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket",
+    "systemd-udevd.service", "nftables.service",
+)  # fmt: skip
+"""Units that would touch the kernel that the nodes share with this machine, or that wait for hardware."""
+
+FILES = {
+    "etc/ssh/sshd_config.d/k8sdds.conf": "PermitRootLogin prohibit-password\nUseDNS no\nMaxStartups 100\n",
+    # Without accounting systemd makes no controller cgroups for each unit, which is many on cgroup v1.
+    "etc/systemd/system.conf.d/k8sdds.conf": "[Manager]\nDefaultCPUAccounting=no\n"
+    "DefaultMemoryAccounting=no\nDefaultTasksAccounting=no\nDefaultIOAccounting=no\n",
+}
+BUILD_TIMEOUT_S = 1800
+
+
+def rootfs(said: Callable[[str], None]) -> Path:
+    """The folder of the root file system, made when it is not in the cache (about two minutes).
+
+    Raises LackError where it cannot be made.
+    """
+    recipe = json.dumps([SUITE, PACKAGES, MASKED, FILES]).encode()
+    folder = cache_folder() / "rootfs" / f"{SUITE}-{hashlib.sha256(recipe).hexdigest()[:12]}"
+    if folder.is_dir():
+        return folder
+    if not shutil.which("mmdebstrap"):
+        raise LackError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            said(f"making a Debian root file system in {folder} (once, about two minutes)")
+            _make(folder)
+    return folder
+
+
+def _make(folder: Path) -> None:
+    unfinished = folder.with_name(f"{folder.name}.new")
+    log = folder.with_name(f"{folder.name}.log")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    argv = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
+    try:
+        with log.open("w") as output:
+            done = subprocess.run(
+                [*argv, SUITE, str(unfinished)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=BUILD_TIMEOUT_S,
+                env={**os.environ, "TMPDIR": str(folder.parent)},
+            )
+        if done.returncode:
+            last = [line for line in log.read_text().splitlines() if line.startswith("E:")][-3:]
+            raise LackError(
+                f"cannot make the root file system: {' '.join(last) or 'mmdebstrap failed'}",
+                f"Debian's packages must be reachable (apt-get update); all it said: {log}",
+            )
+        _prepare(unfinished)
+        unfinished.rename(folder)
+    except subprocess.TimeoutExpired:
+        raise LackError(
+            f"mmdebstrap did not end within {BUILD_TIMEOUT_S} s", f"what it said: {log}"
+        ) from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _prepare(folder: Path) -> None:
+    units = folder / "etc/systemd/system"
+    for unit in MASKED:
+        (units / unit).unlink(missing_ok=True)
+        (units / unit).symlink_to("/dev/null")
+    (units / "default.target").unlink(missing_ok=True)
+    (units / "default.target").symlink_to("/lib/systemd/system/multi-user.target")
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    # A machine has keys and a configuration of its own.
+    for key in (folder / "etc/ssh").glob("ssh_host_*"):
+        key.unlink()
+    for name in ("etc/machine-id", "etc/resolv.conf", "etc/hostname"):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / "etc/cni", ignore_errors=True)
+    (folder / "etc/containerd/config.toml").unlink(missing_ok=True)

@@ -1,0 +1,143 @@
+"""Local nodes, made for real: they boot, are reached by ssh, survive a power cut, and leave nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from k8sdds import nodes
+from k8sdds.errors import InputError, LackError
+from k8sdds.nodes import record
+from tests.conftest import Traces
+from tests.conftest import traces as all_traces
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
+GLOBAL = ("vm/overcommit_memory", "kernel/panic", "kernel/core_pattern", "fs/inotify/max_user_watches")
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
+
+
+def traces(folder: Path) -> Traces:
+    """What nodes could leave; labs of others may come and go beside."""
+    found = all_traces(folder)
+    ours = ("k8sdds-life-", "k8sdds-killed-", "k8sdds-many-")
+    return replace(found, cgroups=tuple(path for path in found.cgroups if Path(path).name.startswith(ours)))
+
+
+def ssh(node: nodes.LocalNode, *command: str, user: str = "") -> subprocess.CompletedProcess[str]:
+    where = f"{user}@{node.name}" if user else node.name
+    return subprocess.run(
+        ["ssh", "-F", str(node.ssh_config), "-o", "BatchMode=yes", where, *command],
+        capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def settings() -> list[str]:
+    return [Path("/proc/sys", name).read_text() for name in GLOBAL]
+
+
+def test_life_of_a_cluster(tmp_path: Path) -> None:
+    before, global_before = traces(tmp_path), settings()
+    share = tmp_path / "share"
+    share.mkdir()
+    (share / "file").write_text("seen")
+    one = nodes.NodeSpec("one", shares=(nodes.Share(share, "/bundle"),), link=nodes.Link(rate_mbps=50))
+    two = nodes.NodeSpec("two", user="plain", sudo=False, disk_mib=64)
+    try:
+        made = nodes.up("life", [one, two])
+        assert [node.state for node in made] == ["running", "running"]
+
+        # A machine of its own: systemd, sudo, containerd, its name, and the others by name.
+        assert ssh(made[0], "sudo -n systemctl is-active containerd ssh").stdout.split() == ["active"] * 2
+        assert ssh(made[0], "cat /proc/1/comm; hostname; whoami").stdout.split() == ["systemd", "one", "k8sdds"]
+        assert ssh(made[0], "cat /bundle/file").stdout == "seen"
+        assert ssh(made[0], "sudo -n touch /bundle/new").returncode != 0
+        assert ssh(made[1], "sudo -n true").returncode != 0
+        assert ssh(made[1], "id -u", user="root").stdout == "0\n"
+        nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
+        assert "rate 50Mbit" in nodes.run("life", "switch", ["tc", "qdisc", "show", "dev", "one"])
+
+        # Its disk is full when it is full.
+        assert ssh(made[1], "dd if=/dev/zero of=big bs=1M count=100").returncode != 0
+
+        # Nothing of this machine changes, whatever the nodes' root does.
+        for name in GLOBAL:
+            nodes.run("life", "one", ["sh", "-c", f"echo 7 > /proc/sys/{name}"])
+        assert settings() == global_before
+        assert set(traces(tmp_path).links) == set(before.links)
+        assert traces(tmp_path).mounts == before.mounts
+
+        # Up again changes nothing; after a power cut the same disk and the same keys are back.
+        first = record.read("life").machines["one"].pid
+        assert nodes.up("life", [one, two]) == made
+        assert record.read("life").machines["one"].pid == first
+        nodes.run("life", "one", ["sh", "-c", "echo kept > /root/kept; sync"])
+        nodes.stop("life", "one")
+        assert [node.state for node in nodes.ls("life")] == ["stopped", "running"]
+        with pytest.raises(LackError):
+            nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
+        nodes.up("life", [one])
+        assert ssh(made[0], "cat /root/kept", user="root").stdout == "kept\n"
+
+        nodes.cut("life", "one")
+        with pytest.raises(LackError):
+            nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
+        nodes.cut("life", "one", False)
+        # The neighbour is remembered as lost for a moment.
+        again = "for i in $(seq 20); do ping -c 1 -W 1 one && exit; sleep 0.3; done; exit 1"
+        nodes.run("life", "two", ["sh", "-c", again])
+
+        # What is not there is said.
+        with pytest.raises(InputError, match="there is: one, two"):
+            nodes.find("life", "three")
+        assert nodes.down("life", ["two"]) == ["two"]
+        assert [node.name for node in nodes.ls("life")] == ["one"]
+    finally:
+        nodes.down("life")
+    assert traces(tmp_path) == before
+    assert not record.clusters()
+
+
+def test_a_killed_holder_takes_all_with_it(tmp_path: Path) -> None:
+    before = traces(tmp_path)
+    made = nodes.up("killed", [nodes.NodeSpec("one", boot="sshd")])
+    known = record.read("killed")
+    os.kill(known.holder[0], signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while known.machines["one"].alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not known.machines["one"].alive
+    assert "does not stand" in ssh(made[0], "true").stderr
+    assert nodes.clean(everything=False) == (["killed"], [])
+    assert traces(tmp_path) == before
+    assert not Path(known.data).exists()
+
+
+def test_twenty_hosts_answer_at_once(tmp_path: Path) -> None:
+    before = traces(tmp_path)
+    try:
+        made = nodes.up("many", [nodes.NodeSpec(f"host{n}", boot="sshd") for n in range(20)])
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda node: ssh(node, "hostname").stdout.strip(), made))
+        assert answers == [f"host{n}" for n in range(20)]
+    finally:
+        nodes.down("many")
+    assert traces(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["", "Node", "a" * 13, "-a", "a b", "../a"])
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises(InputError):
+        nodes.NodeSpec(name)
