@@ -45,6 +45,11 @@ def attempts(folder: Path) -> list[dict[str, Any]]:
     return RunFolder.open(folder).attempts()
 
 
+def last_attempts(folder: Path) -> list[dict[str, Any]]:
+    """The last attempt of each trial: on a busy machine a disturbed one is measured again, as it should be."""
+    return list({record["trial_id"]: record for record in attempts(folder)}.values())
+
+
 def valid_trials(folder: Path) -> set[str]:
     return {record["trial_id"] for record in attempts(folder) if record["valid"]}
 
@@ -164,7 +169,7 @@ def test_twelve_subscribers_lose_nothing_by_unicast_and_by_multicast(k8sdds: Com
         timeout_s=200,
     )
     assert done.returncode == 0, done.stderr
-    records = attempts(tmp_path / "out")
+    records = last_attempts(tmp_path / "out")
     kinds = Counter((record["network"], record["transport"], record["test"]) for record in records)
     assert kinds == Counter(
         (network, transport, test)
@@ -211,7 +216,7 @@ def test_what_can_be_set_is_measured(
     words = [word for setting in settings for word in ("--set", setting)]
     done = k8sdds("run", str(small), "-o", "out", "--repeat", "1", "--duration", "0.5", *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert all(record["valid"] for record in attempts(tmp_path / "out"))
+    assert all(record["valid"] for record in last_attempts(tmp_path / "out"))
 
 
 # -- the end, in order and not -------------------------------------------------------------------------
