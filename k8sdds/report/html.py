@@ -26,6 +26,7 @@ _DRAWN = {
     "throughput": "Throughput",
     "latency": "Latency",
     "subscribers": "Subscribers",
+    "protection": "Protection in the middleware and in the network",
     "resources": "CPU and memory",
 }
 """Sections that consist of figures, in their order."""

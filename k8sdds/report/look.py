@@ -64,9 +64,15 @@ def looks(labels: list[str]) -> dict[str, Look]:
     return found
 
 
+def free_looks(labels: list[str]) -> dict[str, Look]:
+    """A look for each of many labels, such as networks under several levels: all different up to 15."""
+    every = (*_KNOWN.values(), *_FREE)
+    return {label: every[index % len(every)] for index, label in enumerate(labels)}
+
+
 def css_variables(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
     """The custom properties of the page, `light` and `dark`: (name, colour)."""
-    used = list(dict.fromkeys(looks(labels).values()))
+    used = list(dict.fromkeys((*looks(labels).values(), *_KNOWN.values(), *_FREE)))
     light = [(_NAMES[colour], colour) for colour in _NAMES]
     dark = [(_NAMES[colour], _DARK[colour]) for colour in _NAMES]
     light += [(f"c-{look.light.strip('#')}", look.light) for look in used]

@@ -25,11 +25,12 @@ def make(content: Content, folder: Path) -> list[Figure]:
         old.unlink()
     if not content.settings:
         return []
-    from k8sdds.report.figures import distributions, lines, rows
+    from k8sdds.report.figures import distributions, lines, protection, rows
 
     drawn = []
     for setting in content.settings:
         for draw in (lines.overheads, rows.throughput, rows.latency, distributions.latency, rows.resources):
             drawn.append(draw(content, setting, folder))
     drawn += lines.subscribers(content, folder)
+    drawn += protection.draw(content, folder)
     return [figure for figure in drawn if figure is not None]

@@ -1,0 +1,122 @@
+"""Protection in the middleware beside protection in the network: throughput and latency by payload.
+
+A variant is a network under a level of DDS Security, or a network alone. Drawn only where a campaign has
+any level but `none`; one figure for each link, number of subscribers and middleware.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from k8sdds.analysis.conditions import payload, words
+from k8sdds.analysis.overhead import QUANTITIES
+from k8sdds.report import formats
+from k8sdds.report.content import Content, Row
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.look import Look, free_looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_HEAD, _FOOT, _LEFT, _HEIGHT = 0.3, 0.45, 0.65, 2.6
+_QUANTITIES = ("throughput_mbps", "latency_p90_us")
+_SAME = ("link", "subscribers", "publishers", "middleware", "reliability", "transport")
+"""What is the same within one figure."""
+
+
+def draw(content: Content, folder: Path) -> list[Figure]:
+    """All such figures, unshaped links and few subscribers first."""
+    groups: dict[tuple, dict[str, list[Row]]] = {}
+    secured = False
+    for setting in content.settings:
+        for name in _QUANTITIES:
+            for row in setting.levels(name).values():
+                secured |= row["security"] not in (None, "none")
+                key = tuple(row[column] for column in _SAME)
+                groups.setdefault(key, {}).setdefault(name, []).append(row)
+    if not secured:
+        return []
+    return [
+        _figure(content, dict(zip(_SAME, key, strict=True)), found, folder, index)
+        for index, (key, found) in enumerate(sorted(groups.items(), key=lambda item: str(item[0])))
+    ]
+
+
+def variant(row: Row) -> str:
+    """What a curve is called: the network, with its level where there is one."""
+    level = row["security"]
+    return row["network_label"] if level in (None, "none") else f"{row['network_label']} {level}"
+
+
+def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: Path, index: int) -> Figure:
+    names = [name for name in _QUANTITIES if name in found]
+    variants = list(dict.fromkeys(variant(row) for name in names for row in found[name]))
+    variants.sort(key=lambda label: (content.networks.index(label.split(" ")[0])
+                                     if label.split(" ")[0] in content.networks else 99, label))  # fmt: skip
+    styles = free_looks(variants)
+    legend = text_width(variants, FONT - 0.5) + 0.4
+    width = (WIDTH - len(names) * _LEFT) / len(names) - 0.05
+    rows = -(-len(variants) // max(1, int(WIDTH // legend)))
+    drawing = new(WIDTH, _HEAD + _HEIGHT + _FOOT + 0.17 * rows + 0.1)
+    for column, name in enumerate(names):
+        ax = axes(drawing, _LEFT + column * (_LEFT + width + 0.05), _HEAD, width, _HEIGHT)
+        _panel(ax, found[name], variants, styles)
+        ax.set_title(formats.capital(QUANTITIES[name].words))
+        ax.set_ylabel(QUANTITIES[name].unit, labelpad=2)
+    handles, labels = drawing.axes[0].get_legend_handles_labels()
+    drawing.legend(
+        handles, labels, loc="lower center", ncols=max(1, int(WIDTH // legend)), fontsize=FONT - 0.5,
+        frameon=False, handlelength=1.8, columnspacing=1.2, borderpad=0,
+    )  # fmt: skip
+    n = formats.range_of([row["n"] for name in names for row in found[name]])
+    title = f"Protection: {words(same)}"
+    caption = (
+        "DDS Security by level, and networks that encrypt. Dashed: nothing protects. Markers: mean; vertical"
+        f" lines: 95 % interval; small dots: every trial. Logarithmic axes. {content.testbed} · n = {n}."
+    )
+    alt = f"{title}. " + "; ".join(
+        f"{variant(row)} {payload(row['payload_bytes'])} {QUANTITIES[name].words}"
+        f" {formats.number(row['mean'])} {QUANTITIES[name].unit}"
+        for name in names for row in found[name]
+    )  # fmt: skip
+    return save(drawing, folder, f"protection-{index + 1}", "protection", title, alt, caption)
+
+
+def _panel(ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, Look]) -> None:
+    sizes = sorted({row["payload_bytes"] for row in rows})
+    step = 0.6 / max(len(variants), 1)
+    for number, label in enumerate(variants):
+        own = sorted((row for row in rows if variant(row) == label), key=lambda row: row["payload_bytes"])
+        look, shift = styles[label], (number - (len(variants) - 1) / 2) * step
+        xs = [sizes.index(row["payload_bytes"]) + shift for row in own]
+        plain = all(row["security"] in (None, "none") and not _encrypts(row) for row in own)
+        ax.plot(
+            xs, [row["mean"] for row in own], "--" if plain else "-", marker=look.marker, label=label,
+            color=look.light, linewidth=0.9, markersize=4.2, markeredgewidth=0,
+        )  # fmt: skip
+        for x, row in zip(xs, own, strict=True):
+            ax.plot([x] * len(row["values"]), row["values"], "o", markersize=1.8, color=look.light, alpha=0.7,
+                    markeredgewidth=0)  # fmt: skip
+            if row["ci_low"] is not None and row["ci_low"] > 0:
+                ax.plot([x, x], [row["ci_low"], min(row["ci_high"], 3 * row["mean"])], color=look.light,
+                        linewidth=0.9)  # fmt: skip
+    ax.set_yscale("log")
+    # Few values may lie within one decade: 2 and 5 get a tick as well, all in plain figures.
+    ax.set_yticks(_ticks(*ax.get_ylim()))
+    ax.minorticks_off()
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.set_xticks(range(len(sizes)), [payload(size) for size in sizes])
+    ax.set_xlabel("payload", labelpad=2)
+    ax.grid(axis="y")
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [tick for d in decades for step in (1, 2, 5) if low <= (tick := step * 10.0**d) <= high]
+
+
+def _encrypts(row: Row) -> bool:
+    # An engine is named wherever a network encrypts by one, and elsewhere too (Weave's datapath).
+    return any(kind in str(row["engine"]) for kind in ("ESP", "WireGuard"))
