@@ -16,7 +16,7 @@ def across(perftest, link, both, pub=(), middleware="cyclonedds", **times):
 
 
 @pytest.mark.parametrize(
-    ("middleware", "both"), [("cyclonedds", ()), ("cyclonedds", ("-bestEffort",)), ("raw", ())]
+    ("middleware", "both"), [("cyclonedds", ()), ("cyclonedds", ("-bestEffort",)), ("fastdds", ()), ("raw", ())]
 )
 @pytest.mark.parametrize("address", [(), ("-multicastAddr", "239.255.7.7")])
 def test_multicast_is_multicast(perftest, link, middleware, both, address):
@@ -63,7 +63,7 @@ def test_several_multicast_subscribers_in_one_namespace(perftest, link):
     assert all(s.k8sdds["received"] == publisher.k8sdds["sent"] for s in subscribers)
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw"])
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_unicast_is_unicast(perftest, link, middleware, test):
     before = [multicast_packets(netns) for netns in link]
@@ -92,9 +92,9 @@ def drop_data(netns: str) -> None:
     )
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw"])
 def test_a_lost_tail_counts(perftest, link, middleware):
-    both = ("-dataLen", 1000) + (("-bestEffort",) if middleware == "cyclonedds" else ())
+    both = ("-dataLen", 1000) + (("-bestEffort",) if middleware != "raw" else ())
     pub = ("-numIter", 400, "-pubRate", "1000:sleep")
     publisher, subscriber = across(perftest, link, both, pub=pub, middleware=middleware, time=20)
     subscriber.wait_for_phase("M")
@@ -109,7 +109,7 @@ def test_a_lost_tail_counts(perftest, link, middleware):
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_nothing_arrives(perftest, link, middleware, test):
-    both = ("-dataLen", 1000) + (("-bestEffort",) if middleware == "cyclonedds" else ())
+    both = ("-dataLen", 1000) + (("-bestEffort",) if middleware != "raw" else ())
     drop_data(link[1])
     publisher, subscriber = across(perftest, link, both, pub=test, middleware=middleware)
     assert (publisher.end(), subscriber.end()) == (5, 5), publisher.err + subscriber.err

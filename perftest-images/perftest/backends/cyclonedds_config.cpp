@@ -68,6 +68,8 @@ std::string cyclone_refuse(const Settings& s) {
     for (const std::string& peer : s.peers)
         if (peer.find_first_of("<>\"'&$ ,;") != std::string::npos)
             return "-peer: '" + peer + "' is not an address; give an IPv4 address or a host name";
+    if (s.discovery == Discovery::server)
+        return "-discovery: cyclonedds has no discovery server; give peers or multicast, or use fastdds";
     std::string why = refuse_qos(s.qos, s.qos.writer, true);
     return why.empty() ? refuse_qos(s.qos, s.qos.reader, false) : why;
 }
@@ -77,11 +79,15 @@ std::string cyclone_config(const Settings& s) {
     std::string interface = s.nic.empty() ? "<NetworkInterface autodetermine=\"true\""
                             : nic.address == s.nic ? "<NetworkInterface address=\"" + escape(s.nic) + "\""
                                                    : "<NetworkInterface name=\"" + escape(s.nic) + "\"";
-    if (s.multicast) interface += " prefer_multicast=\"true\" multicast=\"true\"";
+    const bool calls = s.discovery == Discovery::multicast;
+    if (s.multicast || calls) interface += " multicast=\"true\"";
+    if (s.multicast) interface += " prefer_multicast=\"true\"";
     interface += "/>";
 
-    std::string general = element("Interfaces", interface) + element("AllowMulticast", s.multicast ? "true" : "false");
-    if (s.multicast) general += element("EnableMulticastLoopback", "true");
+    // Which groups may be used: for discovery (spdp) and for samples (asm, ssm).
+    const char* multicast = s.multicast && calls ? "true" : s.multicast ? "asm,ssm" : calls ? "spdp" : "false";
+    std::string general = element("Interfaces", interface) + element("AllowMulticast", multicast);
+    if (s.multicast || calls) general += element("EnableMulticastLoopback", "true");
 
     // A process takes the first free participant index; each peer is asked at as many ports. In a pod a
     // process is alone and has the index 0, on one address there may be all the participants of a trial.

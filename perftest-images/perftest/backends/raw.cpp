@@ -106,6 +106,8 @@ private:
 
 std::string Raw::refuse(const Settings& s) const {
     if (s.security.on()) return "-secureGovernanceFile: raw has no DDS Security; leave the -secure options out";
+    if (s.discovery == Discovery::server)
+        return "-discovery: raw asks no server; leave it out, and give -peer or -multicast";
     const QosProfile& qos = s.qos;
     const auto at = [&](const char* policy, const EndpointQos& e) {
         const auto line = e.lines.find(policy);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
@@ -56,6 +57,16 @@ Interface interface_of(const std::string& name_or_address) {
     }
     freeifaddrs(all);
     return found;
+}
+
+bool is_running(const std::string& interface) {
+    bool running = false;
+    ifaddrs* all = nullptr;
+    if (getifaddrs(&all) != 0) return false;
+    for (const ifaddrs* i = all; i; i = i->ifa_next)
+        running = running || (interface == i->ifa_name && (i->ifa_flags & IFF_RUNNING));
+    freeifaddrs(all);
+    return running;
 }
 
 }  // namespace k8sdds

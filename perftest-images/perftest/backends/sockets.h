@@ -23,5 +23,6 @@ struct Interface {
 
 Interface interface_of(const std::string& name_or_address);   // empty name: there is none
 std::string address_text(in_addr);
+bool is_running(const std::string& interface);            // it has its carrier; comes a while after it is set up
 
 }  // namespace k8sdds

@@ -12,7 +12,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 2;     // raised whenever this header changes
+constexpr unsigned backend_interface = 3;     // raised whenever this header changes
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // a duration or a limit without end
 constexpr uint16_t to_all = 0xffff;
@@ -77,6 +77,8 @@ struct Security {
     bool on() const { return !governance.empty(); }
 };
 
+enum class Discovery { multicast, peers, server };
+
 // What the program asks of a backend: the resolved options.
 struct Settings {
     Role role = Role::publisher;
@@ -88,6 +90,8 @@ struct Settings {
     std::vector<std::string> peers;
     bool multicast = false;
     std::string multicast_address;
+    Discovery discovery = Discovery::peers;
+    std::string discovery_server;             // ADDRESS or ADDRESS:PORT
     int64_t send_queue = 0;                   // samples; 0: the middleware's default
     Receive receive = Receive::listener;
     bool latency_test = false;

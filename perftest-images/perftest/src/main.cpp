@@ -114,6 +114,7 @@ int measure(Options& options) {
     Report report{options, &settings, state, histogram, {}, {}, {}, backend->version(), {}};
     service.force_exit_after(options.discovery_timeout + 5, exit_middleware);
     try {
+        state.created_ns.store(now_ns());
         backend->open(settings, *participant);
         report.facts = backend->facts();
         report.effective_qos = backend->effective_qos();

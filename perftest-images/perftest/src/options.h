@@ -40,7 +40,7 @@ struct Options {
     bool multicast = false;
     std::string multicast_address;
     std::vector<std::string> peers;
-    std::string nic;
+    std::string nic, discovery, discovery_server;
     std::string transport = "UDPv4";
     std::string receive = "listener";
 

@@ -131,6 +131,7 @@ private:
             .raw("options", options.str())
             .raw("transport", transport(report))
             .raw("qos", qos(report))
+            .raw("handshake_s", r.handshake_s > 0 ? json_number(r.handshake_s, 6) : "null")
             .real("discovery_s", r.discovery_s)
             .real("warmup_s", r.warm_up_s)
             .real("measured_s", report.state.measured_s(), 9)

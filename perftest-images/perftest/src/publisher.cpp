@@ -71,6 +71,7 @@ bool Publisher::discover() {
                                    [&] { return all(&Peer::ready) && matched(); });
     discovery_s_ = (now_ns() - begun) / 1e9;
     if (found) {
+        handshake_s_ = (state_.matched_ns.load() - state_.created_ns.load()) / 1e9;
         running_ = true;
         for (Peer& peer : peers_) peer.heard_ns = now_ns();
         return true;
@@ -294,6 +295,7 @@ void Publisher::on_sample(const Sample& pong) {
 Results Publisher::results() const {
     Results r;
     std::lock_guard<std::mutex> lock(state_.mutex);
+    r.handshake_s = handshake_s_;
     r.discovery_s = discovery_s_;
     r.matched = started_;
     r.sent_known = true;

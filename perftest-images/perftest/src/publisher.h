@@ -25,7 +25,10 @@ public:
     void check(int64_t now) override;
 
     void on_announcement(const Announcement&) override;
-    void on_match() override { state_.changed.notify_all(); }
+    void on_match() override {
+        state_.matched_ns.store(now_ns());
+        state_.changed.notify_all();
+    }
     void on_sample(const Sample& pong) override;
     void on_received() override {}
 
@@ -65,7 +68,7 @@ private:
     std::vector<Peer> peers_;                              // by subscriber id; under the state's mutex
     bool running_ = false;                                 // likewise: the peers have to stay
     int unmatched_checks_ = 0;
-    double discovery_s_ = 0;
+    double handshake_s_ = 0, discovery_s_ = 0;
     bool started_ = false;
     std::thread receiver_;                                 // of pongs, in receive modes waitset and spin
     std::atomic<bool> receiving_{true};

@@ -14,6 +14,7 @@ struct SubscriberReport {
 };
 
 struct Results {
+    double handshake_s = 0;                   // 0: not all matched
     double discovery_s = 0;
     bool matched = false, sent_known = false;
     uint64_t sent = 0;                        // a subscriber's: the sum of what END told

@@ -39,6 +39,9 @@ public:
     alignas(64) std::atomic<uint64_t> samples{0};          // measured: sent, or received without duplicates
     std::atomic<int64_t> last_ns{0};
 
+    // The handshake: from the participant's creation to the last match of a data endpoint.
+    std::atomic<int64_t> created_ns{0}, matched_ns{0};
+
     // The measured interval.
     std::atomic<int64_t> first_ns{0}, end_ns{0};
     std::atomic<double> first_epoch_s{0};

@@ -47,6 +47,7 @@ bool Subscriber::discover() {
     };
     std::unique_lock<std::mutex> lock(state_.mutex);
     bool met = state_.wait(lock, deadline, matched);
+    if (met) handshake_s_ = (state_.matched_ns.load() - state_.created_ns.load()) / 1e9;
     while (met && !all_started() && !state_.stopped.load() && now_ns() < deadline) {
         lock.unlock();
         announcer_.send(Kind::ready);
@@ -227,6 +228,7 @@ void Subscriber::on_received() {
 Results Subscriber::results() const {
     Results r;
     std::lock_guard<std::mutex> lock(state_.mutex);
+    r.handshake_s = handshake_s_;
     r.discovery_s = discovery_s_;
     r.matched = all_started();
     r.sent_known = all(&Source::ended);

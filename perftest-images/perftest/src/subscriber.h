@@ -23,7 +23,10 @@ public:
     void check(int64_t now) override;
 
     void on_announcement(const Announcement&) override;
-    void on_match() override { state_.changed.notify_all(); }
+    void on_match() override {
+        state_.matched_ns.store(now_ns());
+        state_.changed.notify_all();
+    }
     void on_sample(const Sample&) override;
     void on_received() override;
 
@@ -61,7 +64,7 @@ private:
     bool running_ = false;                                 // under the state's mutex
     int unmatched_checks_ = 0;
     uint64_t total_ = 0, warm_up_received_ = 0;            // of the receiving thread
-    double discovery_s_ = 0, warm_up_s_ = 0;
+    double handshake_s_ = 0, discovery_s_ = 0, warm_up_s_ = 0;
     bool latency_test_ = false;
     std::atomic<bool> receiving_{true};
     std::thread receiver_;

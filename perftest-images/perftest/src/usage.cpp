@@ -33,6 +33,19 @@ bool is_multicast_address(const std::string& text) {
     return inet_pton(AF_INET, text.c_str(), &address) == 1 && IN_MULTICAST(ntohl(address.s_addr));
 }
 
+void check_discovery(Options& options) {
+    if (options.discovery.empty()) options.discovery = options.multicast ? "multicast" : "peers";
+    const bool server = options.discovery == "server";
+    if (server && options.discovery_server.empty())
+        throw UsageError("-discovery: with server give -discoveryServer ADDR[:PORT]");
+    if (!server && !options.discovery_server.empty())
+        throw UsageError("-discoveryServer: it is asked only with -discovery server; add that");
+    if (server && !options.peers.empty())
+        throw UsageError("-peer: the discovery server knows the others; leave -peer or -discovery server out");
+    if (server && !options.secure_governance.empty())
+        throw UsageError("-discovery: a discovery server cannot take part in DDS Security here; use peers or multicast");
+}
+
 // Files of DDS Security: all or none, and readable, so that a wrong path is told by its option.
 void check_security(const Options& options) {
     const std::pair<const char*, const std::string&> files[] = {
@@ -57,6 +70,7 @@ void check_security(const Options& options) {
 void check_combinations(Options& options) {
     parse_rate(options);
     check_security(options);
+    check_discovery(options);
     if (options.latency_test && options.batch_size > 0)
         throw UsageError("-batchSize: a latency test sends each sample at once; leave -batchSize or -latencyTest out");
     if (options.latency_test && options.was_given("-latencyCount"))
@@ -81,6 +95,10 @@ Settings make_settings(Options& options) {
     settings.peers = options.peers;
     settings.multicast = options.multicast;
     settings.multicast_address = options.multicast_address;
+    settings.discovery = options.discovery == "server"      ? Discovery::server
+                         : options.discovery == "multicast" ? Discovery::multicast
+                                                            : Discovery::peers;
+    settings.discovery_server = options.discovery_server;
     settings.send_queue = options.send_queue;
     settings.receive = options.receive == "spin"      ? Receive::spin
                        : options.receive == "waitset" ? Receive::waitset

@@ -1,0 +1,161 @@
+#include "fastdds_config.h"
+
+#include <arpa/inet.h>
+#include <fastdds/rtps/transport/UDPv4TransportDescriptor.h>
+#include <fastrtps/utils/IPLocator.h>
+#include <netdb.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "sockets.h"
+
+namespace k8sdds {
+namespace {
+
+using eprosima::fastrtps::rtps::IPLocator;
+using eprosima::fastrtps::rtps::Locator_t;
+
+constexpr int64_t queue_bytes = 500'000;                  // what Cyclone DDS adapts its own limit up to
+
+std::string where(const QosProfile& qos, const EndpointQos& endpoint, const std::string& policy) {
+    const auto line = endpoint.lines.find(policy);
+    return "-qosFile: " + qos.file + ":" + std::to_string(line == endpoint.lines.end() ? 0 : line->second) + ": <" +
+           policy + ">: ";
+}
+
+std::string refuse_qos(const QosProfile& qos, const EndpointQos& e, bool writer) {
+    using D = EndpointQos::Durability;
+    if (e.durability == D::transient || e.durability == D::persistent)
+        return where(qos, e, "durability") + "fastdds keeps this only with a persistence service; use VOLATILE or "
+                                             "TRANSIENT_LOCAL";
+    if (e.transport_priority != 0)
+        return where(qos, e, "transport_priority") + "without effect in fastdds; leave it out";
+    if (e.by_source_timestamp)
+        return where(qos, e, "destination_order") + "fastdds has no order by source timestamp; use "
+                                                    "BY_RECEPTION_TIMESTAMP";
+    if (writer && (e.max_samples != infinite || e.max_instances != infinite || e.max_samples_per_instance != infinite))
+        return where(qos, e, "resource_limits") + "use LENGTH_UNLIMITED, and -sendQueueSize, as with cyclonedds";
+    if (writer && e.max_blocking_ns == 0)
+        return where(qos, e, "reliability") + "the program waits for a full writer; give a max_blocking_time";
+    return "";
+}
+
+// ADDRESS[:PORT] of the discovery server.
+std::pair<std::string, uint32_t> server_of(const Settings& s) {
+    const size_t colon = s.discovery_server.find(':');
+    const std::string port = colon == std::string::npos ? "11811" : s.discovery_server.substr(colon + 1);
+    const bool number = !port.empty() && port.size() < 6 && port.find_first_not_of("0123456789") == std::string::npos;
+    return {s.discovery_server.substr(0, colon), number ? static_cast<uint32_t>(std::stoul(port)) : 0};
+}
+
+in_addr resolved(const std::string& host) {
+    in_addr address{};
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_family = AF_INET;
+    hints.ai_socktype = SOCK_DGRAM;
+    if (getaddrinfo(host.c_str(), nullptr, &hints, &found) == 0 && found) {
+        address = reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr;
+        freeaddrinfo(found);
+    }
+    return address;
+}
+
+Locator_t locator(const std::string& address, uint32_t port = 0) {
+    Locator_t made;
+    made.kind = LOCATOR_KIND_UDPv4;
+    IPLocator::setIPv4(made, address);
+    made.port = port;
+    return made;
+}
+
+void secure(eprosima::fastdds::dds::DomainParticipantQos& qos, const Security& security) {
+    auto& properties = qos.properties().properties();
+    const auto set = [&](const char* name, const std::string& value) { properties.emplace_back(name, value); };
+    const std::string auth = "dds.sec.auth.builtin.PKI-DH.", access = "dds.sec.access.builtin.Access-Permissions.";
+    set("dds.sec.auth.plugin", "builtin.PKI-DH");
+    set((auth + "identity_ca").c_str(), "file://" + security.identity_ca);
+    set((auth + "identity_certificate").c_str(), "file://" + security.certificate);
+    set((auth + "private_key").c_str(), "file://" + security.private_key);
+    set("dds.sec.access.plugin", "builtin.Access-Permissions");
+    set((access + "permissions_ca").c_str(), "file://" + security.permissions_ca);
+    set((access + "governance").c_str(), "file://" + security.governance);
+    set((access + "permissions").c_str(), "file://" + security.permissions);
+    set("dds.sec.crypto.plugin", "builtin.AES-GCM-GMAC");
+    set("dds.sec.crypto.keysize", security.key_bits == 256 ? "256" : "128");
+}
+
+}  // namespace
+
+std::string fastdds_refuse(const Settings& s) {
+    if (!s.nic.empty() && interface_of(s.nic).name.empty())
+        return "-nic: there is no interface with an IPv4 address that is called '" + s.nic + "'; see ip -4 addr";
+    for (const std::string& peer : s.peers)
+        if (resolved(peer).s_addr == INADDR_ANY)
+            return "-peer: '" + peer + "' is not an address; give an IPv4 address or a host name";
+    if (s.discovery == Discovery::server) {
+        const auto [host, port] = server_of(s);
+        if (port < 1 || port > 65535 || resolved(host).s_addr == INADDR_ANY)
+            return "-discoveryServer: '" + s.discovery_server + "' is not an address; give ADDRESS or ADDRESS:PORT";
+    }
+    if (s.qos.batch_bytes > 0)
+        return (s.qos.batch_line ? "-qosFile: " + s.qos.file + ":" + std::to_string(s.qos.batch_line) + ": k8sdds.batch_bytes"
+                                 : std::string("-batchSize")) +
+               ": fastdds does not collect samples; leave it out, or use cyclonedds";
+    std::string why = refuse_qos(s.qos, s.qos.writer, true);
+    return why.empty() ? refuse_qos(s.qos, s.qos.reader, false) : why;
+}
+
+int32_t fastdds_send_queue(const Settings& s) {
+    if (s.send_queue > 0) return static_cast<int32_t>(std::min<int64_t>(s.send_queue, INT32_MAX));
+    return static_cast<int32_t>(std::clamp<int64_t>(queue_bytes / static_cast<int64_t>(s.data_length), 8, 4000));
+}
+
+Locator_t fastdds_multicast(const Settings& s) {
+    return locator(s.multicast_address.empty() ? "239.255.0.1" : s.multicast_address, 7401 + 250 * s.domain);
+}
+
+eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings& s) {
+    eprosima::fastdds::dds::DomainParticipantQos qos;
+    qos.name("k8sdds-perftest");
+    // UDPv4 and nothing else: no shared memory.
+    auto udp = std::make_shared<eprosima::fastdds::rtps::UDPv4TransportDescriptor>();
+    udp->maxMessageSize = fastdds_max_message;
+    udp->receiveBufferSize = 8u << 20;                    // the kernel gives what it allows
+    // The library asks for acknowledgements each time it has sent as much as its send buffer holds, so the
+    // writer's queue has to be several of them.
+    udp->sendBufferSize = 128u << 10;
+    // A process takes the first free participant index; each peer is asked at as many ports.
+    udp->maxInitialPeersRange = 9 + s.subscribers + s.publishers + s.id;
+    const Interface nic = interface_of(s.nic);
+    // A white list keeps clients of a discovery server from finding it; there the locators name the interface.
+    if (!nic.address.empty() && s.discovery != Discovery::server) udp->interfaceWhiteList.push_back(nic.address);
+    qos.transport().use_builtin_transports = false;
+    qos.transport().user_transports.push_back(udp);
+
+    auto& builtin = qos.wire_protocol().builtin;
+    builtin.avoid_builtin_multicast = true;               // of endpoint discovery; participants are found as below
+    const std::string own = nic.address.empty() ? "127.0.0.1" : nic.address;
+    // Lists of its own keep the library from listening and calling by multicast where it should not.
+    builtin.metatrafficUnicastLocatorList.push_back(locator(nic.address.empty() ? "0.0.0.0" : nic.address));
+    if (s.discovery == Discovery::server) {
+        // The identity of the first of fast-discovery-server's servers (-i 0).
+        eprosima::fastrtps::rtps::RemoteServerAttributes server;
+        server.ReadguidPrefix("44.53.00.5f.45.50.52.4f.53.49.4d.41");
+        const auto [host, port] = server_of(s);
+        server.metatrafficUnicastLocatorList.push_back(locator(address_text(resolved(host)), port));
+        builtin.discovery_config.discoveryProtocol = eprosima::fastrtps::rtps::DiscoveryProtocol::CLIENT;
+        builtin.discovery_config.m_DiscoveryServers.push_back(server);
+    } else if (s.discovery == Discovery::multicast) {
+        const std::string group = s.multicast_address.empty() ? "239.255.0.1" : s.multicast_address;
+        builtin.metatrafficMulticastLocatorList.push_back(locator(group, 7400 + 250 * s.domain));
+        builtin.initialPeersList.push_back(locator(group, 7400 + 250 * s.domain));
+    } else {
+        builtin.initialPeersList.push_back(locator(own));
+    }
+    if (s.security.on()) secure(qos, s.security);
+    for (const std::string& peer : s.peers) builtin.initialPeersList.push_back(locator(address_text(resolved(peer))));
+    return qos;
+}
+
+}  // namespace k8sdds

@@ -1,0 +1,117 @@
+#include "fastdds_types.h"
+
+#include <fastcdr/Cdr.h>
+#include <fastcdr/exceptions/Exception.h>
+
+namespace k8sdds {
+namespace {
+
+using eprosima::fastcdr::Cdr;
+using eprosima::fastcdr::FastBuffer;
+using eprosima::fastrtps::rtps::SerializedPayload_t;
+
+constexpr uint32_t encapsulation = 4;
+constexpr uint32_t announcement_length = 64;
+
+template <typename Fill>
+bool written(SerializedPayload_t* payload, Fill fill) {
+    FastBuffer buffer(reinterpret_cast<char*>(payload->data), payload->max_size);
+    Cdr cdr(buffer, Cdr::DEFAULT_ENDIAN, Cdr::DDS_CDR);
+    payload->encapsulation = cdr.endianness() == Cdr::BIG_ENDIANNESS ? CDR_BE : CDR_LE;
+    try {
+        cdr.serialize_encapsulation();
+        fill(cdr);
+    } catch (const eprosima::fastcdr::exception::Exception&) {
+        return false;
+    }
+    payload->length = static_cast<uint32_t>(cdr.getSerializedDataLength());
+    return true;
+}
+
+// False for what does not fit: it comes from the network.
+template <typename Fill>
+bool read(SerializedPayload_t* payload, Fill fill) {
+    FastBuffer buffer(reinterpret_cast<char*>(payload->data), payload->length);
+    Cdr cdr(buffer, Cdr::DEFAULT_ENDIAN, Cdr::DDS_CDR);
+    try {
+        cdr.read_encapsulation();
+        fill(cdr);
+    } catch (const eprosima::fastcdr::exception::Exception&) {
+        return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+SampleType::SampleType(uint64_t data_length) {
+    setName("K8sdds::Sample");
+    m_typeSize = static_cast<uint32_t>(data_length) + encapsulation;
+    m_isGetKeyDefined = false;
+    auto_fill_type_information(false);
+    auto_fill_type_object(false);
+}
+
+bool SampleType::serialize(void* data, SerializedPayload_t* payload) {
+    const auto& s = *static_cast<const Sample*>(data);
+    return written(payload, [&](Cdr& cdr) {
+        cdr << s.run << s.sequence << s.sent_ns << s.ping << s.publisher << static_cast<uint8_t>(s.phase) << uint8_t{0};
+        cdr << s.payload_length;
+        cdr.serializeArray(s.payload, s.payload_length);
+    });
+}
+
+bool SampleType::deserialize(SerializedPayload_t* payload, void* data) {
+    auto& taken = *static_cast<TakenSample*>(data);
+    return read(payload, [&](Cdr& cdr) {
+        uint8_t phase = 0, reserved = 0;
+        uint32_t length = 0;
+        cdr >> taken.sample.run >> taken.sample.sequence >> taken.sample.sent_ns >> taken.sample.ping;
+        cdr >> taken.sample.publisher >> phase >> reserved >> length;
+        if (length > payload->length) throw eprosima::fastcdr::exception::NotEnoughMemoryException("length");
+        taken.payload.resize(length);                      // the capacity stays
+        cdr.deserializeArray(taken.payload.data(), length);
+        taken.sample.phase = static_cast<Phase>(phase);
+        taken.sample.payload = taken.payload.data();
+        taken.sample.payload_length = length;
+    });
+}
+
+std::function<uint32_t()> SampleType::getSerializedSizeProvider(void* data) {
+    return [data] { return static_cast<const Sample*>(data)->payload_length + sample_overhead + encapsulation; };
+}
+
+AnnouncementType::AnnouncementType() {
+    setName("K8sdds::Announcement");
+    m_typeSize = announcement_length + encapsulation;
+    m_isGetKeyDefined = false;
+    auto_fill_type_information(false);
+    auto_fill_type_object(false);
+}
+
+bool AnnouncementType::serialize(void* data, SerializedPayload_t* payload) {
+    const auto& a = *static_cast<const Announcement*>(data);
+    return written(payload, [&](Cdr& cdr) {
+        cdr << static_cast<uint8_t>(a.kind) << static_cast<uint8_t>(a.role) << a.id << a.to << uint16_t{0};
+        cdr << a.instance << a.run;
+        cdr.serializeArray(a.value, 6);
+    });
+}
+
+bool AnnouncementType::deserialize(SerializedPayload_t* payload, void* data) {
+    auto& a = *static_cast<Announcement*>(data);
+    return read(payload, [&](Cdr& cdr) {
+        uint8_t kind = 0, role = 0;
+        uint16_t reserved = 0;
+        cdr >> kind >> role >> a.id >> a.to >> reserved >> a.instance >> a.run;
+        cdr.deserializeArray(a.value, 6);
+        a.kind = static_cast<Kind>(kind);
+        a.role = static_cast<Role>(role);
+    });
+}
+
+std::function<uint32_t()> AnnouncementType::getSerializedSizeProvider(void*) {
+    return [] { return announcement_length + encapsulation; };
+}
+
+}  // namespace k8sdds

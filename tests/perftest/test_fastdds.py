@@ -1,0 +1,93 @@
+"""Fast DDS as a middleware, alone and together with Cyclone DDS."""
+
+import pytest
+from perftest_tools import sh
+
+BOTH_WAYS = [("cyclonedds", "fastdds"), ("fastdds", "cyclonedds")]
+A, B = "10.99.0.1", "10.99.0.2"
+
+
+@pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+def test_receive_modes(perftest, receive, test):
+    publisher, subscriber = perftest.pair("-receive", receive, pub=test, middleware="fastdds")
+    sent, result = publisher.k8sdds, subscriber.k8sdds
+    assert result["received"] == sent["sent"] > 0
+    assert (result["lost"], result["duplicates"], result["out_of_order"]) == (0, 0, 0)
+    if test:
+        assert sent["pongs_received"] == sent["pings_sent"] == sent["latency_ns"]["count"]
+
+
+# Around one message (14720 bytes), and many fragments.
+@pytest.mark.parametrize("length", [28, 14500, 14720, 300_000])
+@pytest.mark.parametrize("reliability", [(), ("-bestEffort",)])
+def test_lengths(perftest, length, reliability):
+    publisher, subscriber = perftest.pair("-dataLen", length, *reliability, middleware="fastdds")
+    assert subscriber.json["perftest"][0]["length"] == length
+    assert subscriber.k8sdds["received"] > 0
+    if not reliability:
+        assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"]
+    transport = publisher.k8sdds["transport"]
+    assert transport["max_message_bytes"] == 14720 and 14000 < transport["fragment_bytes"] < 14720
+
+
+@pytest.mark.parametrize(("publishes", "subscribes"), BOTH_WAYS)
+@pytest.mark.parametrize("test", [(), ("-latencyTest",), ("-dataLen", 40000)])
+def test_understands_cyclonedds(perftest, publishes, subscribes, test):
+    subscriber = perftest.sub(middleware=subscribes)
+    publisher = perftest.pub(*test, middleware=publishes)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
+    assert subscriber.k8sdds["lost"] == 0
+
+
+@pytest.mark.parametrize(("publishes", "subscribes"), BOTH_WAYS)
+def test_understands_cyclonedds_by_multicast(perftest, link, publishes, subscribes):
+    for netns in link:
+        sh(f"ip -n {netns} route add 224.0.0.0/4 dev eth0")
+    subscriber = perftest.sub("-multicast", nic="eth0", netns=link[1], middleware=subscribes)
+    publisher = perftest.pub("-multicast", nic="eth0", netns=link[0], middleware=publishes)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
+
+
+def test_several_subscribers(perftest):
+    subscribers = [perftest.sub("-sidMultiSubTest", i, middleware="fastdds") for i in range(3)]
+    publisher = perftest.pub("-numSubscribers", 3, middleware="fastdds")
+    assert [p.end() for p in (publisher, *subscribers)] == [0] * 4, publisher.err
+    assert all(s.k8sdds["received"] == publisher.k8sdds["sent"] for s in subscribers)
+
+
+def test_reliable_delivery_over_a_lossy_link(perftest, link):
+    sh(
+        f"ip netns exec {link[1]} nft 'add table netdev imp; add chain netdev imp in {{ type filter hook ingress "
+        "device eth0 priority 0; }; add rule netdev imp in ip protocol udp numgen random mod 1000 < 10 counter drop'"
+    )
+    subscriber = perftest.sub("-peer", A, nic="eth0", netns=link[1], middleware="fastdds")
+    publisher = perftest.pub("-dataLen", 1000, "-peer", B, nic="eth0", netns=link[0], middleware="fastdds")
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    result = subscriber.k8sdds
+    assert result["received"] == publisher.k8sdds["sent"] > 0
+    assert (result["lost"], result["duplicates"], result["out_of_order"]) == (0, 0, 0)
+
+
+def test_the_environment_changes_nothing(perftest, tmp_path):
+    broken = tmp_path / "profiles.xml"
+    broken.write_text("<dds>")
+    foreign = {"FASTRTPS_DEFAULT_PROFILES_FILE": str(broken), "ROS_DISCOVERY_SERVER": "192.0.2.1:11811"}
+    publisher, subscriber = perftest.pair(middleware="fastdds", env=foreign)
+    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-batchSize", 8192), "-batchSize"),
+        (("-qosFile", "qos/batched.xml"), "qos/batched.xml"),
+        (("-nic", "nowhere0"), "-nic"),
+        (("-peer", "no.such.host.invalid"), "-peer"),
+    ],
+)
+def test_refusals(perftest, words, told):
+    done = perftest.run("-pub", "-check", "-middleware", "fastdds", *words)
+    assert done.returncode == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1
