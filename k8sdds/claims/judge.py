@@ -61,7 +61,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with all findings; its verdict is that of our runs, or of the imported data without any."""
+    """A claim with all findings; its verdict is that of our runs, where they can decide it, else that of the
+    imported data."""
 
     claim: Claim
     findings: list[Finding]
@@ -87,10 +88,14 @@ def judge_claim(claim: Claim, sources: Sequence[Source], level: float) -> Judged
     if not claim.parts:
         return Judged(claim, [], NOT_TESTABLE, claim.because)
     findings = [finding for source in sources for finding in _findings(claim, source, level)]
-    for imported in (False, True):
-        own = [finding for finding in findings if finding.imported == imported]
-        if own:
-            return Judged(claim, findings, *_together(own))
+    ours, theirs = ([one for one in findings if one.imported == imported] for imported in (False, True))
+    for own in (ours, theirs):
+        verdict, reason = _together(own) if own else (NOT_TESTABLE, "")
+        # What our testbed cannot decide the imported data may.
+        if verdict != NOT_TESTABLE or (own and own is ours and not theirs):
+            return Judged(claim, findings, verdict, reason)
+    if findings:
+        return Judged(claim, findings, *_together(findings))
     return Judged(claim, [], NOT_ENOUGH, f"no trial of it in these run folders; measure: {claim.command}")
 
 
@@ -321,8 +326,18 @@ def region_words(region: tuple[float, float]) -> str:
 
 
 def _at(one: Tested) -> str:
-    said = [f"{value} B" if key == "payload_bytes" else str(value) for key, value in one.values.items()]
+    said = [_value(key, value) for key, value in one.values.items()]
     return ", ".join(said) or f"part {one.part + 1}"
+
+
+def _value(key: str, value: Any) -> str:
+    match key:
+        case "payload_bytes":
+            return f"{value} B"
+        case "mean of points":
+            return f"mean of {value} points"
+        case _:
+            return str(value)
 
 
 def _count(tested: list[Tested]) -> str:
