@@ -45,7 +45,6 @@ setup(
         "pandas>=2.2",
         "pyarrow>=15",
         "scipy>=1.12",
-        "statsmodels>=0.14",
         "matplotlib>=3.8",
         "jinja2>=3.1",
         "rocrate>=0.13",
