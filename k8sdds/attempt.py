@@ -65,9 +65,9 @@ def record(
         "warnings": [*measurement.warnings, *_disturbances(measurement, meters), *_missed(trial, pubs)],
     }
     paid = costs(trial, pubs, subs, measurement, meters)
-    return (
-        base | _numbers(trial, pubs, subs) | _resources(meters) | paid | _evidence(subs, measurement, meters)
-    )
+    evidence = _evidence(subs, measurement, meters)
+    numbers = base | _numbers(trial, pubs, subs) | _resources(meters) | paid | evidence
+    return numbers | _captured(measurement, numbers) if cell.capture else numbers
 
 
 def description(trial: Trial) -> dict[str, Any]:
@@ -318,6 +318,21 @@ def _evidence(
             **({} if measurement.decrypted_bytes is None else {"decrypted": measurement.decrypted_bytes}),
         },
         "drops": drops,
+    }
+
+
+def _captured(measurement: Measurement, numbers: dict[str, Any]) -> dict[str, Any]:
+    """What a trial with a capture says: the fragments of a sample. Its times are no measurement."""
+    counts = measurement.ip_fragments
+    lack = (
+        "no-fragments: the capture holds no whole sample" if not counts
+        else f"fragments: samples became {counts} IP fragments in one trial" if len(counts) > 1 else None
+    )  # fmt: skip
+    disturbed = ("latency_", "loaded_latency_", "throughput_", "samples_per_s")
+    return {name: None for name in numbers if name.startswith(disturbed)} | {
+        "ip_fragments_per_sample": None if lack else counts[0],
+        "valid": numbers["valid"] and lack is None,
+        "reason": numbers["reason"] or lack,
     }
 
 

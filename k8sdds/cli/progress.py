@@ -80,6 +80,8 @@ class Progress:
 
 
 def _result(record: dict[str, Any]) -> str:
+    if record.get("ip_fragments_per_sample") is not None:
+        return f"{record['ip_fragments_per_sample']} IP fragments for each sample"
     if record["test"] == "latency":
         return f"p50 {record['latency_p50_us']:.1f} µs, p90 {record['latency_p90_us']:.1f} µs"
     lost = f", lost {record['lost_percent']:.2f} %" if record["lost"] else ""

@@ -98,6 +98,7 @@ class Sweep(Strict):
     placement: Placement | None = Field(default=None, description="overrides the experiment's")
     nodes: int | None = Field(default=None, ge=2, le=64, description="none: one per participant, at most 10")
     cpu_quota: float | None = Field(default=None, gt=0, le=64, description="CPUs of each pod (experimental)")
+    capture: bool = Field(default=False, description="count IP fragments in a capture; times do not count")
 
     _where: str = PrivateAttr("")
 

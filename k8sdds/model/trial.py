@@ -53,6 +53,7 @@ class Cell(Strict):
     placement: Placement = "spread"
     nodes: int | None = None
     cpu_quota: float | None = None
+    capture: bool = False
 
     @property
     def network_label(self) -> str:
@@ -187,6 +188,7 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
         placement=sweep.placement or experiment.placement,
         nodes=sweep.nodes,
         cpu_quota=sweep.cpu_quota,
+        capture=sweep.capture,
         qos=sweep.qos or "",
         security=security.name,
         security_options=security.spec,

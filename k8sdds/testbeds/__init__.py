@@ -54,6 +54,8 @@ class Measurement:
     """CPU time of the network's daemons on all nodes, percent of one core; None where it has none."""
     daemons_user_percent: float | None = None
     """The part of it in user mode."""
+    ip_fragments: tuple[int, ...] = ()
+    """Distinct numbers of IP fragments of a sample on the publisher's link, where that was captured."""
     includes_scheduling: bool = False
     cpu_mhz: float | None = None
     """Mean frequency of the cores right after it, where the kernel says."""

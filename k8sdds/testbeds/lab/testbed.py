@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -17,7 +18,7 @@ from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import bare_label, find
 from k8sdds.store import utc_now
 from k8sdds.testbeds import Block, Launch, Measurement
-from k8sdds.testbeds.lab import capabilities, cores, facts, processes, registry, runner
+from k8sdds.testbeds.lab import capabilities, capture, cores, facts, processes, registry, runner
 from k8sdds.testbeds.lab.bench import Bench
 from k8sdds.testbeds.lab.cgroups import PodCgroups
 from k8sdds.testbeds.lab.plan import plan
@@ -201,7 +202,11 @@ class Lab:
             before.update(read())
             used.append((time.monotonic(), *bench.daemons_cpu_s()))
 
-        outcomes = runner.run(bench, launches, layout, self._cgroups[key], deadline_s, start)
+        with contextlib.ExitStack() as stack:
+            pcap = launches[0].directory.parent / capture.FILE
+            if trial.cell.capture:
+                stack.enter_context(capture.running(bench.sandbox.enter(bench.node_of("pub0")), "eth0", pcap))
+            outcomes = runner.run(bench, launches, layout, self._cgroups[key], deadline_s, start)
         used.append((time.monotonic(), *bench.daemons_cpu_s()))
         after = read()
         user, total = _daemons_percent(used) if bench.plan.datapath.daemons else (None, None)
@@ -215,6 +220,9 @@ class Lab:
             ),
             daemons_cpu_percent=total,
             daemons_user_percent=user,
+            ip_fragments=(
+                tuple(capture.fragments(pcap, trial.cell.payload_bytes)) if trial.cell.capture else ()
+            ),
             includes_scheduling=layout.includes_scheduling,
             cpu_mhz=facts.cpu_mhz(),
             warnings=(*((unsteered,) if unsteered else ()), *facts.throttling()),

@@ -1,0 +1,83 @@
+"""IP fragments of a sample, counted on a real link: the study's 12 against 11 at MTU 1480 and 1500."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from k8sdds.networks import find
+from k8sdds.store import RunFolder
+from k8sdds.testbeds.lab import capture
+from tests.conftest import Command
+
+SAMPLE = 16384
+UDP, IP = 8, 20
+
+
+def needed(mtu: int) -> int:
+    """Fragments of a sample in one datagram: each but the last carries a multiple of 8 bytes."""
+    return math.ceil((SAMPLE + UDP) / ((mtu - IP) // 8 * 8))
+
+
+def test_a_sample_of_16_kib_is_12_fragments_at_both_mtus(
+    k8sdds: Command, tmp_path: Path, nothing_left: None
+) -> None:
+    done = k8sdds("run", "ip-fragments", "-o", "out", "--repeat", "1")
+    assert done.returncode == 0, done.stderr
+    run = RunFolder.open(tmp_path / "out")
+    counted = {
+        record["network"]: record["ip_fragments_per_sample"] for record in run.attempts() if record["valid"]
+    }
+    assert counted == {
+        name: needed(find(name).default_mtu) for name in ("host", "flannel-hostgw", "kube-router")
+    }
+    assert set(counted.values()) == {12}
+    assert all(record["latency_p90_us"] is None for record in run.attempts())
+    said = json.loads(k8sdds("claims", "out", "--only", "fragments-explain-latency", "--json").stdout)
+    (judged,) = said["judged"]
+    assert judged["verdict"] == "contradicted"
+    assert "counted 12, claimed 11" in judged["reason"]
+
+
+def test_other_mtus_and_sizes_give_other_counts(k8sdds: Command, tmp_path: Path) -> None:
+    words = ["--set", "networks=[{name: host}, {name: flannel-hostgw, mtu: 1000}]", "--repeat", "1"]
+    done = k8sdds("run", "ip-fragments", "-o", "out", *words)
+    assert done.returncode == 0, done.stderr
+    counted = {
+        r["network"]: r["ip_fragments_per_sample"]
+        for r in RunFolder.open(tmp_path / "out").attempts()
+        if r["valid"]
+    }
+    assert counted == {"host": needed(1500), "flannel-hostgw": needed(1000)}
+    (pcap, _) = sorted((tmp_path / "out" / "raw").rglob(capture.FILE))
+    whole = pcap.read_bytes()
+    for end in (0, 10, 24, 30, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "torn").write_bytes(whole[:end])
+        assert set(capture.fragments(tmp_path / "torn", SAMPLE)) <= set(counted.values())
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
+def test_only_whole_datagrams_count(tmp_path: Path, order: list[int]) -> None:
+    def record(offset: int, length: int, more: bool, identity: int = 7) -> bytes:
+        flags = (0x2000 if more else 0) | offset // 8
+        ip = bytes(
+            [
+                0x45,
+                0,
+                *(20 + length).to_bytes(2, "big"),
+                *identity.to_bytes(2, "big"),
+                *flags.to_bytes(2, "big"),
+            ]
+        )
+        packet = bytes(12) + b"\x08\x00" + ip + bytes([64, 17]) + bytes(10)
+        return capture._RECORD.pack(0, 0, len(packet), len(packet)) + packet
+
+    parts = [record(0, 1480, True), record(1480, 1480, True), record(2960, 40, False)]
+    lone = record(0, 1480, True, identity=8)
+    path = tmp_path / "x.pcap"
+    path.write_bytes(bytes(capture._HEADER.size) + b"".join([*(parts[i] for i in order), lone]))
+    assert capture.fragments(path, 2000) == [3]
+    assert capture.fragments(path, 4000) == []
