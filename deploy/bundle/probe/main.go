@@ -1,0 +1,129 @@
+// k8sdds-probe: do datagrams pass between two pods, by unicast and by multicast?
+//
+//	k8sdds-probe listen --udp 7000 [--group 239.255.0.1]     answers each datagram to its sender
+//	k8sdds-probe ask ADDRESS:PORT --count 5 --timeout 10     0 when all answers came, JSON of what was seen
+//	k8sdds-probe sleep                                       does nothing until it is ended
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+func fail(code int, err error) {
+	fmt.Fprintf(os.Stderr, "k8sdds-probe: %v\n", err)
+	os.Exit(code)
+}
+
+func answer(connection *net.UDPConn) {
+	buffer := make([]byte, 65536)
+	host, _ := os.Hostname()
+	for {
+		size, peer, err := connection.ReadFromUDP(buffer)
+		if err != nil {
+			fail(3, err)
+		}
+		// Multicast is answered by unicast from the port that was asked.
+		_, _ = connection.WriteToUDP(append([]byte(host+" "), buffer[:size]...), peer)
+	}
+}
+
+func listen(arguments []string) {
+	flags := flag.NewFlagSet("listen", flag.ExitOnError)
+	port := flags.Int("udp", 7000, "port")
+	group := flags.String("group", "", "multicast group to join as well")
+	_ = flags.Parse(arguments)
+	if *group != "" {
+		address := net.ParseIP(*group)
+		if address == nil || !address.IsMulticast() {
+			fail(2, fmt.Errorf("--group %s: no multicast address", *group))
+		}
+		// Bound to the group, so both sockets can have the port.
+		joined, err := net.ListenMulticastUDP("udp4", nil, &net.UDPAddr{IP: address, Port: *port})
+		if err != nil {
+			fail(3, err)
+		}
+		go answer(joined)
+	}
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
+		})
+	}}
+	packets, err := config.ListenPacket(context.Background(), "udp4", net.JoinHostPort("", strconv.Itoa(*port)))
+	if err != nil {
+		fail(3, err)
+	}
+	answer(packets.(*net.UDPConn))
+}
+
+func ask(arguments []string) {
+	if len(arguments) == 0 {
+		fail(2, fmt.Errorf("ask whom? ADDRESS:PORT"))
+	}
+	flags := flag.NewFlagSet("ask", flag.ExitOnError)
+	count := flags.Int("count", 5, "answers wanted")
+	timeout := flags.Float64("timeout", 10, "seconds to try")
+	size := flags.Int("bytes", 64, "payload")
+	_ = flags.Parse(arguments[1:])
+	peer, err := net.ResolveUDPAddr("udp4", arguments[0])
+	if err != nil {
+		fail(2, err)
+	}
+	// Not connected: the answer to multicast comes from a unicast address.
+	connection, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		fail(3, err)
+	}
+	end := time.Now().Add(time.Duration(*timeout * float64(time.Second)))
+	payload, buffer := make([]byte, max(*size, 1)), make([]byte, 65536)
+	sent, received, from, last := 0, 0, map[string]int{}, ""
+	for received < *count && time.Now().Before(end) {
+		sent++
+		if _, err := connection.WriteToUDP(payload, peer); err != nil {
+			last = err.Error()
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		_ = connection.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		if _, source, err := connection.ReadFromUDP(buffer); err == nil {
+			received++
+			from[source.String()]++
+		} else {
+			last = err.Error()
+		}
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(map[string]any{
+		"asked": arguments[0], "sent": sent, "received": received, "wanted": *count, "from": from, "last_error": last,
+	})
+	if received < *count {
+		os.Exit(1)
+	}
+}
+
+func main() {
+	command := ""
+	if len(os.Args) > 1 {
+		command = os.Args[1]
+	}
+	switch command {
+	case "listen":
+		listen(os.Args[2:])
+	case "ask":
+		ask(os.Args[2:])
+	case "sleep":
+		ended := make(chan os.Signal, 1)
+		signal.Notify(ended, syscall.SIGINT, syscall.SIGTERM)
+		<-ended
+	default:
+		fail(2, fmt.Errorf("listen, ask or sleep"))
+	}
+}

@@ -1,0 +1,172 @@
+"""A bundle as it lies in a folder: bundle.json, binaries, and an OCI layout."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from k8sdds.bundle import oci
+from k8sdds.errors import InputError, LackError, Problem
+from k8sdds.folders import cache_folder
+
+FORMAT = 1
+INDEX = "bundle.json"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing in a bundle."""
+
+    kind: str
+    """binary, image or package."""
+    name: str
+    """A program's name, or an image's reference."""
+    version: str
+    arch: str
+    path: str
+    """Below the bundle's folder: of an image, its manifest."""
+    sha256: str
+    size_bytes: int
+    """Of an image: with all its layers."""
+    target: str = ""
+    """Where a binary is installed on a node."""
+    mode: str = "0755"
+    links: tuple[str, ...] = ()
+    """Symbolic links to the target."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle's folder and what is in it."""
+
+    folder: Path
+    name: str
+    kubernetes: str
+    toolchain: str
+    arches: tuple[str, ...]
+    items: tuple[Item, ...]
+
+    @classmethod
+    def open(cls, path: Path) -> Bundle:
+        """Read a bundle: a folder, or a .tar of one, which is unpacked into the cache. Raises InputError."""
+        folder = _unpacked(path) if path.is_file() else path
+        try:
+            data = json.loads((folder / INDEX).read_text())
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} is no bundle: {error}", "k8sdds bundle create") from error
+        try:
+            if data.pop("format") != FORMAT:
+                raise ValueError("it has another format: made by another version of k8sdds")
+            items = tuple(_item(item) for item in data.pop("items"))
+            return cls(folder, arches=tuple(data.pop("arches")), items=items, **data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{folder / INDEX}: {error}", "k8sdds bundle create") from error
+
+    def binaries(self, arch: str) -> list[Item]:
+        """What is installed on every node of an architecture."""
+        return self._of("binary", arch)
+
+    def images(self, arch: str) -> list[Item]:
+        """The images for an architecture."""
+        return self._of("image", arch)
+
+    def file(self, item: Item) -> Path:
+        """Where an item lies."""
+        return self.folder / item.path
+
+    def archive(self, arch: str, names: Sequence[str] | None = None) -> Path:
+        """One OCI archive of an architecture's images, or those named, for `ctr images import`; in the cache.
+
+        Raises LackError for an image that is not here.
+        """
+        images = self.images(arch)
+        for name in names or ():
+            if name not in {image.name for image in images}:
+                raise LackError(f"the bundle has no image {name} for {arch}", "k8sdds bundle list")
+        chosen = [image for image in images if names is None or image.name in names]
+        key = hashlib.sha256(oci.canonical([[image.name, image.sha256] for image in chosen])).hexdigest()[:16]
+        output = cache_folder() / "archives" / f"{arch}-{key}.tar"
+        output.parent.mkdir(exist_ok=True)
+        if not output.exists():
+            oci.archive(self.folder / "oci", [(one.name, one.arch, one.sha256) for one in chosen], output)
+        return output
+
+    def verify(self) -> list[Problem]:
+        """What is missing or changed, against the checksums; every layer of every image is read."""
+        problems: dict[str, Problem] = {}
+        layers: set[str] = set()
+        for item in self.items:
+            path = self.file(item)
+            problem = _check(path, item.sha256)
+            if problem:
+                problems[item.path] = problem
+            elif item.kind == "image":
+                manifest = json.loads(path.read_text())
+                for one in (manifest["config"], *manifest["layers"]):
+                    layers.add(one["digest"].removeprefix("sha256:"))
+        for digest in sorted(layers):
+            problem = _check(self.folder / "oci/blobs/sha256" / digest, digest)
+            if problem:
+                problems[digest] = problem
+        return list(problems.values())
+
+    def _of(self, kind: str, arch: str) -> list[Item]:
+        if arch not in self.arches:
+            raise LackError(
+                f"the bundle {self.name} has nothing for {arch}, only for {', '.join(self.arches)}",
+                f"k8sdds bundle create --arch {','.join([*self.arches, arch])}",
+            )
+        return [item for item in self.items if item.kind == kind and item.arch == arch]
+
+
+def _item(data: dict[str, Any]) -> Item:
+    unknown = set(data) - {field.name for field in fields(Item)}
+    if unknown:
+        raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
+    item = Item(**{**data, "links": tuple(data.get("links", ()))})
+    path = PurePosixPath(item.path)
+    if path.is_absolute() or ".." in path.parts or not re.fullmatch("[0-9a-f]{64}", item.sha256):
+        raise ValueError(f"{item.name}: a path outside of the bundle, or no SHA-256")
+    return item
+
+
+def _check(path: Path, sha256: str) -> Problem | None:
+    try:
+        found = oci.file_sha256(path)
+    except OSError as error:
+        return Problem(f"{path}: {error.strerror}", "copy the bundle again")
+    return (
+        None if found == sha256 else Problem(f"{path} has changed: SHA-256 {found}", "copy the bundle again")
+    )
+
+
+def _unpacked(path: Path) -> Path:
+    state = path.stat()
+    key = hashlib.sha256(f"{path.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:16]
+    folder = cache_folder() / "unpacked" / key
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        with tarfile.open(path) as archive:
+            members = archive.getmembers()
+            for member in members:
+                inside = PurePosixPath(member.name)
+                if not (member.isfile() or member.isdir()) or inside.is_absolute() or ".." in inside.parts:
+                    raise InputError(f"{path}: {member.name} does not belong there", "k8sdds bundle create")
+            archive.extractall(unfinished, members)
+        unfinished.rename(folder)
+    except (tarfile.TarError, OSError) as error:
+        raise InputError(f"{path} is no bundle: {error}", "k8sdds bundle create") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder

@@ -1,0 +1,187 @@
+"""Make a bundle: programs from Go modules, a Debian layer, images, and the index with checksums."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from k8sdds.bundle import golang, oci, recipe
+from k8sdds.bundle.content import FORMAT, INDEX, Bundle, Item
+from k8sdds.errors import InputError, LackError
+from k8sdds.folders import cache_folder, native_program
+from k8sdds.nodes.rootfs import SUITE
+
+ARCH_HERE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+NATIVE = ("k8sdds-supervisor", "k8sdds-perftest")
+BASE_TIMEOUT_S = 900
+Said = Callable[[str], None]
+
+
+def default(arches: Sequence[str] = (ARCH_HERE,), said: Said = lambda _: None) -> Bundle:
+    """The bundle in the cache for these architectures; made when it is missing or its recipe has changed."""
+    _check(arches)
+    parts = _parts(arches, said)
+    key = hashlib.sha256(
+        oci.canonical([str(path.name) for path in parts.values()] + _native_hashes())
+    ).hexdigest()
+    folder = cache_folder() / "bundles" / f"{'-'.join(arches)}-{key[:16]}"
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _write(folder, arches, parts, said)
+    return Bundle.open(folder)
+
+
+def create(output: Path, arches: Sequence[str], said: Said = lambda _: None) -> Bundle:
+    """Make a bundle in a new folder. Raises InputError or LackError; then the folder is not there."""
+    _check(arches)
+    if output.exists():
+        raise InputError(f"{output} exists already", "name a new folder")
+    _write(output, arches, _parts(arches, said), said)
+    return Bundle.open(output)
+
+
+def _check(arches: Sequence[str]) -> None:
+    for arch in arches:
+        if arch not in recipe.ARCHES:
+            raise InputError(f"no bundle can be made for {arch!r}", f"one of: {', '.join(recipe.ARCHES)}")
+    if not arches or len(set(arches)) != len(arches):
+        raise InputError("name each architecture once", f"for example --arch {','.join(recipe.ARCHES)}")
+
+
+def _parts(arches: Sequence[str], said: Said) -> dict[tuple[str, str], Path]:
+    """All programs and base archives by (name, arch)."""
+    parts = {}
+    for arch in arches:
+        parts["base", arch] = _base(arch, said)
+        for program in recipe.PROGRAMS.values():
+            parts[program.name, arch] = golang.program(program, arch, said)
+    return parts
+
+
+def _native_hashes() -> list[str]:
+    return [oci.file_sha256(Path(native_program(name))) for name in NATIVE]
+
+
+def _base(arch: str, said: Said) -> Path:
+    """Archive of the Debian layer, unpacked but never run: so any architecture can be made here."""
+    wanted = hashlib.sha256(oci.canonical([SUITE, recipe.BASE_PACKAGES])).hexdigest()[:12]
+    path = cache_folder() / "bases" / f"{SUITE}-{arch}-{wanted}.tar"
+    if path.exists():
+        return path
+    if not shutil.which("mmdebstrap"):
+        raise LackError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
+    said(f"fetching Debian packages for {arch}")
+    path.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        unfinished = Path(folder, "base.tar")
+        include = f"--include={','.join(recipe.BASE_PACKAGES)}"
+        mode = "root" if os.geteuid() == 0 else "unshare"
+        done = subprocess.run(
+            ["mmdebstrap", f"--mode={mode}", "--variant=extract", f"--architectures={arch}", include, SUITE,
+             unfinished],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BASE_TIMEOUT_S,
+            env={**os.environ, "SOURCE_DATE_EPOCH": "0", "TMPDIR": folder},
+        )  # fmt: skip
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
+            raise LackError(
+                f"cannot fetch Debian packages for {arch}: {' '.join(lines[-3:])}",
+                "apt-get update must work here",
+            )
+        unfinished.rename(path)
+    return path
+
+
+def _write(folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path], said: Said) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=".bundle-", dir=folder.parent))
+    try:
+        unfinished.chmod(0o755)
+        layout = oci.Layout(unfinished / "oci")
+        items: list[Item] = []
+        for arch in arches:
+            items += _binaries(unfinished, arch, parts)
+            items += _images(layout, arch, parts, said)
+        layout.finish()
+        data = {
+            "format": FORMAT, "name": f"kubernetes-{recipe.KUBERNETES}", "kubernetes": recipe.KUBERNETES,
+            "toolchain": f"go{recipe.GO}", "arches": list(arches), "items": [asdict(item) for item in items],
+        }  # fmt: skip
+        (unfinished / INDEX).write_bytes(oci.canonical(data) + b"\n")
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _binaries(folder: Path, arch: str, parts: dict[tuple[str, str], Path]) -> list[Item]:
+    items = []
+    for install in recipe.INSTALLS:
+        source, path = parts[install.program, arch], f"bin/{arch}/{install.program}"
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / path)
+        (folder / path).chmod(0o755)
+        version = recipe.PROGRAMS[install.program].version
+        digest, size = oci.file_sha256(folder / path), source.stat().st_size
+        items.append(
+            Item(
+                "binary",
+                install.program,
+                version,
+                arch,
+                path,
+                digest,
+                size,
+                install.target,
+                links=install.links,
+            )
+        )
+    return items
+
+
+def _images(layout: oci.Layout, arch: str, parts: dict[tuple[str, str], Path], said: Said) -> list[Item]:
+    shell: dict[str, oci.Entry] = {
+        f"/usr/local/bin/{name}": oci.Link("/bin/busybox") for name in recipe.SHELL
+    }
+    shell["/bin/sh"] = oci.Link("busybox")
+    # What Debian's alternatives would choose when packages are configured, which these never are.
+    for family in ("iptables", "ip6tables"):
+        for name in (family, f"{family}-save", f"{family}-restore"):
+            shell[f"/usr/sbin/{name}"] = oci.Link("xtables-nft-multi")
+    shell["/etc/nsswitch.conf"] = b"hosts: files dns\n"
+    shell["/etc/passwd"] = b"root:x:0:0:root:/:/bin/sh\n"
+    base = layout.base_layer(parts["base", arch], shell)
+    made: dict[Any, dict[str, Any]] = {}
+    items = []
+    for image in recipe.IMAGES:
+        if image.native and arch != ARCH_HERE:
+            said(f"{image.name} is left out for {arch}: its programs are only built for this machine")
+            continue
+        layers = [base] if image.base else []
+        if image.programs not in made:
+            entries: dict[str, oci.Entry] = {}
+            for install in image.programs:
+                entries[install.target] = parts[install.program, arch]
+                entries |= {link: oci.Link(install.target) for link in install.links}
+            made[image.programs] = layout.layer(entries)
+        layers.append(made[image.programs])
+        if image.native:
+            layers.append(
+                layout.layer({f"/opt/k8sdds/{name}": Path(native_program(name)) for name in NATIVE})
+            )
+        digest = layout.image(image.name, arch, image.entrypoint, layers)
+        size = sum(layer["size"] for layer in layers)
+        items.append(
+            Item("image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size)
+        )
+    return items

@@ -1,0 +1,178 @@
+"""OCI images without a daemon: layers, manifests and archives, the same bytes for the same input."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NEEDLESS = (
+    "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian",
+    "usr/share/bug", "var", "dev", "etc/apt", "run", "tmp", "proc", "sys", "boot", "home",
+)  # fmt: skip
+"""Folders of packages that a container does not need, or gets from its runtime."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A symbolic link in a layer."""
+
+    to: str
+
+
+Entry = Path | bytes | Link
+
+
+class Layout:
+    """An OCI image layout folder that is being written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.blobs = folder / "blobs" / "sha256"
+        self.blobs.mkdir(parents=True, exist_ok=True)
+        (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+        self._manifests: list[dict[str, Any]] = []
+
+    def add(self, data: bytes) -> dict[str, Any]:
+        """Add a small blob; its descriptor."""
+        digest = hashlib.sha256(data).hexdigest()
+        (self.blobs / digest).write_bytes(data)
+        return {"digest": f"sha256:{digest}", "size": len(data)}
+
+    def layer(self, entries: Mapping[str, Entry]) -> dict[str, Any]:
+        """Add a layer of files (all may be run), byte strings and links by absolute path."""
+        return self._tar(_files(entries))
+
+    def base_layer(self, archive: Path, more: Mapping[str, Entry]) -> dict[str, Any]:
+        """Add a layer from a root file system's archive, without what containers need not, and more."""
+        with tarfile.open(archive) as source:
+            members = []
+            for member in source.getmembers():
+                name = member.name.removeprefix("./").rstrip("/")
+                if not name or any(name == one or name.startswith(f"{one}/") for one in NEEDLESS):
+                    continue
+                if member.isdir() or member.isfile() or member.issym() or member.islnk():
+                    clean = tarfile.TarInfo(name)
+                    clean.type, clean.mode, clean.size = member.type, member.mode, member.size
+                    clean.linkname = member.linkname.removeprefix("./") if member.islnk() else member.linkname
+                    members.append((clean, source.extractfile(member) if member.isfile() else None))
+            # Archives keep their order: a hard link comes after its file.
+            return self._tar([*members, *_files(more, {member.name for member, _ in members})])
+
+    def _tar(self, members: Iterable[tuple[tarfile.TarInfo, Any]]) -> dict[str, Any]:
+        unfinished = self.blobs / "layer.new"
+        with tarfile.open(unfinished, "w", format=tarfile.GNU_FORMAT) as archive:
+            for member, content in members:
+                archive.addfile(member, content)
+        digest = file_sha256(unfinished)
+        unfinished.rename(self.blobs / digest)
+        return {"digest": f"sha256:{digest}", "size": (self.blobs / digest).stat().st_size}
+
+    def image(self, name: str, arch: str, entrypoint: Sequence[str], layers: Sequence[dict[str, Any]]) -> str:
+        """Add an image; the hexadecimal digest of its manifest."""
+        config = self.add(canonical({
+            "architecture": arch, "os": "linux",
+            "config": {"Entrypoint": list(entrypoint), "Env": [PATH]},
+            # Uncompressed, so a layer's digest is that of its content.
+            "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
+        }))  # fmt: skip
+        manifest = self.add(canonical({
+            "schemaVersion": 2, "mediaType": MANIFEST, "config": {"mediaType": CONFIG, **config},
+            "layers": [{"mediaType": LAYER, **layer} for layer in layers],
+        }))  # fmt: skip
+        self._manifests.append(descriptor(name, arch, manifest["digest"], manifest["size"]))
+        return manifest["digest"].removeprefix("sha256:")
+
+    def finish(self) -> None:
+        """Write the index."""
+        (self.folder / "index.json").write_bytes(
+            canonical({"schemaVersion": 2, "manifests": self._manifests})
+        )
+
+
+def descriptor(name: str, arch: str, digest: str, size: int) -> dict[str, Any]:
+    """An image's entry in an index, with the names that containerd and others look for."""
+    return {
+        "mediaType": MANIFEST, "digest": digest, "size": size,
+        "platform": {"os": "linux", "architecture": arch},
+        "annotations": {
+            "io.containerd.image.name": name,
+            "org.opencontainers.image.ref.name": name.rpartition(":")[2],
+        },
+    }  # fmt: skip
+
+
+def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) -> None:
+    """One archive of some images (name, arch, digest) of a layout; layers that they share are in it once."""
+    wanted: dict[str, None] = {}
+    index = []
+    for name, arch, digest in images:
+        raw = (layout / "blobs/sha256" / digest).read_bytes()
+        manifest = json.loads(raw)
+        for one in (manifest["config"], *manifest["layers"]):
+            wanted[one["digest"].removeprefix("sha256:")] = None
+        wanted[digest] = None
+        index.append(descriptor(name, arch, f"sha256:{digest}", len(raw)))
+    unfinished = output.with_suffix(".new")
+    with tarfile.open(unfinished, "w") as target:
+        for name, data in (
+            ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),
+            ("index.json", canonical({"schemaVersion": 2, "manifests": index})),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            target.addfile(member, io.BytesIO(data))
+        for digest in wanted:
+            path = layout / "blobs/sha256" / digest
+            member = tarfile.TarInfo(f"blobs/sha256/{digest}")
+            member.size = path.stat().st_size
+            with path.open("rb") as content:
+                target.addfile(member, content)
+    unfinished.rename(output)
+
+
+def _files(
+    entries: Mapping[str, Entry], there: set[str] | None = None
+) -> Iterable[tuple[tarfile.TarInfo, Any]]:
+    folders = there if there is not None else set()
+    for name, entry in sorted(entries.items()):
+        parts = name.strip("/").split("/")
+        for depth in range(1, len(parts)):
+            folder = "/".join(parts[:depth])
+            if folder not in folders:
+                folders.add(folder)
+                member = tarfile.TarInfo(folder)
+                member.type, member.mode = tarfile.DIRTYPE, 0o755
+                yield member, None
+        member = tarfile.TarInfo("/".join(parts))
+        member.mode = 0o755
+        if isinstance(entry, Link):
+            member.type, member.linkname = tarfile.SYMTYPE, entry.to
+            yield member, None
+        elif isinstance(entry, bytes):
+            member.size, member.mode = len(entry), 0o644
+            yield member, io.BytesIO(entry)
+        else:
+            member.size = entry.stat().st_size
+            with entry.open("rb") as content:
+                yield member, content
+
+
+def canonical(data: Any) -> bytes:
+    """JSON that is the same for the same data."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+def file_sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,143 @@
+"""Bundles: layouts that are the same for the same input, archives, checksums, and damage that is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from k8sdds import nodes
+from k8sdds.bundle import Bundle, golang, oci, recipe
+from k8sdds.bundle.create import ARCH_HERE, create
+from k8sdds.errors import InputError, LackError
+
+
+def small(folder: Path) -> Bundle:
+    """A bundle with two images that share a layer, and one binary."""
+    folder.mkdir()
+    program = golang.program(recipe.PROGRAMS["probe"], ARCH_HERE, lambda _: None)
+    layout = oci.Layout(folder / "oci")
+    layer = layout.layer({"/bin/probe": program, "/bin/other": oci.Link("probe"), "/etc/file": b"text"})
+    (folder / "bin").mkdir()
+    (folder / "bin/probe").write_bytes(program.read_bytes())
+    items = [{"kind": "binary", "name": "probe", "version": "1", "arch": ARCH_HERE, "path": "bin/probe",
+              "sha256": oci.file_sha256(program), "size_bytes": 1, "target": "/usr/local/bin/probe"}]  # fmt: skip
+    for name in ("k8sdds.local/one:1", "k8sdds.local/two:1"):
+        digest = layout.image(name, ARCH_HERE, ["/bin/probe", "sleep", name], [layer])
+        items.append({"kind": "image", "name": name, "version": "1", "arch": ARCH_HERE,
+                      "path": f"oci/blobs/sha256/{digest}", "sha256": digest, "size_bytes": 1})  # fmt: skip
+    layout.finish()
+    index = {"format": 1, "name": "small", "kubernetes": "0", "toolchain": "", "arches": [ARCH_HERE], "items": items}
+    (folder / "bundle.json").write_text(json.dumps(index))
+    return Bundle.open(folder)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): oci.file_sha256(path) for path in files}
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    small(tmp_path / "one")
+    small(tmp_path / "two")
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_an_archive_holds_a_shared_layer_once(tmp_path: Path) -> None:
+    bundle = small(tmp_path / "bundle")
+    with tarfile.open(bundle.archive(ARCH_HERE)) as archive:
+        names = archive.getnames()
+        index = json.load(archive.extractfile("index.json"))
+    assert len(names) == len(set(names)) == 2 + 2 + 2 + 1
+    found = [one["annotations"]["io.containerd.image.name"] for one in index["manifests"]]
+    assert found == ["k8sdds.local/one:1", "k8sdds.local/two:1"]
+    with pytest.raises(LackError, match="no image"):
+        bundle.archive(ARCH_HERE, ["k8sdds.local/three:1"])
+    with pytest.raises(LackError, match="nothing for arm"):
+        bundle.images("arm")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
+def test_containerd_runs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
+    bundle = small(tmp_path / "bundle")
+    share = nodes.Share(bundle.archive(ARCH_HERE).parent, "/archives")
+    try:
+        nodes.up("images", [nodes.NodeSpec("one", shares=(share,))])
+        archive = f"/archives/{bundle.archive(ARCH_HERE).name}"
+        nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "import", archive])
+        listed = nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "ls", "-q"]).split()
+        # Beside the names containerd lists digests.
+        assert {"k8sdds.local/one:1", "k8sdds.local/two:1"} <= set(listed)
+        nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "check"])
+    finally:
+        nodes.down("images")
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    bundle = small(tmp_path / "bundle")
+    assert bundle.verify() == []
+    layer = max((bundle.folder / "oci/blobs/sha256").iterdir(), key=lambda path: path.stat().st_size)
+    with layer.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"!")
+    (bundle.folder / "bin/probe").unlink()
+    assert {problem.what.split(":")[0].split(" ")[0] for problem in bundle.verify()} == {
+        str(layer), str(bundle.folder / "bin/probe"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"format": 2}, "another format"),
+        ({"items": [{"kind": "image"}]}, "missing"),
+        ({"items": [{"kind": "x", "name": "x", "version": "", "arch": "", "path": "../x", "sha256": "0" * 64,
+                     "size_bytes": 0}]}, "outside"),
+    ],
+)  # fmt: skip
+def test_an_index_that_is_wrong(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    folder = small(tmp_path / "bundle").folder
+    index = json.loads((folder / "bundle.json").read_text())
+    (folder / "bundle.json").write_text(json.dumps(index | change))
+    with pytest.raises(InputError, match=said):
+        Bundle.open(folder)
+
+
+def test_a_tar_is_a_bundle_too(tmp_path: Path) -> None:
+    folder = small(tmp_path / "bundle").folder
+    with tarfile.open(tmp_path / "bundle.tar", "w") as archive:
+        archive.add(folder, ".")
+    assert Bundle.open(tmp_path / "bundle.tar").verify() == []
+
+
+def test_what_cannot_be_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="s390x"):
+        create(tmp_path / "bundle", ["s390x"])
+    (tmp_path / "there").mkdir()
+    with pytest.raises(InputError, match="exists"):
+        create(tmp_path / "there", ["amd64"])
+
+
+@pytest.mark.parametrize("arch", recipe.ARCHES)
+def test_probe_is_built_for_both_architectures(arch: str) -> None:
+    header = golang.program(recipe.PROGRAMS["probe"], arch, lambda _: None).read_bytes()[:20]
+    assert header[18] == {"amd64": 62, "arm64": 183}[arch]
+
+
+def test_probe_asks_and_answers() -> None:
+    probe = golang.program(recipe.PROGRAMS["probe"], ARCH_HERE, lambda _: None)
+    with subprocess.Popen([probe, "listen", "--udp", "7117"]) as listening:
+        try:
+            argv = [probe, "ask", "127.0.0.1:7117", "--count", "3", "--timeout", "20"]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+            assert done.returncode == 0
+            assert json.loads(done.stdout)["received"] == 3
+        finally:
+            listening.kill()
+    argv = [probe, "ask", "127.0.0.1:7117", "--count", "1", "--timeout", "1"]
+    assert subprocess.run(argv, capture_output=True, timeout=30).returncode == 1
