@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__
 
@@ -14,7 +14,7 @@ DISK_OF_SETUP = "about 2 GB"
 """Disk of `make setup`: Debian packages, Python packages, native programs."""
 
 
-def text(runs: list[Run], description: Description) -> str:
+def text(runs: list[Run], description: Description, claims: list[dict[str, Any]]) -> str:
     """The README as Markdown: what it is, and the ACM badges (Artifact Review and Badging 1.1) in turn."""
     import jinja2
 
@@ -31,7 +31,12 @@ def text(runs: list[Run], description: Description) -> str:
     environment.filters["size"] = size
     environment.filters["minutes"] = minutes
     return environment.get_template("README.md.j2").render(
-        description=description, runs=runs, version=__version__, setup_disk=DISK_OF_SETUP, again=again
+        description=description,
+        runs=runs,
+        claims=claims,
+        version=__version__,
+        setup_disk=DISK_OF_SETUP,
+        again=again,
     )
 
 

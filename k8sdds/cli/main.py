@@ -21,6 +21,7 @@ from k8sdds.cli import (
     lab,
     machine,
     nodes,
+    reproducing,
     results,
     running,
     security,
@@ -64,6 +65,7 @@ app.command("report")(results.report)
 app.command("import")(importing.import_)
 app.command("claims")(analysis.claims)
 app.command("compare")(analysis.compare)
+app.command("reproduce")(reproducing.reproduce)
 app.command("doctor")(machine.doctor)
 app.command("clean")(machine.clean)
 app.command("status")(deploy.status)

@@ -67,10 +67,11 @@ def run(
     changed = library.changed(loaded, network or (), settings or (), repeat, duration, paper)
     if network and changed.baseline not in network:
         console().print(f"The baseline {changed.baseline} is measured too: overheads relate to it.")
-    _start(changed, seed, output, dry_run)
+    measure(changed, seed, output, dry_run)
 
 
-def _start(experiment: Any, seed: int | None, output: Path | None, dry_run: bool) -> None:
+def measure(experiment: Any, seed: int | None, output: Path | None, dry_run: bool) -> None:
+    """Measure an experiment in the lab and report it. Raises InvalidTrials after the report."""
     from k8sdds import campaign
     from k8sdds.model.trial import expand
     from k8sdds.networks import resolved
