@@ -84,6 +84,7 @@ KEYS = [
     "options",
     "transport",
     "qos",
+    "handshake_s",
     "discovery_s",
     "warmup_s",
     "measured_s",
