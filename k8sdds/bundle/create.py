@@ -21,7 +21,6 @@ from k8sdds.folders import cache_folder, native_program
 from k8sdds.nodes.rootfs import SUITE
 
 ARCH_HERE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-NATIVE = ("k8sdds-supervisor", "k8sdds-perftest")
 BASE_TIMEOUT_S = 900
 Said = Callable[[str], None]
 
@@ -70,7 +69,14 @@ def _parts(arches: Sequence[str], said: Said) -> dict[tuple[str, str], Path]:
 
 
 def _native_hashes() -> list[str]:
-    return [oci.file_sha256(Path(native_program(name))) for name in NATIVE]
+    return [f"{path.name} {oci.file_sha256(path)}" for path in _native()]
+
+
+def _native() -> list[Path]:
+    """The supervisor, perftest, and the middlewares that perftest loads from beside it."""
+    folder = Path(native_program("k8sdds-perftest")).parent
+    programs = [Path(native_program("k8sdds-supervisor")), folder / "k8sdds-perftest"]
+    return programs + sorted(folder.glob("libk8sdds-perftest-*.so"))
 
 
 def _base(arch: str, said: Said) -> Path:
@@ -177,7 +183,7 @@ def _images(layout: oci.Layout, arch: str, parts: dict[tuple[str, str], Path], s
         layers.append(made[image.programs])
         if image.native:
             layers.append(
-                layout.layer({f"/opt/k8sdds/{name}": Path(native_program(name)) for name in NATIVE})
+                layout.layer({f"/opt/k8sdds/{path.name}": path for path in _native()})
             )
         digest = layout.image(image.name, arch, image.entrypoint, layers)
         size = sum(layer["size"] for layer in layers)

@@ -77,7 +77,7 @@ INSTALLS = (
 
 BASE_PACKAGES = (
     "busybox-static", "conntrack", "ethtool", "iproute2", "ipset", "iptables", "iputils-ping",
-    "libddsc0debian",
+    "libddsc0debian", "libfastrtps2.9",
     "libstdc++6", "nftables", "zlib1g", "libtinyxml2-9",
 )  # fmt: skip
 """Debian packages of the layer below images that need more than one static program."""

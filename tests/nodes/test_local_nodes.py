@@ -32,6 +32,10 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def traces(folder: Path) -> Traces:
     """What nodes could leave; labs of others may come and go beside."""
     found = all_traces(folder)
+    # The perftest tests have namespaces of their own, which may run beside.
+    mounts = tuple(path for path in found.mounts if not path.startswith("/run/netns"))
+    named = tuple(name for name in found.network_namespaces if not name.startswith("pt-"))
+    found = replace(found, mounts=mounts, network_namespaces=named)
     ours = ("k8sdds-life-", "k8sdds-killed-", "k8sdds-many-")
     return replace(found, cgroups=tuple(path for path in found.cgroups if Path(path).name.startswith(ours)))
 
