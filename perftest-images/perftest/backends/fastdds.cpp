@@ -3,6 +3,7 @@
 #include <fastdds/dds/domain/DomainParticipant.hpp>
 #include <fastdds/dds/domain/DomainParticipantFactory.hpp>
 #include <fastdds/dds/log/Log.hpp>
+#include <fastdds/dds/log/StdoutErrConsumer.hpp>
 #include <fastdds/dds/publisher/DataWriter.hpp>
 #include <fastdds/dds/publisher/DataWriterListener.hpp>
 #include <fastdds/dds/publisher/Publisher.hpp>
@@ -16,8 +17,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "fastdds_config.h"
 #include "fastdds_types.h"
@@ -105,6 +108,11 @@ void FastDds::open(const Settings& settings, Events& events) {
                              "ROS_DISCOVERY_SERVER", "ROS_SUPER_CLIENT"})
         unsetenv(name);
     setenv("SKIP_DEFAULT_XML_FILE", "1", 1);
+    // stdout carries the results alone; the library's default consumer writes its log there.
+    auto consumer = std::make_unique<StdoutErrConsumer>();
+    consumer->stderr_threshold(Log::Kind::Info);
+    Log::ClearConsumers();
+    Log::RegisterConsumer(std::move(consumer));
     Log::SetVerbosity(settings.verbosity >= 3 ? Log::Kind::Warning : Log::Kind::Error);
     eprosima::fastrtps::LibrarySettingsAttributes library;
     library.intraprocess_delivery = eprosima::fastrtps::INTRAPROCESS_OFF;
