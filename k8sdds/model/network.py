@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from k8sdds.model.installing import ClusterHalf
+
 LINK_MTU = 1500
 """MTU of the links between nodes, as of any Ethernet."""
 
@@ -213,6 +215,8 @@ class Network:
     """Largest pod MTU on links of 1500."""
     lab: Callable[[Topology, int, Engine | None], Datapath]
     """(topology, mtu, engine) → datapath; the engine is None where there is no choice."""
+    cluster: ClusterHalf | None = None
+    """How it is installed on a cluster; None where there is nothing to install."""
     engine: str | None = None
     """What replaces the plugin's own datapath, where there is no choice."""
     engines: tuple[Engine, ...] = ()

@@ -42,6 +42,11 @@ def load(text: str, source: str) -> Any:
         raise InputError(f"{source}: not valid YAML: {error}") from error
 
 
+def load_all(text: str) -> list[Any]:
+    """All documents of a YAML text that ships with k8sdds, as plain data."""
+    return list(YAML(typ="safe", pure=True).load_all(text))
+
+
 def lines_of(text: str, key: str) -> list[int]:
     """The line of each item of the list at this top key, from 1. The text has been parsed before."""
     items = YAML(typ="rt").load(text)[key]

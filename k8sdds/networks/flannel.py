@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Interface
 
+from k8sdds.model.installing import Present
 from k8sdds.model.network import LINK_MTU, Batch, Datapath, Engine, Network, Node, Topology
+from k8sdds.networks import flannel_cluster
 from k8sdds.networks.pods import NODE_SYSCTLS, Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 
 CLUSTER = "10.244.0.0/16"
@@ -125,6 +127,10 @@ VXLAN = Network(
     max_mtu=LINK_MTU - VXLAN_HEADERS,
     needs=("bridge", "vxlan", "nftables", "br_netfilter"),
     lab=_vxlan,
+    cluster=flannel_cluster.half(
+        lambda asked: {"Type": "vxlan", "VNI": VNI, "Port": UDP_PORT},
+        Present(links=("flannel.1",), routes_to_peers=True),
+    ),
 )
 
 HOSTGW = Network(
@@ -143,4 +149,5 @@ HOSTGW = Network(
     max_mtu=LINK_MTU,
     needs=("bridge", "nftables", "br_netfilter"),
     lab=_hostgw,
+    cluster=flannel_cluster.half(lambda asked: {"Type": "host-gw"}, Present(routes_to_peers=True)),
 )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from k8sdds.model.installing import Present
 from k8sdds.model.network import LINK_MTU, Datapath, Engine, Network, Node, Topology
-from k8sdds.networks import flannel, strongswan
+from k8sdds.networks import flannel, flannel_cluster, strongswan
 
 CIPHER = "aes128gcm16"
 ESP_BYTES = 54
@@ -61,5 +62,12 @@ IPSEC = Network(
     max_mtu=LINK_MTU - ESP_BYTES,
     needs=("bridge", "nftables", "br_netfilter", "nft_ingress"),
     lab=_lab,
+    cluster=flannel_cluster.half(
+        lambda asked: {"Type": "ipsec", "PSK": asked.password},
+        Present(xfrm_to_peers=True),
+        # charon listens on UDP ports 500 and 4500.
+        capabilities=("NET_BIND_SERVICE",),
+        xfrm=True,
+    ),
     engines=ENGINES,
 )

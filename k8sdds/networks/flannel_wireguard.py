@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from k8sdds.model.installing import Present
 from k8sdds.model.network import (
     LINK_MTU,
     Batch,
@@ -21,7 +22,7 @@ from k8sdds.model.network import (
     Topology,
     WireProof,
 )
-from k8sdds.networks import flannel
+from k8sdds.networks import flannel, flannel_cluster
 from k8sdds.networks.strongswan import FOLDER, KERNEL, USERSPACE
 
 UDP_PORT = 51820
@@ -114,5 +115,9 @@ WIREGUARD = Network(
     max_mtu=LINK_MTU - MAX_OVERHEAD,
     needs=("bridge", "nftables", "br_netfilter", "nft_ingress"),
     lab=_lab,
+    cluster=flannel_cluster.half(
+        lambda asked: {"Type": "wireguard", "ListenPort": UDP_PORT},
+        Present(links=("flannel-wg",), routes_to_peers=True),
+    ),
     engines=ENGINES,
 )

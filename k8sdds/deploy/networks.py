@@ -1,0 +1,88 @@
+"""A profile's network as what is installed for it: pure data from the profile and the network's manifest."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+
+from k8sdds import networks
+from k8sdds.errors import InputError
+from k8sdds.folders import shared
+from k8sdds.model import yamltext
+from k8sdds.model.installing import NAMESPACE, Asked, ClusterHalf, Manifest, images
+from k8sdds.model.profile import PodNetwork, Profile
+
+
+@dataclass(frozen=True)
+class Install:
+    """Everything that makes a network on a cluster."""
+
+    name: str
+    mtu_bytes: int
+    """Of the pods' interfaces, on links of 1500 bytes where the profile does not say."""
+    manifests: tuple[Manifest, ...] = field(repr=False)
+    """Kubernetes objects, in the order in which they are applied."""
+    secrets: tuple[str, ...]
+    """Objects among them whose content no plan and no log may show: `secret/NAMESPACE/NAME`."""
+    files: dict[str, dict[str, str]]
+    """Node to path to content; empty, since every network's agent writes its own."""
+    kube_proxy: bool
+    """Whether kube-proxy carries Services: on every network, so that they differ in nothing else."""
+    ready: tuple[str, ...]
+    """What to wait for: `daemonset/NAMESPACE/NAME`."""
+    images: tuple[str, ...]
+
+
+def half(name: str) -> ClusterHalf:
+    """How a network is installed; InputError for one that cannot be (`baremetal`)."""
+    found = networks.find(name).cluster
+    if found is None:
+        choice = ", ".join(one.name for one in networks.NETWORKS.values() if one.cluster)
+        raise InputError(f"{name} is nothing to install on a cluster", f"one of: {choice}")
+    return found
+
+
+def install(profile: Profile, password: str | None = None) -> Install:
+    """What to install for the profile's network; `password` is the content of its password file."""
+    wanted = profile.network
+    chosen = half(wanted.name)
+    asked = Asked(
+        pod_cidr=profile.kubernetes.pod_cidr,
+        service_cidr=profile.kubernetes.service_cidr,
+        mtu_bytes=wanted.mtu,
+        interface=wanted.interface,
+        password=password or "",
+        plugins_on_nodes=profile.software.source == "bundle",
+    )
+    manifests = chosen.render(asked, read(chosen.folder))
+    secrets = [one["metadata"]["name"] for one in manifests if one["kind"] == "Secret"]
+    return Install(
+        name=wanted.name,
+        mtu_bytes=wanted.mtu or networks.find(wanted.name).default_mtu,
+        manifests=tuple(_encoded(one) for one in manifests),
+        secrets=tuple(f"secret/{NAMESPACE}/{name}" for name in secrets),
+        files={},
+        kube_proxy=True,
+        ready=(f"daemonset/{NAMESPACE}/{chosen.daemonset}",),
+        images=images(manifests),
+    )
+
+
+def read(folder: str) -> list[Manifest]:
+    """The objects of a network's folder below deploy/networks, as they are written there."""
+    path = shared("deploy") / "networks" / folder / "manifest.yaml"
+    return yamltext.load_all(path.read_text(encoding="utf-8"))
+
+
+def with_network(profile: Profile, network: PodNetwork) -> Profile:
+    """The profile with another network."""
+    return profile.model_copy(update={"network": network})
+
+
+def _encoded(one: Manifest) -> Manifest:
+    # The API server keeps a Secret's `data` alone: so what is applied can be compared with what is there.
+    if one["kind"] != "Secret":
+        return one
+    given = one.pop("stringData", {})
+    data = {key: base64.b64encode(text.encode()).decode() for key, text in given.items()}
+    return {**one, "data": {**one.get("data", {}), **data}}

@@ -1,0 +1,159 @@
+"""What every network installs on a cluster: its objects as rendered from profiles, without a cluster."""
+
+import base64
+import json
+import re
+from typing import Any, get_args
+
+import pytest
+
+from k8sdds import networks
+from k8sdds.deploy.networks import Install, half, install, read
+from k8sdds.errors import InputError
+from k8sdds.model import yamltext
+from k8sdds.model.installing import NAMESPACE, container, find, images
+from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, NetworkName, Profile
+
+NAMES = [network.name for network in networks.NETWORKS.values() if network.cluster]
+PASSWORD = "0123456789abcdef" * 6
+PROFILE = """\
+name: mine
+nodes:
+  - {name: master, roles: [control-plane]}
+  - {name: pi1}
+"""
+NEED_PRIVILEGED = {"kube-router", "weave", "weave-kube-init"}
+"""Containers of upstream programs that write sysctls or load modules; deploy/networks says why for each."""
+
+
+def profile(name: str, options: str = "", more: str = "") -> Profile:
+    secret = ", password_file: psk" if name in ENCRYPTED_BY_PASSWORD else ""
+    text = f"{PROFILE}network: {{name: {name}{secret}{options}}}\n{more}"
+    return yamltext.parse(text, Profile, "mine.yaml")
+
+
+def installed(name: str, options: str = "", more: str = "") -> Install:
+    return install(profile(name, options, more), PASSWORD if name in ENCRYPTED_BY_PASSWORD else None)
+
+
+def pods(found: Install) -> list[dict[str, Any]]:
+    return [one["spec"]["template"]["spec"] for one in found.manifests if one["kind"] == "DaemonSet"]
+
+
+def containers(found: Install) -> list[dict[str, Any]]:
+    return [part for pod in pods(found) for part in (*pod.get("initContainers", ()), *pod["containers"])]
+
+
+def test_networks_that_can_be_installed_are_those_of_a_profile() -> None:
+    assert set(NAMES) <= set(get_args(NetworkName))
+    with pytest.raises(InputError, match="nothing to install"):
+        half("baremetal")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_objects_are_whole_and_in_order(name: str) -> None:
+    found = installed(name)
+    assert found.manifests[0]["kind"] == "Namespace" and found.manifests[0]["metadata"]["name"] == NAMESPACE
+    ids = [(one["kind"], one["metadata"]["name"]) for one in found.manifests]
+    assert len(ids) == len(set(ids))
+    for one in found.manifests:
+        assert one["apiVersion"] and one["metadata"]["name"]
+        cluster_wide = one["kind"] in ("Namespace", "ClusterRole", "ClusterRoleBinding")
+        assert one["metadata"].get("namespace") == (None if cluster_wide else NAMESPACE)
+    assert found.ready == (f"daemonset/{NAMESPACE}/{half(name).daemonset}",)
+    assert find(list(found.manifests), "DaemonSet", half(name).daemonset)
+    assert found.kube_proxy and found.mtu_bytes == networks.find(name).default_mtu
+    assert json.loads(json.dumps(found.manifests))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pods_ask_for_no_more_than_they_need(name: str) -> None:
+    found = installed(name)
+    for pod in pods(found):
+        assert pod["hostNetwork"] and pod["priorityClassName"] == "system-node-critical"
+        assert pod["tolerations"] == [{"operator": "Exists"}]
+    for part in containers(found):
+        rights = part["securityContext"]
+        if part["name"] in NEED_PRIVILEGED:
+            assert rights["privileged"] is True
+        else:
+            assert not rights.get("privileged") and rights["allowPrivilegeEscalation"] is False
+            assert rights["capabilities"]["drop"] == ["ALL"]
+            added = set(rights["capabilities"].get("add", ()))
+            assert added <= {"NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"}
+        assert part["resources"]["requests"] and part["resources"]["limits"]["memory"]
+        # A probe that goes on would run beside what is measured.
+        assert "readinessProbe" not in part and "livenessProbe" not in part
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rights_in_the_api_are_named_one_by_one(name: str) -> None:
+    for one in installed(name).manifests:
+        for rule in one.get("rules", ()):
+            words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            assert not any("*" in word for word in words), rule
+            assert "secrets" not in rule["resources"]
+            assert not {"create", "delete", "escalate", "bind", "impersonate"} & set(rule["verbs"]), rule
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_images_are_pinned_and_not_fetched_where_they_are(name: str) -> None:
+    found = installed(name)
+    assert found.images == images(list(found.manifests)) and found.images
+    for image in found.images:
+        assert re.fullmatch(r"[a-z0-9.]+/[a-z0-9./-]+:v?[0-9][A-Za-z0-9.-]*(@sha256:[0-9a-f]{64})?", image), image
+    assert {part["imagePullPolicy"] for part in containers(found)} == {"IfNotPresent"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_password_is_in_secrets_only(name: str) -> None:
+    found = installed(name)
+    for one in found.manifests:
+        if one["kind"] != "Secret":
+            assert PASSWORD not in json.dumps(one)
+        else:
+            assert f"secret/{NAMESPACE}/{one['metadata']['name']}" in found.secrets
+            assert "stringData" not in one
+    assert PASSWORD not in repr(found)
+    if name in ENCRYPTED_BY_PASSWORD:
+        assert found.secrets
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_manifest_is_read_anew_each_time(name: str) -> None:
+    assert installed(name, ", mtu: 1300, interface: eth1") != installed(name)
+    assert installed(name) == installed(name)
+    assert read(half(name).folder) == read(half(name).folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("flannel-vxlan", {"Type": "vxlan", "VNI": 1, "Port": 8472}),
+        ("flannel-hostgw", {"Type": "host-gw"}),
+        ("flannel-ipsec", {"Type": "ipsec", "PSK": PASSWORD}),
+        ("flannel-wireguard", {"Type": "wireguard", "ListenPort": 51820}),
+    ],
+)
+def test_flannel(name: str, backend: dict[str, Any]) -> None:
+    cidr = "kubernetes: {pod_cidr: 10.50.0.0/16}\n"
+    found = list(installed(name, ", mtu: 1300, interface: eth1", cidr).manifests)
+    secret = find(found, "Secret", "flannel-net")["data"]["net-conf.json"]
+    net = json.loads(base64.b64decode(secret))
+    assert net == {"Network": "10.50.0.0/16", "EnableNFTables": False, "Backend": backend}
+    cni = json.loads(find(found, "ConfigMap", "flannel-cni")["data"]["10-flannel.conflist"])
+    assert cni["plugins"][0]["delegate"]["mtu"] == 1300
+    daemonset = find(found, "DaemonSet", "flannel")
+    agent = container(daemonset, "flanneld")
+    assert "--iface=eth1" in agent["args"]
+    charon = "NET_BIND_SERVICE" in agent["securityContext"]["capabilities"]["add"]
+    assert charon == (name == "flannel-ipsec")
+    plain = list(installed(name).manifests)
+    assert "--iface" not in json.dumps(plain)
+    assert "mtu" not in find(plain, "ConfigMap", "flannel-cni")["data"]["10-flannel.conflist"]
+
+
+def test_flannels_plugin_comes_from_an_image_unless_the_nodes_have_it_from_a_bundle() -> None:
+    assert any("flannel-cni-plugin" in image for image in installed("flannel-vxlan").images)
+    bundled = installed("flannel-vxlan", more="software: bundle\n")
+    assert bundled.images == ("ghcr.io/flannel-io/flannel:v0.28.4",)
