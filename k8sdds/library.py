@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.errors import InputError
-from k8sdds.folders import shared
 from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.networks import find
+from k8sdds.shipped import Shipped
 
 PAPER_DURATION_S = 120
 """Duration of a test in the study."""
@@ -21,30 +21,17 @@ PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", 
 PER_SWEEP = list(Sweep.model_fields)
 
 
+EXPERIMENTS = Shipped("experiments", "an experiment", "there is no experiment", "see: k8sdds list")
+
+
 def names() -> list[str]:
     """Names of the installed experiments."""
-    return sorted(path.stem for path in shared("experiments").glob("*.yaml"))
+    return EXPERIMENTS.names()
 
 
 def load(name: str) -> Experiment:
     """An installed experiment by its name, or one from a YAML file by its path."""
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name)
-    else:
-        path = shared("experiments") / f"{name}.yaml"
-        if not path.is_file():
-            hint = yamltext.nearest(name, names())
-            raise InputError(
-                f"there is no experiment {name!r}{hint}", "see: k8sdds list; or name a YAML file"
-            )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}", "name an experiment or a YAML file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text", "name a YAML file") from error
+    path, text = EXPERIMENTS.read(name)
     experiment = yamltext.parse(text, Experiment, str(path))
     lines = yamltext.lines_of(text, "sweeps")
     sweeps = [sweep.at(f"{path}:{line}: ") for sweep, line in zip(experiment.sweeps, lines, strict=True)]

@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__
+from k8sdds.rendering import templates
 
 if TYPE_CHECKING:
     from k8sdds.artifact.packing import Description, Run
@@ -16,17 +17,8 @@ DISK_OF_SETUP = "about 2 GB"
 
 def text(runs: list[Run], description: Description, claims: list[dict[str, Any]]) -> str:
     """The README as Markdown: what it is, and the ACM badges (Artifact Review and Badging 1.1) in turn."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("k8sdds.artifact"),
-        undefined=jinja2.StrictUndefined,
-        # Markdown for people, never HTML for a browser; pipes would end a table's cell.
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates("k8sdds.artifact", html=False)
+    # A pipe would end a table's cell.
     environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
     environment.filters["size"] = size
     environment.filters["minutes"] = minutes

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from k8sdds.claims.model import Claim, Claims
 from k8sdds.errors import InputError
-from k8sdds.folders import shared
 from k8sdds.model import yamltext
+from k8sdds.shipped import Shipped
 
 PAPER = "k8sdds-paper"
 """The claims of the study that k8sdds follows."""
 
 
+CLAIMS = Shipped("experiments/claims", "a file of claims", "there are no claims named")
+
+
 def names() -> list[str]:
     """Names of the installed files of claims."""
-    return sorted(path.stem for path in (shared("experiments") / "claims").glob("*.yaml"))
+    return CLAIMS.names()
 
 
 def load(name: str = PAPER) -> Claims:
@@ -23,19 +24,7 @@ def load(name: str = PAPER) -> Claims:
 
     Raises InputError with file, line and key of every mistake.
     """
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name)
-    else:
-        path = shared("experiments") / "claims" / f"{name}.yaml"
-        if not path.is_file():
-            hint = yamltext.nearest(name, names())
-            raise InputError(f"there are no claims named {name!r}{hint}", "name a YAML file of claims")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "name a YAML file of claims") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text", "name a YAML file of claims") from error
+    path, text = CLAIMS.read(name)
     return yamltext.parse(text, Claims, str(path))
 
 

@@ -6,35 +6,26 @@ import stat
 from pathlib import Path
 
 from k8sdds.errors import InputError
-from k8sdds.folders import shared
 from k8sdds.hosts import Target
 from k8sdds.model import yamltext
 from k8sdds.model.profile import Profile
+from k8sdds.shipped import Shipped
 
 MIN_PSK_CHARACTERS = 96
 """flanneld refuses a shorter secret."""
 
 
+PROFILES = Shipped("profiles", "a profile", "there is no profile")
+
+
 def names() -> list[str]:
     """Names of the installed profiles."""
-    return sorted(path.stem for path in shared("profiles").glob("*.yaml"))
+    return PROFILES.names()
 
 
 def load(name: str) -> Profile:
     """An installed profile by its name, or one from a YAML file by its path."""
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name)
-    else:
-        path = shared("profiles") / f"{name}.yaml"
-        if not path.is_file():
-            hint = yamltext.nearest(name, names())
-            raise InputError(f"there is no profile {name!r}{hint}", "name a profile or a YAML file")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "name a profile or a YAML file") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text", "name a YAML file") from error
+    path, text = PROFILES.read(name)
     return yamltext.parse(text, Profile, str(path))
 
 

@@ -7,8 +7,6 @@ no device flannel.1. The study set the pods' MTU to 1423.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from k8sdds.model.installing import Present
 from k8sdds.model.network import LINK_MTU, Datapath, Engine, Network, Node, Topology
 from k8sdds.networks import flannel, flannel_cluster, strongswan
@@ -23,15 +21,8 @@ def _selectors(node: Node, peer: Node) -> tuple[str, str]:
 
 
 def _lab(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
-    assert engine is not None
-    return replace(
-        flannel.datapath(topology, mtu, lambda topology, node, mtu: []),
-        files=strongswan.files(topology, engine, CIPHER, _selectors),
-        daemons=strongswan.daemons(topology),
-        finish=strongswan.tunnels(topology),
-        meanings=strongswan.MEANINGS,
-        wire=strongswan.wire(topology, engine),
-    )
+    plain = flannel.datapath(topology, mtu, lambda topology, node, mtu: [])
+    return strongswan.encrypted(plain, topology, engine, CIPHER, _selectors)
 
 
 ENGINES = (

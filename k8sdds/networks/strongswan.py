@@ -9,8 +9,9 @@ tunnel (table 220): without a tunnel nothing leaves the node in the clear.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from k8sdds.model.network import Batch, Daemon, Engine, File, Meaning, Node, Topology, WireProof
+from k8sdds.model.network import Batch, Daemon, Datapath, Engine, File, Meaning, Node, Topology, WireProof
 
 KERNEL, USERSPACE = "kernel", "userspace"
 """What experiments call the engines."""
@@ -87,6 +88,21 @@ def _connection(node: Node, peer: Node, engine: Engine, cipher: str, selectors: 
     }}
   }}
 """
+
+
+def encrypted(
+    datapath: Datapath, topology: Topology, engine: Engine | None, cipher: str, selectors: Selectors
+) -> Datapath:
+    """A datapath with a tunnel between every two nodes, and the proof that nothing passes beside it."""
+    assert engine is not None
+    return replace(
+        datapath,
+        files=files(topology, engine, cipher, selectors),
+        daemons=daemons(topology),
+        finish=tunnels(topology),
+        meanings=MEANINGS,
+        wire=wire(topology, engine),
+    )
 
 
 def files(topology: Topology, engine: Engine, cipher: str, selectors: Selectors) -> tuple[File, ...]:

@@ -35,21 +35,15 @@ def _transported(node: Node, peer: Node) -> tuple[str, str]:
 
 
 def _lab(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
-    assert engine is not None
-    tunnel = engine.mode == "tunnel"
-    built = weave.datapath(topology, mtu, _endpoint if tunnel else None)
-    endpoints = tuple(
-        Batch(node.name, "ip", (f"addr add {_endpoint(node)}/32 dev lo",)) for node in topology.nodes
-    )
-    return replace(
-        built,
-        batches=(*(endpoints if tunnel else ()), *built.batches),
-        files=strongswan.files(topology, engine, CIPHER, _tunnelled if tunnel else _transported),
-        daemons=strongswan.daemons(topology),
-        finish=strongswan.tunnels(topology),
-        meanings=strongswan.MEANINGS,
-        wire=strongswan.wire(topology, engine),
-    )
+    if engine is not None and engine.mode == "tunnel":
+        ends = tuple(
+            Batch(node.name, "ip", (f"addr add {_endpoint(node)}/32 dev lo",)) for node in topology.nodes
+        )
+        plain = weave.datapath(topology, mtu, _endpoint)
+        plain = replace(plain, batches=(*ends, *plain.batches))
+        return strongswan.encrypted(plain, topology, engine, CIPHER, _tunnelled)
+    plain = weave.datapath(topology, mtu, None)
+    return strongswan.encrypted(plain, topology, engine, CIPHER, _transported)
 
 
 ENGINES = (

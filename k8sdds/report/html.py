@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis.conditions import payload, words
 from k8sdds.analysis.overhead import QUANTITIES, plain_rows
+from k8sdds.rendering import templates
 from k8sdds.report import content as contents
 from k8sdds.report import formats, runs, wording
 from k8sdds.report.content import Content, Point, Row, Setting
@@ -44,15 +45,7 @@ _LEVELS = (
 
 def write(content: Content, figures: list[Figure], path: Path) -> Path:
     """Render the report into `path`."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("k8sdds.report"),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates("k8sdds.report")
     # In print a hyphen before a number reads as a dash.
     environment.filters["minus"] = lambda text: re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
     text = environment.get_template("report.html.j2").render(**_context(content, figures))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.errors import InputError
+from k8sdds.rendering import templates
 from k8sdds.report.look import css_variables
 
 
@@ -22,16 +23,8 @@ def write(
     page: dict[str, Any],
 ) -> list[Path]:
     """NAME.csv, NAME.json and NAME.html in `folder`; returns their paths. InputError where it cannot."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("k8sdds.report"),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    html = environment.get_template("page.html.j2").render(css_variables=css_variables([]), **page)
+    template = templates("k8sdds.report").get_template("page.html.j2")
+    html = template.render(css_variables=css_variables([]), **page)
     paths = [folder / f"{name}.{kind}" for kind in ("html", "csv", "json")]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,20 +12,8 @@ import pytest
 from k8sdds import report
 from k8sdds.analysis import tidy
 from k8sdds.importing import import_folder
+from tests.paper import PAYLOADS, TABLE_I, TABLE_II
 
-PAYLOADS = (64, 256, 1024, 4096, 16384)
-TABLE_I = {
-    "flannel-vxlan": (45.6, 44.4, 41.3, 8.4, 2.9),
-    "flannel-hostgw": (29.8, 28.4, 24.6, 0.3, -0.1),
-    "kube-router": (28.1, 28.4, 24.5, 0.3, -0.1),
-    "weavenet": (52.6, 51.6, 49.5, 15.5, 2.8),
-}
-TABLE_II = {
-    "flannel-vxlan": (39.3, 37.8, 28.7, 25.6, 35.9),
-    "flannel-hostgw": (16.5, 15.2, 13.1, 18.8, 27.7),
-    "kube-router": (13.5, 12.6, 9.8, 19.1, 30.3),
-    "weavenet": (52.2, 48.7, 38.6, 33.1, 41.4),
-}
 BEST_EFFORT_P90_US = {
     "host": (616, 673, 881, 1288, 2371),
     "flannel-vxlan": (850, 915, 1123, 1652, 3183),

@@ -1,6 +1,6 @@
 """Makes run folders as a campaign would, with overheads that are known because they are put in.
 
-Also a program: `python tests/report/folders.py TARGET` makes one folder of each kind to look at.
+Also a program: `python -m tests.report.folders TARGET` makes one folder of each kind to look at.
 """
 
 from __future__ import annotations
@@ -16,28 +16,15 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 from k8sdds.store import RunFolder
+from tests.paper import PAYLOADS, TABLE_I, TABLE_II
 
-PAYLOADS = (64, 256, 1024, 4096, 16384)
 HOST_MBPS = dict(zip(PAYLOADS, (6.1, 23.0, 70.0, 91.0, 94.0), strict=True))
 HOST_P90_US = dict(zip(PAYLOADS, (310.0, 330.0, 420.0, 700.0, 1650.0), strict=True))
 
-# Tables I and II of the study that k8sdds follows, in percent; weavenet-1376 is made up.
-THROUGHPUT_OVERHEAD = {
-    "host": (0, 0, 0, 0, 0),
-    "flannel-vxlan": (45.6, 44.4, 41.3, 8.4, 2.9),
-    "flannel-hostgw": (29.8, 28.4, 24.6, 0.3, -0.1),
-    "kube-router": (28.1, 28.4, 24.5, 0.3, -0.1),
-    "weavenet": (52.6, 51.6, 49.5, 15.5, 2.8),
-    "weavenet-1376": (52.8, 51.9, 50.4, 17.5, 4.9),
-}
-LATENCY_OVERHEAD = {
-    "host": (0, 0, 0, 0, 0),
-    "flannel-vxlan": (39.3, 37.8, 28.7, 25.6, 35.9),
-    "flannel-hostgw": (16.5, 15.2, 13.1, 18.8, 27.7),
-    "kube-router": (13.5, 12.6, 9.8, 19.1, 30.3),
-    "weavenet": (52.2, 48.7, 38.6, 33.1, 41.4),
-    "weavenet-1376": (52.9, 49.9, 40.1, 37.4, 48.0),
-}
+NOTHING = (0, 0, 0, 0, 0)
+# weavenet-1376 is made up.
+THROUGHPUT_OVERHEAD = {"host": NOTHING, **TABLE_I, "weavenet-1376": (52.8, 51.9, 50.4, 17.5, 4.9)}
+LATENCY_OVERHEAD = {"host": NOTHING, **TABLE_II, "weavenet-1376": (52.9, 49.9, 40.1, 37.4, 48.0)}
 FIVE = ("host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet")
 MTU = {"host": 1500, "flannel-vxlan": 1450, "flannel-hostgw": 1500, "kube-router": 1480, "weavenet": 1438}
 
