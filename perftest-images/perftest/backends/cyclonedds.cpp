@@ -9,8 +9,8 @@
 
 #include "cyclonedds_config.h"
 #include "cyclonedds_security.h"
-#include "json.h"
 #include "perftest.h"
+#include "shared.h"
 #include "sockets.h"
 
 namespace k8sdds {
@@ -142,23 +142,10 @@ void CycloneDds::create_data_endpoints() {
     }
     infos_.resize(buffers);
 
-    EndpointQos written = settings_.qos.writer, read = settings_.qos.reader;
-    if (!publishes) {
-        // A pong: the last one only. A reliable writer that keeps all must never be used in a receive callback.
-        written.keep_all = false;
-        written.depth = 1;
-    } else if (settings_.latency_test) {
-        // There is one ping at a time, so the last one is all of them; keeping all costs about 3 % of latency.
-        written.keep_all = false;
-        written.depth = 1;
-        // The callback that sends the next ping must not block.
-        if (settings_.receive == Receive::listener) settings_.write_slice_ns = 1'000'000;
-    }
-    if (settings_.receive != Receive::listener && read.keep_all && read.max_samples == infinite)
-        // Nothing else bounds the samples that wait to be taken.
-        read.max_samples = std::clamp<int64_t>((64 << 20) / static_cast<int64_t>(settings_.data_length), 16, 10000);
-    settings_.qos.writer = written;
-    settings_.qos.reader = read;
+    settle_qos(settings_);
+    // The callback that sends the next ping must not block.
+    if (publishes && settings_.latency_test && settings_.receive == Receive::listener)
+        settings_.write_slice_ns = 1'000'000;
 
     dds_listener_t* listener = dds_create_listener(this);
     dds_lset_publication_matched(listener, [](dds_entity_t, const dds_publication_matched_status_t, void* self) {
@@ -168,12 +155,12 @@ void CycloneDds::create_data_endpoints() {
         static_cast<CycloneDds*>(self)->events_->on_match();
     });
     const dds_entity_t writer = dds_create_writer(participant_, publishes ? throughput : latency,
-                                                  endpoint_qos(written, true).get(), listener);
+                                                  endpoint_qos(settings_.qos.writer, true).get(), listener);
     if (settings_.receive == Receive::listener)
         dds_lset_data_available(listener, [](dds_entity_t, void* self) { static_cast<CycloneDds*>(self)->take(); });
     writer_ = writer;                                     // a pong may be due before the next call returns
     const dds_entity_t reader = dds_create_reader(participant_, publishes ? latency : throughput,
-                                                  endpoint_qos(read, false).get(), nullptr);
+                                                  endpoint_qos(settings_.qos.reader, false).get(), nullptr);
     created(writer, "data writer");
     reader_ = created(reader, "data reader");
     const dds_return_t set = dds_set_listener(reader_, listener);
@@ -220,29 +207,15 @@ TransportFacts CycloneDds::facts() {
     facts.address = interface.address;
     facts.max_message = cyclone_max_message;
     facts.fragment = cyclone_fragment;
-    if (settings_.multicast)
-        facts.multicast_address = settings_.multicast_address.empty() ? "239.255.0.1" : settings_.multicast_address;
+    if (settings_.multicast) facts.multicast_address = multicast_group(settings_);
     return facts;
 }
 
 std::map<std::string, std::string> CycloneDds::effective_qos() {
-    const EndpointQos &w = settings_.qos.writer, &r = settings_.qos.reader;
-    const auto durability = [](const EndpointQos& e) {
-        return json_quote(e.durability == EndpointQos::Durability::transient_local ? "transient_local" : "volatile");
-    };
-    const auto history = [](const EndpointQos& e) {
-        return json_quote(e.keep_all ? "keep_all" : "keep_last_" + std::to_string(e.depth));
-    };
-    const auto value = [](int64_t n) { return n == infinite ? std::string("null") : std::to_string(n); };
-    return {{"reliability", json_quote(w.reliable ? "reliable" : "best_effort")},
-            {"writer_durability", durability(w)}, {"reader_durability", durability(r)},
-            {"writer_history", history(w)}, {"reader_history", history(r)},
-            {"reader_max_samples", value(r.max_samples)},
-            {"deadline_ns", value(w.deadline_ns)}, {"latency_budget_ns", value(w.latency_budget_ns)},
-            {"lifespan_ns", value(w.lifespan_ns)},
-            {"destination_order", json_quote(w.by_source_timestamp ? "by_source_timestamp" : "by_reception_timestamp")},
-            {"send_queue", settings_.send_queue ? std::to_string(settings_.send_queue) : "null"},
-            {"batch_bytes", std::to_string(batch_limit_)}};
+    auto qos = qos_in_force(settings_.qos);
+    if (settings_.send_queue) qos["send_queue"] = std::to_string(settings_.send_queue);
+    qos["batch_bytes"] = std::to_string(batch_limit_);
+    return qos;
 }
 
 Written CycloneDds::write(const Sample& sample) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shared.h"
 #include "sockets.h"
 
 namespace k8sdds {
@@ -40,31 +41,24 @@ std::string watermarks(const Settings& s) {
                                      element("WhcAdaptive", "false"));
 }
 
-std::string where(const QosProfile& qos, const EndpointQos& endpoint, const std::string& policy) {
-    const auto line = endpoint.lines.find(policy);
-    return "-qosFile: " + qos.file + ":" + std::to_string(line == endpoint.lines.end() ? 0 : line->second) + ": <" +
-           policy + ">: ";
-}
-
 std::string refuse_qos(const QosProfile& qos, const EndpointQos& e, bool writer) {
     using D = EndpointQos::Durability;
     if (e.durability == D::transient || e.durability == D::persistent)
-        return where(qos, e, "durability") + "cyclonedds has no durability service; use VOLATILE or TRANSIENT_LOCAL";
+        return qos_place(qos, e, "durability") + "cyclonedds has no durability service; use VOLATILE or TRANSIENT_LOCAL";
     if (e.transport_priority != 0)
-        return where(qos, e, "transport_priority") + "without effect in cyclonedds; leave it out";
+        return qos_place(qos, e, "transport_priority") + "without effect in cyclonedds; leave it out";
     if (writer && (e.max_samples != infinite || e.max_instances != infinite || e.max_samples_per_instance != infinite))
-        return where(qos, e, "resource_limits") +
+        return qos_place(qos, e, "resource_limits") +
                "cyclonedds does not limit a writer's samples; use LENGTH_UNLIMITED, and -sendQueueSize";
     if (writer && e.max_blocking_ns == 0)
-        return where(qos, e, "reliability") + "the program waits for a full writer; give a max_blocking_time";
+        return qos_place(qos, e, "reliability") + "the program waits for a full writer; give a max_blocking_time";
     return "";
 }
 
 }  // namespace
 
 std::string cyclone_refuse(const Settings& s) {
-    if (!s.nic.empty() && interface_of(s.nic).name.empty())
-        return "-nic: there is no interface with an IPv4 address that is called '" + s.nic + "'; see ip -4 addr";
+    if (const std::string why = refuse_nic(s); !why.empty()) return why;
     for (const std::string& peer : s.peers)
         if (peer.find_first_of("<>\"'&$ ,;") != std::string::npos)
             return "-peer: '" + peer + "' is not an address; give an IPv4 address or a host name";

@@ -24,7 +24,7 @@
 
 #include "fastdds_config.h"
 #include "fastdds_types.h"
-#include "json.h"
+#include "shared.h"
 #include "sockets.h"
 
 namespace k8sdds {
@@ -218,26 +218,17 @@ void FastDds::create_data_endpoints() {
     Topic* throughput = topic(throughput_topic, type.get_type_name());
     Topic* latency = topic(latency_topic, type.get_type_name());
 
-    EndpointQos &written = settings_.qos.writer, &read = settings_.qos.reader;
-    if (!publishes || settings_.latency_test) {
-        // The last one only, as with the other middlewares: a pong's writer must not block the thread that
-        // receives, and there is one ping at a time.
-        written.keep_all = false;
-        written.depth = 1;
-    }
-    if (settings_.receive != Receive::listener && read.keep_all && read.max_samples == infinite)
-        // Nothing else bounds the samples that wait to be taken.
-        read.max_samples = std::clamp<int64_t>((64 << 20) / static_cast<int64_t>(settings_.data_length), 16, 10000);
-
-    writer_ = created(publisher_->create_datawriter(publishes ? throughput : latency, writer_qos(written), this,
+    settle_qos(settings_);
+    const DataWriterQos writing = writer_qos(settings_.qos.writer);
+    writer_ = created(publisher_->create_datawriter(publishes ? throughput : latency, writing, this,
                                                     StatusMask::publication_matched()), "data writer");
-    DataReaderQos qos = reader_qos(read);
+    DataReaderQos reading = reader_qos(settings_.qos.reader);
     // A reader that names only the group gets every sample by it; with unicast addresses as well, the
     // library would use those for a single reader.
-    if (settings_.multicast) qos.endpoint().multicast_locator_list.push_back(fastdds_multicast(settings_));
+    if (settings_.multicast) reading.endpoint().multicast_locator_list.push_back(fastdds_multicast(settings_));
     StatusMask mask = StatusMask::subscription_matched();
     if (settings_.receive == Receive::listener) mask << StatusMask::data_available();
-    reader_ = created(subscriber_->create_datareader(publishes ? latency : throughput, qos, this, mask), "data reader");
+    reader_ = created(subscriber_->create_datareader(publishes ? latency : throughput, reading, this, mask), "data reader");
     if (settings_.receive == Receive::waitset) {
         waitset_ = std::make_unique<WaitSet>();
         samples_ = created(reader_->create_readcondition(ANY_SAMPLE_STATE, ANY_VIEW_STATE, ANY_INSTANCE_STATE),
@@ -284,29 +275,15 @@ TransportFacts FastDds::facts() {
     facts.address = interface.address;
     facts.max_message = fastdds_max_message;
     facts.fragment = fastdds_max_message - fastdds_message_overhead;
-    if (settings_.multicast)
-        facts.multicast_address = settings_.multicast_address.empty() ? "239.255.0.1" : settings_.multicast_address;
+    if (settings_.multicast) facts.multicast_address = multicast_group(settings_);
     return facts;
 }
 
 std::map<std::string, std::string> FastDds::effective_qos() {
-    const EndpointQos &w = settings_.qos.writer, &r = settings_.qos.reader;
-    const auto durability = [](const EndpointQos& e) {
-        return json_quote(e.durability == EndpointQos::Durability::transient_local ? "transient_local" : "volatile");
-    };
-    const auto history = [](const EndpointQos& e) {
-        return json_quote(e.keep_all ? "keep_all" : "keep_last_" + std::to_string(e.depth));
-    };
-    const auto value = [](int64_t n) { return n == infinite ? std::string("null") : std::to_string(n); };
-    return {{"reliability", json_quote(w.reliable ? "reliable" : "best_effort")},
-            {"writer_durability", durability(w)}, {"reader_durability", durability(r)},
-            {"writer_history", history(w)}, {"reader_history", history(r)},
-            {"reader_max_samples", value(r.max_samples)},
-            {"deadline_ns", value(w.deadline_ns)}, {"latency_budget_ns", value(w.latency_budget_ns)},
-            {"lifespan_ns", value(w.lifespan_ns)},
-            {"destination_order", json_quote("by_reception_timestamp")},
-            {"send_queue", w.reliable && w.keep_all ? std::to_string(fastdds_send_queue(settings_)) : "null"},
-            {"batch_bytes", "0"}};
+    auto qos = qos_in_force(settings_.qos);
+    if (settings_.qos.writer.reliable && settings_.qos.writer.keep_all)
+        qos["send_queue"] = std::to_string(fastdds_send_queue(settings_));
+    return qos;
 }
 
 Written FastDds::write(const Sample& sample) {

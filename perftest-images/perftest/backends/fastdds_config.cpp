@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "shared.h"
 #include "sockets.h"
 
 namespace k8sdds {
@@ -18,26 +19,20 @@ using eprosima::fastrtps::rtps::Locator_t;
 
 constexpr int64_t queue_bytes = 500'000;                  // what Cyclone DDS adapts its own limit up to
 
-std::string where(const QosProfile& qos, const EndpointQos& endpoint, const std::string& policy) {
-    const auto line = endpoint.lines.find(policy);
-    return "-qosFile: " + qos.file + ":" + std::to_string(line == endpoint.lines.end() ? 0 : line->second) + ": <" +
-           policy + ">: ";
-}
-
 std::string refuse_qos(const QosProfile& qos, const EndpointQos& e, bool writer) {
     using D = EndpointQos::Durability;
     if (e.durability == D::transient || e.durability == D::persistent)
-        return where(qos, e, "durability") + "fastdds keeps this only with a persistence service; use VOLATILE or "
+        return qos_place(qos, e, "durability") + "fastdds keeps this only with a persistence service; use VOLATILE or "
                                              "TRANSIENT_LOCAL";
     if (e.transport_priority != 0)
-        return where(qos, e, "transport_priority") + "without effect in fastdds; leave it out";
+        return qos_place(qos, e, "transport_priority") + "without effect in fastdds; leave it out";
     if (e.by_source_timestamp)
-        return where(qos, e, "destination_order") + "fastdds has no order by source timestamp; use "
+        return qos_place(qos, e, "destination_order") + "fastdds has no order by source timestamp; use "
                                                     "BY_RECEPTION_TIMESTAMP";
     if (writer && (e.max_samples != infinite || e.max_instances != infinite || e.max_samples_per_instance != infinite))
-        return where(qos, e, "resource_limits") + "use LENGTH_UNLIMITED, and -sendQueueSize, as with cyclonedds";
+        return qos_place(qos, e, "resource_limits") + "use LENGTH_UNLIMITED, and -sendQueueSize, as with cyclonedds";
     if (writer && e.max_blocking_ns == 0)
-        return where(qos, e, "reliability") + "the program waits for a full writer; give a max_blocking_time";
+        return qos_place(qos, e, "reliability") + "the program waits for a full writer; give a max_blocking_time";
     return "";
 }
 
@@ -88,8 +83,7 @@ void secure(eprosima::fastdds::dds::DomainParticipantQos& qos, const Security& s
 }  // namespace
 
 std::string fastdds_refuse(const Settings& s) {
-    if (!s.nic.empty() && interface_of(s.nic).name.empty())
-        return "-nic: there is no interface with an IPv4 address that is called '" + s.nic + "'; see ip -4 addr";
+    if (const std::string why = refuse_nic(s); !why.empty()) return why;
     for (const std::string& peer : s.peers)
         if (resolved(peer).s_addr == INADDR_ANY)
             return "-peer: '" + peer + "' is not an address; give an IPv4 address or a host name";
@@ -112,7 +106,7 @@ int32_t fastdds_send_queue(const Settings& s) {
 }
 
 Locator_t fastdds_multicast(const Settings& s) {
-    return locator(s.multicast_address.empty() ? "239.255.0.1" : s.multicast_address, 7401 + 250 * s.domain);
+    return locator(multicast_group(s), 7401 + 250 * s.domain);
 }
 
 eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings& s) {
@@ -147,7 +141,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
         builtin.discovery_config.discoveryProtocol = eprosima::fastrtps::rtps::DiscoveryProtocol::CLIENT;
         builtin.discovery_config.m_DiscoveryServers.push_back(server);
     } else if (s.discovery == Discovery::multicast) {
-        const std::string group = s.multicast_address.empty() ? "239.255.0.1" : s.multicast_address;
+        const std::string group = multicast_group(s);
         builtin.metatrafficMulticastLocatorList.push_back(locator(group, 7400 + 250 * s.domain));
         builtin.initialPeersList.push_back(locator(group, 7400 + 250 * s.domain));
     } else {

@@ -17,6 +17,7 @@
 #include "backend.h"
 #include "json.h"
 #include "raw_sockets.h"
+#include "shared.h"
 
 namespace k8sdds {
 namespace {
@@ -109,11 +110,6 @@ std::string Raw::refuse(const Settings& s) const {
     if (s.discovery == Discovery::server)
         return "-discovery: raw asks no server; leave it out, and give -peer or -multicast";
     const QosProfile& qos = s.qos;
-    const auto at = [&](const char* policy, const EndpointQos& e) {
-        const auto line = e.lines.find(policy);
-        return "-qosFile: " + qos.file + ":" + std::to_string(line == e.lines.end() ? 0 : line->second) + ": <" + policy +
-               ">: raw has no such thing; leave it out or use a DDS middleware";
-    };
     if (qos.writer.reliable || qos.reader.reliable)
         return "-middleware raw: plain UDP is not reliable; add -bestEffort";
     if (s.peers.empty() && !s.multicast)
@@ -123,12 +119,12 @@ std::string Raw::refuse(const Settings& s) const {
         return "-dataLen: a raw sample is one UDP datagram; give at most " + std::to_string(datagram_max);
     if (s.id > ids_max || s.subscribers > ids_max + 1 || s.publishers > ids_max + 1)
         return "-middleware raw: ids go up to " + std::to_string(ids_max) + "; use fewer participants";
-    if (!s.nic.empty() && interface_of(s.nic).name.empty())
-        return "-nic: there is no interface with an IPv4 address that is called '" + s.nic + "'; see ip -4 addr";
+    if (const std::string why = refuse_nic(s); !why.empty()) return why;
     for (const EndpointQos* e : {&qos.writer, &qos.reader})
         for (const char* policy : {"durability", "resource_limits", "deadline", "latency_budget", "lifespan",
                                    "destination_order", "transport_priority"})
-            if (e->lines.count(policy)) return at(policy, *e);
+            if (e->lines.count(policy))
+                return qos_place(qos, *e, policy) + "raw has no such thing; leave it out or use a DDS middleware";
     return "";
 }
 
