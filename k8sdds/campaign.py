@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from k8sdds import __version__, attempt
-from k8sdds.errors import InputError, InvalidTrials, LackError, Problem
+from k8sdds.checks import protection_of, refuse
+from k8sdds.errors import InputError, InvalidTrials
 from k8sdds.folders import native_program
 from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import Cell, Expansion, Trial
-from k8sdds.networks import NETWORKS, find
+from k8sdds.model.trial import Expansion, Trial
+from k8sdds.networks import find
 from k8sdds.perftest import command
-from k8sdds.security import levels
 from k8sdds.store import QOS, SCHEMA, RunFolder, utc_now
 from k8sdds.testbeds import Block, Launch, Session, Testbed
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS = 3
 """A trial that fails is tried again at most twice."""
-
-OVERHEAD_S = 0.3
-"""Expected time of a trial beside warm-up and measurement, for estimates."""
 
 NOT_COUNTED = ("interrupted",)
 """Reasons that do not count as a try: the user's doing, not the trial's."""
@@ -53,103 +50,6 @@ class Observer(Protocol):
 
     def note(self, text: str) -> None:
         """Something to know."""
-
-
-# -- before anything starts ---------------------------------------------------------------------------
-
-
-def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
-    """All that stands against the experiment: its own contradictions, then what the testbed lacks."""
-    return (
-        contradictions(expansion)
-        or [*_missing_backends(expansion), *testbed.check(expansion.trials(testbed.name))]
-        or _refused_qos(expansion)
-    )
-
-
-def refuse(problems: Sequence[Problem]) -> None:
-    """Raise all problems as one error, wrong input before lacks."""
-    if problems:
-        kind = InputError if any(problem.input for problem in problems) else LackError
-        raise kind("\n".join(str(problem) for problem in problems))
-
-
-def contradictions(expansion: Expansion) -> list[Problem]:
-    """What the experiment asks for that cannot be, whatever the machine."""
-    problems: dict[str, Problem] = {}
-
-    def add(what: str, remedy: str = "") -> None:
-        problems.setdefault(what, Problem(what, remedy, input=True))
-
-    labels: dict[str, tuple[str, str]] = {}
-    secured: dict[str, str] = {}
-    for cell in expansion.cells:
-        where = expansion.where.get(cell.cell_id, "")
-        network = find(cell.network)
-        unfit = network.problem(cell.network_options)
-        if unfit:
-            add(where + unfit, "give a smaller mtu")
-        if cell.transport == "multicast" and not network.multicast:
-            add(
-                f"{where}{network.name} carries no multicast between nodes",
-                f"ask for multicast only where it is carried ({_carriers()}), or use unicast",
-            )
-        impossible = command.impossible(cell)
-        if impossible:
-            add(f"{where}{cell.words()}: {impossible}")
-        elif cell.middleware != "raw":
-            command.qos_file(cell)
-        try:
-            protection = _protection(cell)
-            if protection and protection.aes_bits == 128 and cell.middleware == "cyclonedds":
-                add(
-                    f"{where}{cell.words()}: Cyclone DDS 0.10 always uses AES-256",
-                    "leave aes_bits out, or take another middleware",
-                )
-        except InputError as error:
-            add(where + error.message, error.remedy)
-        if secured.setdefault(cell.security, str(cell.security_options)) != str(cell.security_options):
-            add(f"two different protections are labelled {cell.security!r}", "give each a label of its own")
-        same = (cell.network, str(cell.network_options))
-        if labels.setdefault(cell.network_label, same) != same:
-            add(f"two different networks are labelled {cell.network_label!r}", "give each a label of its own")
-    if expansion.experiment.baseline not in labels:
-        known = ", ".join(labels)
-        add(
-            f"the baseline {expansion.experiment.baseline!r} is not among the networks",
-            f"add it, or set baseline to one of: {known}",
-        )
-    return list(problems.values())
-
-
-def _carriers() -> str:
-    return ", ".join(network.name for network in NETWORKS.values() if network.multicast)
-
-
-def _missing_backends(expansion: Expansion) -> list[Problem]:
-    built = command.backends()
-    wanted = {cell.middleware for cell in expansion.cells} - set(built)
-    return [
-        Problem(f"middleware {name!r} is not built here (built: {', '.join(built)})", "see: docs/perftest.md")
-        for name in sorted(wanted)
-    ]
-
-
-def _refused_qos(expansion: Expansion) -> list[Problem]:
-    """What perftest says against QoS profiles, each profile and kind of trial asked once."""
-    asked = {}
-    for cell in expansion.cells:
-        if cell.middleware != "raw":
-            asked[(cell.qos_profile, cell.middleware, cell.test, cell.reliability, cell.batch_bytes)] = cell
-    said = {command.refused_qos(cell): cell for cell in asked.values()}
-    return [Problem(f"{cell.words()}: {what}", input=True) for what, cell in said.items() if what]
-
-
-def estimate_s(expansion: Expansion) -> float:
-    """Expected duration of the whole campaign in seconds."""
-    experiment = expansion.experiment
-    one = experiment.warmup_s + experiment.duration_s + OVERHEAD_S
-    return len(expansion.cells) * experiment.repetitions * one
 
 
 # -- the campaign -------------------------------------------------------------------------------------
@@ -213,7 +113,7 @@ class Campaign:
         domain = command.DOMAINS[self._order % len(command.DOMAINS)]
         self._observer.trial_starts(trial, self._done(), self._total)
         places = session.places(trial)
-        protection = levels.resolve(trial.cell.security, trial.cell.security_options)
+        protection = protection_of(trial.cell)
         private = self._private(trial, protection)
         program = native_program("k8sdds-perftest")
         launches = [
@@ -310,7 +210,7 @@ def start(
         if trial.cell.network_label not in networks:
             networks[trial.cell.network_label] = _network_facts(trial, session)
     experiment = expansion.experiment
-    protections = {trial.cell.security: _protection(trial.cell) for trial in trials}
+    protections = {trial.cell.security: protection_of(trial.cell) for trial in trials}
     secured = any(protections.values())
     renewed: list[Campaign] = []
     keyring = keyring_of(trials, lambda facts: renewed[0]._renewed(facts)) if secured else None
@@ -370,16 +270,12 @@ def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
     return Campaign(run, testbed, blocks, observer)
 
 
-def _protection(cell: Cell) -> Protection | None:
-    return levels.resolve(cell.security, cell.security_options)
-
-
 def keyring_of(trials: Sequence[Trial], renewed: Callable[[dict[str, Any]], None]) -> Keyring:
     """Credentials for every participant of the trials that are protected."""
     # Imported here because most campaigns need no cryptography.
     from k8sdds.security.keyring import Keyring
 
-    secured = [trial.cell for trial in trials if _protection(trial.cell) is not None]
+    secured = [trial.cell for trial in trials if protection_of(trial.cell) is not None]
     names = dict.fromkeys(name for cell in secured for name in cell.participants)
     return Keyring(list(names), command.DOMAINS, renewed)
 

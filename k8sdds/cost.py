@@ -5,27 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from k8sdds.model.trial import Trial
-from k8sdds.perftest.output import Summary
-from k8sdds.testbeds import Measurement
+from k8sdds.seen import Seen
 
 
-def costs(
-    trial: Trial,
-    pubs: list[Summary | None],
-    subs: list[Summary | None],
-    measurement: Measurement,
-    meters: dict[str, dict[str, Any]],
-) -> dict[str, float | None]:
+def costs(seen: Seen) -> dict[str, float | None]:
     """The cost keys of trials.jsonl. CPU is that of the measured interval, by the pods' own counters.
 
     A pod's counter knows nothing of what a network does outside of it, such as a userspace ESP daemon:
     the machine's time per megabyte has that too.
     """
-    size = trial.cell.payload_bytes
+    pubs, subs, meters = seen.pubs, seen.subs, seen.meters
+    size = seen.trial.cell.payload_bytes
     sent, received = _sum(one["sent"] for one in pubs if one), _sum(one["received"] for one in subs if one)
     warm_up = _sum(one["warmup_received"] for one in subs if one) or 0
     megabytes = received * size / 1e6 if received else None
+    delivered = ((received or 0) + warm_up) * size
     publishers, subscribers = _cpu_s(meters, "pub"), _cpu_s(meters, "sub")
     machine = (meters.get("pub0", {}).get("machine") or {}).get("busy_s")
     return {
@@ -34,7 +28,7 @@ def costs(
         "publisher_cpu_ms_per_mb": _ratio(publishers, megabytes, 1e3),
         "subscriber_cpu_ms_per_mb": _ratio(subscribers, megabytes, 1e3),
         "machine_cpu_ms_per_mb": _ratio(machine, megabytes, 1e3),
-        "wire_bytes_per_payload_byte": _ratio(measurement.sent_bytes, ((received or 0) + warm_up) * size, 1),
+        "wire_bytes_per_payload_byte": _ratio(seen.measurement.sent_bytes, delivered, 1),
     }
 
 

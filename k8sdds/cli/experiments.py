@@ -49,7 +49,7 @@ def _cell(value: Any) -> str:
 
 
 def _experiments() -> list[dict[str, Any]]:
-    from k8sdds import campaign, library
+    from k8sdds import checks, library
     from k8sdds.model.trial import expand
 
     rows = []
@@ -59,7 +59,7 @@ def _experiments() -> list[dict[str, Any]]:
             {
                 "name": name,
                 "trials": len(expansion.trials("lab")),
-                "takes": duration_words(campaign.estimate_s(expansion)),
+                "takes": duration_words(checks.estimate_s(expansion)),
                 "question": expansion.experiment.title,
                 "paper": expansion.experiment.paper,
             }
@@ -97,7 +97,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show an experiment resolved: its cells, the time it takes, and what each pod will run."""
-    from k8sdds import campaign, library
+    from k8sdds import checks, library
     from k8sdds.model.trial import expand
     from k8sdds.networks import resolved
     from k8sdds.testbeds.lab.capabilities import can
@@ -111,11 +111,11 @@ def show(
         {"cell_id": cell.cell_id, **cell.model_dump(mode="json"), "commands": _commands(expansion, index)}
         for index, cell in enumerate(expansion.cells)
     ]
-    problems = [str(problem) for problem in campaign.contradictions(expansion)]
+    problems = [str(problem) for problem in checks.contradictions(expansion)]
     if as_json:
         data = {
             "experiment": changed.model_dump(mode="json"),
-            "estimate_s": campaign.estimate_s(expansion),
+            "estimate_s": checks.estimate_s(expansion),
             "cells": cells,
             "problems": problems,
         }
@@ -127,7 +127,7 @@ def show(
 def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], commands: bool) -> None:
     from rich.table import Table
 
-    from k8sdds import campaign
+    from k8sdds import checks
 
     out = console()
     experiment = expansion.experiment
@@ -136,7 +136,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         out.print(experiment.description, highlight=False)
     out.print(
         f"{len(cells)} cells × {experiment.repetitions} repetitions of {experiment.duration_s:g} s"
-        f" (warm-up {experiment.warmup_s:g} s): about {duration_words(campaign.estimate_s(expansion))};"
+        f" (warm-up {experiment.warmup_s:g} s): about {duration_words(checks.estimate_s(expansion))};"
         f" baseline {experiment.baseline}\n",
         highlight=False,
     )

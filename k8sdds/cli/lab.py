@@ -22,7 +22,7 @@ def _cells(
     experiment: str, networks: list[str] | None, settings: list[str] | None, baseline: bool
 ) -> list[Any]:
     """One cell for each bench of the experiment; the baseline only where it is asked for."""
-    from k8sdds import campaign, library
+    from k8sdds import checks, library
     from k8sdds.model.trial import expand
     from k8sdds.networks import bare_label, resolved
     from k8sdds.testbeds.lab.capabilities import can
@@ -30,7 +30,7 @@ def _cells(
 
     changed = library.changed(library.load(experiment), networks or (), settings or ())
     expansion = expand(resolved(changed, can))
-    campaign.refuse(campaign.contradictions(expansion))
+    checks.refuse(checks.contradictions(expansion))
     cells = {BenchKey.of(cell): cell for cell in expansion.cells}
     return [
         cell
@@ -54,7 +54,7 @@ def up(
     experiment: Experiment, network: Networks = None, settings: Settings = None, name: Name = "lab"
 ) -> None:
     """Build an experiment's networks and leave them standing, until `lab down`."""
-    from k8sdds.campaign import refuse
+    from k8sdds.checks import refuse
     from k8sdds.model.trial import Trial
     from k8sdds.testbeds.lab import registry
     from k8sdds.testbeds.lab.testbed import Lab

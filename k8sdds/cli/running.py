@@ -72,7 +72,7 @@ def run(
 
 def measure(experiment: Any, seed: int | None, output: Path | None, dry_run: bool) -> None:
     """Measure an experiment in the lab and report it. Raises InvalidTrials after the report."""
-    from k8sdds import campaign
+    from k8sdds import campaign, checks
     from k8sdds.model.trial import expand
     from k8sdds.networks import resolved
     from k8sdds.testbeds.lab.capabilities import can
@@ -85,9 +85,9 @@ def measure(experiment: Any, seed: int | None, output: Path | None, dry_run: boo
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     with _ending(folder):
         with Lab(f"{name}-{os.getpid()}", experiment.name) as lab:
-            campaign.refuse(campaign.check(expansion, lab))
+            checks.refuse(checks.check(expansion, lab))
             trials = len(expansion.trials(lab.name))
-            _announce(lab, f"{experiment.name}: {trials} trials", campaign.estimate_s(expansion))
+            _announce(lab, f"{experiment.name}: {trials} trials", checks.estimate_s(expansion))
             if dry_run:
                 console().print(f"Dry run: all checks passed, nothing was measured. It would write {folder}")
                 return
@@ -158,11 +158,11 @@ def _folder_is_free(folder: Path) -> None:
 
 @contextmanager
 def _progress(baseline: str, expansion: Any) -> Iterator[Any]:
-    from k8sdds import campaign
+    from k8sdds import checks
     from k8sdds.cli.progress import Progress
 
     trials = len(expansion.cells) * expansion.experiment.repetitions
-    with Progress(baseline, campaign.estimate_s(expansion) / trials) as progress:
+    with Progress(baseline, checks.estimate_s(expansion) / trials) as progress:
         yield progress
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 
-from k8sdds import campaign
+from k8sdds import campaign, checks
 from k8sdds.cli.progress import Progress
 from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment
@@ -57,7 +57,7 @@ def test_no_secret_is_left_or_shown(tmp_path: Path) -> None:
     watcher.start()
     try:
         with Lab(f"secrets-{tmp_path.name}") as lab, Progress("kube-router", 1) as progress:
-            campaign.refuse(campaign.check(expansion, lab))
+            checks.refuse(checks.check(expansion, lab))
             started = campaign.start(expansion, lab, folder, "secrets", 1, progress)
             started.execute()
     finally:

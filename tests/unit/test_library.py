@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds import campaign, library
+from k8sdds import campaign, checks, library
 from k8sdds.errors import InputError
 from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment
@@ -20,7 +20,7 @@ def test_every_installed_experiment_holds_together(name: str) -> None:
     experiment = library.load(name)
     assert experiment.name == name
     assert experiment.title
-    assert campaign.contradictions(expand(experiment)) == []
+    assert checks.contradictions(expand(experiment)) == []
 
 
 def test_the_studys_experiments_are_there() -> None:
@@ -39,7 +39,7 @@ def test_the_studys_experiments_are_there() -> None:
 
 
 def test_quickstart_takes_less_than_three_minutes() -> None:
-    assert campaign.estimate_s(expand(library.load("quickstart"))) < 180
+    assert checks.estimate_s(expand(library.load("quickstart"))) < 180
 
 
 def changed(*settings: str, name: str = "cni-overhead", **options: object) -> Experiment:
@@ -52,7 +52,7 @@ def test_a_camera_in_one_line() -> None:
     assert {(cell.test, cell.payload_bytes, cell.rate, cell.subscribers) for cell in cells} == {
         ("throughput", 1048576, 30, 4), ("latency", 1048576, 0, 4),
     }  # fmt: skip
-    assert campaign.contradictions(expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4"))) == []
+    assert checks.contradictions(expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4"))) == []
 
 
 def test_keys_of_the_experiment_of_sweeps_and_parts() -> None:
@@ -106,10 +106,10 @@ def test_contradictions_name_file_and_line(tmp_path: Path) -> None:
     mine.write_text(
         "name: mine\nsweeps:\n  - networks: host\n  - networks: [host, kube-router]\n    transport: multicast\n"
     )
-    (problem,) = campaign.contradictions(expand(library.load(str(mine))))
+    (problem,) = checks.contradictions(expand(library.load(str(mine))))
     assert problem.what == f"{mine}:4: kube-router carries no multicast between nodes"
     only = library.changed(library.load(str(mine)), networks=["kube-router"])
-    (problem,) = campaign.contradictions(expand(only))
+    (problem,) = checks.contradictions(expand(only))
     assert problem.what.startswith(f"{mine}:4: ")
 
 

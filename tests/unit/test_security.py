@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from cryptography import x509
 
-from k8sdds.campaign import contradictions
+from k8sdds.checks import contradictions
 from k8sdds.errors import InputError
 from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment
