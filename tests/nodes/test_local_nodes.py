@@ -52,6 +52,14 @@ def settings() -> list[str]:
     return [Path("/proc/sys", name).read_text() for name in GLOBAL]
 
 
+def await_end(cluster: str, name: str) -> None:
+    machine = record.read(cluster).machines[name]
+    deadline = time.monotonic() + 20
+    while machine.alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not machine.alive
+
+
 def test_life_of_a_cluster(tmp_path: Path) -> None:
     before, global_before = traces(tmp_path), settings()
     share = tmp_path / "share"
@@ -94,11 +102,23 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
             nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
         nodes.up("life", [one])
         assert ssh(made[0], "cat /root/kept", user="root").stdout == "kept\n"
+        assert nodes.run("life", "one", ["pwd"]) == "/\n"
+        # At once, since the others remember its hardware address, which it still has.
+        nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
 
         nodes.cut("life", "one")
         with pytest.raises(LackError):
             nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
         nodes.cut("life", "one", False)
+        # The neighbour is remembered as lost for a moment.
+        again = "for i in $(seq 20); do ping -c 1 -W 1 one && exit; sleep 0.3; done; exit 1"
+        nodes.run("life", "two", ["sh", "-c", again])
+
+        # A machine that ends by itself boots again too.
+        os.kill(record.read("life").machines["one"].pid, signal.SIGKILL)
+        await_end("life", "one")
+        nodes.up("life", [one])
+        nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
 
         # What is not there is said.
         with pytest.raises(InputError, match="there is: one, two"):
@@ -116,10 +136,7 @@ def test_a_killed_holder_takes_all_with_it(tmp_path: Path) -> None:
     made = nodes.up("killed", [nodes.NodeSpec("one", boot="sshd")])
     known = record.read("killed")
     os.kill(known.holder[0], signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while known.machines["one"].alive and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not known.machines["one"].alive
+    await_end("killed", "one")
     assert "does not stand" in ssh(made[0], "true").stderr
     assert nodes.clean(everything=False) == (["killed"], [])
     assert traces(tmp_path) == before
