@@ -53,6 +53,7 @@ PROGRAMS = {
         Program("flannel", "0.9.1", "cni-flannel", f"{_CNI}/meta/flannel"),
         Program("pause", "3.10.2", "pause"),
         Program("probe", "1", "probe"),
+        Program("routes", "1", "routes"),
     )
 }  # fmt: skip
 
@@ -116,6 +117,7 @@ def _one(name: str, program: str, target: str, base: bool = False, links: tuple[
 
 
 PROBE = Install("probe", f"{BIN}/k8sdds-probe")
+ROUTES = Install("routes", f"{BIN}/k8sdds-routes")
 IMAGES = (
     _kube("kube-apiserver"),
     _kube("kube-controller-manager"),
@@ -126,7 +128,7 @@ IMAGES = (
     _one(f"{HUB}/pause:3.10.2", "pause", "/pause"),
     _one(f"{HUB}/metrics-server/metrics-server:v0.9.0", "metrics-server", "/metrics-server"),
     _one("ghcr.io/flannel-io/flannel:v0.28.4", "flanneld", "/opt/bin/flanneld", base=True),
-    Image("k8sdds.local/tools:1", "1", (f"{BIN}/k8sdds-probe",), (PROBE,), base=True),
+    Image("k8sdds.local/tools:1", "1", (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES), base=True),
     Image(
         "k8sdds.local/perftest:0.1.0",
         "0.1.0",

@@ -50,11 +50,11 @@ class Signs:
     route_protocols: tuple[int, ...] = ()
     route_tables: tuple[int, ...] = ()
     """Routing tables, with the rules that lead to them."""
-    pods: str = ""
-    """The pods' range where it is not the cluster's."""
     xfrm: bool = False
     """IPsec policies between pods, or of the port below, and states between nodes."""
     xfrm_port: int | None = None
+    ports: tuple[int, ...] = ()
+    """TCP ports on which its agent listens to its peers."""
     annotations: tuple[str, ...] = ()
     """Beginnings of annotations of Node objects."""
     release: tuple[tuple[str, str], ...] = ()
@@ -71,7 +71,7 @@ class Present:
     xfrm_to_peers: bool = False
     """An IPsec policy and a state towards every other node."""
     connected: tuple[str, ...] = ()
-    """A command in the agent's container that fails until it is connected to its peers."""
+    """A container of the agent, and a command in it that fails until it is connected to its peers."""
 
 
 @dataclass(frozen=True)

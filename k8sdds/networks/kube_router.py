@@ -7,8 +7,18 @@ IP-in-IP; masquerade by sets of pod and node addresses; network policy chains be
 
 from __future__ import annotations
 
+import json
 from ipaddress import IPv4Interface
 
+from k8sdds.model.installing import (
+    Asked,
+    ClusterHalf,
+    Manifest,
+    Present,
+    Signs,
+    container,
+    find,
+)
 from k8sdds.model.network import LINK_MTU, Batch, Datapath, Engine, Network, Node, Topology
 from k8sdds.networks.pods import NODE_SYSCTLS, Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 
@@ -65,6 +75,40 @@ def _lab(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     return pod_datapath(topology, mtu, on_node, NODE_SYSCTLS)
 
 
+CNI_NAME = "kube-router"
+SIGNS = Signs(
+    links=("kube-bridge", "kube-dummy-if", "tun-*"),
+    files=(
+        "/etc/cni/net.d/10-kuberouter.conf*", "/var/lib/kube-router", f"/var/lib/cni/networks/{CNI_NAME}",
+        f"/var/lib/cni/results/{CNI_NAME}-*",
+    ),
+    chains=("KUBE-ROUTER-*", "KUBE-POD-FW-*", "KUBE-NWPLCY-*"),
+    rules=(r"-[io] kube-bridge\b", r"--match-set (inet6:)?kube-router-"),
+    sets=("kube-router-*", "KUBE-SRC-*", "KUBE-DST-*", "inet6:kube-router-*", "inet6:KUBE-*"),
+    route_protocols=(BGP_ROUTES,),
+    # Its own: pods behind tunnels, services by direct return, external addresses.
+    route_tables=(77, 78, 79),
+    ports=(179,),
+)  # fmt: skip
+
+
+def _on_cluster(asked: Asked, manifests: list[Manifest]) -> list[Manifest]:
+    bridge = {
+        "type": "bridge", "bridge": "kube-bridge", "isDefaultGateway": True, "hairpinMode": True,
+        "ipam": {"type": "host-local"},
+    }  # fmt: skip
+    agent = container(find(manifests, "DaemonSet", "kube-router"), "kube-router")
+    agent["args"].append(f"--service-cluster-ip-range={asked.service_cidr}")
+    if asked.mtu_bytes is not None:
+        agent["args"].append("--auto-mtu=false")
+        bridge["mtu"] = asked.mtu_bytes
+    plugins = [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}]
+    cni = {"cniVersion": "0.3.1", "name": CNI_NAME, "plugins": plugins}
+    configuration = find(manifests, "ConfigMap", "kube-router-cni")["data"]
+    configuration["10-kuberouter.conflist"] = json.dumps(cni, indent=1)
+    return manifests
+
+
 KUBE_ROUTER = Network(
     name="kube-router",
     title="Kube-router, nodes of one subnet",
@@ -82,4 +126,12 @@ KUBE_ROUTER = Network(
     max_mtu=LINK_MTU,
     needs=("bridge", "nftables", "br_netfilter"),
     lab=_lab,
+    # The routes come by BGP: they are there when every node has talked to every other.
+    cluster=ClusterHalf(
+        "kube-router",
+        _on_cluster,
+        SIGNS,
+        Present(links=("kube-bridge",), routes_to_peers=True),
+        "kube-router",
+    ),
 )

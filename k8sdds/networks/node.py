@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
+from k8sdds.model.installing import (
+    Asked,
+    ClusterHalf,
+    Manifest,
+    Present,
+    Signs,
+    container,
+    find,
+)
 from k8sdds.model.network import LINK_MTU, Attachment, Datapath, Engine, Network, Topology
 
 ARCHITECTURES = ("amd64", "arm64", "arm")
@@ -25,6 +36,31 @@ def _baremetal(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 
 def _host(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     return _on_nodes(topology, mtu, in_pods=True)
+
+
+BRIDGE = "k8sdds0"
+CNI_NAME = "k8sdds-host"
+ROUTE_PROTOCOL = 75
+"""Routing protocol number with which the agent k8sdds-routes marks its routes."""
+
+
+def _on_cluster(asked: Asked, manifests: list[Manifest]) -> list[Manifest]:
+    """The cluster's other pods on a bridge of every node; the agent fills in the node's range."""
+    bridge = {
+        "type": "bridge",
+        "bridge": BRIDGE,
+        "isDefaultGateway": True,
+        "hairpinMode": True,
+        "ipam": {"type": "host-local"},
+    }
+    if asked.mtu_bytes is not None:
+        bridge["mtu"] = asked.mtu_bytes
+    plugins = [bridge, {"type": "portmap", "capabilities": {"portMappings": True}}]
+    cni = {"cniVersion": "0.4.0", "name": CNI_NAME, "plugins": plugins}
+    find(manifests, "ConfigMap", "host-cni")["data"]["cni.json"] = json.dumps(cni, indent=1)
+    agent = container(find(manifests, "DaemonSet", "host"), "routes")
+    agent["args"] = [f"--pods={asked.pod_cidr}"]
+    return manifests
 
 
 BAREMETAL = Network(
@@ -61,4 +97,20 @@ HOST = Network(
     max_mtu=LINK_MTU,
     needs=("bridge",),
     lab=_host,
+    cluster=ClusterHalf(
+        folder="host",
+        render=_on_cluster,
+        signs=Signs(
+            links=(BRIDGE,),
+            files=(
+                "/etc/cni/net.d/10-k8sdds-host.conflist",
+                f"/var/lib/cni/networks/{CNI_NAME}",
+                f"/var/lib/cni/results/{CNI_NAME}-*",
+            ),
+            nft_tables=(f"ip {CNI_NAME}",),
+            route_protocols=(ROUTE_PROTOCOL,),
+        ),
+        present=Present(routes_to_peers=True),
+        daemonset="host",
+    ),
 )

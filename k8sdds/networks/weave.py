@@ -15,6 +15,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Interface
 
 from k8sdds.model.network import LINK_MTU, Batch, Datapath, Engine, Network, Node, Topology
+from k8sdds.networks import weave_cluster
 from k8sdds.networks.pods import Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 
 PODS = "10.32.0.0/12"
@@ -120,5 +121,6 @@ WEAVENET = Network(
     max_mtu=LINK_MTU - VXLAN_HEADERS,
     needs=("bridge", "vxlan", "nftables", "br_netfilter"),
     lab=_lab,
+    cluster=weave_cluster.half(PAPER_MTU, encrypted=False),
     engine="Linux bridge",
 )

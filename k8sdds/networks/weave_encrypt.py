@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from k8sdds.model.network import LINK_MTU, Batch, Datapath, Engine, Node, Topology
-from k8sdds.networks import strongswan, weave
+from k8sdds.networks import strongswan, weave, weave_cluster
 
 CIPHER = "aes256gcm16"
 ESP_BYTES = 34
@@ -71,6 +71,7 @@ WEAVENET_ENCRYPT = replace(
     max_mtu=LINK_MTU - weave.VXLAN_HEADERS - ESP_BYTES,
     needs=(*weave.WEAVENET.needs, "nft_ingress"),
     lab=_lab,
+    cluster=weave_cluster.half(1414, encrypted=True),
     engine=None,
     engines=ENGINES,
 )

@@ -22,7 +22,7 @@ nodes:
   - {name: master, roles: [control-plane]}
   - {name: pi1}
 """
-NEED_PRIVILEGED = {"kube-router", "weave", "weave-kube-init"}
+NEED_PRIVILEGED = {"kube-router", "weave", "weave-kube-init", "weave-npc"}
 """Containers of upstream programs that write sysctls or load modules; deploy/networks says why for each."""
 
 
@@ -45,7 +45,7 @@ def containers(found: Install) -> list[dict[str, Any]]:
 
 
 def test_networks_that_can_be_installed_are_those_of_a_profile() -> None:
-    assert set(NAMES) <= set(get_args(NetworkName))
+    assert set(NAMES) == set(get_args(NetworkName))
     with pytest.raises(InputError, match="nothing to install"):
         half("baremetal")
 
@@ -59,7 +59,9 @@ def test_objects_are_whole_and_in_order(name: str) -> None:
     for one in found.manifests:
         assert one["apiVersion"] and one["metadata"]["name"]
         cluster_wide = one["kind"] in ("Namespace", "ClusterRole", "ClusterRoleBinding")
-        assert one["metadata"].get("namespace") == (None if cluster_wide else NAMESPACE)
+        # Weave keeps the list of its peers in kube-system, and nowhere else.
+        elsewhere = {None} if cluster_wide else {NAMESPACE, "kube-system"} if "weave" in name else {NAMESPACE}
+        assert one["metadata"].get("namespace") in elsewhere
     assert found.ready == (f"daemonset/{NAMESPACE}/{half(name).daemonset}",)
     assert find(list(found.manifests), "DaemonSet", half(name).daemonset)
     assert found.kube_proxy and found.mtu_bytes == networks.find(name).default_mtu
@@ -157,3 +159,36 @@ def test_flannels_plugin_comes_from_an_image_unless_the_nodes_have_it_from_a_bun
     assert any("flannel-cni-plugin" in image for image in installed("flannel-vxlan").images)
     bundled = installed("flannel-vxlan", more="software: bundle\n")
     assert bundled.images == ("ghcr.io/flannel-io/flannel:v0.28.4",)
+
+
+def test_kube_router() -> None:
+    found = installed("kube-router", ", mtu: 1400")
+    agent = container(find(list(found.manifests), "DaemonSet", "kube-router"), "kube-router")
+    assert {"--run-service-proxy=false", "--auto-mtu=false"} <= set(agent["args"])
+    assert "--service-cluster-ip-range=10.96.0.0/12" in agent["args"]
+    assert "--auto-mtu=false" not in json.dumps(installed("kube-router").manifests)
+
+
+@pytest.mark.parametrize(("name", "mtu"), [("weavenet", "1438"), ("weavenet-encrypt", "1414")])
+def test_weave(name: str, mtu: str) -> None:
+    found = list(installed(name).manifests)
+    agent = container(find(found, "DaemonSet", "weave"), "weave")
+    values = {one["name"]: one.get("value", one.get("valueFrom")) for one in agent["env"]}
+    assert values["IPALLOC_RANGE"] == "10.244.0.0/16" and values["WEAVE_MTU"] == mtu
+    secret = {"secretKeyRef": {"name": "weave-password", "key": "password"}}
+    assert values.get("WEAVE_PASSWORD") == (secret if name == "weavenet-encrypt" else None)
+    secrets = [one for one in found if one["kind"] == "Secret"]
+    assert [base64.b64decode(one["data"]["password"]).decode() for one in secrets] == (
+        [PASSWORD] if name == "weavenet-encrypt" else []
+    )
+    own = list(installed(name, ", mtu: 1376").manifests)
+    assert '"1376"' in json.dumps(container(find(own, "DaemonSet", "weave"), "weave")["env"])
+
+
+def test_host_tells_its_agent_the_pods_range() -> None:
+    found = list(installed("host", ", mtu: 1400", "kubernetes: {pod_cidr: 10.50.0.0/16}\n").manifests)
+    agent = container(find(found, "DaemonSet", "host"), "routes")
+    assert agent["args"] == ["--pods=10.50.0.0/16"]
+    assert agent["securityContext"]["readOnlyRootFilesystem"] is True
+    bridge = json.loads(find(found, "ConfigMap", "host-cni")["data"]["cni.json"])["plugins"][0]
+    assert bridge["mtu"] == 1400 and bridge["bridge"] == "k8sdds0"
