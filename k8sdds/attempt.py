@@ -11,6 +11,7 @@ from typing import Any
 from k8sdds import validity
 from k8sdds.cost import costs
 from k8sdds.model.trial import Trial
+from k8sdds.perftest import command
 from k8sdds.perftest.output import Summary
 from k8sdds.seen import Seen, percent
 from k8sdds.store import SCHEMA
@@ -67,7 +68,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "transport": cell.transport,
         "middleware": cell.middleware,
         "security": cell.security,
-        "qos": Path(cell.qos_profile).stem if cell.middleware != "raw" else "none",
+        "qos": Path(cell.qos_profile).stem if command.takes_qos(cell) else "none",
         "batch_bytes": cell.batch_bytes,
         "rate": cell.rate,
         "link": cell.link.model_dump(mode="json"),
@@ -87,8 +88,9 @@ def _numbers(seen: Seen) -> dict[str, Any]:
     known = [one for one in subs if one is not None]
     first = next((one for one in pubs if one is not None), None)
     sent = _total(pubs, "sent")
-    lost = _total(subs, "lost")
-    expected = sent * cell.subscribers if sent else None
+    lost, received = _total(subs, "lost"), _total(subs, "received")
+    # Where the publisher does not say, a lost tail is not known of.
+    expected = sent * cell.subscribers if sent is not None else (received or 0) + (lost or 0)
     numbers: dict[str, Any] = {
         "throughput_mbps": _mean(one["throughput_mbps"] for one in known) if throughput_test else None,
         "samples_per_s": _mean(one["samples_per_s"] for one in known) if throughput_test else None,
@@ -96,7 +98,7 @@ def _numbers(seen: Seen) -> dict[str, Any]:
         "discovery_s": first["discovery_s"] if first else None,
         "middleware_version": (first["middleware"] or {}).get("version") if first else None,
         "sent": sent,
-        "received": _total(subs, "received"),
+        "received": received,
         "lost": lost,
         "duplicates": _total(subs, "duplicates"),
         "out_of_order": _total(subs, "out_of_order"),

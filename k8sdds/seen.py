@@ -8,6 +8,7 @@ from typing import Any
 
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import output
+from k8sdds.perftest.connext import output as connext
 from k8sdds.perftest.output import Summary
 from k8sdds.testbeds import Measurement
 
@@ -29,7 +30,7 @@ class Seen:
     def of(cls, trial: Trial, measurement: Measurement, folder: Path) -> Seen:
         """Read the participants' files."""
         names = trial.cell.participants
-        read = {name: output.read(folder / name / "stdout") for name in names}
+        read = {name: _summary(trial, folder / name) for name in names}
         return cls(
             trial,
             measurement,
@@ -43,6 +44,13 @@ class Seen:
         """A counter of a pod's interface; None where it has none or it was not read."""
         interface = (self.meters[participant].get("interfaces") or {}).get("eth0")
         return interface.get(key) if isinstance(interface, dict) else None
+
+
+def _summary(trial: Trial, folder: Path) -> Summary | None:
+    """A participant's own account, in its program's format."""
+    if trial.cell.middleware != "connext":
+        return output.read(folder / "stdout")
+    return connext.read(folder, trial.cell.payload_bytes, trial.cell.test == "latency", trial.duration_s)
 
 
 def percent(meters: dict[str, Any], seconds: float | None) -> float | None:

@@ -22,6 +22,7 @@ EXPERIMENT = "experiment.yaml"
 QOS = "qos"
 TRIALS = "trials.jsonl"
 EVENTS = "events.jsonl"
+READINGS = "readings.jsonl"
 
 
 def utc_now() -> str:
@@ -110,6 +111,14 @@ class RunFolder:
     def append_event(self, event: str, **details: Any) -> None:
         """Add one event, stamped with the time."""
         _append_line(self.path / EVENTS, {"at": utc_now(), "event": event, **details})
+
+    def append_reading(self, reading: dict[str, Any]) -> None:
+        """Add what a node's meters said at one moment (docs/results.md)."""
+        _append_line(self.path / READINGS, reading)
+
+    def readings(self) -> list[dict[str, Any]]:
+        """Every reading of the nodes' meters, in the order of time."""
+        return list(_json_lines(self.path / READINGS))
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from k8sdds.perftest import output
+from k8sdds.perftest.output import Summary
 from k8sdds.seen import Seen, percent
 
 SPAN_TOLERANCE = 0.1
@@ -53,7 +54,7 @@ def _unproven(seen: Seen) -> str | None:
         return "no-samples: nothing was received"
     if cell.reliability == "reliable" and lost:
         return f"lost-samples: {lost} samples of a reliable trial did not arrive"
-    if cell.test == "latency" and not _latency_count(seen):
+    if cell.test == "latency" and not any(_timed(one) for one in seen.pubs):
         return "no-samples: no round trip was timed"
     return (
         (_uneven(seen) if cell.test == "throughput" else None)
@@ -66,8 +67,8 @@ def _uneven(seen: Seen) -> str | None:
     """Samples must have come over the whole measured time for their rate to be one."""
     measured_s = max(one["measured_s"] or 0 for one in seen.pubs if one)
     for index, one in enumerate(seen.subs):
-        if one is None:
-            continue
+        if one is None or seen.trial.cell.middleware == "connext":
+            continue  # RTI PerfTest does not say when its samples came
         span_s = ((one["last_sample_monotonic_ns"] or 0) - (one["first_sample_monotonic_ns"] or 0)) / 1e9
         if abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S):
             return (
@@ -77,8 +78,17 @@ def _uneven(seen: Seen) -> str | None:
     return None
 
 
-def _latency_count(seen: Seen) -> int:
-    return sum((one["latency_ns"] or {}).get("count", 0) for one in seen.pubs if one)
+def _timed(summary: Summary | None) -> bool:
+    """Whether it has latencies; RTI PerfTest does not count them."""
+    values = summary["latency_ns"] if summary is not None else None
+    return bool(values) and values.get("count") != 0
+
+
+def _sent(summary: Summary, subs: list[Summary | None]) -> int:
+    """Samples that a publisher sent; at least those that one subscriber got, where it does not say."""
+    if summary["sent"] is not None:
+        return int(summary["sent"])
+    return max((one["received"] or 0 for one in subs if one), default=0)
 
 
 def _off_the_wire(seen: Seen) -> str | None:
@@ -107,7 +117,7 @@ def _wrong_transport(seen: Seen) -> str | None:
         network = seen.meters.get(f"pub{index}", {}).get("network")
         if summary is None or not isinstance(network, dict) or network.get("ip_out_mcast_bytes") is None:
             return f"no-proof: the counters of pub{index} were not read"
-        sent, multicast = summary["sent"] or 0, network["ip_out_mcast_bytes"]
+        sent, multicast = _sent(summary, seen.subs), network["ip_out_mcast_bytes"]
         payload = sent * cell.payload_bytes
         if cell.transport == "multicast" and multicast < payload:
             return (
@@ -137,7 +147,7 @@ def _missed(seen: Seen) -> list[str]:
         if one is None or not measured_s or seen.trial.cell.test != "throughput":
             continue
         rate = (one["sent"] or 0) / measured_s
-        if asked and rate < (1 - MISSED) * asked:
+        if asked and one["sent"] is not None and rate < (1 - MISSED) * asked:
             found.append(f"rate: {rate:.3g} of {asked:g} samples/s were sent")
         if measured_s > (1 + MISSED) * duration_s:
             found.append(f"duration: the last write ended after {measured_s:.3g} s instead of {duration_s:g}")

@@ -69,14 +69,29 @@ def _parts(arches: Sequence[str], said: Said) -> dict[tuple[str, str], Path]:
 
 
 def _native_hashes() -> list[str]:
-    return [f"{path.name} {oci.file_sha256(path)}" for path in _native()]
+    programs = [path for group in (_perftest(), _discovery()) for path in group.values()]
+    return [f"{path.name} {oci.file_sha256(path)}" for path in programs]
 
 
-def _native() -> list[Path]:
+def _perftest() -> dict[str, Path]:
     """The supervisor, perftest, and the middlewares that perftest loads from beside it."""
     folder = Path(native_program("k8sdds-perftest")).parent
     programs = [Path(native_program("k8sdds-supervisor")), folder / "k8sdds-perftest"]
-    return programs + sorted(folder.glob("libk8sdds-perftest-*.so"))
+    programs += sorted(folder.glob("libk8sdds-perftest-*.so"))
+    return {f"/opt/k8sdds/{path.name}": path for path in programs}
+
+
+def _discovery() -> dict[str, Path]:
+    """Fast DDS's own discovery server, and the script that gives it the id of its pod."""
+    found = shutil.which("fast-discovery-server")
+    if found is None:
+        raise LackError("fast-discovery-server is not installed", "sudo apt-get install fastdds-tools")
+    script = Path(native_program("discovery-server"))
+    return {"/opt/k8sdds/discovery-server": script, "/usr/bin/fast-discovery-server": Path(found).resolve()}
+
+
+NATIVE = {"perftest": _perftest, "discovery": _discovery}
+"""Groups of programs that are only there for this machine: path in the image to file."""
 
 
 def _base(arch: str, said: Said) -> Path:
@@ -174,18 +189,16 @@ def _images(layout: oci.Layout, arch: str, parts: dict[tuple[str, str], Path], s
             said(f"{image.name} is left out for {arch}: its programs are only built for this machine")
             continue
         layers = [base] if image.base else []
-        if image.programs not in made:
+        if image.programs and image.programs not in made:
             entries: dict[str, oci.Entry] = {}
             for install in image.programs:
                 entries[install.target] = parts[install.program, arch]
                 entries |= {link: oci.Link(install.target) for link in install.links}
             made[image.programs] = layout.layer(entries)
-        layers.append(made[image.programs])
+        layers += [made[image.programs]] if image.programs else []
         if image.native:
-            layers.append(
-                layout.layer({f"/opt/k8sdds/{path.name}": path for path in _native()})
-            )
-        digest = layout.image(image.name, arch, image.entrypoint, layers)
+            layers.append(layout.layer(NATIVE[image.native]()))
+        digest = layout.image(image.name, arch, image.entrypoint, layers, image.user)
         size = sum(layer["size"] for layer in layers)
         items.append(
             Item("image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size)

@@ -77,11 +77,18 @@ class Layout:
         unfinished.rename(self.blobs / digest)
         return {"digest": f"sha256:{digest}", "size": (self.blobs / digest).stat().st_size}
 
-    def image(self, name: str, arch: str, entrypoint: Sequence[str], layers: Sequence[dict[str, Any]]) -> str:
-        """Add an image; the hexadecimal digest of its manifest."""
+    def image(
+        self,
+        name: str,
+        arch: str,
+        entrypoint: Sequence[str],
+        layers: Sequence[dict[str, Any]],
+        user: str = "",
+    ) -> str:
+        """Add an image, run by a user (none: root); the hexadecimal digest of its manifest."""
         config = self.add(canonical({
             "architecture": arch, "os": "linux",
-            "config": {"Entrypoint": list(entrypoint), "Env": [PATH]},
+            "config": {"Entrypoint": list(entrypoint), "Env": [PATH], **({"User": user} if user else {})},
             # Uncompressed, so a layer's digest is that of its content.
             "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
         }))  # fmt: skip

@@ -54,6 +54,7 @@ PROGRAMS = {
         Program("pause", "3.10.2", "pause"),
         Program("probe", "1", "probe"),
         Program("routes", "1", "routes"),
+        Program("meter", "1", "meter"),
     )
 }  # fmt: skip
 
@@ -102,8 +103,10 @@ class Image:
     programs: tuple[Install, ...] = ()
     base: bool = False
     """On the Debian layer."""
-    native: bool = False
-    """With k8sdds's own programs."""
+    native: str = ""
+    """A group of programs of this machine that it has as well: `perftest` or `discovery`."""
+    user: str = ""
+    """Number of the user that it runs as; none: root."""
 
 
 def _kube(name: str, base: bool = False) -> Image:
@@ -118,6 +121,9 @@ def _one(name: str, program: str, target: str, base: bool = False, links: tuple[
 
 PROBE = Install("probe", f"{BIN}/k8sdds-probe")
 ROUTES = Install("routes", f"{BIN}/k8sdds-routes")
+METER = Install("meter", f"{BIN}/k8sdds-meter")
+NOBODY = "65532"
+"""A user of no name and no rights."""
 IMAGES = (
     _kube("kube-apiserver"),
     _kube("kube-controller-manager"),
@@ -128,13 +134,22 @@ IMAGES = (
     _one(f"{HUB}/pause:3.10.2", "pause", "/pause"),
     _one(f"{HUB}/metrics-server/metrics-server:v0.9.0", "metrics-server", "/metrics-server"),
     _one("ghcr.io/flannel-io/flannel:v0.28.4", "flanneld", "/opt/bin/flanneld", base=True),
-    Image("k8sdds.local/tools:1", "1", (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES), base=True),
+    Image("k8sdds.local/tools:1", "1", (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES, METER), base=True),
     Image(
         "k8sdds.local/perftest:0.1.0",
         "0.1.0",
         ("/opt/k8sdds/k8sdds-supervisor",),
         (PROBE,),
         base=True,
-        native=True,
+        native="perftest",
+        user=NOBODY,
+    ),
+    Image(
+        "k8sdds.local/discovery-server:0.1.0",
+        "0.1.0",
+        ("/opt/k8sdds/discovery-server",),
+        base=True,
+        native="discovery",
+        user=NOBODY,
     ),
 )

@@ -9,6 +9,7 @@ from k8sdds.errors import InputError
 from k8sdds.folders import native_program, private_folder, shared
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.perftest.connext import command as connext
 from k8sdds.security import names as credentials
 
 DOMAINS = range(1, 100)
@@ -34,12 +35,21 @@ def qos_file(cell: Cell) -> Path:
     return path.resolve()
 
 
+def takes_qos(cell: Cell) -> bool:
+    """Whether a QoS profile belongs to the cell: raw has no QoS, RTI PerfTest its own unless one is named."""
+    return cell.middleware != "raw" and (cell.middleware != "connext" or bool(cell.qos))
+
+
 def impossible(cell: Cell) -> str | None:
     """Why perftest cannot run this cell whatever the network, or None."""
     if cell.test == "latency" and cell.batch_bytes:
         return "a latency test never batches: batch_bytes must be 0"
     if cell.test == "latency" and cell.publishers > 1:
         return "a latency test has one publisher"
+    if cell.middleware == "connext":
+        why = connext.impossible(cell)
+        if why:
+            return why
     if cell.middleware == "raw":
         if cell.security != "none":
             return "raw has no DDS Security: security must be none"

@@ -35,7 +35,7 @@ class Summary:
     def latency_us(self, kind: str, quantity: str) -> float | None:
         """`latency_ns` or `loaded_latency_ns`, one of its quantities, in microseconds."""
         values = self.data.get(kind)
-        if not isinstance(values, dict) or not values.get("count"):
+        if not isinstance(values, dict) or values.get("count") == 0:
             return None
         value = values.get(quantity)
         return None if value is None else value / 1000

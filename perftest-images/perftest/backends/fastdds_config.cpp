@@ -6,6 +6,7 @@
 #include <netdb.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 
 #include "shared.h"
@@ -36,14 +37,6 @@ std::string refuse_qos(const QosProfile& qos, const EndpointQos& e, bool writer)
     return "";
 }
 
-// ADDRESS[:PORT] of the discovery server.
-std::pair<std::string, uint32_t> server_of(const Settings& s) {
-    const size_t colon = s.discovery_server.find(':');
-    const std::string port = colon == std::string::npos ? "11811" : s.discovery_server.substr(colon + 1);
-    const bool number = !port.empty() && port.size() < 6 && port.find_first_not_of("0123456789") == std::string::npos;
-    return {s.discovery_server.substr(0, colon), number ? static_cast<uint32_t>(std::stoul(port)) : 0};
-}
-
 in_addr resolved(const std::string& host) {
     in_addr address{};
     addrinfo hints{}, *found = nullptr;
@@ -56,11 +49,42 @@ in_addr resolved(const std::string& host) {
     return address;
 }
 
+// ADDRESS[:PORT] of a discovery server; port 0: not a port.
+std::pair<std::string, uint32_t> address_and_port(const std::string& server) {
+    const size_t colon = server.find(':');
+    const std::string port = colon == std::string::npos ? "11811" : server.substr(colon + 1);
+    const bool number = !port.empty() && port.size() < 6 && port.find_first_not_of("0123456789") == std::string::npos;
+    const unsigned long value = number ? std::stoul(port) : 0;
+    return {server.substr(0, colon), value <= 65535 ? static_cast<uint32_t>(value) : 0};
+}
+
+std::string refuse_servers(const Settings& s) {
+    bool reachable = false;
+    for (const std::string& server : s.discovery_servers) {
+        const auto [host, port] = address_and_port(server);
+        if (port == 0) return "-discoveryServer: '" + server + "' has no port; give ADDRESS or ADDRESS:PORT";
+        // One of several that has no address at the moment is being replaced: the others know everybody.
+        reachable = reachable || resolved(host).s_addr != INADDR_ANY;
+    }
+    if (reachable) return "";
+    return "-discoveryServer: '" + s.discovery_servers.back() + "' is not an address; give ADDRESS or ADDRESS:PORT";
+}
+
 Locator_t locator(const std::string& address, uint32_t port = 0) {
     Locator_t made;
     made.kind = LOCATOR_KIND_UDPv4;
     IPLocator::setIPv4(made, address);
     made.port = port;
+    return made;
+}
+
+// A server as fast-discovery-server -i ID names itself.
+eprosima::fastrtps::rtps::RemoteServerAttributes server(size_t id, const Locator_t& where) {
+    char prefix[40];
+    std::snprintf(prefix, sizeof prefix, "44.53.%02zx.5f.45.50.52.4f.53.49.4d.41", id & 0xff);
+    eprosima::fastrtps::rtps::RemoteServerAttributes made;
+    made.ReadguidPrefix(prefix);
+    made.metatrafficUnicastLocatorList.push_back(where);
     return made;
 }
 
@@ -88,9 +112,8 @@ std::string fastdds_refuse(const Settings& s) {
         if (resolved(peer).s_addr == INADDR_ANY)
             return "-peer: '" + peer + "' is not an address; give an IPv4 address or a host name";
     if (s.discovery == Discovery::server) {
-        const auto [host, port] = server_of(s);
-        if (port < 1 || port > 65535 || resolved(host).s_addr == INADDR_ANY)
-            return "-discoveryServer: '" + s.discovery_server + "' is not an address; give ADDRESS or ADDRESS:PORT";
+        const std::string why = refuse_servers(s);
+        if (!why.empty()) return why;
     }
     if (s.qos.batch_bytes > 0)
         return (s.qos.batch_line ? "-qosFile: " + s.qos.file + ":" + std::to_string(s.qos.batch_line) + ": k8sdds.batch_bytes"
@@ -133,13 +156,13 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     // Lists of its own keep the library from listening and calling by multicast where it should not.
     builtin.metatrafficUnicastLocatorList.push_back(locator(nic.address.empty() ? "0.0.0.0" : nic.address));
     if (s.discovery == Discovery::server) {
-        // The identity of the first of fast-discovery-server's servers (-i 0).
-        eprosima::fastrtps::rtps::RemoteServerAttributes server;
-        server.ReadguidPrefix("44.53.00.5f.45.50.52.4f.53.49.4d.41");
-        const auto [host, port] = server_of(s);
-        server.metatrafficUnicastLocatorList.push_back(locator(address_text(resolved(host)), port));
         builtin.discovery_config.discoveryProtocol = eprosima::fastrtps::rtps::DiscoveryProtocol::CLIENT;
-        builtin.discovery_config.m_DiscoveryServers.push_back(server);
+        for (size_t id = 0; id < s.discovery_servers.size(); ++id) {
+            const auto [host, port] = address_and_port(s.discovery_servers[id]);
+            const in_addr address = resolved(host);
+            if (address.s_addr == INADDR_ANY) continue;   // being replaced: see refuse_servers
+            builtin.discovery_config.m_DiscoveryServers.push_back(server(id, locator(address_text(address), port)));
+        }
     } else if (s.discovery == Discovery::multicast) {
         const std::string group = multicast_group(s);
         builtin.metatrafficMulticastLocatorList.push_back(locator(group, 7400 + 250 * s.domain));

@@ -12,7 +12,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 3;     // raised whenever this header changes
+constexpr unsigned backend_interface = 4;     // raised whenever this header changes
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // a duration or a limit without end
 constexpr uint16_t to_all = 0xffff;
@@ -91,7 +91,7 @@ struct Settings {
     bool multicast = false;
     std::string multicast_address;
     Discovery discovery = Discovery::peers;
-    std::string discovery_server;             // ADDRESS or ADDRESS:PORT
+    std::vector<std::string> discovery_servers;   // ADDRESS or ADDRESS:PORT; the n-th has the id n-1
     int64_t send_queue = 0;                   // samples; 0: the middleware's default
     Receive receive = Receive::listener;
     bool latency_test = false;

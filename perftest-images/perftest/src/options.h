@@ -40,7 +40,8 @@ struct Options {
     bool multicast = false;
     std::string multicast_address;
     std::vector<std::string> peers;
-    std::string nic, discovery, discovery_server;
+    std::string nic, discovery;
+    std::vector<std::string> discovery_servers;
     std::string transport = "UDPv4";
     std::string receive = "listener";
 

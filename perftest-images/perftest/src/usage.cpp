@@ -36,9 +36,9 @@ bool is_multicast_address(const std::string& text) {
 void check_discovery(Options& options) {
     if (options.discovery.empty()) options.discovery = options.multicast ? "multicast" : "peers";
     const bool server = options.discovery == "server";
-    if (server && options.discovery_server.empty())
+    if (server && options.discovery_servers.empty())
         throw UsageError("-discovery: with server give -discoveryServer ADDR[:PORT]");
-    if (!server && !options.discovery_server.empty())
+    if (!server && !options.discovery_servers.empty())
         throw UsageError("-discoveryServer: it is asked only with -discovery server; add that");
     if (server && !options.peers.empty())
         throw UsageError("-peer: the discovery server knows the others; leave -peer or -discovery server out");
@@ -98,7 +98,7 @@ Settings make_settings(Options& options) {
     settings.discovery = options.discovery == "server"      ? Discovery::server
                          : options.discovery == "multicast" ? Discovery::multicast
                                                             : Discovery::peers;
-    settings.discovery_server = options.discovery_server;
+    settings.discovery_servers = options.discovery_servers;
     settings.send_queue = options.send_queue;
     settings.receive = options.receive == "spin"      ? Receive::spin
                        : options.receive == "waitset" ? Receive::waitset

@@ -1,0 +1,3 @@
+module k8sdds/bundle/meter
+
+go 1.26.0

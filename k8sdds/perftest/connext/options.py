@@ -1,0 +1,130 @@
+"""The options of RTI PerfTest, release by release: which exist, whose they are, whether they take a value.
+
+PerfTest accepts beginnings of names and takes the first that fits, so names are always given in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Version = tuple[int, int]
+OLDEST: Version = (3, 1)
+"""The first that prints its results as CSV."""
+NEWEST: Version = (4, 3)
+VERSIONS: tuple[Version, ...] = ((3, 1), (3, 2), (3, 3), (4, 0), (4, 1), (4, 2), (4, 3))
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option."""
+
+    name: str
+    value: str = ""
+    """What its value is; empty: it takes none."""
+    role: Literal["both", "publisher", "subscriber"] = "both"
+    since: Version = OLDEST
+    until: Version = NEWEST
+    """The last release that has it."""
+    instead: str = ""
+    """What to do where it is missing."""
+    repeats: bool = False
+
+
+def _group(role: Literal["both", "publisher", "subscriber"], names: str, **more: object) -> list[Option]:
+    """Options of a role written `-name` or `-name=VALUE`, apart by blanks."""
+    return [
+        Option(name, value, role, **more)  # type: ignore[arg-type]
+        for name, _, value in (word.partition("=") for word in names.split())
+    ]
+
+
+_ALL = [
+    *_group(
+        "both",
+        "-sub -pub -bestEffort -dataLen=BYTES -verbosity=LEVEL -dynamicData -durability=KIND "
+        "-domain=ID -instances=N -keyed -noDirectCommunication -noPositiveAcks "
+        "-keepDurationUsec=US -noPrintIntervals -qosFile=FILE -qosLibrary=NAME -noXmlQos "
+        "-useReadThread -waitsetDelayUsec=US -waitsetEventCount=N -asynchronous "
+        "-flowController=NAME -cpu -unbounded=BYTES -threadPriorities=X:Y:Z -flatData -zeroCopy "
+        "-checkConsistency -sendQueueSize=N -receiveQueueSize=N -showResourceLimits -cacheStats "
+        "-outputFormat=FORMAT -noOutputHeaders -nic=NAME -allowInterfaces=NAME -transport=KIND "
+        "-multicast -multicastAddr=ADDRESS -transportVerbosity=LEVEL "
+        "-transportServerBindPort=PORT -transportWan -transportPublicAddress=ADDRESS "
+        "-transportHostPort=PORT -transportWanServerAddress=ADDRESS -transportWanServerPort=PORT "
+        "-transportWanId=ID -transportSecureWan -transportCertAuthority=FILE "
+        "-transportCertFile=FILE -transportPrivateKey=FILE -secureGovernanceFile=FILE "
+        "-securePermissionsFile=FILE -secureCertAuthority=FILE -secureCertFile=FILE "
+        "-securePrivateKey=FILE -secureLibrary=NAME -secureEncryptionAlgorithm=NAME "
+        "-secureEnableAAD -preallocateFragmentedSamples -rawTransport -noBlockingSockets -help",
+    ),
+    *_group("both", "-peer=ADDRESS", repeats=True),
+    *_group("both", "-networkCapture -doNotDropNetworkCapture -compressionId=NAME -compressionLevel=N"
+            " -compressionThreshold=N", since=(3, 2)),
+    *_group("both", "-outputFile=FILE", since=(4, 0), instead="the output is on stdout"),
+    *_group("both", "-crc -crcKind=KIND -enable-message-length -enableMonitoring2 -collectorPeer=ADDRESS"
+            " -enableInstanceStateRecovery -lightWeightSecurity -securePSK=SEED"
+            " -securePSKAlgorithm=NAME -secureRtpsHmacOnly", since=(4, 1)),
+    *_group("both", "-messageSizeMax=BYTES", since=(4, 2), instead="set message_size_max in the QoS file"),
+    *_group("both", "-threadCPUAffinity=A:B:C:D", since=(4, 3), instead="k8sdds pins participants itself"),
+    *_group("both", "-secureSign -secureEncryptBoth -secureEncryptData -secureEncryptSM"
+            " -secureEncryptDiscovery", until=(3, 3), instead="give a -secureGovernanceFile"),
+    *_group(
+        "publisher",
+        "-batchSize=BYTES -enableAutoThrottle -enableTurboMode -latencyCount=N -latencyTest "
+        "-executionTime=S -numIter=N -initialBurstSize=N -numSubscribers=N -pidMultiPubTest=ID "
+        "-pubRate=N:METHOD -pubRatebps=N:METHOD -sleep=MS -spin=N -lowResolutionClock "
+        "-writeInstance=N -showSerializationTime -loadDataFromFile=FILE "
+        "-maximumAllocableBufferSize=BYTES",
+    ),
+    *_group("publisher", "-scan=LIST", until=(4, 1), instead="one run for each -dataLen"),
+    *_group("publisher", "-latencyFile=FILE", since=(4, 1), instead="percentiles only"),
+    *_group("subscriber", "-numPublishers=N -sidMultiSubTest=ID -cft=A:B"),
+]  # fmt: skip
+OPTIONS = {option.name: option for option in _ALL}
+
+
+def text(version: Version) -> str:
+    """`4.1`."""
+    return f"{version[0]}.{version[1]}"
+
+
+def has(name: str, version: Version) -> bool:
+    """Whether a release has an option."""
+    option = OPTIONS[name]
+    return option.since <= version <= option.until
+
+
+def refusal(words: Sequence[str], version: Version, role: str | None = None) -> str | None:
+    """Why a PerfTest of this release would not take these words (its options, without the program), or None.
+
+    `role`: publisher or subscriber; None: for both, so that options of one of them are refused.
+    """
+    if version not in VERSIONS:
+        known = ", ".join(map(text, VERSIONS))
+        return f"k8sdds does not know RTI PerfTest {text(version)} (it knows {known})"
+    given: set[str] = set()
+    position = 0
+    while position < len(words):
+        name = words[position]
+        option = OPTIONS.get(name)
+        if option is None:
+            return f"{name}: RTI PerfTest {text(version)} has no such option"
+        if not has(name, version):
+            early = version < option.since
+            when = f"came with {text(option.since)}" if early else f"ended with {text(option.until)}"
+            instead = f": {option.instead}" if option.instead else ""
+            return f"{name}: RTI PerfTest {text(version)} lacks it, it {when}{instead}"
+        if option.role not in ("both", role):
+            return f"{name}: an option of the {option.role} alone"
+        if name in given and not option.repeats:
+            return f"{name}: given twice"
+        given.add(name)
+        position += 1
+        if option.value:
+            value = words[position] if position < len(words) else ""
+            if not value or value.startswith("-"):
+                return f"{name}: it needs a value ({option.value})"
+            position += 1
+    return None

@@ -1,0 +1,159 @@
+"""Trials as command lines of RTI PerfTest, and what it cannot do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from k8sdds.errors import InputError, LackError
+from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.perftest import command as ours
+from k8sdds.perftest.connext import command, options, settings
+from k8sdds.perftest.connext.options import Version
+from k8sdds.perftest.connext.settings import Settings
+
+
+def line(
+    participant: str = "pub0", version: Version = (4, 1), kind: str = "peers", more: tuple[str, ...] = (),
+    shared: bool = False, **changes: object,
+) -> list[str]:  # fmt: skip
+    known = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "connext"}
+    cell = Cell(**{**known, **changes})
+    trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0)
+    places = {
+        name: Place("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None)
+        for i, name in enumerate(cell.participants)
+    }
+    chosen = Settings("/opt/rti/perftest_cpp", version, more=more)
+    return command.command_line(trial, participant, places, 7, chosen, Path("/raw/pub0"), None, kind)
+
+
+@pytest.mark.parametrize("version", options.VERSIONS, ids=options.text)
+def test_every_release_takes_what_is_asked_of_it(version: Version) -> None:
+    for changes in (
+        {}, {"test": "latency"}, {"reliability": "best-effort", "rate": 30}, {"batch_bytes": 8192},
+        {"transport": "multicast", "subscribers": 12}, {"receive_mode": "waitset"}, {"payload_bytes": 200_000},
+        {"publishers": 3, "subscribers": 4},
+    ):  # fmt: skip
+        for participant, role in (("pub0", "publisher"), ("sub0", "subscriber")):
+            words = line(participant, version, **changes)  # type: ignore[arg-type]
+            assert words[0] == "/opt/rti/perftest_cpp"
+            assert options.refusal(words[1:], version, role) is None
+
+
+def test_a_publisher_of_throughput() -> None:
+    assert line() == (
+        "/opt/rti/perftest_cpp -pub -domain 7 -transport UDPv4 -nic eth0 -dataLen 1024 -noXmlQos"
+        " -peer 10.0.0.1 -pidMultiPubTest 0 -numSubscribers 1 -executionTime 3 -latencyCount 1000"
+        " -batchSize 0 -outputFormat csv -noPrintIntervals"
+    ).split()
+
+
+def test_a_subscriber() -> None:
+    assert line("sub1", subscribers=2) == (
+        "/opt/rti/perftest_cpp -sub -domain 7 -transport UDPv4 -nic eth0 -dataLen 1024 -noXmlQos"
+        " -peer 10.0.0.0 -peer 10.0.0.1 -sidMultiSubTest 1 -numPublishers 1 -outputFormat csv -noPrintIntervals"
+    ).split()
+
+
+def test_a_latency_test_says_nothing_of_batches() -> None:
+    words = line(test="latency", version=(4, 0))
+    assert "-latencyTest" in words and "-batchSize" not in words and "-latencyFile" not in words
+    assert "-latencyFile" in line(test="latency", version=(4, 1))
+
+
+def test_batches_are_off_unless_asked_for() -> None:
+    # PerfTest would collect 8192 bytes; where that is less than two samples it does not, by itself.
+    assert line(payload_bytes=4096)[-5:-3] == ["-batchSize", "0"]
+    assert "-batchSize" not in line(payload_bytes=4097)
+    assert line(batch_bytes=8192)[-5:-3] == ["-batchSize", "8192"]
+
+
+def test_discovery() -> None:
+    assert "-peer" not in line(kind="multicast")
+    # With a list of peers it would not listen to multicast.
+    assert "-peer" not in line(kind="multicast", transport="multicast")
+    assert "-peer" not in line(kind="server")
+    given = Settings("/p", (4, 1), "/opt/lib", "/run/licence")
+    assert command.environment(given, ("a-0.a.ns.svc:7400", "a-1.a.ns.svc:7400")) == {
+        "LD_LIBRARY_PATH": "/opt/lib",
+        "RTI_LICENSE_FILE": "/run/licence",
+        "NDDS_DISCOVERY_PEERS": "rtps@udpv4://a-0.a.ns.svc:7400,rtps@udpv4://a-1.a.ns.svc:7400",
+    }
+
+
+def test_many_at_one_address_are_all_looked_for() -> None:
+    words = line(shared=True, subscribers=8)
+    assert words.count("-peer") == 1 and words[words.index("-peer") + 1] == "8@10.0.0.9"
+
+
+def test_the_users_options_are_checked() -> None:
+    assert line(more=("-flowController", "1Gbps"))[-2:] == ["-flowController", "1Gbps"]
+    with pytest.raises(InputError, match="-nic: given twice"):
+        line(more=("-nic", "eth1"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"receive_mode": "spin"}, "listener or waitset"),
+        ({"security": "SignRTPS"}, "security must be none"),
+        ({"rate": 0.5}, "whole samples"),
+        ({"batch_bytes": 400_000, "payload_bytes": 70_000}, "does not batch"),
+        ({"batch_bytes": 1500}, "less than two samples"),
+        ({"test": "latency", "batch_bytes": 8192}, "never batches"),
+    ],
+)
+def test_what_it_cannot_do(changes: dict[str, object], said: str) -> None:
+    known = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "connext"}
+    why = ours.impossible(Cell(**{**known, **changes}))
+    assert why is not None and said in why
+
+
+# -- the user's program -----------------------------------------------------------------------------------
+
+
+def program(folder: Path, says: str) -> Path:
+    path = folder / "perftest_cpp"
+    path.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_program_is_asked_for_its_release(tmp_path: Path) -> None:
+    path = program(tmp_path, "RTI Perftest 3.3.1 (RTI Connext DDS 6.1.2)")
+    assert settings.on_this_machine({settings.PROGRAM: str(path)}).version == (3, 3)
+    given = {settings.PROGRAM: str(path), settings.VERSION: "4.2.0"}
+    assert settings.on_this_machine(given).version == (4, 2)
+
+
+def test_an_image_is_named_with_its_release() -> None:
+    image, found = settings.in_image({settings.IMAGE: "r.example/p:1", settings.VERSION: "4.3"})
+    assert (image, found.version) == ("r.example/p:1", (4, 3))
+    assert found.environment()[settings.LICENCE] == settings.LICENCE_IN_POD
+
+
+@pytest.mark.parametrize(
+    ("environment", "error", "said"),
+    [
+        ({}, LackError, "RTI's PerfTest"),
+        ({settings.PROGRAM: "/none"}, InputError, "no program"),
+        ({settings.PROGRAM: "/bin/true"}, InputError, "does not say"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "9.9"}, InputError, "does not know"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "new"}, InputError, "does not know"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.LICENCE: "/none"}, InputError, "licence"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "-scan"}, InputError, "alone"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "'"}, InputError, "quotation"),
+    ],
+)  # fmt: skip
+def test_settings_that_are_wrong(environment: dict[str, str], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        settings.on_this_machine(environment)
+
+
+def test_an_image_that_is_not_named() -> None:
+    with pytest.raises(LackError, match="an image"):
+        settings.in_image({})
+    with pytest.raises(InputError, match="not set"):
+        settings.in_image({settings.IMAGE: "r.example/p:1"})

@@ -1,0 +1,68 @@
+"""What RTI PerfTest printed, as a summary and as a trial's record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from k8sdds import attempt
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.perftest.connext import output
+from k8sdds.testbeds import Measurement, Outcome
+from tests.importing import logs
+
+
+def participant(folder: Path, stdout: str, publisher: bool, **configuration: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "stderr").write_text(logs.configuration(publisher, **configuration) + logs.END, encoding="utf-8")
+    (folder / "stdout").write_text(stdout, encoding="utf-8")
+    return folder
+
+
+def test_a_latency_test(tmp_path: Path) -> None:
+    found = output.read(participant(tmp_path / "pub0", logs.csv_latency(), True), 1024, True, 30)
+    assert found is not None
+    assert found.latency_us("latency_ns", "p50") == 55
+    assert found.latency_us("latency_ns", "mean") == 54
+    assert found["loaded_latency_ns"] is None and found["sent"] is None
+    assert found["middleware"] == {"name": "RTI Connext", "version": "7.3.0"}
+
+
+def test_a_subscriber(tmp_path: Path) -> None:
+    found = output.read(participant(tmp_path / "sub0", logs.TEXT_THROUGHPUT, False), 1024, False, 30)
+    assert found is not None
+    assert (found["received"], found["lost"], found["throughput_mbps"]) == (181000, 3, 741.4)
+
+
+def test_nothing_to_be_trusted(tmp_path: Path) -> None:
+    assert output.read(tmp_path / "none", 1024, True, 30) is None
+    assert output.read(participant(tmp_path / "a", "", True), 1024, True, 30) is None
+    # Of another payload, or with numbers that cannot all be true.
+    other = participant(tmp_path / "b", logs.TEXT_THROUGHPUT, False)
+    assert output.read(other, 64, False, 30) is None
+    damaged = participant(tmp_path / "c", logs.TEXT_THROUGHPUT.replace("741.4", "74.14"), False)
+    assert output.read(damaged, 1024, False, 30) is None
+
+
+def record(folder: Path, seen: int, **changes: Any) -> dict[str, Any]:
+    cell = Cell(network="host", test="throughput", payload_bytes=1024, middleware="connext", **changes)
+    trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=30, warmup_s=0)
+    participant(folder / "pub0", logs.csv_latency(), True, latency=False)
+    participant(folder / "sub0", logs.TEXT_THROUGHPUT, False)
+    meters = {"network": {"ip_out_mcast_bytes": 0}, "interval": {"duration_s": 31}}
+    outcomes = {name: Outcome(name, 0, meters) for name in ("pub0", "sub0")}
+    return attempt.record(trial, 1, Measurement(outcomes, seen, {"sub0": seen}), folder, {})
+
+
+def test_a_whole_trial(tmp_path: Path) -> None:
+    found = record(tmp_path, 200_000_000, reliability="best-effort")
+    assert (found["valid"], found["reason"]) == (True, None)
+    assert found["throughput_mbps"] == 741.4 and found["loaded_latency_p50_us"] == 55
+    assert (found["sent"], found["received"], found["lost"]) == (None, 181000, 3)
+    assert found["lost_percent"] == 3 / 181003 * 100
+    assert found["qos"] == "none" and found["middleware_version"] == "7.3.0"
+
+
+def test_what_makes_it_invalid(tmp_path: Path) -> None:
+    assert record(tmp_path / "a", 1000, reliability="best-effort")["reason"].startswith("not-on-wire")
+    assert record(tmp_path / "b", 200_000_000)["reason"].startswith("lost-samples")
