@@ -25,19 +25,26 @@ BASE_TIMEOUT_S = 900
 Said = Callable[[str], None]
 
 
-def default(arches: Sequence[str] = (ARCH_HERE,), said: Said = lambda _: None) -> Bundle:
-    """The bundle in the cache for these architectures; made when it is missing or its recipe has changed."""
+def default(
+    arches: Sequence[str] = (ARCH_HERE,), said: Said = lambda _: None, own: bool = False
+) -> Bundle:
+    """The bundle in the cache for these architectures; made when it is missing or its recipe has changed.
+
+    `own`: k8sdds's own images only, which need no Kubernetes to be built.
+    """
     _check(arches)
-    parts = _parts(arches, said)
+    parts = _parts(arches, said, own)
+    images = [asdict(image) for image in recipe.IMAGES]
     key = hashlib.sha256(
-        oci.canonical([str(path.name) for path in parts.values()] + _native_hashes())
+        oci.canonical([images, [str(path.name) for path in parts.values()], _native_hashes()])
     ).hexdigest()
-    folder = cache_folder() / "bundles" / f"{'-'.join(arches)}-{key[:16]}"
+    name = "-".join([*(["own"] if own else []), *arches, key[:16]])
+    folder = cache_folder() / "bundles" / name
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            _write(folder, arches, parts, said)
+            _write(folder, arches, parts, said, own)
     return Bundle.open(folder)
 
 
@@ -58,12 +65,19 @@ def _check(arches: Sequence[str]) -> None:
         raise InputError("name each architecture once", f"for example --arch {','.join(recipe.ARCHES)}")
 
 
-def _parts(arches: Sequence[str], said: Said) -> dict[tuple[str, str], Path]:
-    """All programs and base archives by (name, arch)."""
+def _chosen(own: bool) -> list[recipe.Image]:
+    return [image for image in recipe.IMAGES if not own or image.name.startswith(recipe.OWN)]
+
+
+def _parts(arches: Sequence[str], said: Said, own: bool = False) -> dict[tuple[str, str], Path]:
+    """All programs and base archives by (name, arch); `own`: those of k8sdds's own images."""
+    needed = {install.program for image in _chosen(own) for install in image.programs}
     parts = {}
     for arch in arches:
         parts["base", arch] = _base(arch, said)
         for program in recipe.PROGRAMS.values():
+            if own and program.name not in needed:
+                continue
             parts[program.name, arch] = golang.program(program, arch, said)
     return parts
 
@@ -124,7 +138,9 @@ def _base(arch: str, said: Said) -> Path:
     return path
 
 
-def _write(folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path], said: Said) -> None:
+def _write(
+    folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path], said: Said, own: bool = False
+) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".bundle-", dir=folder.parent))
     try:
@@ -132,8 +148,8 @@ def _write(folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Pat
         layout = oci.Layout(unfinished / "oci")
         items: list[Item] = []
         for arch in arches:
-            items += _binaries(unfinished, arch, parts)
-            items += _images(layout, arch, parts, said)
+            items += [] if own else _binaries(unfinished, arch, parts)
+            items += _images(layout, arch, parts, said, own)
         layout.finish()
         data = {
             "format": FORMAT, "name": f"kubernetes-{recipe.KUBERNETES}", "kubernetes": recipe.KUBERNETES,
@@ -170,7 +186,9 @@ def _binaries(folder: Path, arch: str, parts: dict[tuple[str, str], Path]) -> li
     return items
 
 
-def _images(layout: oci.Layout, arch: str, parts: dict[tuple[str, str], Path], said: Said) -> list[Item]:
+def _images(
+    layout: oci.Layout, arch: str, parts: dict[tuple[str, str], Path], said: Said, own: bool = False
+) -> list[Item]:
     shell: dict[str, oci.Entry] = {
         f"/usr/local/bin/{name}": oci.Link("/bin/busybox") for name in recipe.SHELL
     }
@@ -184,7 +202,7 @@ def _images(layout: oci.Layout, arch: str, parts: dict[tuple[str, str], Path], s
     base = layout.base_layer(parts["base", arch], shell)
     made: dict[Any, dict[str, Any]] = {}
     items = []
-    for image in recipe.IMAGES:
+    for image in _chosen(own):
         if image.native and arch != ARCH_HERE:
             said(f"{image.name} is left out for {arch}: its programs are only built for this machine")
             continue

@@ -10,6 +10,8 @@ GO = "1.26.6"
 
 ARCHES = ("amd64", "arm64")
 HUB = "registry.k8s.io"
+OWN = "k8sdds.local/"
+"""Where our images have their names from: a registry that does not exist, so they are never fetched."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from k8sdds.cli import (
     bundle,
     deploy,
     experiments,
+    images,
     importing,
     lab,
     machine,
@@ -72,6 +73,7 @@ app.command("status")(deploy.status)
 app.add_typer(lab.app, name="lab")
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(bundle.app, name="bundle")
+app.add_typer(images.app, name="images")
 app.add_typer(artifact.app, name="artifact")
 app.add_typer(security.app, name="security")
 

@@ -1,0 +1,75 @@
+"""`images`: our container images, for registries and for nodes without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from k8sdds.cli.terminal import console
+from k8sdds.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds.bundle import Bundle
+
+app = typer.Typer(
+    help="Our container images: made without a daemon, to a file, a registry or nodes.", no_args_is_help=True
+)
+Names = Annotated[list[str] | None, typer.Argument(metavar="[IMAGE]…", help="Only these; none: all of ours.")]
+Arch = Annotated[str, typer.Option("--arch", help="Architectures, comma-separated: amd64, arm64.")]
+
+
+def _bundle(arch: str) -> Bundle:
+    from k8sdds import bundle
+    from k8sdds.bundle.create import ARCH_HERE
+
+    arches = (arch or ARCH_HERE).split(",")
+    return bundle.default(arches, lambda text: console(stderr=True).print(text, highlight=False), own=True)
+
+
+@app.command()
+def build(
+    names: Names = None,
+    arch: Arch = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write one OCI archive (one architecture).")
+    ] = None,
+) -> None:
+    """Make the images. An archive is for `ctr images import`, `skopeo copy oci-archive:` or `docker load`."""
+    import shutil
+
+    from k8sdds.bundle import images
+
+    made = _bundle(arch)
+    if output is not None and len(made.arches) > 1:
+        raise InputError(f"--output {output}: an archive holds one architecture", "give one --arch")
+    if output is not None and output.exists():
+        raise InputError(f"{output} exists already", "name a new file")
+    for one in made.arches:
+        items = images.own(made, one, names or ())
+        for item in items:
+            size = f"{item.size_bytes / 1e6:.0f} MB"
+            line = f"{item.name}  {one}  {size}  sha256:{item.sha256}"
+            console().print(line, highlight=False, soft_wrap=True)
+        if output is not None:
+            try:
+                shutil.copyfile(made.archive(one, [item.name for item in items]), output)
+            except OSError as error:
+                raise InputError(f"cannot write {output}: {error.strerror}") from error
+
+
+@app.command()
+def push(
+    target: Annotated[str, typer.Argument(help="REGISTRY or REGISTRY/PATH that the names are put below.")],
+    names: Names = None,
+    arch: Arch = "",
+    plain_http: Annotated[bool, typer.Option("--plain-http", help="The registry has no TLS.")] = False,
+) -> None:
+    """Copy the images to a registry, all architectures of a name as one image (with skopeo)."""
+    from k8sdds.bundle import images
+
+    made = _bundle(arch)
+    items = [item for one in made.arches for item in images.own(made, one, names or ())]
+    for reference in images.push(made, items, target, plain_http):
+        console().print(reference, highlight=False, soft_wrap=True)
