@@ -14,7 +14,9 @@ from tests.importing import logs
 
 def participant(folder: Path, stdout: str, publisher: bool, **configuration: Any) -> Path:
     folder.mkdir(parents=True)
-    (folder / "stderr").write_text(logs.configuration(publisher, **configuration) + logs.END, encoding="utf-8")
+    (folder / "stderr").write_text(
+        logs.configuration(publisher, **configuration) + logs.END, encoding="utf-8"
+    )
     (folder / "stdout").write_text(stdout, encoding="utf-8")
     return folder
 

@@ -1,0 +1,81 @@
+"""Discovery services as data: their manifests, their servers' names, and the probe of multicast."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8sdds import discovery
+from k8sdds.discovery import multicast, peers, server
+from k8sdds.errors import InputError
+from k8sdds.model.trial import Place
+
+FASTDDS, CONNEXT = discovery.service("fastdds"), discovery.service("connext")
+assert FASTDDS and CONNEXT
+
+
+@pytest.mark.parametrize("service", [FASTDDS, CONNEXT], ids=["fastdds", "connext"])
+def test_objects_of_a_service(service: discovery.Service) -> None:
+    made = service.objects("there", 3, "registry.example/image:1")
+    kinds = {one["kind"]: one for one in made}
+    assert list(kinds) == ["ServiceAccount", "Service", "PodDisruptionBudget", "StatefulSet"]
+    assert {one["metadata"]["namespace"] for one in made} == {"there"}
+    assert {one["metadata"]["labels"]["app.kubernetes.io/managed-by"] for one in made} == {"k8sdds"}
+    sets = kinds["StatefulSet"]["spec"]
+    assert (
+        sets["replicas"] == 3 and sets["serviceName"] == service.name == kinds["Service"]["metadata"]["name"]
+    )
+    assert kinds["Service"]["spec"]["clusterIP"] == "None"
+    assert kinds["Service"]["spec"]["selector"] == sets["selector"]["matchLabels"]
+    assert sets["selector"]["matchLabels"].items() <= sets["template"]["metadata"]["labels"].items()
+    (container,) = sets["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example/image:1"
+    assert container["ports"][0]["containerPort"] == service.port
+    assert service.ready == ("statefulset", service.name)
+
+
+def test_servers_are_named_by_their_pods() -> None:
+    assert FASTDDS.servers("there") == (
+        "k8sdds-discovery-0.k8sdds-discovery.there.svc:11811",
+        "k8sdds-discovery-1.k8sdds-discovery.there.svc:11811",
+    )
+    assert server.options(FASTDDS.servers("there", 1)) == [
+        "-discovery", "server", "-discoveryServer", "k8sdds-discovery-0.k8sdds-discovery.there.svc:11811",
+    ]  # fmt: skip
+
+
+def test_objects_are_ones_own() -> None:
+    FASTDDS.objects("a")[0]["metadata"]["labels"]["x"] = "y"
+    assert "x" not in FASTDDS.objects("a")[0]["metadata"]["labels"]
+
+
+def test_what_cannot_be() -> None:
+    assert discovery.service("cyclonedds") is None and discovery.service("raw") is None
+    with pytest.raises(InputError, match="no free image"):
+        CONNEXT.objects("there")
+    for replicas in (0, 10):
+        with pytest.raises(InputError, match="discovery servers"):
+            FASTDDS.objects("there", replicas)
+
+
+def test_peers_are_the_others() -> None:
+    places = {
+        name: Place(f"10.0.0.{i // 2}", "eth0", None) for i, name in enumerate(["pub0", "sub0", "sub1"])
+    }
+    assert peers.options("sub1", places) == ["-peer", "10.0.0.0"]
+    assert peers.options("pub0", places) == ["-peer", "10.0.0.0", "-peer", "10.0.0.1"]
+
+
+def test_multicast_works_only_when_all_answer() -> None:
+    said = json.dumps({"received": 9, "from": {"10.0.0.2:7399": 8, "10.0.0.3:7399": 1}})
+    assert multicast.verdict(said, ["10.0.0.2", "10.0.0.3"]).works
+    assert multicast.verdict(said, ["10.0.0.2", "10.0.0.4"]).missing == ("10.0.0.4",)
+    assert multicast.ask(2)[-4:] == ["--count", "6", "--timeout", "5"]
+
+
+@given(st.one_of(st.text(), st.recursive(st.none() | st.integers(), st.lists).map(json.dumps)))
+def test_a_probe_that_says_something_else_proves_nothing(said: str) -> None:
+    assert multicast.verdict(said, ["10.0.0.2"]) == multicast.Verdict(False, ("10.0.0.2",))
