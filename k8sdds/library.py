@@ -74,16 +74,15 @@ def changed(
         data["repetitions"] = repetitions
     if duration_s is not None:
         data["duration_s"] = duration_s
-    kept = list(range(len(experiment.sweeps)))
-    if networks:
-        data["sweeps"], kept = _only(data, networks)
     try:
         result = yamltext.parse(yamltext.dump(data), Experiment, CHANGED)
     except InputError as error:
         # Its lines are those of a text that nobody sees.
         message = re.sub(rf"^{CHANGED}:\d+: ", "with the command line's changes: ", error.message, flags=re.M)
         raise InputError(message, "see: docs/experiments.md") from error
-    sweeps = [sweep.at(experiment.sweeps[i].where) for i, sweep in zip(kept, result.sweeps, strict=True)]
+    sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
+    if networks:
+        sweeps = _only(sweeps, networks, result.baseline)
     return result.model_copy(update={"sweeps": sweeps})
 
 
@@ -115,20 +114,16 @@ def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:
     target[last] = value
 
 
-def _only(data: dict[str, Any], networks: Sequence[str]) -> tuple[list[dict[str, Any]], list[int]]:
-    """The sweeps that have any of the networks, reduced to them and the baseline; and their numbers."""
-    labels = [choice.get("label", choice["name"]) for sweep in data["sweeps"] for choice in sweep["networks"]]
+def _only(sweeps: Sequence[Sweep], networks: Sequence[str], baseline: str) -> list[Sweep]:
+    """The sweeps that have any of the networks, reduced to them and the baseline."""
+    known = sorted({choice.shown for sweep in sweeps for choice in sweep.networks})
     for name in networks:
-        if name not in labels:
-            known = sorted(set(labels))
+        if name not in known:
             hint = yamltext.nearest(name, known)
             raise InputError(f"--network {name}: not in this experiment{hint}", f"it has: {', '.join(known)}")
-    kept, numbers = [], []
-    for number, sweep in enumerate(data["sweeps"]):
-        own = {choice.get("label", choice["name"]) for choice in sweep["networks"]}
-        if own & set(networks):
-            wanted = {*networks, data["baseline"]}
-            choices = [c for c in sweep["networks"] if c.get("label", c["name"]) in wanted]
-            kept.append({**sweep, "networks": choices})
-            numbers.append(number)
-    return kept, numbers
+    kept = []
+    for sweep in sweeps:
+        if any(choice.shown in networks for choice in sweep.networks):
+            wanted = [choice for choice in sweep.networks if choice.shown in (*networks, baseline)]
+            kept.append(sweep.model_copy(update={"networks": wanted}))
+    return kept

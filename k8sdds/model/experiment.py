@@ -58,13 +58,17 @@ class NetworkChoice(Strict):
         default=None, description="what carries a network that encrypts; none: the best that is here"
     )
 
+    @property
+    def shown(self) -> str:
+        """What tables, figures and `--network` call it."""
+        return self.label or self.name
+
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
 
-Positive = Annotated[int, Field(ge=1)]
 OneOrMore = BeforeValidator(_as_list)
 Number = BeforeValidator(_bool_is_no_number)
 

@@ -58,7 +58,7 @@ def resolved(experiment: Experiment, can: Callable[[str], bool]) -> Experiment:
         fitting = next((one for one in network.engines if all(map(can, one.needs))), network.engines[-1])
         option = choice.engine or fitting.option
         title = network.engine_title({"engine": option})
-        bare = choice.label or choice.name
+        bare = choice.shown
         label = bare if bare.endswith(f" ({title})") else f"{bare} ({title})"
         renamed[bare] = label
         return choice.model_copy(update={"engine": option, "label": label})

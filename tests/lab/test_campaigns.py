@@ -124,6 +124,11 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
         ),
         (["virtualization-overhead", "--set", "cpu_quota=0.5"], 2, "a cpu_quota needs pods"),
         (
+            ["quickstart", "--set", "networks=[host, {name: flannel-ipsec, engine: kernel}]",
+             "--set", "link.loss_percent=1"],
+            2, "take the engine whose ESP is in UDP ({name: flannel-ipsec, engine: userspace})",
+        ),
+        (
             ["quickstart", "--set", "reliability=best-effort", "--set", "qos=strict-reliable"],
             2,
             "-bestEffort",

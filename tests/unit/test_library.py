@@ -79,6 +79,16 @@ def test_networks_keep_the_baseline_and_drop_sweeps_without_them() -> None:
     assert {(c.network, c.transport) for c in unicast} == {("host", "unicast"), ("kube-router", "unicast")}
 
 
+@pytest.mark.parametrize("written", ["[host, flannel-vxlan, kube-router]", "[{name: flannel-vxlan}, host]"])
+def test_networks_may_be_set_and_chosen_at_once(written: str) -> None:
+    both = changed(f"networks={written}", networks=["flannel-vxlan"])
+    assert {choice.name for sweep in both.sweeps for choice in sweep.networks} == {"host", "flannel-vxlan"}
+    with pytest.raises(InputError, match="--network weavenet: not in this experiment"):
+        changed(f"networks={written}", networks=["weavenet"])
+    with pytest.raises(InputError, match="networks"):
+        changed("networks=[7]", networks=["host"])
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [

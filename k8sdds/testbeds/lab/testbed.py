@@ -61,11 +61,7 @@ class Lab:
         if lack:
             return [Problem(f"namespaces cannot be made here: {lack}", unprivileged_remedy())]
         cells = {BenchKey.of(trial.cell): trial.cell for trial in trials}
-        unfit = [
-            Problem(what, "give another placement", input=True)
-            for what in map(_unfit, cells.values())
-            if what
-        ]
+        unfit = [problem for problem in map(_unfit, cells.values()) if problem]
         if unfit:
             return unfit
         needs = {need: cell for cell in cells.values() for need in needed_features(cell)}
@@ -274,15 +270,25 @@ def _daemons_percent(used: list[tuple[float, float, float]]) -> tuple[float | No
     return (user_then - user) * share, (user_then - user + system_then - system) * share
 
 
-def _unfit(cell: Cell) -> str | None:
+def _unfit(cell: Cell) -> Problem | None:
     """Why no bench can be made for a cell on any machine, or None."""
+
+    def problem(what: str, remedy: str) -> Problem:
+        return Problem(f"{cell.network_label}: {what}", remedy, input=True)
+
     if cell.cpu_quota and not plan(cell).datapath.in_pods:
-        return f"{cell.network_label}: a cpu_quota needs pods, and there are none"
+        return problem("a cpu_quota needs pods, and there are none", "leave cpu_quota out, or this network")
     engine = find(cell.network).engine_of(cell.network_options)
     if cell.link.loss_percent and engine is not None and engine.title == "kernel ESP":
         # ESP is no UDP, and its content passes the link's rule once more when it is decrypted.
-        return f"{cell.network_label}: a link with loss drops UDP packets, and these are ESP"
-    return same_node(topology_of(cell))
+        return problem(
+            "a link with loss drops UDP packets, and these are ESP",
+            "take the engine whose ESP is in UDP ({name: "
+            f"{cell.network}, engine: userspace"
+            "}), or leave link.loss_percent out",
+        )
+    together = same_node(topology_of(cell))
+    return problem(together, "give another placement") if together else None
 
 
 def _quota_problems(quotas: list[float]) -> list[Problem]:
