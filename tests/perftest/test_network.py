@@ -1,5 +1,9 @@
 """What is really on the wire, in network namespaces of our own."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from perftest_tools import multicast_packets, sh
 
@@ -71,6 +75,21 @@ def test_unicast_is_unicast(perftest, link, middleware, test):
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     # A few packets are the kernel's own (IGMP); none are samples.
     assert all(multicast_packets(netns) - b < 10 for netns, b in zip(link, before, strict=True))
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+def test_fragments_are_as_long_as_reported(perftest, link, middleware):
+    watch = [sys.executable, str(Path(__file__).parent / "fragments.py"), "eth0"]
+    with subprocess.Popen(
+        ["ip", "netns", "exec", link[0], *watch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout.readline() == "ready\n"
+        publisher, subscriber = across(perftest, link, ("-dataLen", 65536), middleware=middleware)
+        assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+        seen, _ = watching.communicate()
+    reported = publisher.k8sdds["transport"]["fragment_bytes"]
+    # The serialized sample: four bytes say how it is encoded.
+    assert seen.splitlines() == [f"{reported} {65536 + 4}"]
 
 
 def test_reliable_delivery_over_a_lossy_link(perftest, link):

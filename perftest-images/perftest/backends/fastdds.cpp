@@ -274,7 +274,8 @@ TransportFacts FastDds::facts() {
     facts.interface = interface.name;
     facts.address = interface.address;
     facts.max_message = fastdds_max_message;
-    facts.fragment = fastdds_max_message - fastdds_message_overhead;
+    // DDS Security takes more off, by level.
+    if (!settings_.security.on()) facts.fragment = fastdds_fragment;
     if (settings_.multicast) facts.multicast_address = multicast_group(settings_);
     return facts;
 }
