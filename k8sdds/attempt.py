@@ -74,6 +74,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "link": cell.link.model_dump(mode="json"),
         "layout": cell.layout,
         "cpu_quota": cell.cpu_quota,
+        "discovery": cell.discovery,
         "receive_mode": cell.receive_mode,
         "repetition": trial.repetition,
         "duration_s": trial.duration_s,
@@ -96,6 +97,7 @@ def _numbers(seen: Seen) -> dict[str, Any]:
         "samples_per_s": _mean(one["samples_per_s"] for one in known) if throughput_test else None,
         "measured_s": first["measured_s"] if first else None,
         "discovery_s": first["discovery_s"] if first else None,
+        "handshake_s": _longest(one["handshake_s"] for one in [*pubs, *subs] if one),
         "middleware_version": (first["middleware"] or {}).get("version") if first else None,
         "sent": sent,
         "received": received,
@@ -185,6 +187,11 @@ def _sum(values: Iterable[int | None]) -> int | None:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return _finite(fmean(known)) if known else None
+
+
+def _longest(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return max(known) if known and None not in known else None  # type: ignore[type-var]
 
 
 def _finite(value: float | None) -> float | None:

@@ -135,7 +135,16 @@ class Campaign:
                 private=private.get(name, {}),
             )
             # Subscribers first, so that the publisher finds them there.
-            for name in sorted(places, reverse=True)
+            for name in reversed(trial.cell.participants)
+        ]
+        launches += [
+            Launch(
+                participant=name,
+                argv=tuple(command.service_line(name, places)),
+                directory=(folder / name).resolve(),
+                serves_udp=command.DISCOVERY_PORT,
+            )
+            for name in trial.cell.services
         ]
         for launch in launches:
             launch.directory.mkdir(parents=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 
 from k8sdds.errors import InputError, LackError, Problem
@@ -52,6 +53,11 @@ def contradictions(expansion: Expansion) -> list[Problem]:
                 f"{where}{network.name} carries no multicast between nodes",
                 f"ask for multicast only where it is carried ({_carriers()}), or use unicast",
             )
+        if cell.discovery == "multicast" and not network.multicast:
+            add(
+                f"{where}{network.name} carries no multicast between nodes, so nobody is found by it",
+                f"discover by multicast only where it is carried ({_carriers()}), or by peers",
+            )
         impossible = command.impossible(cell)
         if impossible:
             add(f"{where}{cell.words()}: {impossible}")
@@ -87,10 +93,14 @@ def _carriers() -> str:
 def _missing_backends(expansion: Expansion) -> list[Problem]:
     built = command.backends()
     wanted = {cell.middleware for cell in expansion.cells} - set(built)
-    return [
+    problems = [
         Problem(f"middleware {name!r} is not built here (built: {', '.join(built)})", "see: docs/perftest.md")
         for name in sorted(wanted)
     ]
+    if any(cell.services for cell in expansion.cells) and not shutil.which(command.DISCOVERY_PROGRAM):
+        lack = f"the discovery server of Fast DDS, {command.DISCOVERY_PROGRAM}, is not here"
+        problems.append(Problem(lack, "sudo apt-get install fastdds-tools"))
+    return problems
 
 
 def _refused_qos(expansion: Expansion) -> list[Problem]:

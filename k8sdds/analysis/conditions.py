@@ -13,7 +13,8 @@ from typing import Any
 CONDITION = (
     "test", "payload_bytes",
     "transport", "reliability", "publishers", "subscribers", "middleware", "security", "qos",
-    "rate", "batch_bytes", "receive_mode", "layout", "link", "cpu_quota", "placement", "nodes", "testbed",
+    "rate", "batch_bytes", "discovery", "receive_mode", "layout", "link", "cpu_quota", "placement",
+    "nodes", "testbed",
 )  # fmt: skip
 """Every dimension of a cell but the network, those first that matter most to a reader."""
 
@@ -72,6 +73,8 @@ def _word(name: str, value: Any) -> str:
             return f"{value:g} nodes"
         case "link":
             return _link(value)
+        case "discovery":
+            return "usual discovery" if value == "auto" else f"discovery by {value}"
         case "receive_mode":
             return f"receive by {value}"
         case "qos" | "layout":

@@ -63,6 +63,7 @@ QUANTITIES = {
         Quantity("wire_bytes_per_payload_byte", "bytes on the wire per payload byte", "B/B"),
         Quantity("publisher_rss_bytes", "publisher memory", "bytes"),
         Quantity("subscriber_rss_bytes", "subscriber memory", "bytes"),
+        Quantity("handshake_s", "time from start until all are matched", "s"),
         Quantity("discovery_s", "discovery and handshake", "s"),
         Quantity("lost_percent", "loss", "%", log=False),
         Quantity("ip_fragments_per_sample", "IP fragments of a sample", "packets", log=False, exact=True),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _TEXT = (
     "trial_id", "cell_id", "testbed", "network", "network_label", "engine", "fidelity", "test",
     "reliability", "transport", "middleware", "middleware_version", "security", "qos", "layout",
-    "receive_mode", "started_at", "reason",
+    "discovery", "receive_mode", "started_at", "reason",
 )  # fmt: skip
 _JSON = ("network_options", "placement", "link", "link_bytes", "drops")
 _INTEGER = (
@@ -26,7 +26,8 @@ _NUMBER = (
     "samples_per_s", "lost_percent", "latency_mean_us", "latency_p50_us", "latency_p90_us",
     "latency_p99_us", "latency_p9999_us", "latency_max_us", "loaded_latency_p50_us",
     "loaded_latency_p90_us", "publisher_cpu_percent", "subscriber_cpu_percent", "machine_cpu_percent",
-    "softirq_percent", "discovery_s", "publisher_host_cpu_percent", "subscriber_host_cpu_percent",
+    "softirq_percent", "discovery_s", "handshake_s",
+    "publisher_host_cpu_percent", "subscriber_host_cpu_percent",
     "publisher_cpu_us_per_sample", "subscriber_cpu_us_per_sample",
     "publisher_cpu_ms_per_mb", "subscriber_cpu_ms_per_mb", "machine_cpu_ms_per_mb",
     "wire_bytes_per_payload_byte",

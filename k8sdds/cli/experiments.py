@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from k8sdds.cli.options import Duration, Experiment, Json, Networks, Paper, Repeat, Settings
 from k8sdds.cli.terminal import console, duration_words, say, size_words
 from k8sdds.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds.model.trial import Cell
 
 
 class Kind(StrEnum):
@@ -141,30 +145,22 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         highlight=False,
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in (
-        "cell",
-        "network",
-        "test",
-        "payload",
-        "pub→sub",
-        "transport",
-        "reliability",
-        "layout",
-        "nodes",
-    ):
+    columns = {
+        "cell": lambda cell: cell.cell_id,
+        "network": lambda cell: cell.network_label,
+        "test": lambda cell: cell.test,
+        "payload": lambda cell: size_words(cell.payload_bytes),
+        "pub→sub": lambda cell: f"{cell.publishers}→{cell.subscribers}",
+        "transport": lambda cell: cell.transport,
+        "reliability": lambda cell: cell.reliability,
+        **_unusual(expansion.cells),
+        "layout": lambda cell: cell.layout,
+        "nodes": lambda cell: str(cell.node_count),
+    }
+    for column in columns:
         table.add_column(column)
-    for index, cell in enumerate(expansion.cells):
-        table.add_row(
-            cells[index]["cell_id"],
-            cell.network_label,
-            cell.test,
-            size_words(cell.payload_bytes),
-            f"{cell.publishers}→{cell.subscribers}",
-            cell.transport,
-            cell.reliability,
-            cell.layout,
-            str(cell.node_count),
-        )
+    for cell in expansion.cells:
+        table.add_row(*(value(cell) for value in columns.values()))
     out.print(table)
     if commands:
         for row in cells:
@@ -177,6 +173,18 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         out.print(problem, style="red", highlight=False, markup=False)
     if problems:
         raise InputError("this experiment cannot be run", "see above")
+
+
+def _unusual(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str]]:
+    """Columns that are shown only where some cell has another value than most experiments have."""
+    columns: dict[str, Callable[[Cell], str]] = {}
+    if any(cell.middleware != "cyclonedds" for cell in cells):
+        columns["middleware"] = lambda cell: cell.middleware
+    if any(cell.security != "none" for cell in cells):
+        columns["security"] = lambda cell: cell.security
+    if any(cell.discovery != "auto" for cell in cells):
+        columns["discovery"] = lambda cell: cell.discovery_kind
+    return columns
 
 
 def schema(
@@ -210,13 +218,13 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
         protection = levels.resolve(cell.security, cell.security_options)
         attachments = plan(cell).datapath.attachments
         places = {name: Place(a.address, a.interface, None) for name, a in attachments.items()}
-        return {
-            name: shlex.join(
-                command.command_line(
-                    trial, name, places, 1, "k8sdds-perftest", Path("RAW") / name, protection=protection
-                )
+        lines = {
+            name: command.command_line(
+                trial, name, places, 1, "k8sdds-perftest", Path("RAW") / name, protection=protection
             )
-            for name in places
+            for name in cell.participants
         }
+        lines |= {name: command.service_line(name, places) for name in cell.services}
+        return {name: shlex.join(line) for name, line in lines.items()}
     except K8sddsError:
         return {}  # `problems` says what is wrong with the cell

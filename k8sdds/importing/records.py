@@ -135,7 +135,8 @@ def _described(values: dict[str, Any], hints: Hints, layout: str) -> dict[str, A
         "network": network, "network_label": label, "network_options": {"mtu": mtu} if mtu else {},
         "reliability": "reliable", "transport": "unicast", "publishers": 1, "subscribers": 1,
         "middleware": "connext", "middleware_version": None, "security": "none", "qos": None,
-        "batch_bytes": 0, "rate": 0, "receive_mode": None, "repetition": 0, "duration_s": None,
+        "batch_bytes": 0, "rate": 0, "discovery": None, "receive_mode": None, "repetition": 0,
+        "duration_s": None,
         "payload_bytes": None, "test": None,
     }  # fmt: skip
     found = usual | {key: value for key, value in values.items() if key != "label"}

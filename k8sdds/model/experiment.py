@@ -13,6 +13,7 @@ Test = Literal["throughput", "latency"]
 Reliability = Literal["reliable", "best-effort"]
 Transport = Literal["unicast", "multicast"]
 Layout = Literal["auto", "split", "same", "free"]
+Discovery = Literal["auto", "multicast", "peers", "server"]
 ReceiveMode = Literal["listener", "waitset", "spin"]
 Placement = Literal["spread"] | dict[str, int]
 
@@ -96,6 +97,7 @@ class Sweep(Strict):
     qos: str | None = Field(
         default=None, description="a profile of qos/ by name, or a file; none: by reliability"
     )
+    discovery: Annotated[list[Discovery], OneOrMore, Field(min_length=1)] = ["auto"]
     receive_mode: Annotated[list[ReceiveMode], OneOrMore, Field(min_length=1)] = ["listener"]
     layout: Layout | None = Field(default=None, description="overrides the experiment's")
     link: Link | None = Field(default=None, description="overrides the experiment's")
@@ -126,7 +128,7 @@ class Sweep(Strict):
 
 LISTS = (
     "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "rate",
-    "publishers", "subscribers", "middleware", "security", "receive_mode",
+    "publishers", "subscribers", "middleware", "security", "discovery", "receive_mode",
 )  # fmt: skip
 """The keys of a sweep that multiply."""
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from k8sdds.model.experiment import (
     LISTS,
+    Discovery,
     Experiment,
     Link,
     NetworkChoice,
@@ -24,6 +25,9 @@ from k8sdds.model.experiment import (
 )
 from k8sdds.model.security import SecurityChoice
 from k8sdds.model.strict import Strict
+
+DISCOVERY_SERVER = "discovery"
+"""The service's name among pods, beside pub0…, sub0…; interfaces are named after it, so it is short."""
 
 MAX_DEFAULT_NODES = 10
 """Nodes of a lab unless the experiment says otherwise; the study's cluster had ten workers."""
@@ -47,6 +51,7 @@ class Cell(Strict):
     security: str = "none"
     security_options: dict[str, Any] = Field(default_factory=dict)
     qos: str = ""
+    discovery: Discovery = "auto"
     receive_mode: ReceiveMode = "listener"
     layout: str = "split"
     link: Link = Link()
@@ -78,6 +83,21 @@ class Cell(Strict):
         return [f"pub{i}" for i in range(self.publishers)] + [f"sub{i}" for i in range(self.subscribers)]
 
     @property
+    def services(self) -> list[str]:
+        """What runs beside the participants for as long as they do, in pods of its own."""
+        return [DISCOVERY_SERVER] if self.discovery == "server" else []
+
+    @property
+    def pods(self) -> list[str]:
+        """Participants, then services."""
+        return self.participants + self.services
+
+    @property
+    def discovery_kind(self) -> str:
+        """How participants find each other: `multicast`, `peers` or `server`."""
+        return _usual_discovery(self.transport) if self.discovery == "auto" else self.discovery
+
+    @property
     def cell_id(self) -> str:
         """12 hexadecimal digits of the SHA-256 of what is measured, defaults left out."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:12]
@@ -100,6 +120,8 @@ class Cell(Strict):
             parts.append(self.middleware)
         if self.security != "none":
             parts.append(self.security)
+        if self.discovery != "auto":
+            parts.append(f"discovery by {self.discovery}")
         if self.rate:
             parts.append(f"{self.rate:g}/s")
         return " ".join(parts)
@@ -176,6 +198,8 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
     if values["test"] == "latency":
         # Stop-and-wait: the next sample follows the answer, so a rate has no meaning for it.
         values["rate"] = 0
+    if values["discovery"] == _usual_discovery(values["transport"]):
+        values["discovery"] = "auto"
     layout = sweep.layout or experiment.layout
     if layout == "auto":
         layout = "same" if values["test"] == "latency" else "split"
@@ -194,6 +218,10 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
         security_options=security.spec,
         **values,
     )
+
+
+def _usual_discovery(transport: Transport) -> str:
+    return "multicast" if transport == "multicast" else "peers"
 
 
 def _whole(value: Any) -> Any:

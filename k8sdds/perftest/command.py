@@ -8,7 +8,7 @@ from pathlib import Path
 from k8sdds.errors import InputError
 from k8sdds.folders import native_program, private_folder, shared
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Place, Trial
 from k8sdds.perftest.connext import command as connext
 from k8sdds.security import names as credentials
 
@@ -19,6 +19,9 @@ PEER_TIMEOUT_S = 10
 DISCOVERY_TIMEOUT_S = 20
 LATENCY_COUNT = 1000
 """In a throughput test every so many samples are timed: PerfTest's 10000 leaves too few in seconds."""
+
+DISCOVERY_PROGRAM, DISCOVERY_PORT = "fast-discovery-server", 11811
+"""Fast DDS's discovery server, and the UDP port that it has unless told otherwise."""
 
 RAW_LIMIT_BYTES = 65507
 """Largest payload of one UDP datagram over IPv4."""
@@ -61,6 +64,13 @@ def impossible(cell: Cell) -> str | None:
             return "raw does not batch: batch_bytes must be 0"
         if cell.qos:
             return "raw has no QoS"
+    if cell.discovery != "auto" and cell.middleware in ("raw", "connext"):
+        return f"{cell.middleware} has no kinds of discovery: leave it out"
+    if cell.discovery == "server":
+        if cell.middleware != "fastdds":
+            return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"
+        if cell.security != "none":
+            return "the discovery server has no credentials, so security must be none"
     if cell.batch_bytes and cell.batch_bytes < 2 * cell.payload_bytes:
         return f"batch_bytes {cell.batch_bytes} holds less than two samples of {cell.payload_bytes} bytes"
     return None
@@ -93,9 +103,7 @@ def command_line(
         argv.append("-multicast")
     if protection is not None:
         argv += secure_options(private_folder(participant), protection)
-    for name, place in places.items():
-        if name != participant:
-            argv += ["-peer", place.address]
+    argv += _discovery(cell, participant, places)
     if publishes:
         argv += _publisher(trial, number, files)
     else:
@@ -103,6 +111,24 @@ def command_line(
     argv += ["-timelineFile", str(files / "timeline.csv"), "-outputFormat", "json", "-noPrintIntervals"]
     argv += ["-discoveryTimeout", str(DISCOVERY_TIMEOUT_S), "-peerTimeout", str(PEER_TIMEOUT_S)]
     return argv
+
+
+def _discovery(cell: Cell, participant: str, places: dict[str, Place]) -> list[str]:
+    """How the others are found. Who is found by multicast is named nowhere; raw finds nobody by itself."""
+    if cell.discovery == "server":
+        address = places[DISCOVERY_SERVER].address
+        return ["-discovery", "server", "-discoveryServer", f"{address}:{DISCOVERY_PORT}"]
+    kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
+    if cell.discovery_kind == "multicast" and cell.middleware != "raw":
+        return kind
+    others = (place.address for name, place in places.items() if name != participant)
+    return kind + [word for address in others for word in ("-peer", address)]
+
+
+def service_line(name: str, places: dict[str, Place]) -> list[str]:
+    """The command line of one of a cell's services."""
+    assert name == DISCOVERY_SERVER
+    return [DISCOVERY_PROGRAM, "-i", "0", "-l", places[name].address, "-p", str(DISCOVERY_PORT)]
 
 
 def secure_options(folder: Path, protection: Protection) -> list[str]:

@@ -25,6 +25,9 @@ class Launch:
     env: dict[str, str] = field(default_factory=dict)
     private: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Files for this participant alone, such as its key; the testbed puts them into its private folder."""
+    serves_udp: int | None = None
+    """For a service: the port that it listens on. It starts before the participants, who wait for that, and
+    is ended when they have ended."""
 
 
 @dataclass(frozen=True)

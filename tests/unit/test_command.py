@@ -16,7 +16,7 @@ from k8sdds.perftest import command
 def line(participant: str = "pub0", **changes: object) -> list[str]:
     cell = Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
-    places = {name: Place(f"10.0.0.{i}", "eth0", None) for i, name in enumerate(cell.participants)}
+    places = {name: Place(f"10.0.0.{i}", "eth0", None) for i, name in enumerate(cell.pods)}
     return command.command_line(trial, participant, places, 7, "perftest", Path("/raw"))
 
 
@@ -49,6 +49,29 @@ def test_a_subscriber_has_no_option_of_a_publisher() -> None:
     assert not {"-numSubscribers", "-executionTime", "-warmUp", "-pidMultiPubTest", "-histogramFile"} & set(
         words
     )
+
+
+def test_how_the_others_are_found() -> None:
+    found = line(middleware="fastdds", discovery="server", subscribers=2)
+    assert value(found, "-discovery") == "server"
+    assert value(found, "-discoveryServer") == "10.0.0.3:11811"
+    assert "-peer" not in found
+    found = line(discovery="multicast")
+    assert value(found, "-discovery") == "multicast"
+    assert "-peer" not in found
+    found = line(transport="multicast", discovery="peers")
+    assert value(found, "-discovery") == "peers"
+    assert values(found, "-peer") == ["10.0.0.1"]
+    assert "-peer" not in line(transport="multicast")
+    # raw sends to addresses alone: to whom is said by them.
+    assert "-peer" in line(transport="multicast", middleware="raw", reliability="best-effort")
+
+
+def test_the_discovery_server() -> None:
+    places = {"discovery": Place("10.0.0.9", "eth0", None)}
+    assert command.service_line("discovery", places) == [
+        "fast-discovery-server", "-i", "0", "-l", "10.0.0.9", "-p", "11811",
+    ]  # fmt: skip
 
 
 def test_what_a_cell_asks_for() -> None:

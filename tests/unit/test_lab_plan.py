@@ -63,7 +63,7 @@ def test_explicit_placement() -> None:
 def test_addresses_are_unique_within_a_bench(network: str, subscribers: int, nodes: int) -> None:
     built = made(network, subscribers=subscribers, nodes=nodes)
     attachments = built.datapath.attachments
-    assert set(attachments) == set(built.key.participants)
+    assert set(attachments) == set(built.key.pods)
     if network not in ("host", "baremetal"):
         addresses = [attachment.address for attachment in attachments.values()]
         assert len(set(addresses)) == len(addresses)

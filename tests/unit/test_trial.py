@@ -28,6 +28,15 @@ def test_ids_of_old_results_hold_for_ever() -> None:
     )
 
 
+def test_the_usual_discovery_is_the_same_cell() -> None:
+    kinds = expand(experiment(discovery=["auto", "peers", "multicast", "server"])).cells
+    assert [cell.discovery for cell in kinds] == ["auto", "multicast", "server"]
+    assert kinds[0].cell_id == PLAIN.cell_id
+    assert [cell.discovery_kind for cell in kinds] == ["peers", "multicast", "server"]
+    (usual,) = expand(experiment(transport=["multicast"], discovery=["multicast"])).cells
+    assert (usual.discovery, usual.discovery_kind) == ("auto", "multicast")
+
+
 def test_defaults_are_left_out_of_the_id() -> None:
     assert json.loads(PLAIN.canonical()) == {"network": "host", "test": "throughput", "payload_bytes": 1024}
     spelled_out = PLAIN.model_copy(update={"rate": 0.0, "layout": "split"})

@@ -157,7 +157,7 @@ class Bench:
     def _ping_all(self) -> None:
         attachments = self.plan.datapath.attachments
         sources = [name for name in attachments if name.startswith("pub")]
-        targets = [name for name in attachments if name.startswith("sub")]
+        targets = [name for name in attachments if name not in sources]
         size = self.plan.datapath.mtu - 28  # IPv4 and ICMP headers
         for source in sources:
             pings = {

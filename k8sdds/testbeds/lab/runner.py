@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from k8sdds.testbeds.lab.cores import Layout
 READY_TIMEOUT_S = 15
 GRACE_S = 2
 """Between SIGTERM and SIGKILL for a participant that overstays its deadline."""
+
+SERVICE_POLL_S = 0.01
 
 NOT_STARTED = 125
 """Exit code of a supervisor whose barrier never opened."""
@@ -53,14 +55,23 @@ def run(
     try:
         for launch in launches:
             running.append(_start(bench, launch, layout, cgroups.get(launch.participant, []), deadline_s))
-        late = _await_ready(running)
+        services = [one for one in running if one.launch.serves_udp]
+        participants = [one for one in running if not one.launch.serves_udp]
+        late = _await_ready(running) or next(filter(None, (_serve(bench, one) for one in services)), "")
         if not late:
             at_start()
-            for one in running:
+            for one in participants:
                 _say(one, b"go\n")
-            _await_end(running, deadline_s + GRACE_S + 5)
-        _end(running)
-        return {one.launch.participant: _outcome(one, late) for one in running}
+            _await_end(participants, deadline_s + GRACE_S + 5)
+        # Participants first: what serves them has to be there until they have ended.
+        _end(participants)
+        served = {one.launch.participant for one in services if one.process.poll() is None}
+        _end(services)
+        outcomes = [_outcome(one, late) for one in running]
+        return {
+            one.participant: replace(one, exit_code=0) if one.participant in served and not late else one
+            for one in outcomes
+        }
     finally:
         _end(running)
         for one in running:
@@ -127,6 +138,26 @@ def _await_ready(running: list[Running]) -> str:
             if not os.read(fd, 64).startswith(b"ready"):
                 return f"{one.launch.participant} did not start"
     return ""
+
+
+def _serve(bench: Bench, one: Running) -> str:
+    """Let a service start, and wait until it listens; returns what went wrong, or an empty string."""
+    name, port = one.launch.participant, one.launch.serves_udp
+    assert port is not None
+    _say(one, b"go\n")
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline and one.process.poll() is None:
+        sockets = subprocess.run([*bench.enter(name), "cat", "/proc/net/udp"], capture_output=True, text=True)
+        if f":{port:04X} " in sockets.stdout:
+            return ""
+        time.sleep(SERVICE_POLL_S)
+    return f"{name} does not listen on UDP port {port}: {_last_words(one.launch.directory / 'stderr')}"
+
+
+def _last_words(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace").strip()[-300:] or "it said nothing"
+    return "it did not start"
 
 
 def _await_end(running: list[Running], timeout_s: float) -> None:

@@ -159,7 +159,7 @@ class Lab:
         bench = self.benches[BenchKey.of(trial.cell)]
         layout = self._layout(trial.cell)
         return {
-            name: Place(attachment.address, attachment.interface, layout.cpus[name])
+            name: Place(attachment.address, attachment.interface, layout.cpus.get(name))
             for name, attachment in bench.plan.datapath.attachments.items()
         }
 

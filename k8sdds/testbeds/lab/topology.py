@@ -24,7 +24,7 @@ class BenchKey:
     label: str
     network: str
     options: tuple[tuple[str, object], ...]
-    participants: tuple[str, ...]
+    pods: tuple[str, ...]
     nodes: int
     placement: Placement | tuple[tuple[str, int], ...]
     link: Link
@@ -38,7 +38,7 @@ class BenchKey:
             label=cell.network_label,
             network=cell.network,
             options=tuple(sorted(cell.network_options.items())),
-            participants=tuple(cell.participants),
+            pods=tuple(cell.pods),
             nodes=cell.node_count,
             placement=tuple(sorted(placement.items())) if isinstance(placement, dict) else placement,
             link=cell.link,
@@ -53,9 +53,10 @@ def topology_of(cell: Cell) -> Topology:
         node_of = _explicit(cell, count)
     else:
         node_of = spread(cell.publishers, cell.subscribers, count)
+    node_of |= {name: count - 1 for name in cell.services if name not in node_of}
     pods = []
     slots = [0] * count
-    for index, name in enumerate(cell.participants):
+    for index, name in enumerate(cell.pods):
         node = node_of[name]
         pods.append(Pod(name=name, node=node, slot=slots[node], index=index))
         slots[node] += 1
@@ -82,16 +83,16 @@ def _explicit(cell: Cell, nodes: int) -> dict[str, int]:
         raise InputError(
             f"placement names no node for {', '.join(missing)}", "name a node for each participant"
         )
-    foreign = [name for name in cell.placement if name not in cell.participants]
+    foreign = [name for name in cell.placement if name not in cell.pods]
     if foreign:
         raise InputError(
             f"placement names {', '.join(foreign)}, who is not in the trial",
-            f"participants here: {', '.join(cell.participants)}",
+            f"participants here: {', '.join(cell.pods)}",
         )
     for name, node in cell.placement.items():
         if not 0 <= node < nodes:
             raise InputError(f"placement puts {name} on node {node}; there are nodes 0 to {nodes - 1}")
-    return {name: cell.placement[name] for name in cell.participants}
+    return dict(cell.placement)
 
 
 def same_node(topology: Topology) -> str | None:

@@ -1,0 +1,110 @@
+"""How participants find each other: by multicast, by peers, and by a discovery server that the lab runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from k8sdds.model.trial import DISCOVERY_SERVER, Trial
+from k8sdds.store import RunFolder
+from k8sdds.testbeds import Launch
+from k8sdds.testbeds.lab.testbed import Lab
+from tests.conftest import Command
+from tests.lab.conftest import cell
+
+KINDS = """\
+name: kinds
+baseline: host
+repetitions: 1
+duration_s: 0.3
+warmup_s: 0.1
+sweeps:
+  - networks: [host, weavenet]
+    middleware: fastdds
+    discovery: [peers, multicast, server]
+    subscribers: 2
+  - networks: [baremetal, flannel-ipsec]
+    middleware: fastdds
+    discovery: server
+    test: latency
+  - networks: host
+    discovery: multicast
+"""
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_every_kind_of_discovery_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "kinds.yaml").write_text(KINDS)
+    done = k8sdds("run", "kinds.yaml", "-o", "out")
+    assert done.returncode == 0, done.stderr
+    run = RunFolder.open(tmp_path / "out")
+    last = {record["trial_id"]: record for record in run.attempts()}.values()
+    assert len(last) == 9
+    for record in last:
+        assert record["valid"], record["reason"]
+        assert record["handshake_s"] > 0
+        folder = run.raw(record["trial_id"], record["attempt"])
+        options = json.loads((folder / "pub0" / "stdout").read_text())["k8sdds"]["options"]
+        server = folder / DISCOVERY_SERVER
+        assert server.exists() == (record["discovery"] == "server")
+        if record["discovery"] == "server":
+            assert "Server is running" in (server / "stdout").read_text()
+            assert (options["discovery"], options["peer"]) == ("server", [])
+        else:
+            kind = "peers" if record["discovery"] == "auto" else "multicast"
+            assert options["discovery"] == kind
+            assert bool(options["peer"]) == (kind == "peers")
+
+
+def test_a_server_that_does_not_serve_starts_nothing(lab: Lab, tmp_path: Path) -> None:
+    wanted = cell("host", subscribers=1, middleware="fastdds", discovery="server")
+    lab.up([wanted])
+    launches = [
+        Launch("pub0", ("touch", str(tmp_path / "started")), tmp_path / "pub0"),
+        Launch(DISCOVERY_SERVER, ("sh", "-c", "echo no licence >&2"), tmp_path / "ds", serves_udp=11811),
+    ]
+    for launch in launches:
+        launch.directory.mkdir()
+    trial = Trial(cell=wanted, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    outcomes = lab.run(trial, launches, 10).outcomes
+    assert outcomes["pub0"].exit_code == 125
+    assert outcomes["pub0"].message == "discovery does not listen on UDP port 11811: no licence"
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_server_that_ends_too_early_is_told(lab: Lab, tmp_path: Path) -> None:
+    wanted = cell("host", subscribers=1, middleware="fastdds", discovery="server")
+    lab.up([wanted])
+    script = (
+        "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 11811));"
+        " time.sleep(1); raise SystemExit(7)"
+    )
+    launches = [
+        Launch("pub0", ("sleep", "2"), tmp_path / "pub0"),
+        Launch(DISCOVERY_SERVER, ("/usr/bin/python3", "-c", script), tmp_path / "ds", serves_udp=11811),
+    ]
+    for launch in launches:
+        launch.directory.mkdir()
+    trial = Trial(cell=wanted, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    outcomes = lab.run(trial, launches, 10).outcomes
+    assert (outcomes["pub0"].exit_code, outcomes[DISCOVERY_SERVER].exit_code) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["discovery=server"], "cyclonedds has no discovery server"),
+        (["discovery=server", "middleware=fastdds", "security=SignRTPS"], "has no credentials"),
+        (["discovery=multicast", "networks=kube-router", "baseline=kube-router"], "nobody is found by it"),
+        (["discovery=multicast", "middleware=raw", "reliability=best-effort"], "raw has no kinds of discovery"),
+        (["discovery=servers"], "discovery"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(
+    k8sdds: Command, words: list[str], said: str
+) -> None:
+    done = k8sdds("run", "quickstart", *(word for one in words for word in ("--set", one)))
+    assert done.returncode == 2
+    assert said in done.stderr
