@@ -125,8 +125,6 @@ def _wrong_transport(seen: Seen) -> str | None:
             )
         if cell.transport == "unicast" and multicast > max(payload // 2, 100_000):
             return f"not-on-wire: pub{index} sent {multicast} bytes as multicast in a unicast trial"
-        if cell.discovery == "multicast" and not multicast:
-            return f"not-on-wire: pub{index} called nobody by multicast in a trial of discovery by multicast"
         out = seen.pod_bytes(f"pub{index}", "tx_bytes")
         if (
             cell.transport == "multicast"
