@@ -48,6 +48,8 @@ def up(
                     began.append(spec.name)
             known.write()
             access.write_files(known)
+            halted = [known.machines[spec.name] for spec in specs if not known.machines[spec.name].alive]
+            machine.check_watches(sum(one.spec.boot == "systemd" for one in halted))
             for spec in specs:
                 if not known.machines[spec.name].alive:
                     said(f"{spec.name}: boots at {known.machines[spec.name].address}")
@@ -124,7 +126,7 @@ def stop(cluster: str, name: str) -> None:
 def cut(cluster: str, name: str, cut: bool = True) -> None:
     """Unplug a machine's cable at the switch, or plug it in again."""
     known = _known(cluster, name)
-    switch.sandbox_of(known).run(["ip", "link", "set", name, "down" if cut else "up"])
+    switch.sandbox_of(known).run(["ip", "link", "set", "dev", name, "down" if cut else "up"])
 
 
 def exec_argv(cluster: str, name: str) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -16,7 +18,29 @@ from k8sdds.testbeds.lab.sandbox import Sandbox
 
 BOOT_TIMEOUT_S = 60
 HALT_TIMEOUT_S = 30
+WATCHES = 8
+"""Inotify instances that a machine's systemd and its services take; without them it ends without a word."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def check_watches(machines: int) -> None:
+    """Raise LackError if this machine has not the inotify instances that so many more machines need."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    opened: list[int] = []
+    try:
+        for _ in range(machines * WATCHES):
+            handle = libc.inotify_init1(os.O_CLOEXEC)
+            if handle < 0:
+                number = Path("/proc/sys/fs/inotify/max_user_instances").read_text().strip()
+                raise LackError(
+                    f"root's inotify instances, {number} on this machine, are used up: "
+                    f"{len(opened)} are left, and {machines * WATCHES} needed",
+                    "sysctl -w fs.inotify.max_user_instances=1024; or remove other nodes: k8sdds nodes ls",
+                )
+            opened.append(handle)
+    finally:
+        for handle in opened:
+            os.close(handle)
 
 
 def boot(known: Record, sandbox: Sandbox, name: str, base: Path) -> None:
@@ -98,7 +122,7 @@ def halt(known: Record, name: str) -> None:
         sandbox = switch.sandbox_of(known)
         # Takes the cable with it. Missing where the machine never got that far.
         with contextlib.suppress(LackError):
-            sandbox.run(["ip", "link", "del", name])
+            sandbox.run(["ip", "link", "del", "dev", name])
         with contextlib.suppress(LackError):
             sandbox.run(["ip", "netns", "del", name])
     for folder in known.cgroup_folders:

@@ -71,10 +71,11 @@ def cable(machine: Machine) -> str:
         shape = f"tc qdisc replace dev {name} root tbf rate {link.rate_mbps}mbit burst {burst} latency 50ms\n"
     return f"""\
 ip netns add {name}
-ip link add {name} mtu {link.mtu} type veth peer name eth0 mtu {link.mtu} address {mac(machine)} netns {name}
-ip link set {name} master switch up
-ip -n {name} link set lo up
-ip -n {name} link set eth0 up
+ip link add name {name} mtu {link.mtu} type veth peer name eth0 mtu {link.mtu} netns {name}
+ip link set dev {name} master switch up
+ip -n {name} link set dev eth0 address {mac(machine)}
+ip -n {name} link set dev lo up
+ip -n {name} link set dev eth0 up
 ip -n {name} addr add {machine.address}/24 dev eth0
 ip -n {name} route add default via {NETWORK}.1
 {shape}"""

@@ -133,10 +133,13 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
 
 def test_a_killed_holder_takes_all_with_it(tmp_path: Path) -> None:
     before = traces(tmp_path)
-    made = nodes.up("killed", [nodes.NodeSpec("one", boot="sshd")])
+    # A name that `ip` has another use for.
+    made = nodes.up("killed", [nodes.NodeSpec("master", boot="sshd")])
+    nodes.cut("killed", "master")
+    nodes.cut("killed", "master", False)
     known = record.read("killed")
     os.kill(known.holder[0], signal.SIGKILL)
-    await_end("killed", "one")
+    await_end("killed", "master")
     assert "does not stand" in ssh(made[0], "true").stderr
     assert nodes.clean(everything=False) == (["killed"], [])
     assert traces(tmp_path) == before
