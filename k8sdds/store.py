@@ -184,6 +184,8 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
         text = path.read_bytes()
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "make it readable") from error
     for line in text.split(b"\n"):
         try:
             data = json.loads(line)

@@ -105,11 +105,15 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
                 content_id, count = _write(archive, runs, description)
         fresh.rename(output)
     except OSError as error:
+        place = error.filename or str(fresh)
+        ours = str(place) in (str(fresh), str(output))
         raise InputError(
-            f"cannot pack: {error.filename or fresh}: {error.strerror or error}", "give another --output"
+            f"cannot pack: {place}: {error.strerror or error}",
+            "give another --output" if ours else "make the run folders readable",
         ) from error
     finally:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
     left_out = [(f"{run.name}/{path}", why) for run in runs for path, why in run.left_out]
     return Packed(output, content_id, count, output.stat().st_size, left_out)
 

@@ -67,16 +67,19 @@ class Point:
 def points(part: Part, source: Source) -> dict[Variant, list[Point]]:
     """Every variant of the source that has anything of the part, with all points of it in their order."""
     selectors = [_selectors(part, values) for values in part.points]
-    variants: dict[Variant, None] = {}
-    for chosen in selectors:
-        for row in _matching(source.rows, chosen[0]):
-            variants[_variant(part, row)] = None
+    # Only trials that some end of some point means: a large sweep is looked through once, not for each point.
+    ends = [end for chosen in selectors for end in chosen]
+    common = {key: value for key, value in ends[0].items() if all(end.get(key) == value for end in ends)}
+    rows: dict[Variant, list[Row]] = defaultdict(list)
+    for row in _matching(source.rows, common):
+        rows[_variant(part, row)].append(row)
     return {
         variant: [
-            _point(part, values, chosen, [row for row in source.rows if _variant(part, row) == variant])
+            _point(part, values, chosen, found)
             for values, chosen in zip(part.points, selectors, strict=True)
         ]
-        for variant in variants
+        for variant, found in rows.items()
+        if any(_matching(found, chosen[0]) for chosen in selectors)
     }
 
 

@@ -10,16 +10,15 @@ not testable here           this testbed, engine or link cannot decide it
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.tests import Contrast, holm, p_inside, p_outside
 from k8sdds.claims import evidence
 from k8sdds.claims.evidence import Point, Source, Variant
 from k8sdds.claims.model import Claim, Claims, Part
+from k8sdds.claims.reasons import extent, mixed_versions, models, named_test, where, why_undecided
 from k8sdds.store import RunFolder
 
 SUPPORTED = "supported"
@@ -46,6 +45,8 @@ class Tested:
     p_outside: float | None = None
     modelled: bool = False
     """Whether a network that the lab only models is among its trials."""
+    level: bool = False
+    """Whether it is a level that is claimed, not a ratio."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ def _findings(claim: Claim, source: Source, level: float) -> list[Finding]:
             continue
         name = ", ".join(filter(None, [source.name, evidence.words(variant, variants)]))
         verdict, reason, tested = _verdict(claim, found, source, level)
+        reason += mixed_versions([point for _, _, points in found for point in points])
         findings.append(Finding(name, source.imported, verdict, reason, tested))
     return findings
 
@@ -153,24 +155,24 @@ def _verdict(
         return (*_contradiction(claim, outside, source), tested)
     outside = _outside(claim, tested, level, modelled=True)
     if outside is not None:
-        disagrees = f"the lab's model of {_models(rows)} does not agree ({_where(outside)})"
+        disagrees = f"the lab's model of {models(rows)} does not agree ({where(outside)})"
         return NOT_TESTABLE, f"{disagrees}, and only the real one can contradict", tested
     if missing or parts_missing:
         return NOT_ENOUGH, f"some of its cells have no valid trial; measure: {claim.command}", tested
     undecided = _undecided(claim, tested, level)
     if undecided is not None:
-        return NOT_ENOUGH, _why_undecided(undecided), tested
-    how = _test_name(claim.parts[0])
+        return NOT_ENOUGH, why_undecided(undecided), tested
+    how = named_test(claim.parts[0])
     if source.imported or not _only_a_model(claim, rows, source):
-        return SUPPORTED, f"{how}, {_count(tested)}", tested
-    because = claim.because if claim.lab == "model" else f"the lab models {_models(rows)}"
-    return CONSISTENT, f"{how}, {_count(tested)}; {because}", tested
+        return SUPPORTED, f"{how}, {extent(tested)}", tested
+    because = claim.because if claim.lab == "model" else f"the lab models {models(rows)}"
+    return CONSISTENT, f"{how}, {extent(tested)}; {because}", tested
 
 
 def _contradiction(claim: Claim, one: Tested, source: Source) -> tuple[str, str]:
     if claim.lab == "model" and not source.imported:
-        return NOT_TESTABLE, f"the lab does not agree ({_where(one)}), but cannot decide: {claim.because}"
-    return CONTRADICTED, f"{_where(one)}; {_test_name(claim.parts[one.part])}"
+        return NOT_TESTABLE, f"the lab does not agree ({where(one)}), but cannot decide: {claim.because}"
+    return CONTRADICTED, f"{where(one)}; {named_test(claim.parts[one.part])}"
 
 
 def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
@@ -204,24 +206,26 @@ def _one_kernel(facts: dict[str, Any]) -> bool:
 
 def _test(number: int, part: Part, points: list[Point]) -> list[Tested]:
     if part.over == "mean":
-        contrast = evidence.mean_of(points)
         modelled = any(_modelled(point) for point in points)
-        return [_tested(number, {"mean of points": len(points)}, part.region(0), None, contrast, modelled)]
+        whole = {"mean of points": len(points)}
+        return [_tested(number, part, whole, part.region(0), None, evidence.mean_of(points), modelled)]
     tested = []
     for index, point in enumerate(points):
         region = part.region(index)
         published = part.published[index] if part.published else None
+        modelled = _modelled(point)
         if part.exact:
             tested.append(
-                Tested(number, point.values, region, published, None, point.counts, modelled=_modelled(point))
+                Tested(number, point.values, region, published, None, point.counts, modelled=modelled)
             )
         else:
-            tested.append(_tested(number, point.values, region, published, point.contrast, _modelled(point)))
+            tested.append(_tested(number, part, point.values, region, published, point.contrast, modelled))
     return tested
 
 
 def _tested(
     number: int,
+    part: Part,
     values: dict[str, Any],
     region: tuple[float, float],
     published: float | None,
@@ -230,7 +234,8 @@ def _tested(
 ) -> Tested:
     inside = p_inside(contrast, *region) if contrast else None
     outside = p_outside(contrast, *region) if contrast else None
-    return Tested(number, values, region, published, contrast, (), inside, outside, modelled)
+    level = part.to is None
+    return Tested(number, values, region, published, contrast, (), inside, outside, modelled, level)
 
 
 def _modelled(point: Point) -> bool:
@@ -282,70 +287,3 @@ def _undecided(claim: Claim, tested: list[Tested], level: float) -> Tested | Non
 def _only_a_model(claim: Claim, rows: list[dict[str, Any]], source: Source) -> bool:
     in_lab = any(row["testbed"] == "lab" for row in rows)
     return (claim.lab == "model" and in_lab) or any(row.get("fidelity") == "modelled" for row in rows)
-
-
-# -- reasons -----------------------------------------------------------------------------------------------
-
-
-def _test_name(part: Part) -> str:
-    if part.exact:
-        return "exact count"
-    if part.is_ in ("lower", "higher"):
-        return "one-sided t test on log ratios"
-    return "equivalence (two one-sided t tests on log ratios)"
-
-
-def _why_undecided(one: Tested) -> str:
-    if one.contrast is None:
-        return f"{_at(one)}: no repetition has all that is compared"
-    if one.contrast.n < 2:
-        return f"{_at(one)}: one repetition carries no interval"
-    if not one.contrast.testable:
-        return f"{_at(one)}: all repetitions give the same number, so their spread is not known"
-    p = f"p = {one.p_inside:.2g} against its being so, n = {one.contrast.n}"
-    return f"{_where(one)}: the test cannot tell ({p})"
-
-
-def _where(one: Tested) -> str:
-    if one.counts:
-        counted = " and ".join(f"{count:g}" for count in sorted(set(one.counts)))
-        return f"{_at(one)}: counted {counted}, claimed {one.published:g}"
-    if one.contrast is None:
-        return _at(one)
-    low, high = one.contrast.interval()
-    bracket = "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
-    return f"{_at(one)}: ratio {one.contrast.ratio:.3g}{bracket}, claimed {region_words(one.region)}"
-
-
-def region_words(region: tuple[float, float]) -> str:
-    """`below 1`, `above 1.04`, `0.95 to 1.05`."""
-    low, high = region
-    if low <= 0:
-        return f"below {high:.4g}"
-    return f"above {low:.4g}" if math.isinf(high) else f"{low:.4g} to {high:.4g}"
-
-
-def _at(one: Tested) -> str:
-    said = [_value(key, value) for key, value in one.values.items()]
-    return ", ".join(said) or f"part {one.part + 1}"
-
-
-def _value(key: str, value: Any) -> str:
-    match key:
-        case "payload_bytes":
-            return f"{value} B"
-        case "mean of points":
-            return f"mean of {value} points"
-        case _:
-            return str(value)
-
-
-def _count(tested: list[Tested]) -> str:
-    ns = sorted({one.contrast.n if one.contrast else len(one.counts) for one in tested})
-    points = "1 point" if len(tested) == 1 else f"{len(tested)} points"
-    span = "" if not ns else str(ns[0]) if len(ns) == 1 else f"{ns[0]} to {ns[-1]}"
-    return f"{points}, n = {span}"
-
-
-def _models(rows: list[dict[str, Any]]) -> str:
-    return " and ".join(sorted({row[UNIT] for row in rows if row.get("fidelity") == "modelled"}))

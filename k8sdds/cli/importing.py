@@ -59,34 +59,40 @@ def import_(
 
 
 def _show(done: Import) -> None:
+    from k8sdds.report import formats
+
     account = done.account
-    kinds = {"log": "logs", "metrics": "tables of kubectl top", "note": "notes"}
+    kinds = {"log": "log", "metrics": "kubectl top table", "note": "note"}
     read = ", ".join(
-        f"{account['by_kind'][kind]} {words}" for kind, words in kinds.items() if kind in account["by_kind"]
+        formats.count(account["by_kind"][kind], word)
+        for kind, word in kinds.items()
+        if kind in account["by_kind"]
     )
-    _line(f"{account['files']} files read (layout {done.layout}): {read}")
-    _line(f"{account['trials']} trials, {account['valid']} valid")
+    _line(f"{formats.count(account['files'], 'file')} read (layout {done.layout}): {read}")
+    _line(f"{formats.count(account['trials'], 'trial')}, {account['valid']} valid")
     for word, n in sorted(account["invalid"].items(), key=lambda item: -item[1]):
         reasons = [str(trial.record["reason"]) for trial in done.trials if not trial.record["valid"]]
         details = {detail.strip() for kind, _, detail in (r.partition(":") for r in reasons) if kind == word}
         such = "such as " if len(details) > 1 else ""
         _line(f"{n} invalid, {word}: {such}{sorted(details)[0]}", "  ")
     if done.copies:
-        _line(f"{len(done.copies)} repetitions are copies of another run and count once:")
+        many = "repetitions are copies" if len(done.copies) > 1 else "repetition is a copy"
+        _line(f"{len(done.copies)} {many} of another run and count once:")
         for sentence in done.copies[:SHOWN]:
             _line(sentence, "  ")
         if len(done.copies) > SHOWN:
             _line(f"and {len(done.copies) - SHOWN} more, all named in import.json", "  ")
     strange = [source for source in done.sources if source.kind in ("other", "unreadable")]
     if strange:
-        _line(f"{len(strange)} files not understood:")
+        _line(f"{formats.count(len(strange), 'file')} not understood:")
         for source in strange[:SHOWN]:
             _line(f"{source.path}: {source.why}", "  ")
         if len(strange) > SHOWN:
             _line(f"and {len(strange) - SHOWN} more, all named in import.json", "  ")
     warned = [trial for trial in done.trials if trial.record["warnings"]]
     if warned:
-        _line(f"{len(warned)} trials came with a warning, such as: {warned[0].record['warnings'][0]}")
+        such = warned[0].record["warnings"][0]
+        _line(f"{formats.count(len(warned), 'trial')} came with a warning, such as: {such}")
 
 
 def _tables(done: Import) -> None:

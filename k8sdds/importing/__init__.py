@@ -72,7 +72,7 @@ def import_folder(
     if not trials:
         kinds = Counter(one.kind for one in found)
         raise InputError(
-            f"{source} holds no log of RTI PerfTest ({sum(kinds.values())} files looked at)",
+            f"{source} holds no log of RTI PerfTest (files looked at: {sum(kinds.values())})",
             "name the folder that the logs lie below",
         )
     _number_repetitions(trials, layout)

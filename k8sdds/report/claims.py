@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis.overhead import QUANTITIES
-from k8sdds.claims.judge import VERDICTS, Finding, Judged, Tested, region_words
+from k8sdds.claims.judge import VERDICTS, Finding, Judged, Tested
 from k8sdds.claims.model import Claims, Part
+from k8sdds.claims.reasons import region_words, value_words
 from k8sdds.report import formats, pages
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def show(claims: Claims, judged: list[Judged], console: Console) -> None:
     console.print(table)
     console.print(summary(judged), highlight=False)
     console.print(
-        f"Ratios with 95 % intervals where not said otherwise; tests at the {100 * claims.level:g} % level:"
+        f"Lists go by payload, with 95 % intervals; tests at the {100 * claims.level:g} % level:"
         " docs/analysis.md",
         style="dim",
     )
@@ -111,7 +112,9 @@ def _published(one: Judged) -> str:
             lines.append(f"ratio {region_words(part.region(0))}")
             continue
         unit = "" if part.published_as in ("ratio", "level") else " %"
-        lines.append(", ".join(f"{number:g}" for number in part.published) + unit)
+        numbers = [(point, f"{number:g}") for point, number in zip(part.points, part.published, strict=True)]
+        found = _by_network(numbers)
+        lines += [*found[:-1], found[-1] + unit]
     return "\n".join(lines) or "–"
 
 
@@ -121,9 +124,18 @@ def _found(one: Judged, imported: bool) -> str:
         return "–"
     lines = []
     for number, part in enumerate(one.claim.parts):
-        shown = [_number(part, tested) for tested in finding.tested if tested.part == number]
-        lines.append(", ".join(shown))
+        lines += _by_network([(t.values, _number(part, t)) for t in finding.tested if t.part == number])
     return "\n".join([*filter(None, lines), f"({finding.source}: {finding.verdict})"])
+
+
+def _by_network(points: list[tuple[dict[str, Any], str]]) -> list[str]:
+    """One line of texts per network (or what else tells points apart besides the payload); one line in all
+    where nothing does."""
+    lines: dict[str, list[str]] = {}
+    for values, text in points:
+        rest = {key: value for key, value in values.items() if key != "payload_bytes"}
+        lines.setdefault(", ".join(value_words(*item) for item in rest.items()), []).append(text)
+    return [f"{name}: {', '.join(texts)}" if name else ", ".join(texts) for name, texts in lines.items()]
 
 
 def _number(part: Part, tested: Tested) -> str:
@@ -134,7 +146,8 @@ def _number(part: Part, tested: Tested) -> str:
     low, high = tested.contrast.interval()
     value = tested.contrast.ratio
     if part.published is None or part.published_as in ("ratio", "level"):
-        return formats.level(value, low, high)
+        bracket = "" if low is None else f" [{formats.number(low)}, {formats.number(high)}]"
+        return formats.number(value) + bracket
     overhead = part.published_as == "overhead"
     if overhead and QUANTITIES[part.quantity].gain:
         value, low, high = 2 - value, high and 2 - high, low and 2 - low
@@ -167,7 +180,7 @@ def write(claims: Claims, judged: list[Judged], folder: Path) -> list[Path]:
         "notes": [
             f"Every verdict comes from a test at the {100 * claims.level:g} % level: one-sided t tests on log"
             " ratios, two for equivalence; a contradiction survives Holm's correction over all points.",
-            "Numbers are published overheads or ratios, and ours with 95 % intervals.",
+            "Numbers are published overheads or ratios, by payload, and ours with 95 % intervals.",
             "Where the lab only models a network, the most that it can say is “consistent with the model”.",
         ],
     }

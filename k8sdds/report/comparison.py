@@ -113,7 +113,8 @@ def _notes(comparison: Comparison) -> list[str]:
         notes.append(f"A and B differ in {name.replace('_', ' ')}: {_word(one)} and {_word(other)}.")
     for count, side in ((comparison.only_a, "A"), (comparison.only_b, "B")):
         if count:
-            notes.append(f"{formats.count(count, 'cell')} of {side} have no counterpart.")
+            verb = "has" if count == 1 else "have"
+            notes.append(f"{formats.count(count, 'cell')} of {side} {verb} no counterpart.")
     if "campaigns" in comparison.how:
         notes.append(
             "Two campaigns differ by more than what is compared: time, temperature, neighbours. Levels of"

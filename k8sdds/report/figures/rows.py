@@ -69,7 +69,8 @@ def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
 
 def resources(content: Content, setting: Setting, folder: Path) -> Figure | None:
     """CPU and memory at one point of the throughput test (of the latency test, where there is no other)."""
-    names = ("publisher_cpu_percent", "subscriber_cpu_percent", "machine_cpu_percent", "softirq_percent",
+    names = ("publisher_cpu_percent", "subscriber_cpu_percent", "publisher_host_cpu_percent",
+             "subscriber_host_cpu_percent", "machine_cpu_percent", "softirq_percent",
              "publisher_rss_bytes", "subscriber_rss_bytes")  # fmt: skip
     for test in setting.tests:
         found = [name for name in names if setting.levels(name, test)]
@@ -90,10 +91,19 @@ def resources(content: Content, setting: Setting, folder: Path) -> Figure | None
     return _figure(
         content, setting, panels, folder, "resources", "resources", found[0],
         f"CPU and memory, {test} test at {setting.point_words(at)}: {setting.title}",
-        "During the measured interval. Publisher and subscriber: their pods' own counters. Machine:"
-        " everything, forwarding and encapsulation included. Networks move different numbers of samples in a"
-        " throughput test, so equal CPU is not equal cost.",
+        f"{_metered(found)} Networks move different numbers of samples in a throughput test, so equal CPU is"
+        " not equal cost.",
     )  # fmt: skip
+
+
+def _metered(names: list[str]) -> str:
+    """Where the quantities come from: published data have other meters than our trials."""
+    if "publisher_host_cpu_percent" in names or "subscriber_host_cpu_percent" in names:
+        return "CPU as PerfTest printed it, of all cores of the host; machine: as kubectl top printed it."
+    return (
+        "During the measured interval. Publisher and subscriber: their pods' own counters. Machine:"
+        " everything, forwarding and encapsulation included."
+    )
 
 
 def _points(setting: Setting, name: str) -> list[Point]:
