@@ -206,13 +206,17 @@ def _row(ax: Axes, panel: Panel, row: Row, position: int, look: Look, label: str
         low, high = max(row["ci_low"] / scale, 0), row["ci_high"] / scale
         ax.plot([low, high], [position, position], color=INK, linewidth=1.0)
     values = row["values"]
-    for index, value in enumerate(values):
-        # Spread within the row, in the order of measuring: equal values stay visible.
-        shift = 0.0 if len(values) == 1 else 0.36 * (index / (len(values) - 1) - 0.5)
-        ax.plot(value / scale, position + shift, look.marker, markersize=2.6, color=colour, markeredgewidth=0)
-    for tick in panel.ticks.get(label, ()):
-        if tick is not None and tick <= reach:
-            ax.plot([tick / scale] * 2, [position - 0.2, position + 0.2], color=MUTED, linewidth=0.9)
+    # Spread within the row, in the order of measuring: equal values stay visible. One artist for all dots:
+    # a large sweep has tens of thousands.
+    last = max(len(values) - 1, 1)
+    heights = [position + (0.36 * (i / last - 0.5) if len(values) > 1 else 0.0) for i in range(len(values))]
+    ax.plot(
+        [value / scale for value in values], heights, look.marker, markersize=2.6, color=colour,
+        markeredgewidth=0,
+    )  # fmt: skip
+    ticks = [tick / scale for tick in panel.ticks.get(label, ()) if tick is not None and tick <= reach]
+    if ticks:
+        ax.vlines(ticks, position - 0.2, position + 0.2, colors=MUTED, linewidth=0.9)
     end = ax.get_xlim()[1]
     beyond = "›" if any(tick is not None and tick > reach for tick in panel.ticks.get(label, ())) else ""
     # The background keeps grid lines out of the figures.
