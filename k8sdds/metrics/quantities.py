@@ -13,9 +13,9 @@ _SUFFIXES = {
     **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
 }  # fmt: skip
 _NUMBER = r"([+-]?(?:\d{1,30}\.?\d{0,30}|\.\d{1,30}))"
-_QUANTITY = re.compile(_NUMBER + r"(?:([numkMGTPE]|[KMGTPE]i)?|[eE]([+-]?\d{1,2}))")
+_QUANTITY = re.compile(_NUMBER + r"(?:([numkMGTPE]|[KMGTPE]i)?|[eE]([+-]?\d{1,2}))", re.ASCII)
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-_PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(h|ms|m|s|us|µs|ns)")
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(h|ms|m|s|us|µs|ns)", re.ASCII)
 
 
 def quantity(text: str) -> float:
