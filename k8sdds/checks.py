@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from k8sdds.errors import InputError, LackError, Problem
+from k8sdds.errors import InputError, K8sddsError, LackError, Problem
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import Cell, Expansion
 from k8sdds.networks import NETWORKS, find
 from k8sdds.perftest import command
+from k8sdds.perftest.connext import command as connext
+from k8sdds.perftest.connext import settings as connext_settings
 from k8sdds.security import levels
 from k8sdds.testbeds import Testbed
 
@@ -21,7 +23,7 @@ def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
     """All that stands against the experiment: its own contradictions, then what the testbed lacks."""
     return (
         contradictions(expansion)
-        or [*_missing_backends(expansion), *testbed.check(expansion.trials(testbed.name))]
+        or [*_missing_programs(expansion, testbed.name), *testbed.check(expansion.trials(testbed.name))]
         or _refused_qos(expansion)
     )
 
@@ -61,7 +63,7 @@ def contradictions(expansion: Expansion) -> list[Problem]:
         impossible = command.impossible(cell)
         if impossible:
             add(f"{where}{cell.words()}: {impossible}")
-        elif cell.middleware != "raw":
+        elif command.takes_qos(cell):
             command.qos_file(cell)
         try:
             protection = protection_of(cell)
@@ -90,24 +92,36 @@ def _carriers() -> str:
     return ", ".join(network.name for network in NETWORKS.values() if network.multicast)
 
 
-def _missing_backends(expansion: Expansion) -> list[Problem]:
+def _missing_programs(expansion: Expansion, testbed: str) -> list[Problem]:
     built = command.backends()
     wanted = {cell.middleware for cell in expansion.cells} - set(built)
     problems = [
         Problem(f"middleware {name!r} is not built here (built: {', '.join(built)})", "see: docs/perftest.md")
-        for name in sorted(wanted)
+        for name in sorted(wanted - {"connext"})
     ]
     if any(cell.services for cell in expansion.cells) and not shutil.which(command.DISCOVERY_PROGRAM):
         lack = f"the discovery server of Fast DDS, {command.DISCOVERY_PROGRAM}, is not here"
         problems.append(Problem(lack, "sudo apt-get install fastdds-tools"))
-    return problems
+    return problems + _connext(expansion, testbed) if "connext" in wanted else problems
+
+
+def _connext(expansion: Expansion, testbed: str) -> list[Problem]:
+    """What keeps the user's RTI PerfTest from these trials; the command lines of each cell are tried."""
+    try:
+        settings = connext_settings.of(testbed)
+        for trial in expansion.trials(testbed):
+            if trial.cell.middleware == "connext":
+                connext.check(trial, settings)
+    except K8sddsError as error:
+        return [Problem(error.message, error.remedy, input=isinstance(error, InputError))]
+    return []
 
 
 def _refused_qos(expansion: Expansion) -> list[Problem]:
     """What perftest says against QoS profiles, each profile and kind of trial asked once."""
     asked = {}
     for cell in expansion.cells:
-        if cell.middleware != "raw":
+        if cell.middleware not in ("raw", "connext"):
             asked[(cell.qos_profile, cell.middleware, cell.test, cell.reliability, cell.batch_bytes)] = cell
     said = {command.refused_qos(cell): cell for cell in asked.values()}
     return [Problem(f"{cell.words()}: {what}", input=True) for what, cell in said.items() if what]

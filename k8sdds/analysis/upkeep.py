@@ -49,7 +49,10 @@ def _block(lines: Sequence[Row], attempts: Sequence[Row]) -> Row:
     ends: dict[str, dict[str, meter.Reading]] = {"before": {}, "after": {}}
     for line in lines:
         if line.get("kind") == "node" and line.get("when") in ends:
-            reading = meter.read(line)
+            try:
+                reading = meter.read(line)
+            except ValueError:
+                continue  # another format than this k8sdds knows
             # An interrupted block is read again: from its first beginning to its last end.
             if line["when"] == "after" or reading.node not in ends["before"]:
                 ends[line["when"]][reading.node] = reading

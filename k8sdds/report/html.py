@@ -13,7 +13,7 @@ from k8sdds.analysis.conditions import payload, words
 from k8sdds.analysis.overhead import QUANTITIES, plain_rows
 from k8sdds.rendering import templates
 from k8sdds.report import content as contents
-from k8sdds.report import formats, runs, wording
+from k8sdds.report import formats, runs, upkeep, wording
 from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.look import css_variables, looks
 
@@ -65,6 +65,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         for table in runs.tables(content)
     ]
     contrasts = _contrasts(content)
+    upkept = upkeep.table(content.run)
     reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
         "colours": {label: look.light.strip("#") for label, look in looks(content.networks).items()},
@@ -77,6 +78,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
             *([("levels", "All levels")] if content.settings else []),
             ("trouble", "Invalid attempts, warnings and disturbances"),
             ("networks", "Networks and their datapaths"),
+            *([("upkeep", "What the networks cost beside the trials")] if upkept else []),
             ("testbed", "Testbed"),
             ("reproduce", "How to reproduce"),
             *([("trials", "All attempts")] if len(content.table) else []),
@@ -95,6 +97,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "overhead_tables": tables,
         "run_tables": run_tables,
         "contrast_tables": contrasts,
+        "upkeep": upkept,
         "level_tables": [
             _levels(content, setting, test) for setting in content.settings for test in setting.tests
         ],

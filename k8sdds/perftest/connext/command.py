@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from k8sdds.discovery import MULTICAST, SERVER, cloud
+from k8sdds.discovery import MULTICAST, PEERS, SERVER, cloud
 from k8sdds.errors import InputError
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.perftest.connext import options
@@ -39,11 +39,16 @@ def impossible(cell: Cell) -> str | None:
     return None
 
 
-def refused(trial: Trial) -> str | None:
-    """Why it cannot run this trial, beside `impossible`."""
+def check(trial: Trial, settings: Settings) -> None:
+    """Make a trial's command lines as a test. Raises InputError where this release cannot run it."""
     if trial.duration_s != int(trial.duration_s):
-        return f"RTI PerfTest measures whole seconds: duration_s {trial.duration_s:g} is none"
-    return None
+        raise InputError(
+            f"RTI PerfTest measures whole seconds: duration_s {trial.duration_s:g} is none",
+            "change duration_s",
+        )
+    places = {name: Place("192.0.2.1", "eth0", None) for name in trial.cell.participants}
+    for name in ("pub0", "sub0"):
+        command_line(trial, name, places, 1, settings, Path("."), None, PEERS)
 
 
 def command_line(

@@ -46,6 +46,11 @@ class Settings:
         return {"program": self.program, "version": options.text(self.version), "options": list(self.more)}
 
 
+def of(testbed: str) -> Settings:
+    """The program for a testbed: the user's own in the lab, that of the image on a cluster."""
+    return on_this_machine() if testbed == "lab" else in_image()[1]
+
+
 def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
     """The user's own program, for the lab. LackError where none is named, InputError where it is none."""
     named = environment.get(PROGRAM, "")

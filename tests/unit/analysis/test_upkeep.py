@@ -1,0 +1,76 @@
+"""What networks cost beside the trials, from readings in a run folder, to the tables of the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.analysis import upkeep
+from k8sdds.report import upkeep as shown
+from k8sdds.store import RunFolder
+
+RECORDED = Path(__file__).parents[1] / "metrics" / "recorded"
+
+
+def document(name: str) -> dict[str, Any]:
+    return json.loads((RECORDED / f"meter-{name}.json").read_text())
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    made = RunFolder.create(tmp_path / "run", {"schema": 1, "campaign": "c"}, "name: c\n")
+    for at, received in (("2026-11-21T16:26:30Z", 100_000), ("2026-11-21T17:00:00Z", 10**9)):
+        made.append_attempt({"started_at": at, "received": received, "payload_bytes": 1250, "valid": True})
+    return made
+
+
+def read(run: RunFolder, when: str, name: str, block: int = 0, network: str = "flannel-vxlan") -> None:
+    run.append_reading({"kind": "node", "when": when, "block": block, "network": network} | document(name))
+
+
+def test_a_block(run: RunFolder) -> None:
+    read(run, "before", "before")
+    read(run, "after", "after")
+    pods = {"pub0": {"scheduled_s": 0.1, "network_ready_s": 1.0, "running_s": 1.5, "ready_s": None},
+            "sub0": {"scheduled_s": 0.3, "network_ready_s": 3.0, "running_s": None, "ready_s": None}}  # fmt: skip
+    run.append_reading({"kind": "starts", "block": 0, "network": "flannel-vxlan", "pods": pods})
+    (row,) = upkeep.by_block(run)
+    # Only what was delivered between the readings counts: 100000 samples of 10000 bits.
+    assert (row["network"], row["block"], row["delivered_gbit"]) == ("flannel-vxlan", 0, 1)
+    assert row["network_cpu_s_per_gbit"] == row["network_cpu_s"] == pytest.approx(0.9098, abs=1e-4)
+    assert (row["pods"], row["pod_scheduled_s"], row["pod_network_ready_s"]) == (2, 0.2, 2.0)
+    assert (row["pod_running_s"], row["pod_ready_s"]) == (1.5, None)
+
+
+def test_networks_are_means_of_their_blocks(run: RunFolder) -> None:
+    for block, network in ((0, "flannel-vxlan"), (1, "host"), (2, "flannel-vxlan")):
+        read(run, "before", "before", block, network)
+        read(run, "after", "after", block, network)
+    rows = {row["network"]: row for row in upkeep.by_network(run)}
+    assert {name: row["blocks"] for name, row in rows.items()} == {"flannel-vxlan": 2, "host": 1}
+    assert set(rows["host"]) == set(upkeep.COLUMNS)
+    table = shown.table(run)
+    assert table is not None
+    heads = [words for words, _ in table.heads]
+    assert "CPU of its pods" in heads and "nftables rules" not in heads
+    assert table.rows[0][0] == "flannel-vxlan" and table.rows[0][1][heads.index("CPU of its pods")] == "0.910"
+
+
+def test_an_interrupted_block_counts_from_its_first_beginning_to_its_last_end(run: RunFolder) -> None:
+    read(run, "before", "before")
+    read(run, "before", "after")
+    read(run, "after", "after")
+    (row,) = upkeep.by_block(run)
+    assert row["interval_s"] == pytest.approx(108.797864)
+
+
+def test_without_readings_there_is_nothing(run: RunFolder) -> None:
+    assert upkeep.by_block(run) == [] and shown.table(run) is None
+    run.append_reading(
+        {"kind": "node", "when": "before", "block": 0, "network": "host", "stat": "of another kind"}
+    )
+    (row,) = upkeep.by_block(run)
+    assert row["nodes"] == 0 and row["softirq_s"] is None and shown.table(run) is None
