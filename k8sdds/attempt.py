@@ -42,6 +42,7 @@ def record(
         **facts,
         "includes_scheduling": measurement.includes_scheduling,
         "cpu_mhz": measurement.cpu_mhz,
+        "start_skew_s": measurement.start_skew_s,
         "network_cpu_percent": measurement.daemons_cpu_percent,
         "valid": reason is None,
         "reason": reason,
@@ -141,8 +142,10 @@ def _evidence(seen: Seen) -> dict[str, Any]:
     }
     drops["interface_drops"] = _sum(
         (interface.get("rx_dropped") or 0) + (interface.get("tx_dropped") or 0)
-        for one in meters.values()
-        for interface in (one.get("interfaces") or {}).values()
+        for participant, one in meters.items()
+        for name, interface in (one.get("interfaces") or {}).items()
+        # A pod on the node's network sees all of the node's interfaces; in others there is just one.
+        if name in ("lo", measurement.outcomes[participant].interface)
     )
     return {
         "link_bytes": {

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from k8sdds import __version__, attempt
 from k8sdds.checks import protection_of, refuse
 from k8sdds.errors import InputError, InvalidTrials
-from k8sdds.folders import native_program
 from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import Protection
@@ -115,28 +114,16 @@ class Campaign:
         places = session.places(trial)
         protection = protection_of(trial.cell)
         private = self._private(trial, protection)
-        program = native_program("k8sdds-perftest")
-        launches = [
-            Launch(
-                participant=name,
-                argv=tuple(
-                    command.command_line(
-                        trial,
-                        name,
-                        places,
-                        domain,
-                        program,
-                        (folder / name).resolve(),
-                        self._qos(trial),
-                        protection,
-                    )
-                ),
-                directory=(folder / name).resolve(),
-                private=private.get(name, {}),
+        launches = []
+        # Subscribers first, so that the publisher finds them there.
+        for name in reversed(trial.cell.participants):
+            directory, qos = (folder / name).resolve(), self._qos(trial)
+            site = session.site(trial, name, directory, qos)
+            argv = command.command_line(
+                trial, name, places, domain, site.program, site.files, site.qos, protection
             )
-            # Subscribers first, so that the publisher finds them there.
-            for name in reversed(trial.cell.participants)
-        ]
+            inputs = {str(site.qos): qos} if qos and site.qos else {}
+            launches.append(Launch(name, tuple(argv), directory, {}, private.get(name, {}), inputs=inputs))
         launches += [
             Launch(
                 participant=name,

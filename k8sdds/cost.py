@@ -21,7 +21,10 @@ def costs(seen: Seen) -> dict[str, float | None]:
     megabytes = received * size / 1e6 if received else None
     delivered = ((received or 0) + warm_up) * size
     publishers, subscribers = _cpu_s(meters, "pub"), _cpu_s(meters, "sub")
-    machine = (meters.get("pub0", {}).get("machine") or {}).get("busy_s")
+    # Of several machines only pub0's is known for sure: half a cost would look cheap.
+    machine = (
+        None if measurement.elsewhere else (meters.get("pub0", {}).get("machine") or {}).get("busy_s")
+    )
     return {
         "publisher_cpu_us_per_sample": _ratio(publishers, sent, 1e6),
         "subscriber_cpu_us_per_sample": _ratio(subscribers, received, 1e6),

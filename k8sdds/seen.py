@@ -42,7 +42,8 @@ class Seen:
 
     def pod_bytes(self, participant: str, key: str) -> int | None:
         """A counter of a pod's interface; None where it has none or it was not read."""
-        interface = (self.meters[participant].get("interfaces") or {}).get("eth0")
+        name = self.measurement.outcomes[participant].interface
+        interface = (self.meters[participant].get("interfaces") or {}).get(name)
         return interface.get(key) if isinstance(interface, dict) else None
 
 

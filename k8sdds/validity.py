@@ -37,7 +37,9 @@ def _failed(seen: Seen) -> str | None:
     """The first cause among failed participants: one that lost its peer is a consequence, not a cause."""
     failures = []
     for name, outcome in seen.measurement.outcomes.items():
-        if outcome.exit_code:
+        if outcome.lost:
+            failures.append((False, f"pod-lost: {name}: {outcome.lost}"))
+        elif outcome.exit_code:
             word, sentence = output.failure(outcome.exit_code, seen.folder / name / "stderr", outcome.message)
             failures.append((word in ("peer-lost", "no-match"), f"{word}: {name}: {sentence}"))
     return min(failures)[1] if failures else None

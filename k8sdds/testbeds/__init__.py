@@ -1,4 +1,4 @@
-"""Where trials run, behind one protocol: `lab` (network namespaces) now, `cluster` beside it.
+"""Where trials run, behind one protocol: `lab` (network namespaces) and `cluster` (Kubernetes).
 
 A testbed knows participants, addresses, cores and counters; it knows nothing of DDS. The campaign gives
 it command lines and gets back exit codes, meters and the proof of wire.
@@ -28,6 +28,20 @@ class Launch:
     serves_udp: int | None = None
     """For a service: the port that it listens on. It starts before the participants, who wait for that, and
     is ended when they have ended."""
+    inputs: dict[str, Path] = field(default_factory=dict)
+    """What else it reads: path as it sees it, to the file here. Nothing is to be done where they are the same."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Paths as a participant sees them."""
+
+    program: str
+    """perftest."""
+    files: Path
+    """The folder of its output."""
+    qos: Path | None
+    """The QoS profile."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,10 @@ class Outcome:
     """The supervisor's meters.json, or None where it could not be read."""
     message: str = ""
     """What the supervisor said where it failed itself."""
+    interface: str = "eth0"
+    """The one its samples crossed."""
+    lost: str = ""
+    """Why nobody knows how it ended, such as a pod that is gone; empty where its files are whole."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,10 @@ class Measurement:
     ip_fragments: tuple[int, ...] = ()
     """Distinct numbers of IP fragments of a sample on the publisher's link, where that was captured."""
     includes_scheduling: bool = False
+    start_skew_s: float | None = None
+    """From the first participant's start to the last one's, by their machines' clocks; None: not looked at."""
+    elsewhere: frozenset[str] = frozenset()
+    """Participants whose machine is not that of pub0: its meters say nothing of them."""
     cpu_mhz: float | None = None
     """Mean frequency of the cores right after it, where the kernel says."""
     warnings: tuple[str, ...] = ()
@@ -84,6 +106,9 @@ class Session(Protocol):
 
     def places(self, trial: Trial) -> dict[str, Place]:
         """Where each participant of the trial will run."""
+
+    def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
+        """Paths for a participant's command line: `directory` and `qos` as it sees them, and its program."""
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Start all participants together; returns when all have ended, the deadline at the latest."""

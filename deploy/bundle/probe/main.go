@@ -1,7 +1,10 @@
 // k8sdds-probe: do datagrams pass between two pods, by unicast and by multicast?
 //
 //	k8sdds-probe listen --udp 7000 [--group 239.255.0.1]     answers each datagram to its sender
+//	k8sdds-probe listen --udp 7000 --for 20                  the same for 20 seconds
 //	k8sdds-probe ask ADDRESS:PORT --count 5 --timeout 10     0 when all answers came, JSON of what was seen
+//	k8sdds-probe ask ADDRESS:PORT --bytes 1472 --whole       by packets that may not be fragmented
+//	k8sdds-probe ask GROUP:PORT --interface eth0             multicast out of that interface
 //	k8sdds-probe sleep                                       does nothing until it is ended
 package main
 
@@ -40,7 +43,11 @@ func listen(arguments []string) {
 	flags := flag.NewFlagSet("listen", flag.ExitOnError)
 	port := flags.Int("udp", 7000, "port")
 	group := flags.String("group", "", "multicast group to join as well")
+	seconds := flags.Float64("for", 0, "seconds until it ends; 0: never")
 	_ = flags.Parse(arguments)
+	if *seconds > 0 {
+		time.AfterFunc(time.Duration(*seconds*float64(time.Second)), func() { os.Exit(0) })
+	}
 	if *group != "" {
 		address := net.ParseIP(*group)
 		if address == nil || !address.IsMulticast() {
@@ -65,6 +72,22 @@ func listen(arguments []string) {
 	answer(packets.(*net.UDPConn))
 }
 
+func set(connection *net.UDPConn, level, option, value int) {
+	raw, err := connection.SyscallConn()
+	if err != nil {
+		fail(3, err)
+	}
+	var refused error
+	if err := raw.Control(func(fd uintptr) {
+		refused = syscall.SetsockoptInt(int(fd), level, option, value)
+	}); err != nil {
+		fail(3, err)
+	}
+	if refused != nil {
+		fail(3, refused)
+	}
+}
+
 func ask(arguments []string) {
 	if len(arguments) == 0 {
 		fail(2, fmt.Errorf("ask whom? ADDRESS:PORT"))
@@ -73,6 +96,8 @@ func ask(arguments []string) {
 	count := flags.Int("count", 5, "answers wanted")
 	timeout := flags.Float64("timeout", 10, "seconds to try")
 	size := flags.Int("bytes", 64, "payload")
+	whole := flags.Bool("whole", false, "packets may not be fragmented")
+	out := flags.String("interface", "", "that multicast leaves by")
 	_ = flags.Parse(arguments[1:])
 	peer, err := net.ResolveUDPAddr("udp4", arguments[0])
 	if err != nil {
@@ -82,6 +107,25 @@ func ask(arguments []string) {
 	connection, err := net.ListenUDP("udp4", nil)
 	if err != nil {
 		fail(3, err)
+	}
+	if *whole {
+		set(connection, syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, syscall.IP_PMTUDISC_DO)
+	}
+	if *out != "" {
+		link, err := net.InterfaceByName(*out)
+		if err != nil {
+			fail(2, err)
+		}
+		raw, err := connection.SyscallConn()
+		if err != nil {
+			fail(3, err)
+		}
+		request := &syscall.IPMreqn{Ifindex: int32(link.Index)}
+		if err := raw.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptIPMreqn(int(fd), syscall.IPPROTO_IP, syscall.IP_MULTICAST_IF, request)
+		}); err != nil {
+			fail(3, err)
+		}
 	}
 	end := time.Now().Add(time.Duration(*timeout * float64(time.Second)))
 	payload, buffer := make([]byte, max(*size, 1)), make([]byte, 65536)

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.errors import InputError, LackError, Problem
+from k8sdds.folders import native_program
 from k8sdds.model.network import LINK_MTU, Capabilities
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import bare_label, find
 from k8sdds.store import utc_now
-from k8sdds.testbeds import Block, Launch, Measurement
+from k8sdds.testbeds import Block, Launch, Measurement, Site
 from k8sdds.testbeds.lab import capabilities, capture, cores, facts, processes, registry, runner
 from k8sdds.testbeds.lab.bench import Bench
 from k8sdds.testbeds.lab.cgroups import PodCgroups
@@ -165,6 +166,10 @@ class Lab:
 
     def _layout(self, cell: Cell) -> cores.Layout:
         return cores.assign(cell.layout, cell.publishers, cell.subscribers, cores.available())
+
+    def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
+        """Paths as they are: participants see this machine's files."""
+        return Site(native_program("k8sdds-perftest"), directory, qos)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt; see runner.run."""

@@ -17,7 +17,11 @@ int main(int argc, char** argv) {
             std::puts("k8sdds-supervisor " K8SDDS_VERSION);
             return 0;
         }
-        return options.command == "pause" ? pause_pod(options) : run_participant(options);
+        if (options.command == "pause") return pause_pod(options);
+        if (options.command == "attend") return attend_participant(options);
+        if (options.command == "fetch") return fetch_files(options);
+        if (options.command == "facts") return print_facts();
+        return run_participant(options);
     } catch (const Failure& failure) {
         std::fprintf(stderr, "k8sdds-supervisor: %s\n", failure.what());
         return failure.exit_code;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <sstream>
 
 #include "files.h"
@@ -11,7 +12,13 @@ namespace k8sdds {
 
 namespace {
 
-enum Commands { kPause = 1, kRun = 2 };
+enum Commands { kPause = 1, kRun = 2, kAttend = 4, kFetch = 8, kFacts = 16, kStart = kRun | kAttend };
+
+const std::map<std::string, int>& commands() {
+    static const std::map<std::string, int> names = {
+        {"pause", kPause}, {"run", kRun}, {"attend", kAttend}, {"fetch", kFetch}, {"facts", kFacts}};
+    return names;
+}
 
 struct Option {
     const char* name;
@@ -57,7 +64,7 @@ std::vector<int> cpu_list(const std::string& name, const std::string& text) {
 
 const std::vector<Option>& table() {
     static const std::vector<Option> options = {
-        {"--join-cgroup", "DIR", kPause | kRun, "join this cgroup before anything else (repeatable: one per v1 controller)",
+        {"--join-cgroup", "DIR", kPause | kStart, "join this cgroup before anything else (repeatable: one per v1 controller)",
          [](Options& o, const std::string& v) { o.join_cgroups.push_back(v); }},
 
         {"--until-eof", nullptr, kPause, "end when standard input ends: the pod dies with whoever holds the pipe",
@@ -69,36 +76,38 @@ const std::vector<Option>& table() {
         {"--notify-fd", "N", kPause, "write one byte to this descriptor and close it when the pod is ready",
          [](Options& o, const std::string& v) { o.notify_fd = static_cast<int>(integer("--notify-fd", v, 1'000'000)); }},
 
-        {"--dir", "DIR", kRun, "where stdout, stderr and meters.json are written; made if missing (required)",
+        {"--dir", "DIR", kStart | kFetch, "where stdout, stderr and meters.json are; made if missing, except by fetch (required)",
          [](Options& o, const std::string& v) { o.dir = v; }},
-        {"--deadline", "S", kRun, "seconds from the start after which the participant is ended (required)",
+        {"--deadline", "S", kStart | kFetch, "seconds from the start after which the participant is ended; of fetch: that it waits (required)",
          [](Options& o, const std::string& v) { o.deadline_ns = seconds_in_ns("--deadline", v, false); }},
-        {"--grace", "S", kRun, "seconds from SIGTERM to SIGKILL (2)",
+        {"--grace", "S", kStart, "seconds from SIGTERM to SIGKILL (2)",
          [](Options& o, const std::string& v) { o.grace_ns = seconds_in_ns("--grace", v, true); }},
-        {"--cpus", "LIST", kRun, "pin the participant to these CPUs, such as 0,2-3",
+        {"--cpus", "LIST", kStart, "pin the participant to these CPUs, such as 0,2-3",
          [](Options& o, const std::string& v) { o.cpus = cpu_list("--cpus", v); }},
-        {"--own-cpus", "LIST", kRun, "pin the supervisor itself to these CPUs",
+        {"--own-cpus", "LIST", kStart, "pin the supervisor itself to these CPUs",
          [](Options& o, const std::string& v) { o.own_cpus = cpu_list("--own-cpus", v); }},
-        {"--capabilities", "kubernetes|keep", kRun, "of the participant: those of a default container (kubernetes), or all it has",
+        {"--capabilities", "kubernetes|keep", kStart, "of the participant: those of a default container (kubernetes), or all it has",
          [](Options& o, const std::string& v) {
              if (v != "kubernetes" && v != "keep") wrong("--capabilities: '" + v + "' is neither kubernetes nor keep");
              o.drop_capabilities = v == "kubernetes";
          }},
-        {"--cgroup-is-pod", nullptr, kRun, "the cgroup it runs in belongs to this pod alone: read the meters from it",
+        {"--cgroup-is-pod", nullptr, kStart, "the cgroup it runs in belongs to this pod alone: read the meters from it",
          [](Options& o, const std::string&) { o.cgroup_is_pod = true; }},
-        {"--env", "K=V", kRun, "add a variable to the otherwise clean environment (repeatable)",
+        {"--env", "K=V", kStart, "add a variable to the otherwise clean environment (repeatable)",
          [](Options& o, const std::string& v) {
              const auto equals = v.find('=');
              if (equals == std::string::npos || equals == 0) wrong("--env: '" + v + "' is not of the form NAME=VALUE");
              o.environment[v.substr(0, equals)] = v.substr(equals + 1);
          }},
-        {"--barrier", nullptr, kRun, "print 'ready', start at the line 'go' on standard input, end without starting at its end",
+        {"--barrier", nullptr, kRun, "print 'ready', start at the line 'go' or 'go TIME' on standard input, end without starting at its end",
          [](Options& o, const std::string&) { o.barrier = true; }},
-        {"--phase-fd", nullptr, kRun, "give the participant K8SDDS_PHASE_FD to mark its measured interval (the default)",
+        {"--forget", "DIR", kAttend, "remove the files of an earlier run that were fetched (repeatable)",
+         [](Options& o, const std::string& v) { o.forget.push_back(v); }},
+        {"--phase-fd", nullptr, kStart, "give the participant K8SDDS_PHASE_FD to mark its measured interval (the default)",
          [](Options& o, const std::string&) { o.phase_fd = true; }},
-        {"--no-phase", nullptr, kRun, "do not: the whole life of the process is the interval",
+        {"--no-phase", nullptr, kStart, "do not: the whole life of the process is the interval",
          [](Options& o, const std::string&) { o.phase_fd = false; }},
-        {"--memory-interval-ms", "N", kRun, "milliseconds between two samples of the memory (200; 0: none)",
+        {"--memory-interval-ms", "N", kStart, "milliseconds between two samples of the memory (200; 0: none)",
          [](Options& o, const std::string& v) {
              o.memory_interval_ns = integer("--memory-interval-ms", v, 3'600'000) * 1'000'000;
          }},
@@ -116,10 +125,11 @@ const Option& find(const std::string& name, int command, const std::string& comm
 }
 
 void require_complete(const Options& options) {
-    if (options.command != "run") return;
-    if (options.dir.empty()) wrong("run needs --dir DIR");
-    if (options.deadline_ns == 0) wrong("run needs --deadline S");
-    if (options.program.empty()) wrong("run needs a program after --");
+    const int command = commands().at(options.command);
+    if (!(command & (kStart | kFetch))) return;
+    if (options.dir.empty()) wrong(options.command + " needs --dir DIR");
+    if (options.deadline_ns == 0) wrong(options.command + " needs --deadline S");
+    if ((command & kStart) && options.program.empty()) wrong(options.command + " needs a program after --");
 }
 
 }  // namespace
@@ -127,7 +137,7 @@ void require_complete(const Options& options) {
 Options parse_options(int argc, char** argv) {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
     Options options;
-    if (arguments.empty()) wrong("which command: pause or run?");
+    if (arguments.empty()) wrong("which command: pause, run, attend, fetch or facts?");
     options.command = arguments[0];
     if (options.command == "--help" || options.command == "-h" || options.command == "help") {
         options.command = "help";
@@ -138,13 +148,14 @@ Options parse_options(int argc, char** argv) {
         return options;
     }
     if (starts_with(options.command, "-")) wrong("unknown option " + options.command);
-    if (options.command != "pause" && options.command != "run")
-        wrong("unknown command '" + options.command + "': pause or run");
-    const int command = options.command == "pause" ? kPause : kRun;
+    if (!commands().count(options.command))
+        wrong("unknown command '" + options.command + "': pause, run, attend, fetch or facts");
+    const int command = commands().at(options.command);
+    options.barrier = command == kAttend;
 
     for (std::size_t i = 1; i < arguments.size(); ++i) {
         const auto& argument = arguments[i];
-        if (argument == "--" && command == kRun) {
+        if (argument == "--" && (command & kStart)) {
             options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1, arguments.end());
             break;
         }
@@ -153,7 +164,7 @@ Options parse_options(int argc, char** argv) {
             return options;
         }
         if (!starts_with(argument, "-") || argument == "--")
-            wrong("unexpected argument '" + argument + "'" + (command == kRun ? ": the program comes after --" : ""));
+            wrong("unexpected argument '" + argument + "'" + ((command & kStart) ? ": the program comes after --" : ""));
         const auto equals = argument.find('=');
         const std::string name = argument.substr(0, equals);
         const Option& option = find(name, command, options.command);
@@ -176,19 +187,25 @@ std::string help_text() {
     out << "Starts a participant in its pod: the same start, deadline, meters and files on every testbed.\n\n"
            "  k8sdds-supervisor pause [OPTIONS]                    be the first process of a pod\n"
            "  k8sdds-supervisor run [OPTIONS] -- PROGRAM ARGS...   run one participant\n"
+           "  k8sdds-supervisor attend [OPTIONS] -- PROGRAM ARGS...  the same, over a stream that may break\n"
+           "  k8sdds-supervisor fetch --dir DIR --deadline S       wait for its end, print its files\n"
+           "  k8sdds-supervisor facts                              what this pod and its machine are, as JSON\n"
            "  k8sdds-supervisor --version | --help\n";
-    const auto section = [&](const char* title, int commands) {
+    const auto section = [&](const char* title, int named) {
         out << '\n' << title << '\n';
         for (const auto& option : table()) {
-            if (option.commands != commands) continue;
+            if (option.commands != named) continue;
             std::string left = std::string("  ") + option.name + (option.value ? std::string(" ") + option.value : "");
             left.append(left.size() < 34 ? 34 - left.size() : 1, ' ');
             out << left << option.help << '\n';
         }
     };
-    section("pause and run:", kPause | kRun);
+    section("pause, run and attend:", kPause | kStart);
     section("pause:", kPause);
+    section("run, attend and fetch:", kStart | kFetch);
+    section("run and attend:", kStart);
     section("run:", kRun);
+    section("attend:", kAttend);
     out << "\nExit code of run: the participant's; 124 deadline; 125 aborted before its start; 126 not executable;\n"
            "127 not found; 128+N killed by signal N; 2 wrong usage; 3 this machine lacks something.\n";
     return out.str();

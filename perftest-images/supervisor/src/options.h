@@ -9,7 +9,7 @@
 namespace k8sdds {
 
 struct Options {
-    std::string command;  // pause, run, help, version
+    std::string command;  // pause, run, attend, fetch, facts, help, version
 
     // both
     std::vector<std::string> join_cgroups;
@@ -20,9 +20,11 @@ struct Options {
     std::string hostname;
     int notify_fd = -1;
 
-    // run
+    // run, attend, fetch
     std::string dir;
     std::int64_t deadline_ns = 0;
+
+    // run, attend
     std::int64_t grace_ns = 2'000'000'000;
     std::vector<int> cpus;
     std::vector<int> own_cpus;
@@ -33,6 +35,9 @@ struct Options {
     bool phase_fd = true;
     std::int64_t memory_interval_ns = 200'000'000;  // 0: no samples
     std::vector<std::string> program;
+
+    // attend
+    std::vector<std::string> forget;
 };
 
 Options parse_options(int argc, char** argv);  // throws Failure(kUsage) naming the option

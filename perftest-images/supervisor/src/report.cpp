@@ -104,16 +104,8 @@ void memory_part(Json& json, const Outcome& outcome, const Meters& meters) {
         json.null("cgroup_memory_peak_since");
 }
 
-void network_part(Json& json, const Snapshot& start, const Snapshot& end) {
-    json.open_object("network");
-    for (const auto& name : network_counter_names()) {
-        const auto before = start.network.find(name), after = end.network.find(name);
-        if (before == start.network.end() || after == end.network.end())
-            json.null(name);  // this kernel does not count it
-        else
-            json.integer(name, counter_difference(before->second, after->second));
-    }
-    json.close_object().open_object("interfaces");
+void interfaces_part(Json& json, const char* key, const Snapshot& start, const Snapshot& end) {
+    json.open_object(key);
     for (const auto& [name, after] : end.interfaces) {
         const auto before = start.interfaces.find(name);
         json.open_object(name);
@@ -123,6 +115,19 @@ void network_part(Json& json, const Snapshot& start, const Snapshot& end) {
         json.close_object();
     }
     json.close_object();
+}
+
+void network_part(Json& json, const Snapshot& start, const Snapshot& end) {
+    json.open_object("network");
+    for (const auto& name : network_counter_names()) {
+        const auto before = start.network.find(name), after = end.network.find(name);
+        if (before == start.network.end() || after == end.network.end())
+            json.null(name);  // this kernel does not count it
+        else
+            json.integer(name, counter_difference(before->second, after->second));
+    }
+    json.close_object();
+    interfaces_part(json, "interfaces", start, end);
 }
 
 void machine_part(Json& json, const Outcome& outcome) {
@@ -177,6 +182,7 @@ std::string meters_json(const Options& options, const Outcome& outcome, const Me
         json.text("started_at", utc(outcome.started_at_ns));
     else
         json.null("started_at");
+    json.integer_or_null("started_at_ns", outcome.start ? std::optional(outcome.started_at_ns) : std::nullopt);
     json.text("ended_at", utc(outcome.ended_at_ns));
     if (outcome.start)
         json.integer("start_monotonic_ns", outcome.start_monotonic_ns);
@@ -219,6 +225,7 @@ std::string meters_json(const Options& options, const Outcome& outcome, const Me
         .integer_or_null("involuntary", switches.involuntary)
         .close_object();
     network_part(json, start, end);
+    interfaces_part(json, "attempt_interfaces", outcome.released.value_or(nothing), outcome.gone.value_or(nothing));
     machine_part(json, outcome);
     texts(json, "libraries", {meters.libraries().begin(), meters.libraries().end()});
     json.seconds("supervisor_total_cpu_s", outcome.supervisor_total_ns);

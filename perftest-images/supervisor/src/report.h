@@ -27,6 +27,7 @@ struct Outcome {
 
     std::string interval_kind = "process";  // measured, process, partial
     std::optional<Snapshot> start, end;     // none: it never started
+    std::optional<Snapshot> released, gone;  // around its whole life
     std::optional<rusage> usage;            // of the whole life, from wait4
     std::optional<double> load_1m;
     std::int64_t supervisor_total_ns = 0;

@@ -26,6 +26,7 @@ namespace {
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMillisecond = 1'000'000;
 constexpr std::int64_t kGiveUp = 10'000 * kMillisecond;  // after SIGKILL, for a process stuck in the kernel
+constexpr std::int64_t kLongestWait = 60'000 * kMillisecond;  // to an agreed start; more is a wrong clock
 constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 std::string prepare_directory(const std::string& name) {
@@ -76,6 +77,7 @@ public:
 
 private:
     bool wait_for_go();
+    bool wait_until(std::int64_t moment);
     int abort();
     void start();
     void watch();
@@ -120,11 +122,33 @@ bool Run::wait_for_go() {
             continue;
         }
         if (line == "go") return true;
+        if (starts_with(line, "go ")) {
+            if (const auto moment = to_integer(std::string_view(line).substr(3))) return wait_until(*moment);
+        }
         if (line == "abort") return false;
         if (!line.empty()) {
             std::fprintf(stderr, "k8sdds-supervisor: at the barrier: neither go nor abort: %s\n", line.c_str());
             return false;
         }
+    }
+}
+
+// The agreed moment, in nanoseconds since 1970 by this machine's clock. From here on only a signal keeps the
+// participant from starting.
+bool Run::wait_until(std::int64_t moment) {
+    while (true) {
+        const std::int64_t left = moment - realtime_ns();
+        if (left <= 0) return true;
+        if (left > kLongestWait) {
+            std::fprintf(stderr, "k8sdds-supervisor: at the barrier: told to start more than a minute from now\n");
+            return false;
+        }
+        const timespec timeout{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
+        pollfd fd{signals_.get(), POLLIN, 0};
+        if (ppoll(&fd, 1, &timeout, nullptr) < 0 && errno != EINTR) return false;
+        signalfd_siginfo info;
+        while (read(signals_.get(), &info, sizeof info) == sizeof info)
+            if (info.ssi_signo != SIGCHLD) return false;
     }
 }
 
@@ -141,7 +165,7 @@ int Run::abort() {
 void Run::start() {
     meters_.cgroup().restart_memory_peak();
     outcome_.load_1m = load_1m();
-    outcome_.start = meters_.read();
+    outcome_.start = outcome_.released = meters_.read();
     outcome_.started_at_ns = realtime_ns();
     outcome_.start_monotonic_ns = monotonic_ns();
     participant_.release();
@@ -301,7 +325,8 @@ int Run::finish() {
     }
     outcome_.killed_descendants = static_cast<std::int64_t>(killed_.size());
     outcome_.supervisor_total_ns = own_cpu_ns();
-    if (!outcome_.end) outcome_.end = meters_.read();
+    outcome_.gone = meters_.read();
+    if (!outcome_.end) outcome_.end = outcome_.gone;
     write_result(dir_ + "/meters.json", meters_json(options_, outcome_, meters_));
     if (!outcome_.error.empty()) std::fprintf(stderr, "k8sdds-supervisor: %s\n", outcome_.error.c_str());
     if (outcome_.timed_out) return kDeadline;

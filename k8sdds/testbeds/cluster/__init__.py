@@ -1,0 +1,1 @@
+"""The cluster: participants as pods that Kubernetes places and runs."""

@@ -1,0 +1,88 @@
+"""What stands against trials on a cluster, before anything is made there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.errors import InputError, Problem
+from k8sdds.model.experiment import Link
+from k8sdds.model.placement import same_node
+from k8sdds.model.trial import Cell
+from k8sdds.networks import find
+from k8sdds.testbeds.cluster.nodes import Node, assign, usable
+
+LOCAL = "k8sdds.local/"
+"""Images of no registry: a node has them or never gets them."""
+
+
+def arches(image: str) -> tuple[str, ...]:
+    """The architectures that an image is for, as far as we know: our own images are made here."""
+    return (ARCH_HERE,) if image.startswith(LOCAL) else ("amd64", "arm64")
+
+
+def unfit(cells: Sequence[Cell]) -> list[Problem]:
+    """What only the lab can do."""
+    problems: dict[str, Problem] = {}
+
+    def add(what: str, remedy: str) -> None:
+        problems.setdefault(what, Problem(what, remedy, input=True))
+
+    for cell in cells:
+        if cell.network == "baremetal":
+            add("baremetal runs in no pod: a cluster has no place for it", "leave it out, or: --testbed lab")
+        if cell.link != Link():
+            add("a cluster's links are as they are: `link` shapes those of the lab", "leave it out, or: --testbed lab")
+        if cell.capture:
+            add("`capture` needs the lab's links", "leave it out, or: --testbed lab")
+    return list(problems.values())
+
+
+def networks(cells: Sequence[Cell], there: Sequence[str]) -> list[Problem]:
+    """Networks that are asked for and not there."""
+    wanted = dict.fromkeys(cell.network for cell in cells)
+    missing = [name for name in wanted if name not in there]
+    if not missing:
+        return []
+    known = ", ".join(there)
+    return [
+        Problem(
+            f"this cluster does not have the network{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+            f" (it has: {known})",
+            "leave them out: --network; or name the installed network: k8sdds testbed cluster --network NAME",
+        )
+    ]
+
+
+def places(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[Problem]:
+    """Nodes that are missing, not ready, of another architecture, or without the image."""
+    if not nodes:
+        return []  # nobody may ask; the pods will tell
+    fit = usable(nodes, arches(image))
+    problems: dict[str, Problem] = {}
+    used: set[str] = set()
+    for cell in cells:
+        architectures = find(cell.network).architectures
+        try:
+            found = assign(cell, [node for node in fit if node.arch in architectures])
+        except InputError as error:
+            why = "; ".join(f"{node.name}: {node.unfit or f'is {node.arch}'}" for node in nodes if node not in fit)
+            what = error.message + (f" (not used: {why})" if why else "")
+            problems.setdefault(what, Problem(what, error.remedy))
+            continue
+        pair = same_node(dict(found))
+        if pair:
+            what = (
+                f"{cell.words()}: {pair[0]} and {pair[1]} are both on node {found[pair[0]]}:"
+                " samples would not cross a link"
+            )
+            problems.setdefault(what, Problem(what, "give another placement, or add a node", input=True))
+        used |= set(found.values())
+    if image.startswith(LOCAL):
+        # An empty list says nothing: kubelets may be told not to report images.
+        bare = [node.name for node in fit if node.name in used and node.images and image not in node.images]
+        if bare:
+            problems[image] = Problem(
+                f"the image {image} is not on {', '.join(bare)}", "k8sdds images load; see docs/cluster.md"
+            )
+    return list(problems.values())

@@ -1,0 +1,171 @@
+"""A participant's pod as a manifest, and what the state of a pod means. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from k8sdds.model.trial import Cell
+
+SUPERVISOR = "/opt/k8sdds/k8sdds-supervisor"
+PERFTEST = "/opt/k8sdds/k8sdds-perftest"
+OUTPUT = "/out"
+USER = 65532
+MIB = 2**20
+
+MANAGED = "app.kubernetes.io/managed-by"
+CAMPAIGN = "k8sdds.io/campaign"
+PARTICIPANT = "k8sdds.io/participant"
+ROLE = "k8sdds.io/role"
+
+FINAL = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "CrashLoopBackOff", "RunContainerError",
+         "CreateContainerConfigError", "CreateContainerError", "StartError")  # fmt: skip
+"""Why a container waits when waiting longer does not help."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What tells one pod from another: trials that need the same share it for a whole block."""
+
+    participant: str
+    node: str
+    """Empty: wherever the scheduler puts it, apart from the other kind."""
+    host: bool
+    cpu_quota: float | None
+
+
+def memory_bytes(cells: Iterable[Cell]) -> tuple[int, int]:
+    """(request, limit) that the largest sample of these cells needs, with the middleware's queues."""
+    largest = max((cell.payload_bytes for cell in cells), default=0)
+    return 64 * MIB + 8 * largest, 512 * MIB + 128 * largest
+
+
+def pod(
+    name: str, slot: Slot, image: str, campaign: str, memory: tuple[int, int], network: str = ""
+) -> dict[str, Any]:
+    """The manifest of a slot's pod. On a pod network it satisfies Pod Security `restricted`."""
+    request, limit = (f"{math.ceil(size / MIB)}Mi" for size in memory)
+    limits = {"memory": limit}
+    if slot.cpu_quota:
+        limits["cpu"] = f"{round(slot.cpu_quota * 1000)}m"
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "dnsPolicy": "ClusterFirstWithHostNet" if slot.host else "ClusterFirst",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": _affinity(slot, campaign),
+        "containers": [
+            {
+                "name": "participant",
+                "image": image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": [SUPERVISOR, "pause"],
+                "resources": {"requests": {"cpu": "50m", "memory": request}, "limits": limits},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [
+                    {"name": "output", "mountPath": OUTPUT},
+                    {"name": "private", "mountPath": "/run/k8sdds"},
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "output", "emptyDir": {}},
+            # Keys of participants: in memory, gone with the pod.
+            {"name": "private", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+        ],
+    }
+    if slot.host:
+        spec["hostNetwork"] = True
+    labels = {
+        MANAGED: "k8sdds",
+        CAMPAIGN: campaign,
+        PARTICIPANT: slot.participant,
+        ROLE: slot.participant[:3],
+    }
+    if network:
+        labels["k8sdds.io/network"] = network
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }
+
+
+def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
+    if slot.node:
+        # By the field, not by the label, which need not be the node's name. The scheduler still sees to taints,
+        # resources and quotas, and says why a pod waits.
+        field = {"key": "metadata.name", "operator": "In", "values": [slot.node]}
+        terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    other = "sub" if slot.participant.startswith("pub") else "pub"
+
+    def beside(role: str) -> dict[str, Any]:
+        return {
+            "labelSelector": {"matchLabels": {CAMPAIGN: campaign, ROLE: role}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+
+    return {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [beside(other)],
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": beside(slot.participant[:3])}
+            ],
+        }
+    }
+
+
+def is_ready(data: dict[str, Any]) -> bool:
+    """Whether commands can run in a pod."""
+    status = data.get("status", {})
+    conditions = {one["type"]: one["status"] for one in status.get("conditions", [])}
+    going = "deletionTimestamp" not in data["metadata"]
+    return going and status.get("phase") == "Running" and conditions.get("Ready") == "True"
+
+
+def trouble(data: dict[str, Any]) -> str:
+    """Why a pod will not become ready by waiting; empty where it still may."""
+    status = data.get("status", {})
+    if "deletionTimestamp" in data["metadata"]:
+        return "it is being deleted"
+    for container in status.get("containerStatuses", []):
+        state = container.get("state", {})
+        waiting, ended = state.get("waiting", {}), state.get("terminated", {})
+        if waiting.get("reason") in FINAL:
+            return _sentence(waiting)
+        if ended:
+            return f"its container ended with code {ended.get('exitCode')}: {_sentence(ended)}"
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return _sentence(status) or f"it is {status['phase']}"
+    return ""
+
+
+def unscheduled(data: dict[str, Any]) -> str:
+    """Why no node takes a pod, as the scheduler says; empty where it has one."""
+    for one in data.get("status", {}).get("conditions", []):
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            return str(one.get("message") or one.get("reason") or "")
+    return ""
+
+
+def _sentence(state: dict[str, Any]) -> str:
+    parts = [str(state[key]) for key in ("reason", "message") if state.get(key)]
+    said = ": ".join(parts)
+    if "exec format error" in said:
+        said += " (the image is for another architecture than the node's)"
+    return said

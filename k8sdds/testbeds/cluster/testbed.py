@@ -1,0 +1,371 @@
+"""The cluster as a testbed: pods kept for a block, trials started in all of them at one moment."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from k8sdds.errors import LackError, Problem
+from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.networks import find
+from k8sdds.testbeds import Block, Launch, Measurement, Outcome, Site
+from k8sdds.testbeds.cluster import checking, proving, rights, spaces
+from k8sdds.testbeds.cluster.api import Api
+from k8sdds.testbeds.cluster.attending import LOST, NOT_STARTED, Attendance, Ending, files_of
+from k8sdds.testbeds.cluster.crew import Crew, Member
+from k8sdds.testbeds.cluster.nodes import Node, assign, installed_network, one_kernel, usable
+from k8sdds.testbeds.cluster.pods import OUTPUT, PERFTEST, Slot, memory_bytes
+from k8sdds.testbeds.current import Chosen
+from k8sdds.testbeds.lab import cores
+
+NAME = "cluster"
+HOST = "host"
+LEAD_S = 0.3
+"""From the word to the agreed start: every pod must have it by then."""
+LEAD_EACH_S = 0.005
+"""The same for every further participant."""
+WARN_SKEW_S = 0.25
+"""Starts so far apart are told: discovery and warm-up are no longer the same for all."""
+
+
+class Cluster:
+    """A campaign's pods on a cluster. Use as a context manager, or call `close`."""
+
+    name = NAME
+
+    def __init__(self, api: Api, chosen: Chosen, campaign: str) -> None:
+        self.api = api
+        self.chosen = chosen
+        self._campaign = campaign
+        self._nodes: list[Node] | None = None
+        self._space: spaces.Space | None = None
+        self._crew: Crew | None = None
+        self._trials: Sequence[Trial] = ()
+        self._network = ""
+        """The pod network that pods are on now."""
+        self._proven: set[tuple[Slot, ...]] = set()
+        self._forget: dict[str, str] = {}
+        """Pod to the folder of an attempt whose files are home."""
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- before anything is made ------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The cluster's nodes; none where this user may not ask for them."""
+        if self._nodes is None:
+            listed = self.api.get(rights.NODES)["items"] if rights.may_see_nodes(self.api) else []
+            self._nodes = [Node.of(one) for one in listed]
+        return self._nodes
+
+    @property
+    def installed(self) -> str | None:
+        """The pod network that is there; None where it cannot be told."""
+        return self.chosen.network or installed_network(self.nodes)
+
+    def networks(self) -> list[str]:
+        """What can be measured here without changing the cluster."""
+        return [HOST, *([self.installed] if self.installed else [])]
+
+    def check(self, trials: Sequence[Trial]) -> list[Problem]:
+        """What stands against these trials here. Changes nothing."""
+        self._trials = trials
+        cells = [trial.cell for trial in trials]
+        unfit = checking.unfit(cells)
+        if unfit:
+            return unfit
+        lacks = rights.lacks(self.api, self.chosen.namespace)
+        return lacks or [
+            *checking.networks(cells, self.networks()),
+            *checking.places(cells, self.nodes, self.chosen.image),
+        ]
+
+    def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
+        """One repetition of all cells is a block, each in a random order of its own."""
+        order = random.Random(seed)
+        blocks = []
+        for repetition in sorted({trial.repetition for trial in trials}):
+            members = [trial for trial in trials if trial.repetition == repetition]
+            order.shuffle(members)
+            blocks.append(Block(repetition, tuple(members)))
+        return blocks
+
+    # -- building and measuring -------------------------------------------------------------------------
+
+    def prepare(self, block: Block) -> Cluster:
+        """Pods for all trials of the block, ready and proven."""
+        trials = self._trials or block.trials
+        if self._crew is None:
+            with_host = any(trial.cell.network == HOST for trial in trials)
+            self._space = spaces.make(self.api, self._campaign, self.chosen.namespace, with_host)
+            memory = memory_bytes(trial.cell for trial in trials)
+            self._crew = Crew(self.api, self._space, self.chosen.image, memory, self._campaign)
+        cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
+        self._crew.muster(slot for cell in cells for slot in self._slots(cell).values())
+        for cell in cells:
+            self._prove(cell)
+        return self
+
+    def _prove(self, cell: Cell) -> None:
+        assert self._crew is not None
+        slots = self._slots(cell)
+        multicast = cell.transport == "multicast"
+        key = (*slots.values(), Slot(f"multicast {multicast}", "", False, None))
+        if key in self._proven:
+            return
+        publishers = [slot for name, slot in slots.items() if name.startswith("pub")]
+        subscribers = [slot for name, slot in slots.items() if name.startswith("sub")]
+        proving.prove(self._crew, cell.network_label, publishers, subscribers, multicast)
+        self._proven.add(key)
+
+    def _slots(self, cell: Cell) -> dict[str, Slot]:
+        """Participant to its pod's slot."""
+        places = assign(cell, self._usable()) if self.nodes else dict.fromkeys(cell.participants, "")
+        host = cell.network == HOST
+        return {name: Slot(name, node, host, cell.cpu_quota) for name, node in places.items()}
+
+    def _usable(self) -> list[Node]:
+        return usable(self.nodes, checking.arches(self.chosen.image))
+
+    def _members(self, cell: Cell) -> dict[str, Member]:
+        assert self._crew is not None
+        return {name: self._crew.member(slot) for name, slot in self._slots(cell).items()}
+
+    def network_facts(self, trial: Trial) -> dict[str, Any]:
+        """MTU as the pods have it, engine, fidelity, and how many nodes the participants are on."""
+        network = find(trial.cell.network)
+        options = trial.cell.network_options
+        chosen = network.engine_of(options)
+        members = self._members(trial.cell)
+        return {
+            "mtu_bytes": members["pub0"].mtu_bytes or network.mtu(options),
+            "engine": network.engine_title(options),
+            "engine_mode": chosen.mode if chosen else None,
+            "fidelity": "real",
+            "nodes": len({member.node for member in members.values()}),
+        }
+
+    def link_facts(self, trial: Trial) -> dict[str, Any]:
+        """MTU of the nodes' links, where pods on the nodes' own network have seen it."""
+        seen = [
+            member.mtu_bytes
+            for one in self._trials
+            if one.cell.network == HOST
+            for member in self._members(one.cell).values()
+        ]
+        return {"link_mtu_bytes": min(filter(None, seen), default=None), "offloads": None}
+
+    def places(self, trial: Trial) -> dict[str, Place]:
+        """Address, interface and cores of each participant."""
+        members = self._members(trial.cell)
+        layout = self._layout(trial.cell, members)
+        return {
+            name: Place(member.address, member.interface, layout.cpus[name]) for name, member in members.items()
+        }
+
+    def _layout(self, cell: Cell, members: dict[str, Member]) -> cores.Layout:
+        """Cores on each machine for the participants that run there, each machine by itself."""
+        cpus: dict[str, tuple[int, ...] | None] = {}
+        scheduling, harness = False, None
+        for machine in {member.machine for member in members.values()}:
+            here = {name: one for name, one in members.items() if one.machine == machine}
+            pubs = [name for name in here if name.startswith("pub")]
+            subs = [name for name in here if name.startswith("sub")]
+            free = tuple(next(iter(here.values())).facts["cpus"])
+            layout = cores.assign(cell.layout, len(pubs), len(subs), free)
+            numbered = [f"pub{i}" for i in range(len(pubs))] + [f"sub{i}" for i in range(len(subs))]
+            for name, number in zip([*pubs, *subs], numbered, strict=True):
+                cpus[name] = layout.cpus[number]
+            scheduling = scheduling or layout.includes_scheduling
+            harness = layout.harness
+        return cores.Layout(cpus, harness, scheduling)
+
+    def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
+        """Paths in the participant's pod."""
+        return Site(PERFTEST, Path(_output(directory)), Path("/run/k8sdds/qos") / qos.name if qos else None)
+
+    def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
+        """Run one attempt: all participants ready, then all at one moment, then all ended and their files here."""
+        assert self._crew is not None and self._space is not None
+        slots = self._slots(trial.cell)
+        try:
+            self._crew.muster(slots.values())
+        except LackError as error:
+            self._crew.suspect()
+            return _lost(launches, error.message)
+        members = self._members(trial.cell)
+        layout = self._layout(trial.cell, members)
+        attended = []
+        for launch in launches:
+            pod = members[launch.participant].name
+            options = _options(layout, launch.participant)
+            if pod in self._forget:
+                options += ["--forget", self._forget.pop(pod)]
+            attended.append(
+                Attendance(
+                    self.api, self._space.namespace, pod, launch, _output(launch.directory), options, deadline_s
+                )
+            )
+        endings = self._attend(attended)
+        if any(one.lost for one in endings.values()):
+            self._crew.suspect()
+        for one in attended:
+            if not endings[one.launch.participant].lost:
+                self._forget[one.pod] = str(Path(_output(one.launch.directory)))
+        return _measurement(trial, members, attended, endings, layout)
+
+    def _attend(self, attended: Sequence[Attendance]) -> dict[str, Ending]:
+        with ThreadPoolExecutor(len(attended)) as pool:
+            late = {
+                one.launch.participant: why
+                for one, why in zip(
+                    attended, pool.map(lambda one: one.prepare(files_of(one.launch)), attended), strict=True
+                )
+                if why
+            }
+            if late:
+                list(pool.map(Attendance.abort, attended))
+                said = "; ".join(f"{name}: {why}" for name, why in late.items())
+                return {one.launch.participant: Ending(NOT_STARTED, said) for one in attended}
+            start_ns = time.time_ns() + round((LEAD_S + LEAD_EACH_S * len(attended)) * 1e9)
+            for one in attended:
+                one.go(start_ns + one.offset_ns)
+            ended = list(pool.map(Attendance.finish, attended))
+        return {one.launch.participant: ending for one, ending in zip(attended, ended, strict=True)}
+
+    # -- the rest ---------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """Provenance: the cluster's version, and of each node what the API and the pods on it say."""
+        version = self.api.get("/version")
+        nodes = {
+            node.name: {
+                "boot_id": node.boot_id,
+                "architecture": node.arch,
+                **{key: node.info.get(key) for key in NODE_INFO},
+            }
+            for node in self.nodes
+        }
+        if self._crew is not None:
+            for member in (self._crew.member(slot) for slot in self._crew.slots()):
+                nodes.setdefault(member.node, {}).update(
+                    {key: value for key, value in member.facts.items() if key in POD_FACTS}
+                )
+        kernels = {one.get("kernelVersion") or one.get("kernel") for one in nodes.values()}
+        models = {one.get("cpu_model") for one in nodes.values()} - {None}
+        return {
+            "server_version": version.get("gitVersion"),
+            "nodes": nodes,
+            "one_kernel": one_kernel(self.nodes),
+            "kernel": kernels.pop() if len(kernels) == 1 else None,
+            "cpu_model": models.pop() if len(models) == 1 else None,
+            "installed_network": self.installed,
+            "image": self.chosen.image,
+            "namespace": self._space.namespace if self._space else None,
+            "api_calls": dict(self.api.calls),
+        }
+
+    def close(self) -> None:
+        """Remove all that was made. Safe to call twice, from any state."""
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+        if self._space is not None:
+            space, self._space = self._space, None
+            space.remove()
+
+
+NODE_INFO = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion")
+POD_FACTS = ("boot_id", "kernel", "cpu_model", "cpu_count", "cpu_governor", "memory_bytes", "clocksource", "sysctls")
+
+
+def _output(directory: Path) -> str:
+    """Where a participant writes in its pod: the trial and the attempt, as in the run folder."""
+    trial, number = directory.parts[-3:-1]
+    return f"{OUTPUT}/{trial}-{number}"
+
+
+def _options(layout: cores.Layout, participant: str) -> list[str]:
+    options = []
+    cpus = layout.cpus.get(participant)
+    if cpus:
+        options += ["--cpus", ",".join(map(str, cpus))]
+    if layout.harness:
+        options += ["--own-cpus", ",".join(map(str, layout.harness))]
+    return options
+
+
+def _lost(launches: Sequence[Launch], why: str) -> Measurement:
+    outcomes = {one.participant: Outcome(one.participant, LOST, None, lost=why) for one in launches}
+    return Measurement(outcomes=outcomes, sent_bytes=None, received_bytes={})
+
+
+def _measurement(
+    trial: Trial,
+    members: dict[str, Member],
+    attended: Sequence[Attendance],
+    endings: dict[str, Ending],
+    layout: cores.Layout,
+) -> Measurement:
+    outcomes = {}
+    crossed: dict[str, dict[str, int]] = {}
+    for one in attended:
+        name = one.launch.participant
+        meters = _meters(one.launch.directory) if not endings[name].lost else None
+        ending, interface = endings[name], members[name].interface
+        outcomes[name] = Outcome(name, ending.code, meters, ending.message, interface, ending.lost)
+        counters = ((meters or {}).get("attempt_interfaces") or {}).get(interface)
+        if counters:
+            crossed[name] = counters
+    # Publishers that share the node's own interface share its counter too.
+    sent = {
+        (members[name].node, members[name].address): counters["tx_bytes"]
+        for name, counters in crossed.items()
+        if name.startswith("pub")
+    }
+    skew_s = _skew_s(attended, outcomes)
+    warnings = []
+    if skew_s is not None and skew_s > WARN_SKEW_S:
+        warnings.append(f"start: participants started up to {skew_s:.2f} s apart")
+    return Measurement(
+        outcomes=outcomes,
+        sent_bytes=sum(sent.values()) if sent else None,
+        received_bytes={name: one["rx_bytes"] for name, one in crossed.items() if name.startswith("sub")},
+        includes_scheduling=layout.includes_scheduling,
+        start_skew_s=skew_s,
+        elsewhere=frozenset(
+            name for name, member in members.items() if member.machine != members["pub0"].machine
+        ),
+        warnings=tuple(warnings),
+    )
+
+
+def _skew_s(attended: Sequence[Attendance], outcomes: dict[str, Outcome]) -> float | None:
+    """From the first start to the last one, by the pods' clocks as they were compared with ours."""
+    starts = []
+    for one in attended:
+        meters = outcomes[one.launch.participant].meters or {}
+        if meters.get("started_at_ns") is None:
+            return None
+        starts.append(meters["started_at_ns"] - one.offset_ns)
+    doubt = max(one.uncertainty_ns for one in attended)
+    return (max(starts) - min(starts) + doubt) / 1e9
+
+
+def _meters(directory: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads((directory / "meters.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
