@@ -50,6 +50,7 @@ setup(
         "rocrate>=0.13",
         "cryptography>=43",
         "prometheus-client>=0.20",
+        "kubernetes>=31",
     ],
     extras_require={"test": ["pytest>=8", "hypothesis>=6.100", "ruff>=0.4", "selenium>=4.18"]},
     entry_points={"console_scripts": ["k8sdds = k8sdds.cli.main:run"]},

@@ -23,7 +23,7 @@ def costs(seen: Seen) -> dict[str, float | None]:
     publishers, subscribers = _cpu_s(meters, "pub"), _cpu_s(meters, "sub")
     # Of several machines only pub0's is known for sure: half a cost would look cheap.
     machine = (
-        None if measurement.elsewhere else (meters.get("pub0", {}).get("machine") or {}).get("busy_s")
+        None if seen.measurement.elsewhere else (meters.get("pub0", {}).get("machine") or {}).get("busy_s")
     )
     return {
         "publisher_cpu_us_per_sample": _ratio(publishers, sent, 1e6),

@@ -91,6 +91,12 @@ class RunFolder:
             )
         return data
 
+    @property
+    def testbed_name(self) -> str:
+        """Where it was measured: `lab`, `cluster`, `imported`; empty where that is not recorded."""
+        testbed = self.campaign.get("testbed")
+        return str(testbed.get("name") or "") if isinstance(testbed, dict) else ""
+
     def attempts(self) -> list[dict[str, Any]]:
         """Every attempt in the order of its end. Lines that are not whole JSON objects are ignored:
         only a torn last line can occur, after a crash."""

@@ -163,7 +163,8 @@ def _disturbances(seen: Seen) -> list[str]:
     """
     first = seen.meters.get("pub0", {})
     machine = first.get("machine") or {}
-    own = percent(first, sum(one.get("cpu_user_s") or 0 for one in seen.meters.values())) or 0
+    here = [one for name, one in seen.meters.items() if name not in seen.measurement.elsewhere]
+    own = percent(first, sum(one.get("cpu_user_s") or 0 for one in here)) or 0
     busy = (percent(first, machine.get("user_s")) or 0) + (percent(first, machine.get("nice_s")) or 0)
     others = busy - own - (seen.measurement.daemons_user_percent or 0)
     stolen = percent(first, machine.get("steal_s")) or 0

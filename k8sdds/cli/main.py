@@ -26,6 +26,7 @@ from k8sdds.cli import (
     results,
     running,
     security,
+    testbed,
 )
 from k8sdds.errors import K8sddsError
 
@@ -59,6 +60,7 @@ def _options(
 
 
 app.command("run")(running.run)
+app.command("testbed")(testbed.testbed)
 app.command("list")(experiments.list_)
 app.command("show")(experiments.show)
 app.command("schema")(experiments.schema)

@@ -16,8 +16,20 @@ import typer
 
 from k8sdds.cli.options import Duration, Networks, Paper, Repeat, Settings, complete_experiments
 from k8sdds.cli.terminal import console, duration_words
+from k8sdds.cli.testbed import (
+    Context,
+    Image,
+    Kubeconfig,
+    Namespace,
+    PodNetwork,
+    choose,
+    complete_testbeds,
+    opened,
+)
 from k8sdds.errors import Aborted, InputError, Interrupted, InvalidTrials
-from k8sdds.store import CAMPAIGN
+from k8sdds.store import CAMPAIGN, RunFolder
+from k8sdds.testbeds import current
+from k8sdds.testbeds.current import LAB, Chosen
 
 SHOW_CURSOR = b"\x1b[?25h"
 ENDED_AT_ONCE = b"\nk8sdds: ended at once; what is left: k8sdds clean\n"
@@ -46,8 +58,21 @@ def run(
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Go on with the missing trials of this run folder.")
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--testbed",
+            help="lab, cluster, or a deployed cluster's name; else the current one (k8sdds testbed).",
+            autocompletion=complete_testbeds,
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    pod_network: PodNetwork = None,
+    image: Image = None,
 ) -> None:
-    """Measure an experiment in the lab and report it.
+    """Measure an experiment on the current testbed and report it.
 
     Ctrl-C once ends in order and keeps what was measured (go on later with --resume); twice ends at once.
     """
@@ -57,7 +82,10 @@ def run(
             raise InputError(
                 "--resume goes on with a run folder as it is", "give no experiment and no changes"
             )
-        _resume(resume)
+        # A campaign goes on where it began.
+        measured_on = RunFolder.open(resume).testbed_name
+        same = measured_on if on is None and current.read().testbed != measured_on else on
+        _resume(resume, choose(same, kubeconfig, context, namespace, pod_network, image))
         return
     if experiment is None:
         raise InputError("which experiment?", "see: k8sdds list; for a start: k8sdds run quickstart")
@@ -67,52 +95,66 @@ def run(
     changed = library.changed(loaded, network or (), settings or (), repeat, duration, paper)
     if network and changed.baseline not in network:
         console().print(f"The baseline {changed.baseline} is measured too: overheads relate to it.")
-    measure(changed, seed, output, dry_run)
+    chosen = choose(on, kubeconfig, context, namespace, pod_network, image)
+    measure(changed, seed, output, dry_run, chosen)
 
 
-def measure(experiment: Any, seed: int | None, output: Path | None, dry_run: bool) -> None:
-    """Measure an experiment in the lab and report it. Raises InvalidTrials after the report."""
+def measure(
+    experiment: Any, seed: int | None, output: Path | None, dry_run: bool, chosen: Chosen | None = None
+) -> None:
+    """Measure an experiment and report it, in the lab unless another testbed is chosen. Raises InvalidTrials
+    after the report."""
     from k8sdds import campaign, checks
     from k8sdds.model.trial import expand
-    from k8sdds.networks import resolved
-    from k8sdds.testbeds.lab.capabilities import can
-    from k8sdds.testbeds.lab.testbed import Lab
 
-    experiment = resolved(experiment, can)
-    expansion = expand(experiment)
+    chosen = chosen or Chosen()
     name = campaign.campaign_name(experiment.name)
     folder = output or Path("runs") / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+    console().print(f"Testbed: {_where(chosen)}", highlight=False)
     with _ending(folder):
-        with Lab(f"{name}-{os.getpid()}", experiment.name) as lab:
-            checks.refuse(checks.check(expansion, lab))
-            trials = len(expansion.trials(lab.name))
-            _announce(lab, f"{experiment.name}: {trials} trials", checks.estimate_s(expansion))
+        with opened(chosen, name, experiment.name) as testbed:
+            experiment, left_out = testbed.fitting(experiment)
+            if left_out:
+                console().print(f"Left out, not there: {', '.join(left_out)}", highlight=False)
+            expansion = expand(experiment)
+            checks.refuse(checks.check(expansion, testbed))
+            trials = len(expansion.trials(testbed.name))
+            _announce(testbed, f"{experiment.name}: {trials} trials", checks.estimate_s(expansion))
             if dry_run:
                 console().print(f"Dry run: all checks passed, nothing was measured. It would write {folder}")
                 return
             _folder_is_free(folder)
             with _progress(experiment.baseline, expansion) as progress:
-                failed = _execute(campaign.start(expansion, lab, folder, name, seed, progress))
+                failed = _execute(campaign.start(expansion, testbed, folder, name, seed, progress))
         _report(folder, failed)
 
 
-def _resume(folder: Path) -> None:
+def _resume(folder: Path, chosen: Chosen) -> None:
     from k8sdds import campaign, library
     from k8sdds.model.trial import expand
-    from k8sdds.store import EXPERIMENT, RunFolder
-    from k8sdds.testbeds.lab.testbed import Lab
+    from k8sdds.store import EXPERIMENT
 
     run_folder = RunFolder.open(folder)
     experiment = library.load(str(folder / EXPERIMENT))
     expansion = expand(experiment)
-    name = campaign.campaign_name(experiment.name)
+    # By its first name: what a killed campaign has left on a cluster is found and removed.
+    name = run_folder.campaign.get("campaign") or campaign.campaign_name(experiment.name)
+    console().print(f"Testbed: {_where(chosen)}", highlight=False)
     with _ending(folder):
-        with Lab(f"{name}-{os.getpid()}", experiment.name) as lab:
-            _announce(lab, f"{experiment.name}: resuming {folder}", None)
+        with opened(chosen, name, experiment.name) as testbed:
+            _announce(testbed, f"{experiment.name}: resuming {folder}", None)
             with _progress(run_folder.campaign.get("baseline", experiment.baseline), expansion) as progress:
-                failed = _execute(campaign.resume(run_folder, lab, progress))
+                failed = _execute(campaign.resume(run_folder, testbed, progress))
         _report(folder, failed)
+
+
+def _where(chosen: Chosen) -> str:
+    """The testbed in one line, the first that `run` prints."""
+    if chosen.testbed != LAB:
+        return chosen.words()
+    how = "as root" if os.geteuid() == 0 else "without root"
+    return f"lab (network namespaces on this machine, {how})"
 
 
 def _execute(started: Any) -> InvalidTrials | None:
@@ -126,7 +168,6 @@ def _execute(started: Any) -> InvalidTrials | None:
 
 def _report(folder: Path, failed: InvalidTrials | None) -> None:
     from k8sdds import report
-    from k8sdds.store import RunFolder
 
     path = report.write_report(RunFolder.open(folder), console())
     console().print(f"\nReport: {path}", highlight=False)
@@ -134,14 +175,10 @@ def _report(folder: Path, failed: InvalidTrials | None) -> None:
         raise failed
 
 
-def _announce(lab: Any, what: str, seconds: float | None) -> None:
-    from k8sdds.testbeds.lab import facts
-
-    how = "as root" if os.geteuid() == 0 else "without root"
+def _announce(testbed: Any, what: str, seconds: float | None) -> None:
     takes = f", about {duration_words(seconds)}" if seconds is not None else ""
-    console().print(f"Testbed: {lab.name} (network namespaces on this machine, {how})", highlight=False)
     console().print(f"{what}{takes}", highlight=False)
-    for disturbance in facts.disturbances():
+    for disturbance in testbed.disturbances():
         console().print(f"Note: {disturbance}", highlight=False)
 
 

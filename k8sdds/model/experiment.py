@@ -15,7 +15,7 @@ Transport = Literal["unicast", "multicast"]
 Layout = Literal["auto", "split", "same", "free"]
 Discovery = Literal["auto", "multicast", "peers", "server"]
 ReceiveMode = Literal["listener", "waitset", "spin"]
-Placement = Literal["spread"] | dict[str, int]
+Placement = Literal["spread", "packed"] | dict[str, int | str]
 
 MAX_PARTICIPANTS = 100
 """Participants of one kind in a trial; PerfTest's own limit on peers is 1024, domains of DDS allow 120."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from k8sdds.errors import Problem
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Place, Trial
 
 
@@ -29,7 +30,7 @@ class Launch:
     """For a service: the port that it listens on. It starts before the participants, who wait for that, and
     is ended when they have ended."""
     inputs: dict[str, Path] = field(default_factory=dict)
-    """What else it reads: path as it sees it, to the file here. Nothing is to be done where they are the same."""
+    """What else it reads: path as it sees it, to the file here; in the lab they are the same."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Measurement:
     """Distinct numbers of IP fragments of a sample on the publisher's link, where that was captured."""
     includes_scheduling: bool = False
     start_skew_s: float | None = None
-    """From the first participant's start to the last one's, by their machines' clocks; None: not looked at."""
+    """From the first participant's start to the last one's, by their machines' clocks; None: not known."""
     elsewhere: frozenset[str] = frozenset()
     """Participants whose machine is not that of pub0: its meters say nothing of them."""
     cpu_mhz: float | None = None
@@ -118,6 +119,12 @@ class Testbed(Protocol):
     """A place for trials."""
 
     name: str
+
+    def fitting(self, experiment: Experiment) -> tuple[Experiment, list[str]]:
+        """The experiment as it can be measured here, and the labels of networks that are not here."""
+
+    def disturbances(self) -> list[str]:
+        """What may disturb a campaign here now, each as a sentence."""
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         """What stands against running these trials here. Changes nothing."""

@@ -39,7 +39,7 @@ def test_version_and_help(supervisor):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], "pause or run"),
+        ([], "pause, run, attend, fetch or facts"),
         (["--frob"], "--frob"),
         (["walk"], "walk"),
         (["pause", "--frob"], "--frob"),

@@ -6,6 +6,7 @@ the pod goes on, and its files are fetched over another stream.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,10 +115,8 @@ class Attendance:
     def abort(self) -> None:
         """Let it not start."""
         if self._stream is not None:
-            try:
+            with contextlib.suppress(StreamLost):
                 self._stream.write(b"abort\n")
-            except StreamLost:
-                pass
             self._stream.close()
 
     def finish(self) -> Ending:

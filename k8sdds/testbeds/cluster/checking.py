@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.errors import InputError, Problem
-from k8sdds.model.experiment import Link
+from k8sdds.model.experiment import Experiment, Link
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
@@ -32,10 +32,31 @@ def unfit(cells: Sequence[Cell]) -> list[Problem]:
         if cell.network == "baremetal":
             add("baremetal runs in no pod: a cluster has no place for it", "leave it out, or: --testbed lab")
         if cell.link != Link():
-            add("a cluster's links are as they are: `link` shapes those of the lab", "leave it out, or: --testbed lab")
+            add(
+                "a cluster's links are as they are: `link` shapes those of the lab",
+                "leave it out, or: --testbed lab",
+            )
         if cell.capture:
             add("`capture` needs the lab's links", "leave it out, or: --testbed lab")
     return list(problems.values())
+
+
+def only(experiment: Experiment, there: Sequence[str]) -> tuple[Experiment, list[str]]:
+    """The experiment without networks that are not there, and their labels.
+
+    One that has nothing else, or loses its baseline, stays as it is, so that the check can refuse it.
+    """
+    left_out: dict[str, None] = {}
+    sweeps = []
+    for sweep in experiment.sweeps:
+        here = [choice for choice in sweep.networks if choice.name in there]
+        left_out |= dict.fromkeys(c.label or c.name for c in sweep.networks if c.name not in there)
+        if here:
+            sweeps.append(sweep.model_copy(update={"networks": here}).at(sweep.where))
+    labels = {choice.label or choice.name for sweep in sweeps for choice in sweep.networks}
+    if experiment.baseline not in labels:
+        return experiment, []
+    return experiment.model_copy(update={"sweeps": sweeps}), list(left_out)
 
 
 def networks(cells: Sequence[Cell], there: Sequence[str]) -> list[Problem]:
@@ -66,7 +87,9 @@ def places(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[Pro
         try:
             found = assign(cell, [node for node in fit if node.arch in architectures])
         except InputError as error:
-            why = "; ".join(f"{node.name}: {node.unfit or f'is {node.arch}'}" for node in nodes if node not in fit)
+            why = "; ".join(
+                f"{node.name}: {node.unfit or f'is {node.arch}'}" for node in nodes if node not in fit
+            )
             what = error.message + (f" (not used: {why})" if why else "")
             problems.setdefault(what, Problem(what, error.remedy))
             continue

@@ -1,4 +1,4 @@
-"""The participants' pods of a campaign: made when a trial needs them, kept for all that follow, replaced when lost."""
+"""The participants' pods of a campaign: made when a trial needs them, kept for all that follow."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ class Crew:
         self._suspect = True
 
     def muster(self, slots: Iterable[Slot], network: str = "") -> None:
-        """Returns when every slot has a ready pod; those that are there already are kept. LackError with the reason
-        when one cannot be had."""
+        """Returns when every slot has a ready pod; those that are there already are kept.
+
+        LackError with the reason when one cannot be had.
+        """
         wanted = list(dict.fromkeys(slots))
         lost = [slot for slot in wanted if slot in self._names and not self._is_up(slot)]
         self._remove(lost)
@@ -124,7 +126,9 @@ class Crew:
         done = streams.run(self._api, self._space.namespace, name, [SUPERVISOR, "facts"])
         if done.code:
             said = done.stderr.decode(errors="replace").strip()
-            raise LackError(f"pod {name}: {SUPERVISOR} facts failed: {said}", f"is {self._image} an image of k8sdds?")
+            raise LackError(
+                f"pod {name}: {SUPERVISOR} facts failed: {said}", f"is {self._image} an image of k8sdds?"
+            )
         facts = json.loads(done.stdout)
         status = (self.watch.pod(name) or {"status": {}})["status"]
         address = status.get("podIP", "")
@@ -132,7 +136,9 @@ class Crew:
             if one["address"] == address:
                 node = (self.watch.pod(name) or {"spec": {}})["spec"].get("nodeName", slot.node)
                 return Member(name, address, interface, one["mtu_bytes"], node, facts)
-        raise LackError(f"pod {name} has no interface with its address {address}", "see: kubectl get pod -o wide")
+        raise LackError(
+            f"pod {name} has no interface with its address {address}", "see: kubectl get pod -o wide"
+        )
 
     def _each(self, what: Callable[[Any], Any], things: Sequence[Any]) -> list[Any]:
         if not things:
@@ -144,7 +150,9 @@ class Crew:
         """A command in the pod of a slot, between trials."""
         return streams.run(self._api, self._space.namespace, self._members[slot].name, argv, timeout_s)
 
-    def run_all(self, commands: Sequence[tuple[Slot, Sequence[str]]], timeout_s: float = 30) -> list[streams.Done]:
+    def run_all(
+        self, commands: Sequence[tuple[Slot, Sequence[str]]], timeout_s: float = 30
+    ) -> list[streams.Done]:
         """Commands side by side."""
         return self._each(lambda one: self.run(one[0], one[1], timeout_s), commands)
 

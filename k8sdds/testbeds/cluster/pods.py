@@ -107,8 +107,8 @@ def pod(
 
 def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
     if slot.node:
-        # By the field, not by the label, which need not be the node's name. The scheduler still sees to taints,
-        # resources and quotas, and says why a pod waits.
+        # By the field, not by the label, which need not be the node's name. The scheduler still sees to
+        # taints and resources, and says why a pod waits.
         field = {"key": "metadata.name", "operator": "In", "values": [slot.node]}
         terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}

@@ -1,4 +1,4 @@
-"""Before anything is measured: the pods reach each other, by whole packets, and by multicast where it is asked for."""
+"""Before anything is measured: pods reach each other, by whole packets and, if asked for, by multicast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ HEADERS_BYTES = 28
 """IPv4 and UDP."""
 
 
-def prove(crew: Crew, label: str, publishers: Sequence[Slot], subscribers: Sequence[Slot], multicast: bool) -> None:
+def prove(
+    crew: Crew, label: str, publishers: Sequence[Slot], subscribers: Sequence[Slot], multicast: bool
+) -> None:
     """Datagrams that fill the MTU and may not be fragmented, from each publisher to each subscriber.
 
     A LackError names the first pair that the network does not carry.
@@ -37,7 +39,14 @@ def prove(crew: Crew, label: str, publishers: Sequence[Slot], subscribers: Seque
                 whole = ["--whole", "--bytes", str(size), "--count", "3", "--timeout", str(ASK_S)]
                 questions.append((pub, sub, [PROBE, "ask", target, *whole]))
                 if multicast:
-                    group = ["--count", "3", "--timeout", str(ASK_S), "--interface", crew.member(pub).interface]
+                    group = [
+                        "--count",
+                        "3",
+                        "--timeout",
+                        str(ASK_S),
+                        "--interface",
+                        crew.member(pub).interface,
+                    ]
                     questions.append((pub, sub, [PROBE, "ask", f"{GROUP}:{port}", *group]))
         answers = crew.run_all([(pub, argv) for pub, _, argv in questions], ASK_S + 10)
     for (pub, sub, argv), done in zip(questions, answers, strict=True):

@@ -24,13 +24,17 @@ def lacks(api: Api, namespace: str | None) -> list[Problem]:
     if namespace is not None:
         missing = [_words(one) for one in IN_NAMESPACE if not api.may(*one, namespace=namespace)]
         remedy = f"deploy/rights/namespace.yaml has the Role, for an administrator to apply in {namespace}"
-        return [Problem(f"not allowed in namespace {namespace}: {', '.join(missing)}", remedy)] if missing else []
+        return (
+            [Problem(f"not allowed in namespace {namespace}: {', '.join(missing)}", remedy)]
+            if missing
+            else []
+        )
     missing = [_words(one) for one in WITHOUT_NAMESPACE if not api.may(*one)]
     if not may_bind(api):
         missing += [_words(one) for one in IN_NAMESPACE if not api.may(*one)]
     remedy = (
-        "deploy/rights/cluster.yaml has the ClusterRole, for an administrator to apply; or work in a namespace"
-        " that an administrator has prepared: --namespace"
+        "deploy/rights/cluster.yaml has the ClusterRole, for an administrator to apply; or work in a"
+        " namespace that an administrator has prepared: --namespace"
     )
     return [Problem(f"not allowed on this cluster: {', '.join(missing)}", remedy)] if missing else []
 

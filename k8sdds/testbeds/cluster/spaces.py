@@ -63,7 +63,7 @@ class Space:
 
 
 def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
-    """A campaign's own namespace. Pod Security is enforced: `restricted`, unless pods use the node's network."""
+    """A campaign's own namespace. Its pods must satisfy `restricted`, unless some use the node's network."""
     level = "privileged" if with_host else "restricted"
     return {
         "apiVersion": "v1",
@@ -112,7 +112,8 @@ def await_gone(api: Api, path: str, timeout_s: float = 90) -> None:
         if event["type"] == "DELETED":
             return
     raise LackError(
-        f"namespace {name} is still being removed after {timeout_s:g} s", "kubectl get namespace -o yaml tells why"
+        f"namespace {name} is still being removed after {timeout_s:g} s",
+        "kubectl get namespace -o yaml tells why",
     )
 
 

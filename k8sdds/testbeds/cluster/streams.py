@@ -124,7 +124,7 @@ class Stream:
 
 
 def run(api: Api, namespace: str, pod: str, argv: Sequence[str], timeout_s: float = 30) -> Done:
-    """Run a command that changes nothing in a pod, again where its stream broke. LackError when it cannot be."""
+    """Run a command that changes nothing in a pod; again where its stream broke. Raises LackError."""
 
     def once() -> Done:
         try:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.errors import LackError, Problem
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Place, Trial
-from k8sdds.networks import find
+from k8sdds.networks import find, resolved
 from k8sdds.testbeds import Block, Launch, Measurement, Outcome, Site
 from k8sdds.testbeds.cluster import checking, proving, rights, spaces
 from k8sdds.testbeds.cluster.api import Api
@@ -76,6 +77,18 @@ class Cluster:
     def networks(self) -> list[str]:
         """What can be measured here without changing the cluster."""
         return [HOST, *([self.installed] if self.installed else [])]
+
+    def fitting(self, experiment: Experiment) -> tuple[Experiment, list[str]]:
+        """The experiment with the plugins' own engines and those of its networks that are here; and the
+        labels of the others."""
+        experiment = resolved(experiment, lambda _: True)
+        return checking.only(experiment, self.networks())
+
+    def disturbances(self) -> list[str]:
+        """What may disturb a campaign here, each as a sentence."""
+        if one_kernel(self.nodes):
+            return ["the cluster's nodes share one kernel and its cores: every caption says so"]
+        return []
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         """What stands against these trials here. Changes nothing."""
@@ -163,14 +176,16 @@ class Cluster:
             if one.cell.network == HOST
             for member in self._members(one.cell).values()
         ]
-        return {"link_mtu_bytes": min(filter(None, seen), default=None), "offloads": None}
+        # What the lab leaves out is all there.
+        return {"link_mtu_bytes": min(filter(None, seen), default=None), "offloads": None, "differences": ""}
 
     def places(self, trial: Trial) -> dict[str, Place]:
         """Address, interface and cores of each participant."""
         members = self._members(trial.cell)
         layout = self._layout(trial.cell, members)
         return {
-            name: Place(member.address, member.interface, layout.cpus[name]) for name, member in members.items()
+            name: Place(member.address, member.interface, layout.cpus[name])
+            for name, member in members.items()
         }
 
     def _layout(self, cell: Cell, members: dict[str, Member]) -> cores.Layout:
@@ -195,7 +210,7 @@ class Cluster:
         return Site(PERFTEST, Path(_output(directory)), Path("/run/k8sdds/qos") / qos.name if qos else None)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        """Run one attempt: all participants ready, then all at one moment, then all ended and their files here."""
+        """Run one attempt: all ready, then all go at one moment, then all ended and their files here."""
         assert self._crew is not None and self._space is not None
         slots = self._slots(trial.cell)
         try:
@@ -213,7 +228,13 @@ class Cluster:
                 options += ["--forget", self._forget.pop(pod)]
             attended.append(
                 Attendance(
-                    self.api, self._space.namespace, pod, launch, _output(launch.directory), options, deadline_s
+                    self.api,
+                    self._space.namespace,
+                    pod,
+                    launch,
+                    _output(launch.directory),
+                    options,
+                    deadline_s,
                 )
             )
         endings = self._attend(attended)
@@ -286,7 +307,16 @@ class Cluster:
 
 
 NODE_INFO = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion")
-POD_FACTS = ("boot_id", "kernel", "cpu_model", "cpu_count", "cpu_governor", "memory_bytes", "clocksource", "sysctls")
+POD_FACTS = (
+    "boot_id",
+    "kernel",
+    "cpu_model",
+    "cpu_count",
+    "cpu_governor",
+    "memory_bytes",
+    "clocksource",
+    "sysctls",
+)
 
 
 def _output(directory: Path) -> str:
@@ -368,4 +398,3 @@ def _meters(directory: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) else None
-

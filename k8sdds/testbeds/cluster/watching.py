@@ -1,4 +1,4 @@
-"""The campaign's pods as they are now, by one watch: nobody polls, and nothing sleeps until a pod is ready."""
+"""The campaign's pods as they are now, by one watch: nobody polls, and nothing sleeps blindly."""
 
 from __future__ import annotations
 
@@ -105,9 +105,7 @@ class PodWatch:
     def await_gone(self, names: Iterable[str], timeout_s: float = 60) -> None:
         """Returns when none of these pods is there any more; LackError when one stays."""
         wanted = set(names)
-        left = self._wait(
-            lambda: None if wanted & set(self._pods) else "", time.monotonic(), timeout_s
-        )
+        left = self._wait(lambda: None if wanted & set(self._pods) else "", time.monotonic(), timeout_s)
         if left is None:
             stuck = ", ".join(sorted(wanted & set(self._pods)))
             raise LackError(f"pods do not go: {stuck}", "is their node alive? kubectl get nodes")

@@ -14,9 +14,10 @@ from typing import Any
 
 from k8sdds.errors import InputError, LackError, Problem
 from k8sdds.folders import native_program
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.network import LINK_MTU, Capabilities
 from k8sdds.model.trial import Cell, Place, Trial
-from k8sdds.networks import bare_label, find
+from k8sdds.networks import bare_label, find, resolved
 from k8sdds.store import utc_now
 from k8sdds.testbeds import Block, Launch, Measurement, Site
 from k8sdds.testbeds.lab import capabilities, capture, cores, facts, processes, registry, runner
@@ -55,6 +56,14 @@ class Lab:
         self.close()
 
     # -- before anything is built ---------------------------------------------------------------------
+
+    def fitting(self, experiment: Experiment) -> tuple[Experiment, list[str]]:
+        """The experiment with the engines that this machine has; the lab leaves no network out."""
+        return resolved(experiment, capabilities.can), []
+
+    def disturbances(self) -> list[str]:
+        """What may disturb a campaign here now, each as a sentence."""
+        return facts.disturbances()
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         """What stands against these trials, or against them on this machine. Makes and loads nothing."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from k8sdds.errors import InputError
 from k8sdds.model.experiment import Link, Placement
 from k8sdds.model.network import LINK_MTU, Batch, Node, Pod, Topology
+from k8sdds.model.placement import packed, spread
 from k8sdds.model.trial import Cell
 
 SWITCH = "switch"
@@ -26,7 +27,7 @@ class BenchKey:
     options: tuple[tuple[str, object], ...]
     pods: tuple[str, ...]
     nodes: int
-    placement: Placement | tuple[tuple[str, int], ...]
+    placement: Placement | tuple[tuple[str, int | str], ...]
     link: Link
     cpu_quota: float | None
 
@@ -51,6 +52,8 @@ def topology_of(cell: Cell) -> Topology:
     count = cell.node_count
     if isinstance(cell.placement, dict):
         node_of = _explicit(cell, count)
+    elif cell.placement == "packed":
+        node_of = packed(cell.publishers, cell.subscribers)
     else:
         node_of = spread(cell.publishers, cell.subscribers, count)
     node_of |= {name: count - 1 for name in cell.services if name not in node_of}
@@ -61,19 +64,6 @@ def topology_of(cell: Cell) -> Topology:
         pods.append(Pod(name=name, node=node, slot=slots[node], index=index))
         slots[node] += 1
     return Topology(nodes=tuple(Node(i) for i in range(count)), pods=tuple(pods))
-
-
-def spread(publishers: int, subscribers: int, nodes: int) -> dict[str, int]:
-    """Participants to nodes: publishers first, one each; subscribers in turn on the nodes without a
-    publisher while there are any."""
-    places = {f"pub{i}": i % nodes for i in range(publishers)}
-    taken = set(places.values())
-    others = [node for node in range(nodes) if node not in taken] or list(range(nodes))
-    # With all nodes taken, start behind the first publisher so that samples cross the wire.
-    if len(others) == nodes:
-        others = others[1:] + others[:1]
-    places |= {f"sub{i}": others[i % len(others)] for i in range(subscribers)}
-    return places
 
 
 def _explicit(cell: Cell, nodes: int) -> dict[str, int]:
@@ -89,10 +79,15 @@ def _explicit(cell: Cell, nodes: int) -> dict[str, int]:
             f"placement names {', '.join(foreign)}, who is not in the trial",
             f"participants here: {', '.join(cell.pods)}",
         )
+    found = {}
     for name, node in cell.placement.items():
-        if not 0 <= node < nodes:
-            raise InputError(f"placement puts {name} on node {node}; there are nodes 0 to {nodes - 1}")
-    return dict(cell.placement)
+        if not isinstance(node, int) or not 0 <= node < nodes:
+            raise InputError(
+                f"placement puts {name} on node {node}; there are nodes 0 to {nodes - 1}",
+                "names and labels of nodes are those of a cluster: --testbed",
+            )
+        found[name] = node
+    return found
 
 
 def same_node(topology: Topology) -> str | None:

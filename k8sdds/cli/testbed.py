@@ -1,0 +1,174 @@
+"""`testbed`: where experiments are measured by default; and the way from a choice to an open testbed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from k8sdds.cli.options import Json
+from k8sdds.cli.terminal import console, say
+from k8sdds.errors import InputError
+from k8sdds.testbeds import current
+from k8sdds.testbeds.current import CLUSTER, LAB, Chosen
+
+Kubeconfig = Annotated[
+    Path | None, typer.Option("--kubeconfig", help="Of a cluster; else the one that kubectl takes.")
+]
+Context = Annotated[str | None, typer.Option("--context", help="A context of the kubeconfig.")]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", help="A namespace that an administrator has prepared; else one per campaign."
+    ),
+]
+PodNetwork = Annotated[
+    str | None,
+    typer.Option("--pod-network", help="The installed network, where it cannot be told from the nodes."),
+]
+Image = Annotated[str | None, typer.Option("--image", help="Image with the supervisor and perftest.")]
+
+
+def complete_testbeds(incomplete: str) -> list[str]:
+    """Testbeds that begin so, for the shell's completion."""
+    return [name for name in (LAB, CLUSTER, *current.deployed_names()) if name.startswith(incomplete)]
+
+
+def testbed(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="lab, cluster (of the kubeconfig), or the name of one that deploy built.",
+            autocompletion=complete_testbeds,
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    pod_network: PodNetwork = None,
+    image: Image = None,
+    as_json: Json = False,
+) -> None:
+    """Show the current testbed, or choose another: where `run` measures."""
+    options = (kubeconfig, context, namespace, pod_network, image)
+    if name is None and any(option is not None for option in options):
+        raise InputError("these options describe a cluster", "k8sdds testbed cluster --kubeconfig FILE")
+    if name is not None:
+        chosen = choose(name, *options)
+        if chosen.testbed == CLUSTER:
+            _try(chosen)
+        current.write(chosen)
+    chosen = current.read()
+    if as_json:
+        import json
+
+        say(json.dumps(asdict(chosen), indent=1))
+        return
+    console().print(f"Testbed: {chosen.words()}", highlight=False)
+    if name is None:
+        others = [LAB, *current.deployed_names(), CLUSTER]
+        console().print(f"Others: k8sdds testbed {' | '.join(others)}", highlight=False, markup=False)
+
+
+def choose(
+    name: str | None,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    namespace: str | None = None,
+    pod_network: str | None = None,
+    image: str | None = None,
+) -> Chosen:
+    """The testbed that these options mean: by default the current one."""
+    now = current.read()
+    given = {
+        "kubeconfig": str(kubeconfig.absolute()) if kubeconfig else None, "context": context,
+        "namespace": namespace, "network": pod_network, "image": image,
+    }  # fmt: skip
+    changes = {key: value for key, value in given.items() if value is not None}
+    foreign = "kubeconfig" in changes or "context" in changes
+    if name is None:
+        name = CLUSTER if foreign else (now.name or now.testbed)
+    if name == LAB:
+        if changes:
+            raise InputError("the lab has no kubeconfig, namespace or image", "give --testbed cluster")
+        return Chosen()
+    if name == CLUSTER:
+        chosen = _any_cluster(now, foreign)
+    elif current.deployed(name):
+        if foreign:
+            raise InputError(
+                f"{name} was built by deploy and has its own kubeconfig", "leave --kubeconfig out"
+            )
+        chosen = now if now.name == name else Chosen(CLUSTER, name)
+    else:
+        known = ", ".join([LAB, CLUSTER, *current.deployed_names()])
+        raise InputError(f"there is no testbed {name!r} (there is: {known})", "see: k8sdds testbed")
+    if pod_network is not None:
+        from k8sdds.networks import find
+
+        find(pod_network)
+    return replace(chosen, **changes)
+
+
+def _any_cluster(now: Chosen, foreign: bool) -> Chosen:
+    """The cluster that `cluster` means: the current one, the only deployed one, or kubectl's."""
+    if foreign:
+        return Chosen(CLUSTER)
+    if now.testbed == CLUSTER:
+        return now
+    names = current.deployed_names()
+    if len(names) == 1:
+        return Chosen(CLUSTER, names[0])
+    if len(names) > 1:
+        raise InputError(f"which cluster? there is {', '.join(names)}", "give its name: --testbed NAME")
+    if not os.environ.get("KUBECONFIG") and not (Path.home() / ".kube/config").exists():
+        raise InputError(
+            "there is no cluster: none was deployed, and kubectl has no kubeconfig",
+            "build one: k8sdds deploy one-machine; or give --kubeconfig",
+        )
+    return Chosen(CLUSTER)
+
+
+def _try(chosen: Chosen) -> None:
+    """A cluster that answers and lets us work there, before it becomes the current one."""
+    from k8sdds.checks import refuse
+    from k8sdds.testbeds.cluster import rights
+
+    with api_of(chosen) as api:
+        version = api.get("/version")["gitVersion"]
+        refuse(rights.lacks(api, chosen.namespace))
+        console().print(f"{api.server} answers: Kubernetes {version}", highlight=False)
+
+
+@contextmanager
+def api_of(chosen: Chosen) -> Iterator[Any]:
+    """The API of a chosen cluster, reachable as long as the `with`."""
+    from k8sdds.testbeds.cluster.api import Api
+
+    if chosen.name:
+        from k8sdds.deploy import access
+
+        with access.reach(chosen.name) as kubeconfig:
+            yield Api.of(kubeconfig, None)
+    else:
+        yield Api.of(Path(chosen.kubeconfig) if chosen.kubeconfig else None, chosen.context)
+
+
+@contextmanager
+def opened(chosen: Chosen, campaign: str, experiment: str) -> Iterator[Any]:
+    """The testbed itself, closed at the end."""
+    if chosen.testbed == LAB:
+        from k8sdds.testbeds.lab.testbed import Lab
+
+        with Lab(f"{campaign}-{os.getpid()}", experiment) as lab:
+            yield lab
+    else:
+        from k8sdds.testbeds.cluster.testbed import Cluster
+
+        with api_of(chosen) as api, Cluster(api, chosen, campaign) as cluster:
+            yield cluster

@@ -1,0 +1,193 @@
+"""What the cluster testbed decides from what the API says, by recorded answers of a real one."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds import library
+from k8sdds.errors import InputError
+from k8sdds.model.trial import Cell
+from k8sdds.testbeds import current
+from k8sdds.testbeds.cluster import checking, pods, spaces
+from k8sdds.testbeds.cluster.nodes import CONTROL_PLANE, Node, assign, installed_network, one_kernel, usable
+from k8sdds.testbeds.current import Chosen
+
+RECORDED = Path(__file__).parent / "recorded" / "cluster"
+PODS = json.loads((RECORDED / "pods.json").read_text())
+NODES = json.loads((RECORDED / "nodes.json").read_text())
+IMAGE = "k8sdds.local/perftest:0.1.0"
+
+
+def nodes(**changes: dict[str, Any]) -> list[Node]:
+    """The recorded nodes, some with other spec or status."""
+    found = []
+    for data in copy.deepcopy(NODES):
+        change = changes.get(data["metadata"]["name"], {})
+        data["spec"] |= change.get("spec", {})
+        data["status"] |= change.get("status", {})
+        found.append(Node.of(data))
+    return found
+
+
+def cell(**values: Any) -> Cell:
+    return Cell(**{"network": "flannel-vxlan", "test": "throughput", "payload_bytes": 1024, **values})
+
+
+def test_workers_come_before_control_planes_and_unfit_nodes_are_left_out() -> None:
+    assert [node.name for node in usable(nodes(), ["amd64"])] == ["n2", "n3", "n1"]
+    tainted = {"spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}}
+    assert [node.name for node in usable(nodes(n1=tainted), ["amd64"])] == ["n2", "n3"]
+    assert [node.name for node in usable(nodes(n3={"spec": {"unschedulable": True}}), ["amd64"])] == [
+        "n2",
+        "n1",
+    ]
+    away = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "no word"}]}}
+    assert [node.unfit for node in nodes(n2=away) if node.name == "n2"] == ["not ready: no word"]
+    assert usable(nodes(), ["arm64"]) == []
+
+
+def test_the_installed_network_and_the_shared_kernel_are_seen() -> None:
+    assert installed_network(nodes()) == "flannel-vxlan"
+    assert installed_network([]) is None
+    assert one_kernel(nodes())
+    assert not one_kernel(nodes()[:1])
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        ("spread", {"pub0": "n2", "sub0": "n3", "sub1": "n1", "sub2": "n3"}),
+        ("packed", {"pub0": "n2", "sub0": "n3", "sub1": "n3", "sub2": "n3"}),
+        ({"pub": "n1", "sub": 0}, {"pub0": "n1", "sub0": "n2", "sub1": "n2", "sub2": "n2"}),
+        (
+            {"pub0": 2, "sub": "kubernetes.io/hostname=n3", "sub1": "n2"},
+            {"pub0": "n1", "sub0": "n3", "sub1": "n2", "sub2": "n3"},
+        ),
+        (
+            {"pub0": "n1", "sub": "kubernetes.io/arch=amd64"},
+            {"pub0": "n1", "sub0": "n2", "sub1": "n3", "sub2": "n1"},
+        ),
+    ],
+)
+def test_placement(placement: Any, expected: dict[str, str]) -> None:
+    found = assign(cell(subscribers=3, placement=placement), usable(nodes(), ["amd64"]))
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"placement": {"pub0": 0}}, "sub0"),
+        ({"placement": {"pub0": 0, "sub0": 3}}, "node 3"),
+        ({"placement": {"pub0": "n9", "sub0": 1}}, "'n9'"),
+        ({"placement": {"pub0": "zone=a", "sub0": 1}}, "zone=a"),
+        ({"nodes": 4}, "nodes: 4"),
+    ],
+)
+def test_a_placement_that_cannot_be_is_wrong_input(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        assign(cell(**values), usable(nodes(), ["amd64"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("image", "ErrImageNeverPull"),
+        ("pull", "ImagePullBackOff"),
+        ("crash", "ended with code 7"),
+        ("start", "/nothing"),
+        ("oom", "OOMKilled"),
+    ],
+)
+def test_a_pod_that_will_not_become_ready_says_why(name: str, said: str) -> None:
+    assert said in pods.trouble(PODS[name])
+    assert not pods.is_ready(PODS[name])
+
+
+def test_pods_that_may_become_ready_or_are() -> None:
+    assert pods.trouble(PODS["nowhere"]) == ""
+    assert "nodes are available" in pods.unscheduled(PODS["nowhere"])
+    assert pods.is_ready(PODS["good"])
+    assert pods.trouble(PODS["good"]) == ""
+    going = copy.deepcopy(PODS["good"])
+    going["metadata"]["deletionTimestamp"] = "2026-11-21T16:00:00Z"
+    assert pods.trouble(going)
+    assert not pods.is_ready(going)
+
+
+def test_another_architecture_is_named() -> None:
+    wrong = copy.deepcopy(PODS["start"])
+    state = wrong["status"]["containerStatuses"][0]["state"]["terminated"]
+    state["message"] = "exec /opt/k8sdds/k8sdds-supervisor: exec format error"
+    assert "another architecture" in pods.trouble(wrong)
+
+
+def test_memory_and_cpu_follow_the_cells() -> None:
+    small = pods.memory_bytes([cell()])
+    large = pods.memory_bytes([cell(), cell(payload_bytes=2**20)])
+    assert small[0] < large[0] < large[1]
+    slot = pods.Slot("pub0", "n1", False, 0.5)
+    made = pods.pod("x", slot, IMAGE, "c", large)
+    limits = made["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"memory": "640Mi", "cpu": "500m"}
+
+
+def test_what_only_the_lab_can_do_is_refused() -> None:
+    cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
+    found = checking.unfit(cells)
+    assert len(found) == 3
+    assert all(problem.input for problem in found)
+    assert checking.unfit([cell()]) == []
+
+
+def test_networks_that_are_not_there() -> None:
+    (problem,) = checking.networks([cell(network="weavenet"), cell(network="host")], ["host", "kube-router"])
+    assert "weavenet" in problem.what
+    assert "kube-router" in problem.what
+    quickstart = library.load("quickstart")
+    fitting, left_out = checking.only(quickstart, ["host", "flannel-vxlan"])
+    assert [choice.name for choice in fitting.sweeps[0].networks] == ["host", "flannel-vxlan"]
+    assert left_out == ["flannel-hostgw", "kube-router", "weavenet"]
+    # Without its baseline nothing is left out in silence.
+    assert checking.only(quickstart, ["flannel-vxlan"]) == (quickstart, [])
+
+
+def test_what_is_wrong_with_the_nodes_is_told_before_the_start() -> None:
+    assert checking.places([cell()], nodes(), IMAGE) == []
+    (bare,) = checking.places([cell()], nodes(n2={"status": {"images": [{"names": ["other"]}]}}), IMAGE)
+    # The condition of n2 is kept by `|=`, its images are not.
+    assert "is not on n2" in bare.what
+    cordoned = {"spec": {"unschedulable": True}}
+    (few,) = checking.places([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
+    assert "n2: cordoned" in few.what
+    (same,) = checking.places([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
+    assert same.input
+
+
+def test_names_of_campaigns_fit_kubernetes() -> None:
+    name = spaces.identifier("20261121T162359Z-Quick_start.with-a-very-long-name-that-goes-on")
+    assert len(f"k8sdds-{name}") <= 63
+    assert name == name.lower()
+    assert name != spaces.identifier("20261121T162359Z-Quick_start.with-a-very-long-name-that-goes-off")
+    made = spaces.manifest(name, "n", with_host=False)
+    assert made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    assert current.read() == Chosen()
+    chosen = Chosen("cluster", kubeconfig="/k", context="c", namespace="n", network="weavenet")
+    current.write(chosen)
+    assert current.read() == chosen
+    current.write(Chosen())
+    assert current.read() == Chosen()
+    for text in ("{", "[]", '{"testbed": "moon"}', '{"testbed": "lab", "what": 1}'):
+        current.file().write_text(text)
+        with pytest.raises(InputError, match="k8sdds testbed lab"):
+            current.read()
