@@ -14,8 +14,10 @@ import typer
 
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
+from k8sdds.cli.testbed import Context, Kubeconfig, Namespace, api_of, choose
 from k8sdds.errors import LackError
 from k8sdds.model.network import Capabilities, Network
+from k8sdds.testbeds.current import CLUSTER, LAB, Chosen
 
 TOOLS = {
     "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
@@ -153,12 +155,50 @@ def _resources() -> Iterator[Finding]:
 
 
 def clean(
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also labs that `lab up` made and that still stand.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also what still stands or is in use.")] = False,
+    on: Annotated[
+        str | None,
+        typer.Option("--testbed", help="What is left on a cluster: cluster, or a deployed one's name."),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
     """Remove what a killed campaign or a power cut left: exactly what k8sdds made, and nothing else."""
+    of_cluster = kubeconfig or context or namespace
+    chosen = choose(on or (CLUSTER if of_cluster else LAB), kubeconfig, context, namespace)
+    removed, kept, failed = _clean_here(everything) if chosen.testbed == LAB else _clean(chosen, everything)
+    if as_json:
+        say(json.dumps({"removed": removed, "kept": kept, "failed": failed}))
+    else:
+        for name in removed:
+            console().print(f"removed {name}", highlight=False)
+        for name in kept:
+            console().print(f"kept {name}: it is in use", highlight=False)
+        if not removed and not kept and not failed:
+            console().print("Nothing was left.")
+    if failed:
+        raise LackError(f"could not be removed: {', '.join(failed)}", "end the processes in them, then again")
+
+
+def _clean(chosen: Chosen, everything: bool) -> tuple[list[str], list[str], list[str]]:
+    """What was removed from a cluster, and what was kept for a process that still works with it."""
+    from k8sdds.testbeds.cluster import spaces
+
+    removed, kept = [], []
+    with api_of(chosen) as api:
+        for left in spaces.leftovers(api, chosen.namespace):
+            name = f"{left.name} in namespace {left.space.namespace}"
+            if left.in_use and not everything:
+                kept.append(f"{name} ({left.in_use})")
+                continue
+            left.space.remove()
+            removed.append(name)
+    return removed, kept, []
+
+
+def _clean_here(everything: bool) -> tuple[list[str], list[str], list[str]]:
     from k8sdds.testbeds.lab import registry
 
     removed, kept, failed = [], [], []
@@ -174,14 +214,4 @@ def clean(
         clusters = nodes.clean(everything)
         removed += [f"nodes of {name}" for name in clusters[0]]
         kept += [f"nodes of {name}" for name in clusters[1]]
-    if as_json:
-        say(json.dumps({"removed": removed, "kept": kept, "failed": failed}))
-    else:
-        for name in removed:
-            console().print(f"removed {name}", highlight=False)
-        for name in kept:
-            console().print(f"kept {name}: it is in use", highlight=False)
-        if not removed and not kept and not failed:
-            console().print("Nothing was left.")
-    if failed:
-        raise LackError(f"could not be removed: {', '.join(failed)}", "end the processes in them, then again")
+    return removed, kept, failed
