@@ -260,7 +260,7 @@ def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
     refuse(testbed.check(list(trials.values())))
     facts = testbed.facts()
     run.append_event("resumed", facts=facts)
-    for key in ("boot_id", "kernel", "cpu_model", "perftest"):
+    for key in ("boot_id", "cluster_uid", "kernel", "cpu_model", "perftest"):
         if before.get(key) != facts.get(key):
             observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts.get(key)}")
     return Campaign(run, testbed, blocks, observer)

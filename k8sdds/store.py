@@ -92,10 +92,14 @@ class RunFolder:
         return data
 
     @property
-    def testbed_name(self) -> str:
-        """Where it was measured: `lab`, `cluster`, `imported`; empty where that is not recorded."""
+    def reached(self) -> dict[str, Any] | None:
+        """How its testbed was reached, as testbeds.current writes it; None where that is not recorded."""
         testbed = self.campaign.get("testbed")
-        return str(testbed.get("name") or "") if isinstance(testbed, dict) else ""
+        if not isinstance(testbed, dict):
+            return None
+        facts = testbed.get("facts")
+        known = facts.get("reached") if isinstance(facts, dict) else None
+        return known or ({"testbed": "lab"} if testbed.get("name") == "lab" else None)
 
     def attempts(self) -> list[dict[str, Any]]:
         """Every attempt in the order of its end. Lines that are not whole JSON objects are ignored:

@@ -82,10 +82,10 @@ def run(
             raise InputError(
                 "--resume goes on with a run folder as it is", "give no experiment and no changes"
             )
-        # A campaign goes on where it began.
-        measured_on = RunFolder.open(resume).testbed_name
-        same = measured_on if on is None and current.read().testbed != measured_on else on
-        _resume(resume, choose(same, kubeconfig, context, namespace, pod_network, image))
+        reached = (on, kubeconfig, context, namespace, pod_network, image)
+        # A campaign goes on where it began, unless that is reached in another way now.
+        again = RunFolder.open(resume).reached if all(option is None for option in reached) else None
+        _resume(resume, current.of(again) if again else choose(*reached))
         return
     if experiment is None:
         raise InputError("which experiment?", "see: k8sdds list; for a start: k8sdds run quickstart")

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -292,9 +293,18 @@ class Cluster:
             "cpu_model": models.pop() if len(models) == 1 else None,
             "installed_network": self.installed,
             "image": self.chosen.image,
-            "namespace": self._space.namespace if self._space else None,
+            "cluster_uid": self._uid(),
+            "reached": {key: value for key, value in asdict(self.chosen).items() if value},
             "api_calls": dict(self.api.calls),
         }
+
+    def _uid(self) -> str | None:
+        """What tells this cluster from others, where this user may know it."""
+        try:
+            found = self.api.find(f"{rights.NAMESPACES}/kube-system")
+        except LackError:
+            return None
+        return found["metadata"]["uid"] if found else None
 
     def close(self) -> None:
         """Remove all that was made. Safe to call twice, from any state."""
