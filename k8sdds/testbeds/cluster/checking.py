@@ -36,6 +36,11 @@ def unfit(cells: Sequence[Cell]) -> list[Problem]:
                 "a cluster's links are as they are: `link` shapes those of the lab",
                 "leave it out, or: --testbed lab",
             )
+        if cell.services:
+            add(
+                "a discovery service is not yet started on a cluster",
+                "give another `discovery`, or: --testbed lab",
+            )
         if cell.capture:
             add("`capture` needs the lab's links", "leave it out, or: --testbed lab")
     return list(problems.values())
