@@ -57,8 +57,8 @@ class Signs:
     """TCP ports on which its agent listens to its peers."""
     annotations: tuple[str, ...] = ()
     """Beginnings of annotations of Node objects."""
-    release: tuple[tuple[str, str], ...] = ()
-    """(link, command): a link that only the network's own program can remove, run from its image."""
+    release: tuple[tuple[str, str, str], ...] = ()
+    """(link, image, command): a link that only a program of the network can remove, run from its image."""
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,7 @@ VXLAN = Network(
     cluster=flannel_cluster.half(
         lambda asked: {"Type": "vxlan", "VNI": VNI, "Port": UDP_PORT},
         Present(links=("flannel.1",), routes_to_peers=True),
+        links=("flannel.*",),
     ),
 )
 

@@ -27,7 +27,7 @@ CONFIGURATION = "10-flannel.conflist"
 CNI_NAME = "flannel"
 
 SIGNS = Signs(
-    links=("cni0", "flannel.*", "flannel-*"),
+    links=("cni0",),
     files=(
         f"/etc/cni/net.d/{CONFIGURATION}", "/run/flannel", "/var/lib/cni/flannel",
         f"/var/lib/cni/networks/{CNI_NAME}", f"/var/lib/cni/results/{CNI_NAME}-*",
@@ -52,10 +52,11 @@ def _cni(asked: Asked) -> str:
 def half(
     backend: Callable[[Asked], dict[str, Any]],
     present: Present,
+    links: tuple[str, ...] = (),
     capabilities: tuple[str, ...] = (),
     xfrm: bool = False,
 ) -> ClusterHalf:
-    """Flannel with a backend, given as flannel's own configuration of it."""
+    """Flannel with a backend, given as flannel's own configuration of it; `links` are the backend's."""
 
     def render(asked: Asked, manifests: list[Manifest]) -> list[Manifest]:
         net = {"Network": str(asked.pod_cidr), "EnableNFTables": False, "Backend": backend(asked)}
@@ -70,4 +71,5 @@ def half(
             without_container(daemonset, "install-plugin")
         return manifests
 
-    return ClusterHalf("flannel", render, replace(SIGNS, xfrm=xfrm), present, "flannel")
+    signs = replace(SIGNS, links=(*SIGNS.links, *links), xfrm=xfrm)
+    return ClusterHalf("flannel", render, signs, present, "flannel")

@@ -118,6 +118,7 @@ WIREGUARD = Network(
     cluster=flannel_cluster.half(
         lambda asked: {"Type": "wireguard", "ListenPort": UDP_PORT},
         Present(links=("flannel-wg",), routes_to_peers=True),
+        links=("flannel-wg*",),
     ),
     engines=ENGINES,
 )

@@ -18,6 +18,7 @@ from k8sdds.model.installing import (
     set_variables,
 )
 
+IMAGE = "docker.io/rajchaudhuri/weave-kube:2.9.0"
 SIGNS = Signs(
     links=("weave", "datapath", "vethwe*", "vxlan-6784", "vxlan_sys_6784"),
     files=(
@@ -30,7 +31,7 @@ SIGNS = Signs(
     # A policy for the VXLAN packets between every two nodes.
     xfrm=True,
     xfrm_port=6784,
-    release=(("datapath", "/usr/bin/weaveutil delete-datapath datapath"),),
+    release=(("datapath", IMAGE, "/usr/bin/weaveutil delete-datapath datapath"),),
 )  # fmt: skip
 
 

@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 import traceback
+from ipaddress import IPv4Network
 
+from k8sdds.deploy import traces
 from k8sdds.errors import LackError
 from k8sdds.model.experiment import Link
 from k8sdds.model.trial import Cell
+from k8sdds.networks.flannel import CLUSTER
 from k8sdds.testbeds.lab.bench import Bench
 from k8sdds.testbeds.lab.plan import Plan, plan
 from k8sdds.testbeds.lab.sandbox import Sandbox
@@ -56,9 +59,24 @@ def encrypts(network: str) -> dict[str, object]:
             "links": said(bench, "node0", "ip", "-d", "-o", "link"),
             "daemons": len(bench.plan.datapath.daemons),
             "heard": heard(bench) if network == "weavenet-encrypt" else None,
+            **(removed(bench, network) if network.startswith("flannel") else {}),
         }
     finally:
         bench.close()
+
+
+def removed(bench: Bench, network: str) -> dict[str, object]:
+    """What a switch of networks would find of this one on a node, and what is left when it has removed it."""
+    addresses = [node.address for node in bench.plan.topology.nodes]
+    pods = IPv4Network(CLUSTER)
+
+    def left() -> list[traces.Trace]:
+        seen = traces.parse(said(bench, "node0", "sh", "-c", traces.probe()))
+        return traces.left(seen, addresses, pods, [network])
+
+    before = left()
+    said(bench, "node0", "sh", "-c", traces.removal(before))
+    return {"made": [str(trace) for trace in before], "left": [str(trace) for trace in left()]}
 
 
 def heard(bench: Bench) -> str:

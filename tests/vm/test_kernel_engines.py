@@ -44,6 +44,17 @@ def test_esp_in_the_kernel(
     assert "ipsec0" not in case["links"]
 
 
+def test_what_ipsec_leaves_in_the_kernel_is_found_and_removed(cases: dict[str, dict[str, Any]]) -> None:
+    made = [trace.split(" src ")[0] for trace in cases["flannel-ipsec"]["made"]]
+    assert made.count("IPsec policy") == 3 and made.count("IPsec state") == 2
+    assert cases["flannel-ipsec"]["left"] == []
+
+
+def test_what_wireguard_leaves_is_found_and_removed(cases: dict[str, dict[str, Any]]) -> None:
+    assert "link flannel-wg0" in cases["flannel-wireguard"]["made"]
+    assert cases["flannel-wireguard"]["left"] == []
+
+
 def test_multicast_over_esp_in_the_kernel(cases: dict[str, dict[str, Any]]) -> None:
     assert cases["weavenet-encrypt"]["heard"] == "hello"
 

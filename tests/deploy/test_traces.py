@@ -1,0 +1,229 @@
+"""What networks make on a node, made for real on a local node, found, removed, and nothing else with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Network
+
+import pytest
+
+from k8sdds import nodes
+from k8sdds.deploy import traces
+from k8sdds.deploy.traces import Seen, Trace
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
+
+CLUSTER = f"traces-{os.getpid()}"
+NODE = "node1"
+OWN = "10.88.0.11"
+PEER = "10.88.0.12"
+PODS = IPv4Network("10.244.0.0/16")
+
+# Of the machine's owner and of Kubernetes: must stay.
+OTHERS = f"""
+ip link add br0 type bridge
+ip link add mine type bridge
+ip addr add 192.168.7.1/24 dev mine
+ip link set mine up
+ip route add 192.168.8.0/24 via 192.168.7.2 proto static
+ip rule add to 192.168.9.0/24 table 100 priority 500
+ip route add 192.168.9.0/24 via 192.168.7.2 table 100
+ip xfrm policy add src 192.168.7.0/24 dst 192.168.8.0/24 dir out tmpl src {OWN} dst 192.168.7.2 proto esp mode tunnel
+ipset create mine hash:ip
+nft add table ip mine
+iptables-nft -t nat -N KUBE-SERVICES
+iptables-nft -t nat -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+iptables-nft -N MINE
+iptables-nft -A FORWARD -i br0 -m comment --comment "it's mine, not weave's" -j MINE
+iptables-nft -A INPUT -p tcp --dport 6783 -j ACCEPT
+mkdir -p /etc/cni/net.d /var/lib/cni/networks/mine /run/mine
+echo '{{}}' >/etc/cni/net.d/99-mine.conf
+"""
+
+MADE = {
+    "flannel-vxlan": """
+ip link add cni0 type bridge
+ip addr add 10.244.0.1/24 dev cni0
+ip link set cni0 up
+ip link add flannel.1 mtu 1450 type vxlan id 1 dev eth0 local 10.88.0.11 dstport 8472 nolearning
+ip addr add 10.244.0.0/32 dev flannel.1
+ip link set flannel.1 up
+ip route add 10.244.1.0/24 via 10.244.1.0 dev flannel.1 onlink
+iptables-nft -t nat -N FLANNEL-POSTRTG
+iptables-nft -t nat -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
+iptables-nft -t nat -A FLANNEL-POSTRTG -s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE --random-fully
+iptables-nft -N FLANNEL-FWD
+iptables-nft -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
+iptables-nft -A FLANNEL-FWD -s 10.244.0.0/16 -j ACCEPT
+iptables-nft -t nat -N CNI-HOSTPORT-DNAT
+iptables-nft -t nat -N CNI-DN-0123456789abcdef
+iptables-nft -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+iptables-nft -t nat -A CNI-HOSTPORT-DNAT -p tcp --dport 80 -j CNI-DN-0123456789abcdef
+mkdir -p /run/flannel /var/lib/cni/flannel /var/lib/cni/networks/flannel /var/lib/cni/results
+echo FLANNEL_MTU=1450 >/run/flannel/subnet.env
+echo '{}' >/etc/cni/net.d/10-flannel.conflist
+echo '{}' >/var/lib/cni/results/flannel-0123-eth0
+""",
+    "flannel-hostgw": """
+ip link add cni0 type bridge
+ip route add 10.244.1.0/24 via 10.88.0.12 dev eth0
+nft add table ip flannel-ipv4
+nft add table ip6 flannel-ipv6
+mkdir -p /run/flannel
+""",
+    "flannel-ipsec": """
+ip link add cni0 type bridge
+for way in out in fwd; do
+  ip xfrm policy add src 10.244.0.0/24 dst 10.244.1.0/24 dir $way \
+    tmpl src 10.88.0.11 dst 10.88.0.12 proto esp reqid 11 mode tunnel
+done
+""",
+    "flannel-wireguard": """
+ip link add cni0 type bridge
+ip link add flannel-wg type bridge
+ip link set flannel-wg up
+ip route add 10.244.0.0/16 dev flannel-wg scope link
+""",
+    "kube-router": """
+ip link add kube-bridge type bridge
+ip link set kube-bridge up
+ip link add kube-dummy-if type bridge
+ip link add tun-0123456789 type bridge
+ip route add 10.244.1.0/24 via 10.88.0.12 dev eth0 proto 17
+ip rule add from 10.244.0.0/24 lookup 77
+ip route add 10.244.2.0/24 dev eth0 table 77
+ipset create kube-router-pod-subnets hash:net
+ipset add kube-router-pod-subnets 10.244.0.0/24
+ipset create KUBE-SRC-ABCDEF hash:ip
+iptables-nft -N KUBE-ROUTER-FORWARD
+iptables-nft -N KUBE-POD-FW-ABCDEF
+iptables-nft -A FORWARD -j KUBE-ROUTER-FORWARD
+iptables-nft -A FORWARD -o kube-bridge -m comment --comment "allow inbound traffic to pods" -j ACCEPT
+iptables-nft -A KUBE-ROUTER-FORWARD -d 10.244.0.2 -j KUBE-POD-FW-ABCDEF
+iptables-nft -A KUBE-POD-FW-ABCDEF -m set --match-set KUBE-SRC-ABCDEF src -j ACCEPT
+iptables-nft -t nat -A POSTROUTING -m set --match-set kube-router-pod-subnets src \
+  -m set ! --match-set kube-router-pod-subnets dst -j MASQUERADE --random-fully
+mkdir -p /var/lib/kube-router
+echo '{}' >/etc/cni/net.d/10-kuberouter.conflist
+""",
+    "weavenet-encrypt": """
+ip link add weave type bridge
+ip addr add 10.244.0.1/16 dev weave
+ip link set weave up
+ip link add vethwe-bridge type veth peer name vethwe-datapath
+ip link set vethwe-bridge master weave
+ip link add vxlan-6784 type vxlan id 1 dev eth0 dstport 6784
+ipset create weave-abc hash:ip
+iptables-nft -t nat -N WEAVE
+iptables-nft -t nat -A POSTROUTING -j WEAVE
+iptables-nft -t nat -A WEAVE -s 10.244.0.0/16 -d 224.0.0.0/4 -j RETURN
+iptables-nft -N WEAVE-NPC
+iptables-nft -N WEAVE-NPC-DEFAULT
+iptables-nft -A FORWARD -o weave -m comment --comment "NOTE: this must go before '-j KUBE-FORWARD'" -j WEAVE-NPC
+iptables-nft -A FORWARD -i weave ! -o weave -j ACCEPT
+iptables-nft -A WEAVE-NPC -j WEAVE-NPC-DEFAULT
+iptables-nft -A WEAVE-NPC-DEFAULT -m set --match-set weave-abc dst -j ACCEPT
+iptables-nft -A INPUT -d 127.0.0.1/32 -p tcp --dport 6784 -m addrtype ! --src-type LOCAL \
+  -m comment --comment "Block non-local access to Weave Net control port" -j DROP
+ip xfrm policy add src 10.88.0.11 dst 10.88.0.12 proto udp dport 6784 dir out mark 0x20000 mask 0x20000 \
+  tmpl proto esp mode transport
+mkdir -p /var/lib/weave /run/weave /opt/cni/bin
+: >/opt/cni/bin/weave-net
+echo '{}' >/etc/cni/net.d/10-weave.conflist
+""",
+    "host": """
+ip link add k8sdds0 type bridge
+ip route add 10.244.1.0/24 via 10.88.0.12 dev eth0 proto 75
+nft add table ip k8sdds-host
+nft add chain ip k8sdds-host postrouting '{ type nat hook postrouting priority srcnat; }'
+mkdir -p /var/lib/cni/networks/k8sdds-host
+echo '{}' >/etc/cni/net.d/10-k8sdds-host.conflist
+""",
+}
+AT_LEAST = {
+    "flannel-vxlan": 16, "flannel-hostgw": 5, "flannel-ipsec": 4, "flannel-wireguard": 3, "kube-router": 15,
+    "weavenet-encrypt": 17, "host": 5,
+}  # fmt: skip
+"""How many things of each are to be found."""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A machine with Debian's iptables, nft and ipset, and with things of its owner."""
+    state = tmp_path_factory.mktemp("state")
+    state.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("K8SDDS_STATE_DIR", str(state))
+        nodes.up(CLUSTER, [nodes.NodeSpec(NODE, boot="sshd")])
+        try:
+            shell(OTHERS)
+            yield
+        finally:
+            nodes.down(CLUSTER)
+
+
+def shell(script: str) -> str:
+    return nodes.run(CLUSTER, NODE, ["sh", "-e"], stdin=script)
+
+
+def look() -> Seen:
+    return traces.parse(shell(traces.probe()))
+
+
+def remove(found: list[Trace]) -> None:
+    # Not -e, as on a machine: with one end of a pair of links the other is gone.
+    nodes.run(CLUSTER, NODE, ["sh"], stdin=traces.removal(found))
+
+
+def lasting(seen: Seen) -> Seen:
+    """Without timers of bridges, and the link-local addresses that links give themselves after a while."""
+    links = tuple({key: link.get(key) for key in ("ifname", "mtu", "master", "link_type")} for link in seen.links)
+    return replace(seen, links=links, routes=tuple(one for one in seen.routes if ":" not in one["dst"]))
+
+
+def left(seen: Seen, *names: str) -> list[Trace]:
+    return traces.left(seen, [OWN, PEER], PODS, names or None)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_a_network_made_is_found_and_removed_and_nothing_else(node: None, name: str) -> None:
+    before = look()
+    assert before.lacks == () and left(before) == []
+    shell(MADE[name])
+    found = left(look(), name)
+    assert len(found) >= AT_LEAST[name], [str(trace) for trace in found]
+    assert left(look()) == found
+    remove(found)
+    after = look()
+    assert left(after) == []
+    # The machine's own links, routes, rules, sets, policies and files are as before.
+    assert lasting(after) == lasting(before)
+
+
+def test_what_cannot_be_removed_is_still_named(node: None) -> None:
+    """The device is not an Open vSwitch one and there is no containerd: what is left must not go unseen."""
+    shell("ip link add datapath type bridge")
+    try:
+        (device,) = left(look(), "weavenet")
+        remove([device])
+        assert left(look(), "weavenet") == [device]
+    finally:
+        shell("ip link delete datapath")
+
+
+def test_removing_twice_is_no_failure(node: None) -> None:
+    shell(MADE["host"])
+    found = left(look())
+    remove(found)
+    remove(found)
+    assert left(look()) == []
+
+
+def test_an_agent_that_still_listens_to_its_peers_is_seen(node: None) -> None:
+    shell(
+        "timeout 30 socat TCP-LISTEN:179 - >/dev/null 2>&1 </dev/null &\n"
+        "for try in $(seq 100); do ss -Htln 'sport = :179' | grep -q . && exit; sleep 0.1; done; exit 1"
+    )
+    assert [str(trace) for trace in left(look(), "kube-router")] == ["port 179"]

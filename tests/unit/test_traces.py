@@ -1,0 +1,143 @@
+"""What networks leave on a node, told from what the probe printed; no node is needed."""
+
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8sdds.deploy import traces
+from k8sdds.deploy.networks import half, read
+from k8sdds.deploy.traces import Seen, Trace
+from k8sdds.model.installing import images
+
+RECORDED = Path(__file__).parent / "recorded"
+PODS = IPv4Network("10.244.0.0/16")
+NODES = ("10.88.0.11", "10.88.0.12")
+
+
+def left(text: str, *names: str) -> list[Trace]:
+    return traces.left(traces.parse(text), NODES, PODS, names or None)
+
+
+def words(found: list[Trace]) -> list[str]:
+    return [str(trace) for trace in found]
+
+
+def test_flannel_on_a_node_of_a_real_cluster() -> None:
+    """Recorded on a local node of a deployed cluster, with kube-proxy and two pods beside it."""
+    text = (RECORDED / "traces-flannel-vxlan.txt").read_text()
+    found = words(left(text, "flannel-vxlan"))
+    assert [one for one in found if not one.startswith("file /var/lib/cni/results/flannel-")] == [
+        "chain FLANNEL-FWD (iptables-nft, filter)",
+        "chain FLANNEL-POSTRTG (iptables-nft, nat)",
+        "file /etc/cni/net.d/10-flannel.conflist",
+        "file /run/flannel",
+        "file /var/lib/cni/flannel",
+        "file /var/lib/cni/networks/flannel",
+        "link cni0",
+        "link flannel.1",
+        "route 10.244.0.0/24 via 10.244.0.0 dev flannel.1",
+        "route 10.244.1.0/24 dev cni0 proto kernel",
+        'rule -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD (iptables-nft, filter)',
+        'rule -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG (iptables-nft, nat)',
+    ]
+    assert words(left(text)) == found
+    # Another network of the same family has the rest, but not the VXLAN device.
+    assert set(found) - set(words(left(text, "flannel-hostgw"))) == {"link flannel.1"}
+    # One of another family is only told by routes to pods.
+    assert [one for one in words(left(text, "kube-router")) if not one.startswith("route ")] == []
+
+
+STATES = (
+    r"src 10.88.0.11 dst 10.88.0.12\	proto esp spi 0xc5a1e8f0 reqid 11 mode tunnel\	replay-window 0 flag af-unspec\	"
+    r"aead rfc4106(gcm(aes)) 0x00 128\	anti-replay context: seq 0x0, oseq 0x5, bitmap 0x00000000",
+    r"src 10.88.0.12 dst 10.88.0.11\	proto esp spi 0xc0000001 reqid 11 mode tunnel\	replay-window 32 flag af-unspec",
+    r"src 10.88.0.11 dst 192.0.2.9\	proto esp spi 0xcafe reqid 7 mode tunnel",
+)
+POLICIES = (
+    r"src 10.244.0.0/24 dst 10.244.1.0/24 \	dir out priority 0 ptype main \	tmpl src 10.88.0.11 dst 10.88.0.12\		"
+    r"proto esp reqid 11 mode tunnel\ ",
+    r"src 10.244.1.0/24 dst 10.244.0.0/24 \	dir fwd priority 0 ptype main \	tmpl src 10.88.0.12 dst 10.88.0.11\		"
+    r"proto esp reqid 11 mode tunnel\ ",
+    r"src 192.168.0.0/24 dst 192.0.2.0/24 \	dir out priority 0 ptype main \	tmpl src 10.88.0.11 dst 192.0.2.9\		"
+    r"proto esp reqid 7 mode tunnel\ ",
+)
+WEAVE = (
+    r"src 10.88.0.11/32 dst 10.88.0.12/32 proto udp dport 6784 \	dir out priority 0 ptype main \	"
+    r"mark 0x20000/0x20000 \	tmpl src 0.0.0.0 dst 0.0.0.0\		proto esp reqid 0 mode transport\ "
+)
+
+
+def xfrm(*policies: str) -> str:
+    lines = [f"xfrm_state\t{line}" for line in STATES] + [f"xfrm_policy\t{line}" for line in policies]
+    return "\n".join(lines)
+
+
+def test_ipsec_between_nodes_and_pods_is_a_trace_and_a_tunnel_of_the_users_is_not() -> None:
+    found = left(xfrm(*POLICIES), "flannel-ipsec")
+    assert [trace.words for trace in found] == [
+        ("src", "10.244.0.0/24", "dst", "10.244.1.0/24", "dir", "out"),
+        ("src", "10.244.1.0/24", "dst", "10.244.0.0/24", "dir", "fwd"),
+        ("src", "10.88.0.11", "dst", "10.88.0.12", "proto", "esp", "spi", "0xc5a1e8f0"),
+        ("src", "10.88.0.12", "dst", "10.88.0.11", "proto", "esp", "spi", "0xc0000001"),
+    ]
+    script = traces.removal(found)
+    assert "ip xfrm policy delete src 10.244.0.0/24 dst 10.244.1.0/24 dir out\n" in script
+    assert "ip xfrm state delete src 10.88.0.11 dst 10.88.0.12 proto esp spi 0xc5a1e8f0\n" in script
+    assert "192.0.2" not in script and "flush" not in script
+    assert left(xfrm(*POLICIES), "flannel-hostgw") == []
+
+
+def test_weaves_policies_are_told_by_their_port_and_removed_with_their_mark() -> None:
+    (policy, *_) = left(xfrm(WEAVE, POLICIES[2]), "weavenet-encrypt")
+    assert policy.words == (
+        "src", "10.88.0.11/32", "dst", "10.88.0.12/32", "proto", "udp", "dport", "6784", "dir", "out",
+        "mark", "0x20000", "mask", "0x20000",
+    )  # fmt: skip
+
+
+def test_weaves_datapath_is_removed_by_weaves_own_program() -> None:
+    found = left('links\t[{"ifname":"datapath"},{"ifname":"weave"},{"ifname":"eth0"}]', "weavenet")
+    assert words(found) == ["device datapath", "link weave"]
+    run = "ctr --namespace k8s.io run --rm --net-host --privileged"
+    assert f"{run} {images(read('weave'))[0]} k8sdds-release /usr/bin/weaveutil delete-datapath datapath" in (
+        traces.removal(found)
+    )
+
+
+def test_programs_that_are_missing_are_named_only_where_they_matter() -> None:
+    seen = traces.parse("lacks\tipset\nlacks\tss")
+    assert traces.cannot_see(seen, ["kube-router"]) == ["ipset", "ss"]
+    assert traces.cannot_see(seen, ["weavenet"]) == ["ipset"]
+    assert traces.cannot_see(seen, ["flannel-vxlan"]) == []
+
+
+def test_nothing_is_left_of_nothing() -> None:
+    assert left("") == [] and traces.parse("") == Seen()
+    assert traces.removal([]).splitlines()[1:] == [":"]
+
+
+def test_files_of_a_network_are_its_own() -> None:
+    """No pattern may reach what belongs to others."""
+    for signs in traces.all_signs():
+        for path in signs.files:
+            assert path.startswith(("/etc/cni/net.d/10-", "/run/", "/var/lib/", "/opt/cni/bin/weave-")), path
+            assert "*" not in path.split("/")[2] and path.count("/") >= 2
+            assert path not in ("/var/lib/cni", "/var/lib/kubelet", "/run/containerd", "/var/lib/cni/networks")
+
+
+NAME = st.text("abcdefghijklmnopqrstuvwxyzFLANELWV-_.0123456789", min_size=1, max_size=15)
+
+
+@given(st.lists(NAME, max_size=8), st.lists(NAME, max_size=8), st.sampled_from(["flannel-vxlan", "weavenet"]))
+def test_only_what_bears_a_sign_is_removed(links: list[str], chains: list[str], name: str) -> None:
+    text = "links\t[" + ",".join(f'{{"ifname":"{link}"}}' for link in links) + "]\n"
+    text += "iptables-nft\t*nat\n" + "".join(f"iptables-nft\t:{chain} - [0:0]\n" for chain in chains)
+    signs = half(name).signs
+    for trace in left(text, name):
+        assert trace.kind in ("link", "device", "chain")
+        if trace.kind == "link":
+            assert any(trace.what.startswith(sign.rstrip("*")) for sign in signs.links)
+        if trace.kind == "chain":
+            assert trace.words[2].startswith(("FLANNEL-", "WEAVE", "CNI-"))
