@@ -26,9 +26,9 @@ class Item:
     """One thing in a bundle."""
 
     kind: str
-    """binary, image or package."""
+    """binary, image, package, or index (of the packages beside it)."""
     name: str
-    """A program's name, or an image's reference."""
+    """A program's or package's name, or an image's reference."""
     version: str
     arch: str
     path: str
@@ -77,6 +77,23 @@ class Bundle:
     def images(self, arch: str) -> list[Item]:
         """The images for an architecture."""
         return self._of("image", arch)
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """Code names of the distributions that it has packages for."""
+        return tuple(dict.fromkeys(_suite(item) for item in self.items if item.kind == "package"))
+
+    def packages(self, arch: str, suite: str) -> list[Item]:
+        """The packages for a distribution, and their index, all in one folder. Raises LackError."""
+        found = [item for kind in ("package", "index") for item in self._of(kind, arch)]
+        chosen = [item for item in found if _suite(item) == suite]
+        if not chosen:
+            there = f", only for {', '.join(self.suites)}" if self.suites else ""
+            raise LackError(
+                f"the bundle {self.name} has no packages of {suite} for {arch}{there}",
+                f"k8sdds bundle create --suite {','.join([*self.suites, suite])}; or install by hand",
+            )
+        return chosen
 
     def file(self, item: Item) -> Path:
         """Where an item lies."""
@@ -127,12 +144,19 @@ class Bundle:
         return [item for item in self.items if item.kind == kind and item.arch == arch]
 
 
+def _suite(item: Item) -> str:
+    """packages/SUITE/ARCH/FILE"""
+    return PurePosixPath(item.path).parts[1]
+
+
 def _item(data: dict[str, Any]) -> Item:
     unknown = set(data) - {field.name for field in fields(Item)}
     if unknown:
         raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
     item = Item(**{**data, "links": tuple(data.get("links", ()))})
     path = PurePosixPath(item.path)
+    if item.kind in ("package", "index") and len(path.parts) != 4:
+        raise ValueError(f"{item.name}: packages lie in packages/SUITE/ARCH")
     if path.is_absolute() or ".." in path.parts or not re.fullmatch("[0-9a-f]{64}", item.sha256):
         raise ValueError(f"{item.name}: a path outside of the bundle, or no SHA-256")
     return item

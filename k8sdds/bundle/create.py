@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from k8sdds.bundle import golang, oci, recipe
+from k8sdds.bundle import golang, oci, packages, recipe
 from k8sdds.bundle.content import FORMAT, INDEX, Bundle, Item
 from k8sdds.errors import InputError, LackError
 from k8sdds.folders import cache_folder, native_program
@@ -48,12 +48,27 @@ def default(
     return Bundle.open(folder)
 
 
-def create(output: Path, arches: Sequence[str], said: Said = lambda _: None) -> Bundle:
-    """Make a bundle in a new folder. Raises InputError or LackError; then the folder is not there."""
+def create(
+    output: Path,
+    arches: Sequence[str],
+    said: Said = lambda _: None,
+    suites: Sequence[str] = (),
+    sources: Path | None = None,
+) -> Bundle:
+    """Make a bundle in a new folder, with the packages that nodes of these distributions (`suites`) need.
+
+    `sources` is a file with apt's sources of them; none: this machine's. Raises InputError or LackError; then
+    the folder is not there.
+    """
     _check(arches)
     if output.exists():
         raise InputError(f"{output} exists already", "name a new folder")
-    _write(output, arches, _parts(arches, said), said)
+    # Fetched first: it takes seconds to see that they are not to be had, where building takes minutes.
+    with tempfile.TemporaryDirectory() as fetched:
+        for suite in suites:
+            for arch in arches:
+                packages.fetch(Path(fetched, suite, arch), suite, arch, said, sources)
+        _write(output, arches, _parts(arches, said), said, debs=Path(fetched))
     return Bundle.open(output)
 
 
@@ -139,7 +154,8 @@ def _base(arch: str, said: Said) -> Path:
 
 
 def _write(
-    folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path], said: Said, own: bool = False
+    folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path], said: Said, own: bool = False,
+    debs: Path | None = None,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".bundle-", dir=folder.parent))
@@ -151,6 +167,8 @@ def _write(
             items += [] if own else _binaries(unfinished, arch, parts)
             items += _images(layout, arch, parts, said, own)
         layout.finish()
+        if debs is not None:
+            items += _packages(debs, unfinished)
         data = {
             "format": FORMAT, "name": f"kubernetes-{recipe.KUBERNETES}", "kubernetes": recipe.KUBERNETES,
             "toolchain": f"go{recipe.GO}", "arches": list(arches), "items": [asdict(item) for item in items],
@@ -159,6 +177,20 @@ def _write(
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _packages(source: Path, folder: Path) -> list[Item]:
+    """SUITE/ARCH/FILE of the source as items of the bundle."""
+    items = []
+    for path in sorted(path for path in source.rglob("*") if path.is_file()):
+        inside = f"packages/{path.relative_to(source)}"
+        (folder / inside).parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, folder / inside)
+        name, _, rest = path.name.partition("_")
+        kind = "index" if path.name == packages.INDEX else "package"
+        digest, size = oci.file_sha256(folder / inside), (folder / inside).stat().st_size
+        items.append(Item(kind, name, rest.rpartition("_")[0], path.parent.name, inside, digest, size))
+    return items
 
 
 def _binaries(folder: Path, arch: str, parts: dict[tuple[str, str], Path]) -> list[Item]:

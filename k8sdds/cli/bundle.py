@@ -20,16 +20,43 @@ Folder = Annotated[Path, typer.Argument(help="The bundle's folder, or a .tar of 
 @app.command()
 def create(
     output: Annotated[Path, typer.Argument(help="The folder to make.")],
-    arch: Annotated[str, typer.Option("--arch", help="Architectures, comma-separated: amd64, arm64.")] = "",
+    arch: Annotated[
+        str,
+        typer.Option("--arch", help="Architectures, comma-separated: amd64, arm64. Default: this machine's."),
+    ] = "",
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="For the machines of a profile, by its name or file.")
+    ] = None,
+    suite: Annotated[
+        str,
+        typer.Option(
+            "--suite", help="Distributions of the nodes, comma-separated: bookworm, trixie, …; or none."
+        ),
+    ] = "",
+    sources: Annotated[
+        Path | None,
+        typer.Option(
+            "--apt-sources", help="File with apt's sources of these packages, if not this machine's."
+        ),
+    ] = None,
 ) -> None:
     """Build a bundle from Go modules and Debian packages: about 20 minutes at first, then seconds."""
     from k8sdds import bundle
+    from k8sdds.bundle import packages
     from k8sdds.bundle.create import ARCH_HERE
+    from k8sdds.bundle.fit import arches_of
+    from k8sdds.deploy import profiles
 
+    wanted = arch.split(",") if arch else []
+    if profile is not None:
+        wanted = arches_of(profiles.load(profile), wanted)
+    suites = [] if suite == "none" else (suite or packages.suite_here()).split(",")
     made = bundle.create(
         output,
-        (arch or ARCH_HERE).split(","),
+        wanted or [ARCH_HERE],
         lambda text: console(stderr=True).print(text, highlight=False),
+        suites,
+        sources,
     )
     console().print(f"wrote {made.folder}: {len(made.items)} items", highlight=False)
 
@@ -56,6 +83,8 @@ def list_(folder: Folder, as_json: Json = False) -> None:
         say(json.dumps([asdict(item) for item in opened.items], indent=1))
         return
     console().print(f"Kubernetes {opened.kubernetes}, {opened.toolchain}", highlight=False)
+    for suite in opened.suites:
+        console().print(f"packages of {suite}", highlight=False)
     for item in opened.items:
         size = f"{item.size_bytes / 1e6:.1f} MB"
         console().print(f"{item.arch}  {item.kind:7} {size:>9}  {item.name}", highlight=False, markup=False)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import tarfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from k8sdds import nodes
-from k8sdds.bundle import Bundle, golang, oci, recipe
-from k8sdds.bundle.create import ARCH_HERE, create
+from k8sdds.bundle import Bundle, golang, oci, packages, recipe
+from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.errors import InputError, LackError
+from k8sdds.nodes.rootfs import SUITE
+
+# The package's function of this name hides the module.
+create = importlib.import_module("k8sdds.bundle.create")
 
 
 def small(folder: Path) -> Bundle:
@@ -117,10 +123,10 @@ def test_a_tar_is_a_bundle_too(tmp_path: Path) -> None:
 
 def test_what_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="s390x"):
-        create(tmp_path / "bundle", ["s390x"])
+        create.create(tmp_path / "bundle", ["s390x"])
     (tmp_path / "there").mkdir()
     with pytest.raises(InputError, match="exists"):
-        create(tmp_path / "there", ["amd64"])
+        create.create(tmp_path / "there", ["amd64"])
 
 
 @pytest.mark.parametrize("arch", recipe.ARCHES)
@@ -141,3 +147,38 @@ def test_probe_asks_and_answers() -> None:
             listening.kill()
     argv = [probe, "ask", "127.0.0.1:7117", "--count", "1", "--timeout", "1"]
     assert subprocess.run(argv, capture_output=True, timeout=30).returncode == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
+def test_packages_install_from_the_bundle_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
+    folder = small(tmp_path / "bundle").folder
+    packages.fetch(tmp_path / "packages" / SUITE / ARCH_HERE, SUITE, ARCH_HERE, lambda _: None)
+    items = [asdict(item) for item in create._packages(tmp_path / "packages", folder)]
+    index = json.loads((folder / "bundle.json").read_text())
+    (folder / "bundle.json").write_text(json.dumps(index | {"items": index["items"] + items}))
+    bundle = Bundle.open(folder)
+    assert bundle.verify() == [] and bundle.suites == (SUITE,)
+    with pytest.raises(LackError, match=f"trixie.*{SUITE}"):
+        bundle.packages(ARCH_HERE, "trixie")
+    there = {bundle.file(item).parent for item in bundle.packages(ARCH_HERE, SUITE)}
+    assert len(there) == 1
+    try:
+        nodes.up("offline", [nodes.NodeSpec("one", boot="sshd", shares=(nodes.Share(there.pop(), "/debs"),))])
+        nodes.run("offline", "one", ["dpkg", "--purge", "socat", "containerd", "runc"])
+        nodes.run("offline", "one", ["sh"], stdin=packages.install_script("/debs"), timeout_s=120)
+        nodes.run("offline", "one", ["runc", "--version"])
+        said = nodes.run("offline", "one", ["dpkg-query", "-W", "-f", "${db:Status-Status} ", "socat", "containerd"])
+        assert said == "installed installed "
+        # Its own sources of packages are as they were, and it has no other list.
+        assert "debs" not in nodes.run("offline", "one", ["sh", "-c", "cat /etc/apt/sources.list* || :; ls /var/lib/apt/lists"])
+    finally:
+        nodes.down("offline")
+
+
+def test_packages_that_are_not_to_be_had(tmp_path: Path) -> None:
+    with pytest.raises(LackError, match="update failed"):
+        packages.fetch(tmp_path / "new", "no-such-suite", ARCH_HERE, lambda _: None)
+    with pytest.raises(InputError, match="cannot name a suite"):
+        packages.fetch(tmp_path / "new", "../x", ARCH_HERE, lambda _: None)
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,59 @@
+"""Which bundle a profile needs, and which sources apt reads for another suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from k8sdds.bundle.fit import arches_of
+from k8sdds.bundle.packages import _own_entries
+from k8sdds.deploy import profiles
+from k8sdds.errors import InputError
+from k8sdds.model.profile import Kubernetes, Node
+
+
+def test_the_architectures_of_a_profile() -> None:
+    profile = profiles.load("edge-lab")
+    assert sorted(arches_of(profile, [])) == ["amd64", "arm64"]
+    assert arches_of(profile, ["arm64", "amd64"]) == ["arm64", "amd64"]
+    with pytest.raises(InputError, match="arm64, which --arch leaves out"):
+        arches_of(profile, ["amd64"])
+    silent = profile.model_copy(update={"nodes": [Node(name="one", roles=["control-plane"])]})
+    with pytest.raises(InputError, match="does not say"):
+        arches_of(silent, [])
+    assert arches_of(silent, ["arm64"]) == ["arm64"]
+    other = profile.model_copy(update={"kubernetes": Kubernetes(version="1.35.1")})
+    with pytest.raises(InputError, match=r"wants Kubernetes 1\.35\.1"):
+        arches_of(other, [])
+
+
+DEB822 = """\
+Types: deb
+URIs: http://mirror.example/debian
+Suites: bookworm bookworm-updates
+Components: main
+
+Types: deb
+URIs: http://mirror.example/debian-security
+Suites: bookworm-security
+Components: main
+
+Types: deb
+URIs: https://other.example
+Suites: nodistro
+Architectures: amd64
+"""
+LINES = """\
+# deb http://mirror.example/debian bookworm contrib
+deb http://mirror.example/debian bookworm main
+deb [arch=amd64] https://other.example bookworm stable
+deb http://mirror.example/debian-security bookworm-security main
+deb https://third.example cloud main
+"""
+
+
+def test_the_own_entries_of_sources() -> None:
+    assert [entry.split("\n")[1] for entry in _own_entries(DEB822, True, "bookworm")] == [
+        "URIs: http://mirror.example/debian", "URIs: http://mirror.example/debian-security",
+    ]  # fmt: skip
+    assert _own_entries(LINES, False, "bookworm") == [LINES.splitlines()[1], LINES.splitlines()[3]]
+    assert _own_entries(LINES, False, "") == []
