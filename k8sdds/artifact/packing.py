@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds import __version__
+from k8sdds import claims as claims_
 from k8sdds.artifact import crate, files, locks, readme, sums
-from k8sdds.claims import PAPER, load
 from k8sdds.claims.judge import judge
+from k8sdds.claims.model import Claims
 from k8sdds.errors import InputError
-from k8sdds.folders import shared
 from k8sdds.store import RunFolder
 
 NAME = "artifact.json"
@@ -41,6 +41,8 @@ class Description:
     licence: str | None = None
     """An identifier of the SPDX list, such as CC-BY-4.0."""
     authors: tuple[str, ...] = ()
+    claims: str = claims_.PAPER
+    """The claims that the runs are judged by: installed ones by name, or a YAML file."""
 
 
 @dataclass
@@ -162,7 +164,8 @@ def _write(archive: zipfile.ZipFile, runs: list[Run], description: Description) 
         packed[path] = sums.digest(content)
         return packed[path]
 
-    judged = verdicts(runs)
+    claims = claims_.load(description.claims)
+    judged = verdicts(runs, claims)
     for run in runs:
         # The metadata describes this folder as a whole, so readers of RO-Crates look for its entry.
         raw = zipfile.ZipInfo(f"runs/{run.name}/raw/", MADE_AT)
@@ -177,14 +180,14 @@ def _write(archive: zipfile.ZipFile, runs: list[Run], description: Description) 
             run.tables.append(path)
         add(f"locks/{run.name}.json", locks.of_run(run.folder).encode())
     add("locks/python.txt", locks.of_python().encode())
-    add("claims/claims.yaml", (shared("experiments") / "claims" / f"{PAPER}.yaml").read_bytes())
+    add("claims/claims.yaml", claims_.read(description.claims).encode())
     add("expected/claims.json", _json(judged).encode())
     add(NAME, _json({**summary(runs, description), "claims": judged}).encode())
-    add("README.md", readme.text(runs, description, judged).encode())
+    add("README.md", readme.text(runs, description, claims, judged).encode())
     own = {
         "README.md": "what this artifact is, and how to check it, badge by badge",
         NAME: "the same for programs: campaigns, commands, minutes, disk",
-        "claims/claims.yaml": "the claims of the study, as data",
+        "claims/claims.yaml": "the claims that the runs are judged by, as data",
         "expected/claims.json": "what `k8sdds claims` must find in the runs",
         "locks/python.txt": "the Python packages that packed it, with their versions",
         **{f"locks/{run.name}.json": f"machine and versions of {run.campaign}" for run in runs},
@@ -225,22 +228,24 @@ def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
         return sorted((path.name, path.read_bytes()) for path in written)
 
 
-def verdicts(runs: list[Run]) -> list[dict[str, Any]]:
-    """Every claim of the study with what the runs together say of it, and what it takes to measure it."""
+def verdicts(runs: list[Run], claims: Claims) -> list[dict[str, Any]]:
+    """Every claim with what the runs together say of it, and what it takes to measure it."""
     # Bytes that a minute of such a campaign leaves, for an estimate of what a claim's own will.
     spent = [(run.minutes, sum(f.stat().st_size for _, f, why in files.listed(run.folder.path) if not why))
              for run in runs if run.minutes]  # fmt: skip
+    # Claims that k8sdds does not ship are taken from the artifact's own copy.
+    option = "" if claims.name == claims_.PAPER else " --claims claims/claims.yaml"
     per_minute = sum(size for _, size in spent) / sum(minutes for minutes, _ in spent) if spent else None
     return [
         {
             "id": one.claim.id, "claim": one.claim.claim, "paper": one.claim.paper, "verdict": one.verdict,
             "reason": one.reason,
-            "command": f"k8sdds reproduce {one.claim.id}" if one.claim.lab != "no" and one.claim.experiment
-            else None,
+            "command": f"k8sdds reproduce {one.claim.id}{option}"
+            if one.claim.lab != "no" and one.claim.experiment else None,
             "minutes": one.claim.minutes,
             "disk_bytes": round(one.claim.minutes * per_minute) if per_minute else None,
         }
-        for one in judge(load(PAPER), [run.folder for run in runs])
+        for one in judge(claims, [run.folder for run in runs])
     ]  # fmt: skip
 
 

@@ -6,16 +6,18 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__
+from k8sdds.claims import PAPER
 from k8sdds.rendering import templates
 
 if TYPE_CHECKING:
     from k8sdds.artifact.packing import Description, Run
+    from k8sdds.claims.model import Claims
 
 DISK_OF_SETUP = "about 2 GB"
 """Disk of `make setup`: Debian packages, Python packages, native programs."""
 
 
-def text(runs: list[Run], description: Description, claims: list[dict[str, Any]]) -> str:
+def text(runs: list[Run], description: Description, claims: Claims, judged: list[dict[str, Any]]) -> str:
     """The README as Markdown: what it is, and the ACM badges (Artifact Review and Badging 1.1) in turn."""
     environment = templates("k8sdds.artifact", html=False)
     # A pipe would end a table's cell.
@@ -26,6 +28,8 @@ def text(runs: list[Run], description: Description, claims: list[dict[str, Any]]
         description=description,
         runs=runs,
         claims=claims,
+        judged=judged,
+        paper=PAPER,
         version=__version__,
         setup_disk=DISK_OF_SETUP,
         again=again,

@@ -28,6 +28,11 @@ def load(name: str = PAPER) -> Claims:
     return yamltext.parse(text, Claims, str(path))
 
 
+def read(name: str = PAPER) -> str:
+    """The text of a file of claims. InputError where there is none, or it is no text."""
+    return CLAIMS.read(name)[1]
+
+
 def find(claims: Claims, claim_id: str) -> Claim:
     """The claim of this id; an unknown one is an InputError that suggests the nearest."""
     for claim in claims.claims:

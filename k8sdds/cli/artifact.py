@@ -31,6 +31,9 @@ def pack(
         typer.Option("--license", metavar="SPDX-ID", help="Licence of the data, such as CC-BY-4.0."),
     ] = None,
     author: Annotated[list[str] | None, typer.Option("--author", help="An author (repeatable).")] = None,
+    claims: Annotated[
+        str, typer.Option("--claims", help="Claims to judge the runs by: a name, or a YAML file.")
+    ] = "k8sdds-paper",
     as_json: Json = False,
 ) -> None:
     """Pack run folders into one file that a stranger can check, analyse and measure again.
@@ -40,7 +43,7 @@ def pack(
     """
     from k8sdds import artifact
 
-    description = artifact.Description(licence=license_, authors=tuple(author or ()))
+    description = artifact.Description(licence=license_, authors=tuple(author or ()), claims=claims)
     if title:
         description = dataclasses.replace(description, title=title)
     packed = artifact.pack(runs, output, description)

@@ -85,6 +85,39 @@ def test_documents_tell_command_minutes_and_disk(run_folder: RunFolder, tmp_path
     )
 
 
+OWN_CLAIMS = """
+name: own
+title: What we say
+claims:
+  - id: vxlan-slower
+    claim: VXLAN is slower.
+    paper: our Table 3
+    experiment: quickstart
+    parts:
+      - quantity: throughput_mbps
+        of: {network: flannel-vxlan}
+        to: {network: host}
+        at: {payload_bytes: [64]}
+        is: lower
+"""
+
+
+def test_claims_of_our_own_are_packed_and_judged(run_folder: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(OWN_CLAIMS)
+    description = artifact.Description(claims=str(tmp_path / "own.yaml"))
+    artifact.pack([run_folder.path], tmp_path / "a.zip", description)
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert archive.read("claims/claims.yaml").decode() == OWN_CLAIMS
+        (judged,) = json.loads(archive.read("expected/claims.json"))
+        readme = archive.read("README.md").decode()
+    assert (judged["id"], judged["verdict"]) == ("vxlan-slower", "supported")
+    assert judged["command"] == "k8sdds reproduce vxlan-slower --claims claims/claims.yaml"
+    assert "What we say" in readme and judged["command"] in readme
+    with pytest.raises(InputError, match="no claims named"):
+        artifact.pack([run_folder.path], tmp_path / "b.zip", artifact.Description(claims="owm"))
+    assert not list(tmp_path.glob("b.zip*"))
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
