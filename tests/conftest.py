@@ -9,9 +9,14 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from k8sdds.testbeds.lab import cgroups
+
+# How long a case takes on a busy machine says nothing of the code.
+hypothesis.settings.register_profile("k8sdds", deadline=None)
+hypothesis.settings.load_profile("k8sdds")
 
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
