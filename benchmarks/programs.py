@@ -1,0 +1,297 @@
+"""The programs that perftest.py compares, each run once between two pods of one bench of the lab."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from k8sdds import attempt
+from k8sdds.folders import native_program
+from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.perftest import command
+from k8sdds.testbeds import Launch, Measurement
+from k8sdds.testbeds.lab.testbed import Lab
+
+PAYLOADS = (64, 256, 1024, 4096, 16384)
+WARMUP_S = 1.0
+LATENCY_S = 1.0
+"""ddsperf's percentiles are of one second."""
+IPERF3_PATIENCE_S = 10
+BATCH_BYTES = 1_000_000
+"""Far more than a message: as with ddsperf, a message leaves when it is full."""
+
+UNBATCHED = "#include <stdbool.h>\nvoid dds_write_set_batch(bool on) { (void) on; }\n"
+
+THROUGHPUT_LINE = re.compile(r"^\[\d+\] (?P<t>[\d.]+)\s+size \d+ total (?P<total>\d+) lost (?P<lost>\d+) ")
+LATENCY_LINE = re.compile(
+    r"^\[\d+\] (?P<t>[\d.]+)\s+\S+ size \d+ mean .* 50% (?P<p50>[\d.]+)us 90% (?P<p90>[\d.]+)us"
+)
+
+
+class Failed(Exception):
+    """A run that gave no number, with the reason."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One thing to run: which program, which test, which payload."""
+
+    program: str
+    test: str
+    payload: int
+    batched: bool = False
+
+    @property
+    def name(self) -> str:
+        """How tables and data call the program."""
+        return f"{self.program} batched" if self.batched else self.program
+
+
+@dataclass
+class Result:
+    """Numbers of one run: samples per second or µs, and what the interface carried for each sample."""
+
+    values: dict[str, float]
+    wire: dict[str, float] = field(default_factory=dict)
+
+
+class Pods:
+    """A bench of two nodes with a publisher's and a subscriber's pod, and the programs run in them."""
+
+    def __init__(self, lab: Lab, network: str, receive: str, seconds: float, folder: Path) -> None:
+        self._lab = lab
+        self._network = network
+        self._receive = receive
+        self._seconds = seconds
+        self._folder = folder
+        self._count = 0
+        self._shim: Path | None = None
+        lab.up([self._cell(Run("ours", "throughput", PAYLOADS[0]))])
+
+    def use_shim(self, path: Path) -> None:
+        """The library that voids ddsperf's request to batch."""
+        self._shim = path
+
+    def _cell(self, run: Run) -> Cell:
+        raw = run.program in ("raw", "iperf3")
+        return Cell(
+            network=self._network,
+            test=run.test,
+            payload_bytes=run.payload,
+            reliability="best-effort" if raw else "reliable",
+            middleware="raw" if raw else "cyclonedds",
+            batch_bytes=BATCH_BYTES if run.batched else 0,
+            receive_mode=self._receive,
+            layout="same" if run.test == "latency" else "split",
+        )
+
+    def measure(self, run: Run) -> Result:
+        """Run it once. Raises Failed."""
+        seconds = LATENCY_S if run.test == "latency" else self._seconds
+        trial = Trial(
+            cell=self._cell(run), testbed="lab", repetition=0, duration_s=seconds, warmup_s=WARMUP_S
+        )
+        self._count += 1
+        folder = self._folder / f"{self._count}-{run.program}-{run.test}-{run.payload}"
+        places = self._lab.places(trial)
+        launches = {"ours": self._ours, "raw": self._ours, "ddsperf": self._ddsperf, "iperf3": self._iperf3}
+        started = [
+            Launch(name, tuple(argv), folder / name, env)
+            for name, (argv, env) in launches[run.program](run, trial, places, folder).items()
+        ]
+        for launch in started:
+            launch.directory.mkdir(parents=True)
+        deadline = command.deadline_s(trial)
+        if run.program == "iperf3":
+            # Its server waits for ever where its client could not start.
+            deadline = WARMUP_S + trial.duration_s + IPERF3_PATIENCE_S
+        measurement = self._lab.run(trial, started, deadline)
+        if run.program in ("ours", "raw"):
+            return _ours_result(run, trial, measurement, folder)
+        failed = [
+            f"{name} ended with {outcome.exit_code}: {_said(folder / name)}"
+            for name, outcome in measurement.outcomes.items()
+            if outcome.exit_code
+        ]
+        if failed:
+            raise Failed("; ".join(failed))
+        if run.program == "iperf3":
+            return _iperf3_result(folder, run)
+        return _ddsperf_result(run, trial, measurement, folder)
+
+    # -- command lines --------------------------------------------------------------------------------
+
+    def _ours(
+        self, run: Run, trial: Trial, places: dict[str, Place], folder: Path
+    ) -> dict[str, tuple[list[str], dict[str, str]]]:
+        program, domain = native_program("k8sdds-perftest"), self._domain()
+        return {
+            name: (command.command_line(trial, name, places, domain, program, folder / name), {})
+            for name in ("sub0", "pub0")
+        }
+
+    def _domain(self) -> int:
+        return command.DOMAINS[self._count % len(command.DOMAINS)]
+
+    def _ddsperf(
+        self, run: Run, trial: Trial, places: dict[str, Place], folder: Path
+    ) -> dict[str, tuple[list[str], dict[str, str]]]:
+        # Whole seconds, since ddsperf reports each: one more than is used for the end of the last.
+        length = math.ceil(WARMUP_S + trial.duration_s) + 1 + (run.test == "latency")
+        start = [shutil.which("ddsperf") or "ddsperf", "-i", str(self._domain()), "-X"]
+        here = self._receive
+        if run.test == "latency":
+            modes = {"pub0": ["ping", "size", str(run.payload), here], "sub0": ["pong", here]}
+        else:
+            modes = {"pub0": ["pub", "size", str(run.payload)], "sub0": ["sub", here]}
+        found: dict[str, tuple[list[str], dict[str, str]]] = {}
+        for name, other in (("sub0", "pub0"), ("pub0", "sub0")):
+            argv = [*start, "-D", str(length + (name == "sub0")), "-k", "all"]
+            if name == "pub0":
+                argv += ["-Q", "minmatch:1", "-Q", "initwait:20"]
+            env = {"CYCLONEDDS_URI": cyclone_config(places[name], places[other], name, run.test)}
+            if run.test == "throughput" and not run.batched:
+                env["LD_PRELOAD"] = str(self._shim)
+            found[name] = ([*argv, *modes[name]], env)
+        return found
+
+    def _iperf3(
+        self, run: Run, trial: Trial, places: dict[str, Place], folder: Path
+    ) -> dict[str, tuple[list[str], dict[str, str]]]:
+        program = shutil.which("iperf3") or "iperf3"
+        address = places["sub0"].address
+        length = f"{WARMUP_S + trial.duration_s:g}"
+        # Both start together; the client asks again until the server is there.
+        once = f"{program} -c {address} -u -b 0 -l {run.payload} -t {length} -J"
+        client = f"for try in $(seq 50); do {once} && exit 0; sleep 0.1; done; exit 1"
+        return {
+            "sub0": ([program, "-s", "-1", "-J"], {}),
+            "pub0": (["/bin/sh", "-c", client], {}),
+        }
+
+
+def cyclone_config(own: Place, other: Place, participant: str, test: str) -> str:
+    """What k8sdds-perftest configures of Cyclone DDS, as CYCLONEDDS_URI."""
+    watermarks = ""
+    if test == "latency" or participant == "sub0":
+        watermarks = (
+            "<Watermarks><WhcLow>1000 B</WhcLow><WhcHigh>16777216 B</WhcHigh>"
+            "<WhcHighInit>16777216 B</WhcHighInit><WhcAdaptive>false</WhcAdaptive></Watermarks>"
+        )
+    return (
+        '<Domain id="any"><General>'
+        f'<Interfaces><NetworkInterface name="{own.interface}"/></Interfaces>'
+        "<AllowMulticast>false</AllowMulticast></General>"
+        "<Discovery><ParticipantIndex>auto</ParticipantIndex>"
+        "<MaxAutoParticipantIndex>11</MaxAutoParticipantIndex>"
+        f'<Peers><Peer Address="{other.address}"/></Peers></Discovery>'
+        '<Internal><SocketReceiveBufferSize min="default" max="8 MiB"/>'
+        f"<WriterLingerDuration>0 s</WriterLingerDuration>{watermarks}</Internal></Domain>"
+    )
+
+
+# -- results ------------------------------------------------------------------------------------------------
+
+
+def _ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) -> Result:
+    record = attempt.record(trial, 1, measurement, folder, {})
+    if not record["valid"]:
+        raise Failed(str(record["reason"]))
+    if run.test == "latency":
+        found = {"p50": record["latency_p50_us"], "p90": record["latency_p90_us"]}
+        return Result(found, _wire(measurement, None))
+    sent = record["sent"]
+    values = {"rate": record["samples_per_s"], **_cpu(measurement, sent)}
+    lost = {"lost_percent": record["lost_percent"]} if run.program == "raw" else {}
+    return Result(values, _wire(measurement, sent) | lost)
+
+
+def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) -> Result:
+    if run.test == "latency":
+        lines = _lines(folder / "pub0" / "stdout", LATENCY_LINE)
+        if len(lines) < 2:
+            raise Failed("ddsperf reported less than two seconds of round trips")
+        # The first second holds the start; the last may be cut short.
+        found = {"p50": float(lines[1]["p50"]), "p90": float(lines[1]["p90"])}
+        return Result(found, _wire(measurement, None))
+    lines = _lines(folder / "sub0" / "stdout", THROUGHPUT_LINE)
+    if not lines or int(lines[-1]["lost"]):
+        raise Failed("ddsperf lost samples" if lines else "ddsperf reported no samples")
+    first = next((line for line in lines if float(line["t"]) >= WARMUP_S - 0.05), None)
+    until = WARMUP_S + trial.duration_s - 0.05
+    last = next((line for line in lines if float(line["t"]) >= until), None)
+    if first is None or last is None or last is first:
+        raise Failed("ddsperf reported too few seconds")
+    seconds = float(last["t"]) - float(first["t"])
+    # ddsperf marks no interval, so its meters are of the whole run, as is the total.
+    total = int(lines[-1]["total"])
+    rate = (int(last["total"]) - int(first["total"])) / seconds
+    return Result({"rate": rate, **_cpu(measurement, total)}, _wire(measurement, total))
+
+
+def _said(folder: Path) -> str:
+    text = (folder / "stderr").read_text(errors="replace") + (folder / "stdout").read_text(errors="replace")
+    return " ".join(text.split())[-200:]
+
+
+def _lines(path: Path, pattern: re.Pattern[str]) -> list[dict[str, str]]:
+    found = (pattern.match(line) for line in path.read_text(errors="replace").splitlines())
+    return [match.groupdict() for match in found if match]
+
+
+def _iperf3_result(folder: Path, run: Run) -> Result:
+    data: dict[str, Any] = json.loads((folder / "sub0" / "stdout").read_text())
+    if "error" in data:
+        raise Failed(f"iperf3: {data['error']}")
+    # The first second is the warm-up; the last interval is what was left over.
+    sums = [interval["sum"] for interval in data["intervals"]]
+    whole = [one for one in sums if one["seconds"] > 0.5][1:]
+    seconds = sum(one["seconds"] for one in whole)
+    if not seconds:
+        raise Failed("iperf3 reported too few seconds")
+    received = sum(one["bytes"] for one in whole) / run.payload
+    packets = sum(one["packets"] for one in whole)
+    lost = sum(one["lost_packets"] for one in whole)
+    return Result({"rate": received / seconds}, {"lost_percent": 100 * lost / packets if packets else 0.0})
+
+
+def _cpu(measurement: Measurement, samples: int) -> dict[str, float]:
+    """CPU time in µs for each sample of both participants; of the kernel's softirqs not all is in it."""
+    found = {}
+    for name, key in (("pub0", "publisher cpu"), ("sub0", "subscriber cpu")):
+        spent = (measurement.outcomes[name].meters or {}).get("cpu_s")
+        if spent:
+            found[key] = 1e6 * spent / samples
+    return found
+
+
+def _wire(measurement: Measurement, samples: int | None) -> dict[str, float]:
+    """Packets and bytes that the publisher's pod sent for each sample, and bytes in a packet."""
+    meters = measurement.outcomes["pub0"].meters or {}
+    counters = (meters.get("interfaces") or {}).get("eth0")
+    if not counters or not counters["tx_packets"]:
+        return {}
+    found = {"bytes_per_packet": counters["tx_bytes"] / counters["tx_packets"]}
+    if samples:
+        found |= {"packets": counters["tx_packets"] / samples, "bytes": counters["tx_bytes"] / samples}
+    return found
+
+
+@contextmanager
+def shim() -> Iterator[Path]:
+    """The library that voids a request to batch, compiled for the time of the run."""
+    with tempfile.TemporaryDirectory(prefix="k8sdds-benchmark-") as folder:
+        source = Path(folder) / "unbatched.c"
+        source.write_text(UNBATCHED)
+        built = Path(folder) / "unbatched.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", str(built), str(source)], check=True)
+        yield built
