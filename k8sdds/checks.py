@@ -63,9 +63,9 @@ def contradictions(expansion: Expansion) -> list[Problem]:
         impossible = command.impossible(cell)
         if impossible:
             add(f"{where}{cell.words()}: {impossible}")
-        elif command.takes_qos(cell):
-            command.qos_file(cell)
         try:
+            if not impossible and command.takes_qos(cell):
+                command.qos_file(cell)
             protection = protection_of(cell)
             if protection and protection.aes_bits == 128 and cell.middleware == "cyclonedds":
                 add(

@@ -79,7 +79,7 @@ def changed(
     except InputError as error:
         # Its lines are those of a text that nobody sees.
         message = re.sub(rf"^{CHANGED}:\d+: ", "with the command line's changes: ", error.message, flags=re.M)
-        raise InputError(message, "see: docs/experiments.md") from error
+        raise InputError(message, error.remedy) from error
     sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
     if networks:
         sweeps = _only(sweeps, networks, result.baseline)

@@ -21,6 +21,10 @@ hypothesis.settings.load_profile("k8sdds")
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
 
+# A busy machine makes an example slow, and a timing never decides a test.
+hypothesis.settings.register_profile("k8sdds", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("k8sdds")
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -169,6 +169,8 @@ class Claim(Strict):
 
 class Claims(Strict):
     """One file of claims."""
+
+    page: ClassVar[str] = "docs/analysis.md"
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     title: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
@@ -135,6 +135,8 @@ LISTS = (
 
 class Experiment(Strict):
     """One experiment file."""
+
+    page: ClassVar[str] = "docs/experiments.md"
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     title: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -145,6 +145,8 @@ class Software(Strict):
 
 class Profile(Strict):
     """One profile file."""
+
+    page: ClassVar[str] = "docs/deploy.md"
 
     name: str = Field(pattern=HOST_NAME, description="the cluster's name, written on its machines")
     title: str = ""

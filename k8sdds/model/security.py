@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,8 @@ NONE = "none"
 
 class Protection(Strict):
     """What DDS Security does in a domain: the parts of a governance document, and the length of AES keys."""
+
+    page: ClassVar[str] = "docs/security.md"
 
     rtps: OriginKind = Field(default="NONE", description="whole RTPS messages")
     submessage: OriginKind = Field(default="NONE", description="submessages: a sample with its header")

@@ -12,8 +12,9 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from k8sdds.errors import InputError
+from k8sdds.model.strict import Strict
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=Strict)
 
 
 def parse(text: str, model: type[Model], source: str) -> Model:
@@ -21,13 +22,14 @@ def parse(text: str, model: type[Model], source: str) -> Model:
 
     Raises InputError with all mistakes of the text, each with its line.
     """
+    see = f"see: {model.page}" if model.page else ""
     data = load(text, source)
     if not isinstance(data, dict):
-        raise InputError(f"{source}:1: this is not a mapping of keys to values", "see docs/experiments.md")
+        raise InputError(f"{source}:1: this is not a mapping of keys to values", see)
     try:
         return model.model_validate(plain(data))
     except ValidationError as error:
-        raise InputError("\n".join(explain(error, data, model, source))) from error
+        raise InputError("\n".join(explain(error, data, model, source)), see) from error
 
 
 def load(text: str, source: str) -> Any:

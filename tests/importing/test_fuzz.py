@@ -107,7 +107,7 @@ def test_many_damaged_logs(bodies):
         check(damaged(bodies, number))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.sampled_from([*b"\n\t ,:.(%)0123456789", *b"LengthPacketsLatencyAveusMbps"]), max_size=300)
 )
@@ -115,7 +115,7 @@ def test_bytes_of_their_alphabet(data):
     check(bytes(data))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=200), st.sampled_from(OWN), st.integers(0, 2000))
 def test_any_bytes_within_a_log(inserted, body, place):
     check(body[:place] + inserted + body[place:])

@@ -45,7 +45,7 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(values, min_size=1, max_size=300))
 def test_any_values_are_read_back(tmp_path, recorded):
     log = tmp_path / "log"

@@ -123,6 +123,23 @@ def test_contradictions_name_file_and_line(tmp_path: Path) -> None:
     assert problem.what.startswith(f"{mine}:4: ")
 
 
+def test_a_missing_qos_profile_names_file_and_line(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("name: mine\nsweeps:\n  - networks: host\n  - networks: weavenet\n    qos: lossless\n")
+    (problem,) = checks.contradictions(expand(library.load(str(mine))))
+    assert problem.what == f"{mine}:4: there is no QoS profile 'lossless'"
+    assert "strict-reliable" in problem.remedy
+
+
+def test_mistakes_end_with_the_page_that_explains_the_keys(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("name: mine\nsweeps:\n  - networks: [host]\n    rate: fast\n")
+    with pytest.raises(InputError) as caught:
+        library.load(str(mine))
+    assert caught.value.message.startswith(f"{mine}:4: sweeps.0.rate.0: ")
+    assert caught.value.remedy == "see: docs/experiments.md"
+
+
 def test_files_by_path(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nsweeps:\n  - networks: [host]\n")

@@ -17,11 +17,13 @@ public:
     explicit Reader(const std::string& path) : path_(path) {}
 
     QosProfile read() {
-        if (document_.LoadFile(path_.c_str()) != tinyxml2::XML_SUCCESS)
-            throw UsageError("-qosFile: " + path_ + ":" + std::to_string(document_.ErrorLineNum()) + ": " +
+        if (document_.LoadFile(path_.c_str()) != tinyxml2::XML_SUCCESS) {
+            const int line = document_.ErrorLineNum();
+            throw UsageError("-qosFile: " + path_ + (line ? ":" + std::to_string(line) : "") + ": " +
                              (document_.ErrorID() == tinyxml2::XML_ERROR_FILE_NOT_FOUND ? "no such file"
                                                                                         : "not well-formed XML") +
                              "; give a DDS-XML file such as qos/strict-reliable.xml");
+        }
         const XMLElement* root = document_.RootElement();
         if (std::strcmp(root->Name(), "dds") != 0) refuse(root, "the root element has to be <dds>");
         const XMLElement* profile = choose(root);
