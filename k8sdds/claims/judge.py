@@ -183,7 +183,7 @@ def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
         for row in rows:
             engine = str(row.get("engine") or "none recorded")
             if row["network"] == network and word not in engine:
-                return f"needs {network} by {word}; here its engine is {engine}"
+                return _other_engine(network, word, engine, source)
     testbeds = {row["testbed"] for row in rows}
     if claim.lab == "no" and (testbeds == {"lab"} or _one_kernel(source.facts)):
         return claim.because
@@ -192,6 +192,13 @@ def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
         if rates != {claim.link_mbit}:
             return f"needs links of {claim.link_mbit:g} Mbit/s; measure: {claim.command}"
     return ""
+
+
+def _other_engine(network: str, word: str, engine: str, source: Source) -> str:
+    features = source.facts.get("features")
+    if word == "kernel" and engine.endswith("ESP") and isinstance(features, list) and "esp" not in features:
+        return f"this kernel has no ESP: {network} was carried by {engine}"
+    return f"needs {network} by {word}; here its engine is {engine}"
 
 
 def _one_kernel(facts: dict[str, Any]) -> bool:

@@ -40,12 +40,19 @@ def claim(is_="lower", **more):
     )
 
 
+def judged(one, *trials, facts=None):
+    rows = [row for group in trials for row in group]
+    return room.judge_claim(one, [Source("run", rows, facts or {})], 0.05)
+
+
 def verdict(one, *trials, facts=None):
-    found = room.judge_claim(
-        one, [Source("run", [row for group in trials for row in group], facts or {})], 0.05
-    )
+    found = judged(one, *trials, facts=facts)
     assert found.reason
     return found.verdict
+
+
+def reason(one, *trials, facts=None):
+    return judged(one, *trials, facts=facts).reason
 
 
 def test_a_clear_difference_is_supported_and_its_opposite_contradicted():
@@ -92,6 +99,10 @@ def test_what_needs_other_hardware_links_or_engines_is_not_testable():
     assert verdict(claim(lab="no", because="other boards"), *cluster, facts=one_kernel) == room.NOT_TESTABLE
     esp = claim(engines={"a": "kernel"})
     assert verdict(esp, rows("a", 50, engine="userspace ESP"), rows("b", 100)) == room.NOT_TESTABLE
+    lacking, having = {"features": ["veth", "tun"]}, {"features": ["esp"]}
+    userspace = rows("a", 50, engine="userspace ESP"), rows("b", 100)
+    assert reason(esp, *userspace, facts=lacking) == "this kernel has no ESP: a was carried by userspace ESP"
+    assert reason(esp, *userspace, facts=having) == "needs a by kernel; here its engine is userspace ESP"
     labelled = rows("a", 50, engine="kernel ESP", network_label="a (kernel ESP)")
     assert verdict(esp, labelled, rows("b", 100)) == room.SUPPORTED
 
