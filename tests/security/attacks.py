@@ -76,8 +76,10 @@ class Field:
         files: dict[str, bytes] | None,
         *words: object,
         timeout_s: float = 3,
+        clock: str = "",
     ) -> Program:
-        """Start a publisher or a subscriber in a pod; with `files` under DDS Security."""
+        """Start a publisher or a subscriber in a pod; with `files` under DDS Security. `clock`: the time of day
+        that it believes in, from now, such as `-9d`."""
         argv = [native_program("k8sdds-perftest"), role, "-middleware", middleware, "-domain", str(domain)]
         argv += ["-nic", self.bench.plan.datapath.attachments[pod].interface, "-peer", self.address(peer)]
         argv += ["-outputFormat", "json", "-noPrintIntervals", "-peerTimeout", "3"]
@@ -86,6 +88,8 @@ class Field:
             folder = Path("/run/k8sdds") / f"{pod}-{domain}-{role[1:]}"
             self.bench.sandbox.put({folder / name: content for name, content in files.items()})
             argv += command.secure_options(folder, protection)
+        if clock:
+            argv = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "faketime", "-m", "-f", clock, *argv]
         popen = subprocess.Popen(
             [*self.bench.enter(pod), *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -141,6 +145,10 @@ def new_domain() -> int:
 
 # -- intruders ----------------------------------------------------------------------------------------------
 
+WHEN_VALID = "-9d"
+"""The clock of an intruder whose certificate has expired: its own middleware would refuse it today, and an
+intruder's clock is its own."""
+
 KINDS = ("no certificate", "another CA's", "expired", "no permission", "forged permission")
 
 
@@ -152,7 +160,7 @@ def intruder(kind: str, role: str, genuine: Credentials, protection: Protection)
     if kind == "another CA's":
         return Credentials.lasting(timedelta(days=1), command.DOMAINS).files(name, protection)
     now = datetime.now(UTC).replace(microsecond=0)
-    ended = Validity(now - timedelta(days=9), now - timedelta(days=8))
+    ended = Validity(now - timedelta(days=10), now - timedelta(days=8))
     validity = ended if kind == "expired" else genuine.validity
     identity = authority.new_participant(genuine.identity_ca, name, validity)
     topics = (("elsewhere/throughput", "elsewhere/latency", rights.OURS[2]),)

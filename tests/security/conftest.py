@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from k8sdds.model.trial import Cell
 from k8sdds.perftest import command
+from k8sdds.security.authority import Validity
 from k8sdds.security.credentials import Credentials
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.security.attacks import Field
@@ -21,7 +22,10 @@ def _standing() -> Iterator[Field]:
     with Lab(f"attacks-{os.getpid()}") as lab:
         lab.up([cell])
         (bench,) = lab.benches.values()
-        yield Field(bench, Credentials.lasting(timedelta(days=1), command.DOMAINS))
+        now = datetime.now(UTC).replace(microsecond=0)
+        # For long, so that they hold for an intruder too whose clock is slow.
+        validity = Validity(now - timedelta(days=30), now + timedelta(days=1))
+        yield Field(bench, Credentials(validity, command.DOMAINS))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from k8sdds.model.security import Protection
 from k8sdds.security import levels
-from tests.security.attacks import KINDS, MIDDLEWARES, Field, Program, intruder, new_domain
+from tests.security.attacks import KINDS, MIDDLEWARES, WHEN_VALID, Field, Program, intruder, new_domain
 from tests.security.choice import sampled
 
 LEVELS = levels.names()[1:]
@@ -17,33 +17,50 @@ NOBODY_MATCHED, MIDDLEWARE_FAILED = 3, 6
 
 
 def attack(
-    field: Field, middleware: str, protection: Protection | None, kind: str
+    field: Field, middleware: str, protection: Protection | None, kind: str, by: str = "", clock: str = ""
 ) -> tuple[tuple[Program, Program], tuple[Program, Program]]:
     """Two attacks at once, in domains of their own: (publisher, intruder that subscribes) and (intruder that
-    publishes, subscriber)."""
+    publishes, subscriber). `by`: the intruder's middleware, if it is another one."""
     theirs = {
         role: intruder(kind, role, field.credentials, protection) if protection else None
         for role in ("pub", "sub")
     }
     one, two = new_domain(), new_domain()
-    listening = field.start("-sub", "sub1", "pub0", one, middleware, protection, theirs["sub"])
+    by = by or middleware
+    clock = clock or (WHEN_VALID if kind == "expired" else "")
+    listening = field.start("-sub", "sub1", "pub0", one, by, protection, theirs["sub"], clock=clock)
     publisher = field.start(
         "-pub", "pub0", "sub1", one, middleware, protection, field.files("pub0", protection), *SHORT
     )
     subscriber = field.start(
         "-sub", "sub0", "sub1", two, middleware, protection, field.files("sub0", protection)
     )
-    injecting = field.start("-pub", "sub1", "sub0", two, middleware, protection, theirs["pub"], *SHORT)
+    injecting = field.start(
+        "-pub", "sub1", "sub0", two, by, protection, theirs["pub"], *SHORT, clock=clock
+    )
     for program in (listening, publisher, subscriber, injecting):
         program.end()
     return (publisher, listening), (injecting, subscriber)
 
 
-@pytest.mark.parametrize("middleware", MIDDLEWARES)
-def test_without_security_anyone_reads_and_injects(field: Field, middleware: str) -> None:
-    for publisher, subscriber in attack(field, middleware, None, "no certificate"):
+def succeeds(pairs: tuple[tuple[Program, Program], ...]) -> None:
+    for publisher, subscriber in pairs:
         assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
         assert subscriber.received == publisher.summary["sent"] > 0
+
+
+def fails(reading: tuple[Program, Program], injecting: tuple[Program, Program]) -> None:
+    for program in (reading[1], injecting[0]):
+        assert program.end() in (NOBODY_MATCHED, MIDDLEWARE_FAILED), program.err
+    for program in (reading[0], injecting[1]):
+        # It was there and ready, and found nobody whom it may talk to.
+        assert program.end() == NOBODY_MATCHED, program.err
+    assert [program.received for program in (reading[1], injecting[1])] == [0, 0]
+
+
+@pytest.mark.parametrize(("middleware", "by"), list(itertools.product(MIDDLEWARES, MIDDLEWARES)))
+def test_without_security_anyone_reads_and_injects(field: Field, middleware: str, by: str) -> None:
+    succeeds(attack(field, middleware, None, "no certificate", by))
 
 
 @pytest.mark.parametrize(
@@ -52,15 +69,37 @@ def test_without_security_anyone_reads_and_injects(field: Field, middleware: str
 def test_an_intruder_gets_nothing_and_injects_nothing(
     field: Field, middleware: str, level: str, kind: str
 ) -> None:
-    reading, injecting = attack(field, middleware, levels.load(level), kind)
-    legitimate = reading[0], injecting[1]
-    intruding = reading[1], injecting[0]
-    for program in intruding:
-        assert program.end() in (NOBODY_MATCHED, MIDDLEWARE_FAILED), program.err
-    for program in legitimate:
-        # It was there and ready, and found nobody whom it may talk to.
-        assert program.end() == NOBODY_MATCHED, program.err
-    assert [program.received for program in (reading[1], injecting[1])] == [0, 0]
+    fails(*attack(field, middleware, levels.load(level), kind))
+
+
+@pytest.mark.parametrize("middleware", MIDDLEWARES)
+def test_an_expired_certificate_is_refused_by_the_others_not_by_its_owner(
+    field: Field, middleware: str
+) -> None:
+    """The slow clock alone keeps nobody out: with a certificate that holds the same intruder is let in."""
+    protection = levels.load("SignRTPS")
+    assert protection is not None
+    welcome = attack(field, middleware, protection, "genuine", clock=WHEN_VALID)
+    succeeds(welcome)
+    reading, injecting = attack(field, middleware, protection, "expired")
+    fails(reading, injecting)
+    assert (reading[1].end(), injecting[0].end()) == (NOBODY_MATCHED, NOBODY_MATCHED)
+
+
+@pytest.mark.parametrize(("middleware", "by"), list(itertools.permutations(MIDDLEWARES, 2)))
+@pytest.mark.parametrize(("level", "kind"), sampled(list(itertools.product(LEVELS, KINDS)), 1))
+def test_an_intruder_with_another_middleware_fares_no_better(
+    field: Field, middleware: str, by: str, level: str, kind: str
+) -> None:
+    fails(*attack(field, middleware, levels.load(level), kind, by))
+
+
+@pytest.mark.parametrize(("middleware", "by"), list(itertools.permutations(MIDDLEWARES, 2)))
+def test_the_middlewares_do_not_understand_each_other_under_security(
+    field: Field, middleware: str, by: str
+) -> None:
+    """As docs/security.md says of these releases: once one understands the other, that page has to change."""
+    fails(*attack(field, middleware, levels.load("SignRTPS"), "genuine", by))
 
 
 def test_unauthenticated_participants_may_join_only_where_governance_says_so(field: Field) -> None:

@@ -1,10 +1,10 @@
 #include "usage.h"
 
 #include <arpa/inet.h>
-#include <unistd.h>
 
 #include <cstdlib>
 
+#include "credentials.h"
 #include "qos_file.h"
 
 namespace k8sdds {
@@ -44,25 +44,6 @@ void check_discovery(Options& options) {
         throw UsageError("-peer: the discovery server knows the others; leave -peer or -discovery server out");
     if (server && !options.secure_governance.empty())
         throw UsageError("-discovery: a discovery server cannot take part in DDS Security here; use peers or multicast");
-}
-
-// Files of DDS Security: all or none, and readable, so that a wrong path is told by its option.
-void check_security(const Options& options) {
-    const std::pair<const char*, const std::string&> files[] = {
-        {"-secureGovernanceFile", options.secure_governance}, {"-securePermissionsFile", options.secure_permissions},
-        {"-secureCertAuthority", options.secure_authority}, {"-secureCertFile", options.secure_certificate},
-        {"-securePrivateKey", options.secure_key}};
-    const char *given = nullptr, *missing = nullptr;
-    for (const auto& [name, file] : files) (file.empty() ? missing : given) = name;
-    for (const char* name : {"-securePermissionsAuthority", "-secureEncryptionAlgorithm"})
-        if (options.was_given(name) && !given) given = name;
-    if (given && missing) throw UsageError(std::string(missing) + ": is missing beside " + given + "; give its file");
-    for (const auto& [name, file] : files)
-        if (!file.empty() && access(file.c_str(), R_OK) != 0)
-            throw UsageError(std::string(name) + ": cannot read '" + file + "'; give another file");
-    if (!options.secure_permissions_authority.empty() && access(options.secure_permissions_authority.c_str(), R_OK) != 0)
-        throw UsageError("-securePermissionsAuthority: cannot read '" + options.secure_permissions_authority +
-                         "'; give another file");
 }
 
 }  // namespace
