@@ -7,6 +7,7 @@ Scripts go through stdin, never into an argument list.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -14,9 +15,9 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from k8sdds.errors import K8sddsError, LackError
 
@@ -40,10 +41,11 @@ class Target:
     key: Path | None = None
     known_hosts: Path | None = None
     proxy_command: tuple[str, ...] = ()
+    ssh_config: Path | None = None
 
     def options(self) -> list[str]:
         """The ssh options of this target."""
-        words = []
+        words = ["-F", str(self.ssh_config)] if self.ssh_config is not None else []
         if self.user is not None:
             words += ["-l", self.user]
         if self.port is not None:
@@ -82,18 +84,19 @@ class Host:
     controls: Path
     """Folder of the sockets of connections that are shared."""
     accept_new_keys: bool = False
-    log: Callable[[str], None] = field(default=lambda line: None)
 
     @property
     def name(self) -> str:
         """The machine's name in the profile."""
         return self.target.name
 
-    def _ssh(self) -> list[str]:
+    def ssh(self, *more: str) -> list[str]:
+        """The words of an ssh client on this machine's connection, without a command."""
         # BatchMode: ask for nothing. What would be asked is an error with a remedy instead.
         return [
             "ssh",
             "-T",
+            *more,
             *("-o", "BatchMode=yes"),
             *("-o", f"ConnectTimeout={CONNECT_S}"),
             *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
@@ -116,37 +119,54 @@ class Host:
         shell = (
             'if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n -- sh -s; fi' if root else "exec sh -s"
         )
+        return self._ask(shell, f"{{\n{script}\n}} </dev/null\n".encode(), root, timeout_s)
+
+    def send(self, content: Path | bytes, script: str, *, timeout_s: float = 600) -> Done:
+        """Run a script as root with this content as its stdin. The script may hold no secret: `ps` shows it.
+
+        Raises HostError as `run` does.
+        """
+        words = f"sh -c {shlex.quote(script)}"
+        shell = f'if [ "$(id -u)" = 0 ]; then exec {words}; else exec sudo -n -- {words}; fi'
+        return self._ask(shell, content, True, timeout_s)
+
+    def _ask(self, shell: str, content: Path | bytes, root: bool, timeout_s: float) -> Done:
+        stdin: dict[str, Any] = {"input": content}
         try:
-            ended = subprocess.run(
-                [*self._ssh(), shell],
-                input=f"{{\n{script}\n}} </dev/null\n",
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                start_new_session=True,
-            )
+            with contextlib.ExitStack() as opened:
+                if isinstance(content, Path):
+                    stdin = {"stdin": opened.enter_context(content.open("rb"))}
+                ended = subprocess.run(
+                    [*self.ssh(), shell],
+                    **stdin,
+                    capture_output=True,
+                    timeout=timeout_s,
+                    start_new_session=True,
+                )
         except FileNotFoundError as error:
+            if isinstance(content, Path) and error.filename == str(content):
+                raise LackError(f"{content} is not there any more", "run the command again") from error
             raise LackError("the program ssh is not here", "install the package openssh-client") from error
         except subprocess.TimeoutExpired as error:
             raise HostError(
                 self.name, f"no answer within {timeout_s:g} s", "is the machine overloaded, or its cable out?"
             ) from error
-        if ended.returncode == SSH_FAILED and ended.stderr.strip():
-            raise self._unreached(ended.stderr)
-        if root and "sudo:" in ended.stderr and "password is required" in ended.stderr:
+        out, said = ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace")
+        if ended.returncode == SSH_FAILED and said.strip():
+            raise self._unreached(said)
+        if root and "sudo:" in said and "password is required" in said:
             raise HostError(
                 self.name,
                 "sudo wants a password",
                 "let the login use sudo without one: a line `USER ALL=(ALL) NOPASSWD: ALL` (visudo)",
             )
-        if root and ended.returncode == 127 and "sudo" in ended.stderr:
+        if root and ended.returncode == 127 and "sudo" in said:
             raise HostError(self.name, "there is no sudo", "install sudo, or let ssh log in as root")
-        return Done(ended.returncode, ended.stdout, ended.stderr)
+        return Done(ended.returncode, out, said)
 
     def close(self) -> None:
         """End the shared connection, if there is one."""
-        words = self._ssh()
+        words = self.ssh()
         words[1:2] = ["-O", "exit"]
         subprocess.run(words, capture_output=True, timeout=CONNECT_S, check=False)
 

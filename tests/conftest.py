@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from k8sdds.testbeds.lab import cgroups
+from tests.clusters import one_machine  # noqa: F401 (a fixture)
 
 # How long a case takes on a busy machine says nothing of the code.
 hypothesis.settings.register_profile("k8sdds", deadline=None)

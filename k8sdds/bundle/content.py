@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import re
@@ -112,8 +113,11 @@ class Bundle:
         key = hashlib.sha256(oci.canonical([[image.name, image.sha256] for image in chosen])).hexdigest()[:16]
         output = cache_folder() / "archives" / f"{arch}-{key}.tar"
         output.parent.mkdir(exist_ok=True)
-        if not output.exists():
-            oci.archive(self.folder / "oci", [(one.name, one.arch, one.sha256) for one in chosen], output)
+        # Several machines may want it at the same moment.
+        with (output.parent / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not output.exists():
+                oci.archive(self.folder / "oci", [(one.name, one.arch, one.sha256) for one in chosen], output)
         return output
 
     def verify(self) -> list[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from k8sdds.errors import K8sddsError
@@ -60,6 +61,7 @@ for program in kubeadm kubelet kubectl; do
   say program "$program $version"
 done
 [ -f /etc/k8sdds/cluster ] && say marker "$(head -n 1 /etc/k8sdds/cluster)"
+for flag in initialised joined; do [ -f /etc/k8sdds/$flag ] && say flag $flag; done
 for file in /etc/kubernetes/*.conf /etc/kubernetes/manifests/*.yaml /etc/cni/net.d/* /var/lib/etcd/member; do
   [ -e "$file" ] && say leftover "$file"
 done
@@ -88,8 +90,39 @@ else say lacks "openvswitch no such module"; fi
 for name in $NAMES; do getent hosts "$name" >/dev/null 2>&1 && say resolves "$name"; done
 for key in $SYSCTLS; do say sysctl "$key $(sysctl -n "$key" 2>/dev/null | tr '\t' ' ')"; done
 for path in $FILES; do [ -f "$path" ] && say file "$path $(sha256sum <"$path" | cut -c1-64)"; done
+# Only where this machine is ours: else it is none of our business which images it has.
+if [ -f /etc/k8sdds/cluster ] && has ctr; then
+  ctr --namespace k8s.io images ls 2>/dev/null |
+    awk 'NR > 1 && $1 ~ /:/ && $1 !~ /^sha256:/ { print "image\t" $1 " " $3 }'
+fi
 :
 """
+
+OBJECTS = (
+    "namespaces,serviceaccounts,configmaps,secrets,services,daemonsets.apps,deployments.apps,statefulsets.apps,"
+    "poddisruptionbudgets.policy,networkpolicies.networking.k8s.io,priorityclasses.scheduling.k8s.io,"
+    "clusterroles.rbac.authorization.k8s.io,clusterrolebindings.rbac.authorization.k8s.io,"
+    "roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io,apiservices.apiregistration.k8s.io"
+)
+"""Kinds of objects that k8sdds may have made on a cluster."""
+
+# On the control plane: what the API server knows. Of Secrets the names alone.
+CLUSTER_PROBE = r"""
+KUBECONFIG=/etc/kubernetes/admin.conf; export KUBECONFIG
+if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
+  each() { printf '{range .items[*]}%s{"\\t"}' "$1"; shift; printf '{%s} ' "$@"; printf '{"\\n"}{end}'; }
+  kubectl get --request-timeout=5s nodes --output jsonpath="$(each kube.node .metadata.name \
+    '.status.conditions[?(@.type=="Ready")].status' .metadata.labels)" 2>/dev/null &
+  counts='.status.numberReady}{.status.readyReplicas}/{.status.desiredNumberScheduled}{.spec.replicas'
+  kubectl get --request-timeout=5s OBJECTS --all-namespaces --selector app.kubernetes.io/managed-by=k8sdds \
+    --output jsonpath="$(each kube.object '.kind}/{.metadata.namespace}/{.metadata.name' \
+    '.metadata.annotations.k8sdds\.io/sha256' "$counts" '.metadata.labels.k8sdds\.io/network' \
+    '.metadata.annotations.k8sdds\.io/proven')" 2>/dev/null &
+  kubectl get --request-timeout=5s --raw /readyz >/dev/null 2>&1 && say kube.api ready
+  wait
+fi
+:
+""".replace("OBJECTS", OBJECTS)
 
 
 @dataclass(frozen=True)
@@ -139,7 +172,7 @@ class Facts:
 # Keys that may come several times.
 SEVERAL = (
     "free_kib", "listens", "unit", "program", "leftover", "link", "address", "feature", "lacks", "resolves",
-    "sysctl", "file",
+    "sysctl", "file", "image", "flag", "tuning", "kube.node", "kube.object",
 )  # fmt: skip
 _LINE = re.compile(r"^([A-Za-z_.]+)\t(.*)$")
 
@@ -164,23 +197,30 @@ def parse(text: str, sent_s: float | None = None, received_s: float | None = Non
     return Facts(one, {key: tuple(values) for key, values in many.items()}, ahead, error)
 
 
-def probe(names: tuple[str, ...] = (), sysctls: tuple[str, ...] = (), files: tuple[str, ...] = ()) -> str:
-    """The probe's script, which also looks at these host names, sysctls and files."""
+def probe(
+    names: tuple[str, ...] = (), sysctls: tuple[str, ...] = (), files: tuple[str, ...] = (), extra: str = ""
+) -> str:
+    """The probe's script, which also looks at these host names, sysctls and files; `extra` is more script."""
     words = {"NAMES": names, "SYSCTLS": sysctls, "FILES": files}
-    return "".join(f"{key}='{' '.join(values)}'\n" for key, values in words.items()) + PROBE
+    return "".join(f"{key}='{' '.join(values)}'\n" for key, values in words.items()) + PROBE + extra
 
 
 def gather(
     connections: Connections,
     sysctls: tuple[str, ...] = (),
     files: tuple[str, ...] = (),
+    extra: Callable[[str], str] = lambda name: "",
 ) -> tuple[dict[str, Facts], dict[str, K8sddsError]]:
-    """The facts of all machines, side by side; and why there are none of the others."""
+    """The facts of all machines, side by side; and why there are none of the others.
+
+    `extra` gives more lines of the probe for the machine of a name.
+    """
+
     def look(host: Host) -> Facts:
         # The connection is made first, so that the round trip of the clock is short.
         host.run("true", timeout_s=30)
         # Its own name alone: each name that nobody answers for takes seconds.
-        script = probe((host.name,), sysctls, files)
+        script = probe((host.name,), sysctls, files, extra(host.name))
         sent = time.time()
         done = host.run(script, timeout_s=60)
         facts = parse(done.out, sent, time.time())

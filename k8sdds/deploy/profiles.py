@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+from k8sdds.deploy import local
 from k8sdds.errors import InputError
 from k8sdds.hosts import Target
 from k8sdds.model import yamltext
@@ -30,7 +31,9 @@ def load(name: str) -> Profile:
 
 
 def targets(profile: Profile) -> list[Target]:
-    """How ssh reaches the machines of a profile."""
+    """How ssh reaches the machines of a profile; local nodes must stand."""
+    if profile.provider == "local":
+        return local.targets(profile)
     found = []
     for node in profile.nodes:
         access = profile.access_of(node)
@@ -40,7 +43,12 @@ def targets(profile: Profile) -> list[Target]:
                 f"{node.name}: there is no key file {key}", "correct `key`, or leave it to ssh_config"
             )
         known = Path(access.known_hosts).expanduser() if access.known_hosts else None
-        found.append(Target(node.name, node.address, access.user, access.port, key, known))
+        config = Path(access.ssh_config).expanduser() if access.ssh_config else None
+        if config is not None and not config.is_file():
+            raise InputError(
+                f"{node.name}: there is no file {config}", "correct `ssh_config`, or leave it out"
+            )
+        found.append(Target(node.name, node.address, access.user, access.port, key, known, ssh_config=config))
     return found
 
 

@@ -45,6 +45,7 @@ class Access(Strict):
     port: int | None = Field(default=None, ge=1, le=65535)
     key: str | None = Field(default=None, description="private key file; ~ is your home")
     known_hosts: str | None = Field(default=None, description="file of known host keys instead of your own")
+    ssh_config: str | None = Field(default=None, description="ssh_config file instead of your own (ssh -F)")
 
 
 class Node(Access):
@@ -151,6 +152,9 @@ class Profile(Strict):
     name: str = Field(pattern=HOST_NAME, description="the cluster's name, written on its machines")
     title: str = ""
     description: str = ""
+    provider: Literal["ssh", "local"] = Field(
+        default="ssh", description="local: the nodes are made on this machine, of namespaces"
+    )
     access: Access = Access()
     nodes: list[Node] = Field(min_length=1, max_length=200)
     kubernetes: Kubernetes = Kubernetes()
@@ -176,6 +180,23 @@ class Profile(Strict):
             found = ", ".join(heads) if heads else "none"
             raise ValueError(f"one node has the role control-plane: here {found}")
         return nodes
+
+    @model_validator(mode="after")
+    def _local(self) -> Profile:
+        if self.provider != "local":
+            return self
+        for one in (self.access, *self.nodes):
+            given = [key for key in (*Access.model_fields, "address") if getattr(one, key, None) is not None]
+            if given:
+                raise ValueError(f"local nodes are reached by what k8sdds knows: leave out {given[0]}")
+        for name in (self.name, *(node.name for node in self.nodes)):
+            if len(name) > LOCAL_NAME:
+                raise ValueError(
+                    f"{name}: names of local nodes and their cluster have {LOCAL_NAME} signs at most"
+                )
+        if self.software.source != "bundle":
+            raise ValueError("local nodes reach no package repository: software must be bundle")
+        return self
 
     @model_validator(mode="after")
     def _architectures(self) -> Profile:
@@ -207,8 +228,11 @@ class Profile(Strict):
             port=node.port or self.access.port,
             key=node.key or self.access.key,
             known_hosts=node.known_hosts or self.access.known_hosts,
+            ssh_config=node.ssh_config or self.access.ssh_config,
         )
 
 
+LOCAL_NAME = 12
+"""A local node's link carries its name."""
 LAST_MINOR_ON_ARM32 = 26
 """Kubernetes 1.27 and later publish no programs and images for 32-bit ARM."""

@@ -1,0 +1,174 @@
+"""The API server of a deployed cluster, reached from this machine.
+
+Local nodes live behind a switch that nothing leaves or enters, so an ssh client forwards a port of 127.0.0.1
+to their control plane. It is started in the PID namespace of the nodes and ends with them. Real machines are
+reached directly, or through such a forward for as long as it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from k8sdds import nodes
+from k8sdds.deploy import profiles, record
+from k8sdds.deploy.actions import KUBECONFIG
+from k8sdds.errors import InputError, LackError
+from k8sdds.hosts import CONNECT_S, Host, Target
+from k8sdds.model.profile import Profile
+
+HERE = "127.0.0.1"
+API_PORT = 6443
+_SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
+
+
+def fetch(profile: Profile, host: Host) -> Path:
+    """Write the cluster's admin kubeconfig here, so that its server can be reached; its path.
+
+    `host` is the control plane. Raises LackError where it has none, or cannot be reached.
+    """
+    path = record.folder(profile.name, make=True) / "kubeconfig"
+    done = host.run(f"cat {KUBECONFIG}")
+    if done.code != 0:
+        raise LackError(
+            f"{host.name}: it has no admin kubeconfig", f"is the cluster up? k8sdds deploy {profile.name}"
+        )
+    text = done.out
+    if profile.provider == "local":
+        text = _SERVER.sub(rf"\g<1>https://{HERE}:{_forward_local(profile)}", text)
+    if not path.exists() or path.read_text() != text:
+        record.private(path, text)
+    return path
+
+
+@contextlib.contextmanager
+def reach(name: str) -> Iterator[Path]:
+    """A kubeconfig of a deployed cluster by which its API server can be reached while the context lasts.
+
+    Raises InputError where no such cluster was deployed from here, LackError where it cannot be reached.
+    """
+    known = record.read(name)
+    path = record.folder(name) / "kubeconfig"
+    if known is None or not path.exists():
+        raise InputError(f"no cluster {name!r} was deployed from here", f"k8sdds deploy {name}")
+    profile = Profile.model_validate(known["profile"])
+    if profile.provider == "local":
+        port = _forward_local(profile)
+        new = _SERVER.sub(rf"\g<1>https://{HERE}:{port}", path.read_text())
+        if new != path.read_text():
+            record.private(path, new)
+        yield path
+        return
+    url = urlsplit(_server(path))
+    if _listens(url.hostname or "", url.port or API_PORT, 3):
+        yield path
+        return
+    # Behind a jump host, or a firewall: as ssh gets there.
+    (target,) = [one for one in profiles.targets(profile) if one.name == profile.control_plane.name]
+    port = _free_port()
+    client = _forward(target, port, f"{url.hostname}:{url.port or API_PORT}", [])
+    own = path.with_name(f"kubeconfig.{port}")
+    try:
+        record.private(own, _SERVER.sub(rf"\g<1>https://{HERE}:{port}", path.read_text()))
+        yield own
+    finally:
+        own.unlink(missing_ok=True)
+        client.terminate()
+        client.wait(CONNECT_S)
+
+
+def _server(kubeconfig: Path) -> str:
+    found = _SERVER.search(kubeconfig.read_text())
+    return found[0].split(":", 1)[1].strip() if found else ""
+
+
+def _forward_local(profile: Profile) -> int:
+    """The port of 127.0.0.1 that leads to the API server of local nodes; started again when it is gone."""
+    name = profile.control_plane.name
+    path = record.folder(profile.name, make=True) / "port"
+    port = int(path.read_text()) if path.exists() else 0
+    node = nodes.find(profile.name, name)
+    mark = _mark(profile.name, port)
+    if port and _runs(mark) and _listens(HERE, port, 3):
+        return port
+    if not port or _listens(HERE, port, 1):
+        port = _free_port()
+    target = Target(
+        node.name,
+        node.address,
+        node.user,
+        node.port,
+        node.key_file,
+        node.known_hosts_file,
+        node.proxy_command,
+    )
+    # In the PID namespace of the nodes: it ends with them, whatever ends them. Network and files are ours.
+    (holder,) = {word for word in nodes.exec_argv(profile.name, "switch") if word.isdigit()}
+    inside = ["nsenter", "--target", holder, "--pid", "--"]
+    _forward(target, port, f"{node.address}:{API_PORT}", [*inside])
+    record.private(path, str(port))
+    return port
+
+
+def _mark(cluster: str, port: int) -> str:
+    return f"{HERE}:{port}:"
+
+
+def _forward(target: Target, port: int, to: str, before: list[str]) -> subprocess.Popen[bytes]:
+    host = Host(target, Path("/nonexistent"))
+    words = host.ssh("-N", "-L", f"{HERE}:{port}:{to}", "-o", "ExitOnForwardFailure=yes", "-S", "none")
+    client = subprocess.Popen(
+        [*before, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 2 * CONNECT_S
+    while time.monotonic() < deadline:
+        if _listens(HERE, port, 1):
+            assert client.stderr is not None
+            client.stderr.close()
+            return client
+        if client.poll() is not None:
+            break
+        time.sleep(0.02)
+    client.kill()
+    said = client.communicate()[1].decode(errors="replace").strip().splitlines()
+    raise LackError(
+        f"{target.name}: its API server cannot be reached: {said[-1] if said else 'no answer'}",
+        "is the cluster up? k8sdds status",
+    )
+
+
+def _listens(address: str, port: int, patience_s: float) -> bool:
+    try:
+        with socket.create_connection((address, port), timeout=patience_s):
+            return True
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HERE, 0))
+        return int(probe.getsockname()[1])
+
+
+def _runs(mark: str) -> bool:
+    """Whether the forward with this mark in its arguments is a process of this machine."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if words[0] == b"ssh" and any(
+                    word.decode(errors="replace").startswith(mark) for word in words
+                ):
+                    return True
+    return False

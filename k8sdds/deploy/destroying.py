@@ -1,0 +1,112 @@
+"""Take a cluster away: what runs, what its network made, and then whatever deploy changed on the machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from k8sdds.deploy import local, record, tuning
+from k8sdds.deploy.actions import STATE, Action
+from k8sdds.deploy.apply import Observer, apply
+from k8sdds.deploy.flow import Look
+from k8sdds.deploy.phases.control_plane import SOCKET
+from k8sdds.errors import LackError
+from k8sdds.hosts import Connections
+from k8sdds.model.profile import Profile
+
+STOP, NETWORK, RESTORE = "stop", "network", "restore"
+
+# The folders themselves may be mount points, or have been there before.
+_STOP = f"""\
+if command -v kubeadm >/dev/null; then kubeadm reset --force --cri-socket {SOCKET} >/dev/null 2>&1 || :; fi
+if systemctl cat kubelet >/dev/null 2>&1; then systemctl disable --now kubelet >/dev/null 2>&1; fi
+if ctr version >/dev/null 2>&1; then
+  all() {{ ctr --namespace k8s.io "$@"; }}
+  for one in $(all tasks ls -q); do all tasks kill -s KILL -a $one || :; done
+  for second in 1 2 3 4 5; do [ -z "$(all tasks ls -q)" ] && break; sleep 1; done
+  for one in $(all tasks ls -q); do all tasks rm -f $one >/dev/null || :; done
+  for one in $(all containers ls -q); do all containers rm $one || :; done
+  sort -u {STATE}/images 2>/dev/null | while read -r image; do
+    all images rm $image >/dev/null 2>&1 || :
+  done
+fi
+grep -o ' /var/lib/kubelet/[^ ]*' /proc/self/mountinfo | sort -ru | while read -r point; do
+  umount $point || :
+done
+for folder in /etc/kubernetes /var/lib/kubelet /var/lib/etcd /etc/cni/net.d /var/lib/cni /var/log/pods \\
+  /var/log/containers; do
+  [ ! -d $folder ] || find $folder -mindepth 1 -delete
+  rmdir $folder 2>/dev/null || :
+done
+rm -rf /run/flannel
+"""
+
+# kube-proxy's and the kubelet's rules; kubeadm leaves them.
+_RULES = """\
+for variant in iptables-nft iptables-legacy ip6tables-nft ip6tables-legacy; do
+  command -v $variant-save >/dev/null || continue
+  $variant-save 2>/dev/null | grep -q KUBE- || continue
+  $variant-save 2>/dev/null | grep -v KUBE- | $variant-restore
+done
+"""
+
+_RESTORE = f"""\
+[ ! -f {STATE}/sysctls ] || while IFS=' =' read -r key value; do
+  sysctl -qw "$key=$value" 2>/dev/null || :
+done <{STATE}/sysctls
+if [ -d {STATE}/saved ]; then cp -a {STATE}/saved/. /; fi
+if [ -f {STATE}/made ]; then
+  # Longer paths first: what lies in a folder before the folder.
+  sort -r {STATE}/made | while read -r path; do
+    if [ -d "$path" ] && [ ! -L "$path" ]; then rmdir "$path" 2>/dev/null || :; else rm -f "$path"; fi
+  done
+fi
+systemctl daemon-reload
+"""
+_CONTAINERD = f"""\
+if [ -f {STATE}/enabled ]; then systemctl disable --now containerd >/dev/null 2>&1
+elif systemctl is-active containerd >/dev/null; then systemctl restart containerd; fi
+"""
+_PURGE = f"""\
+if [ -s {STATE}/packages ]; then
+  export DEBIAN_FRONTEND=noninteractive
+  apt-mark unhold kubeadm kubelet kubectl >/dev/null 2>&1 || :
+  sort -u {STATE}/packages | xargs apt-get purge -q=2 -y >/dev/null
+fi
+"""
+
+
+def plan(profile: Profile, seen: Look, purge: bool) -> list[Action]:
+    """What takes the cluster away from its machines. Raises LackError where one of them cannot be reached."""
+    if seen.failures:
+        lines = [str(error) for error in seen.failures.values()]
+        raise LackError("\n".join(["not all machines can be reached, so nothing was changed:", *lines]))
+    actions = []
+    for node in profile.nodes:
+        if seen.facts[node.name].one.get("marker") != profile.name:
+            continue
+        restore = tuning.undo_script() + _RULES + _RESTORE + _CONTAINERD + (_PURGE if purge else "")
+        actions += [
+            Action(node.name, STOP, "end all that runs in the cluster", _STOP, timeout_s=300),
+            Action(
+                node.name, RESTORE, "put back what was there before", restore + f"rm -rf {STATE}\n",
+                needs=tuple((other.name, STOP) for other in profile.nodes), timeout_s=600,
+            ),
+        ]  # fmt: skip
+    return actions
+
+
+def carry_out(
+    profile: Profile, actions: Sequence[Action], connections: Connections, observer: Observer
+) -> None:
+    """Apply that plan. Raises the first error."""
+    apply(actions, connections, record.logs(profile.name), observer)
+
+
+def local_names(profile: Profile) -> list[str]:
+    """The local nodes of this profile that are here."""
+    return list(local.standing(profile))
+
+
+def local_nodes(profile: Profile) -> None:
+    """Remove local nodes with all that is on them; the cluster ends with them."""
+    local.remove(profile)

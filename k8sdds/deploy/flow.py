@@ -1,0 +1,146 @@
+"""Deploy from beginning to end: machines → facts → judged → plan → applied → reached from here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from k8sdds.bundle import recipe
+from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.deploy import (
+    access,
+    boot_line,
+    facts,
+    kube,
+    local,
+    networks,
+    preflight,
+    profiles,
+    record,
+    software,
+    tuning,
+)
+from k8sdds.deploy.actions import Action
+from k8sdds.deploy.apply import Observer, apply
+from k8sdds.deploy.facts import Facts
+from k8sdds.deploy.phases import network
+from k8sdds.deploy.phases.objects import secret_objects
+from k8sdds.deploy.plan import FILES, SYSCTLS, plan
+from k8sdds.deploy.software import Software
+from k8sdds.deploy.wanted import Wanted
+from k8sdds.errors import InputError, K8sddsError, LackError, Problem
+from k8sdds.hosts import Connections
+from k8sdds.model.profile import Profile
+
+Said = Callable[[str], None]
+ARCHES_OF_BUNDLES = ("amd64", "arm64")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A profile's machines as they are."""
+
+    facts: Mapping[str, Facts]
+    failures: Mapping[str, K8sddsError]
+    problems: Sequence[Problem]
+    notes: Sequence[str]
+
+    def refuse(self, profile: Profile) -> None:
+        """Raise what prevents a deploy, if anything does."""
+        lines = [str(error) for error in self.failures.values()] + [str(one) for one in self.problems]
+        if not lines:
+            return
+        text = "\n".join([f"the profile {profile.name} does not fit its machines as they are:", *lines])
+        if self.failures or not all(problem.input for problem in self.problems):
+            raise LackError(text)
+        raise InputError(text)
+
+
+def look(profile: Profile, connections: Connections) -> Look:
+    """The facts of all machines, and whether the profile fits them. Changes nothing."""
+    binaries = {item.target for item in recipe.INSTALLS}
+
+    def extra(name: str) -> str:
+        more = tuning.facts_script(profile.tuning, profile.network.interface)
+        return more + (facts.CLUSTER_PROBE if name == profile.control_plane.name else "")
+
+    seen, failures = facts.gather(connections, SYSCTLS, (*FILES, *sorted(binaries)), extra)
+    notes = preflight.notes(profile, seen)
+    for name, found in seen.items():
+        notes += [f"{name}: {note}" for note in tuning.plan(profile.tuning, found.all("tuning")).notes]
+    return Look(seen, failures, preflight.judge(profile, seen), notes)
+
+
+def machines_stand(profile: Profile) -> bool:
+    """Whether there are machines to look at: local nodes may not have been made yet."""
+    return profile.provider != "local" or local.complete(profile)
+
+
+def make_machines(profile: Profile, said: Said) -> Software | None:
+    """For local nodes: have them stand, with the software they share. Others are there already."""
+    if profile.provider != "local":
+        return None
+    found = software.of(profile, (ARCH_HERE,), said)
+    if not local.complete(profile):
+        local.make(profile, found.bundle, said)
+    return found
+
+
+def enable_memory_cgroups(profile: Profile, connections: Connections, said: Said) -> None:
+    """Where a memory cgroup is off and the boot line is a file (a Raspberry Pi): turn it on and reboot.
+
+    Returns when all such machines answer again. Raises HostError where one does not.
+    """
+    seen, _ = facts.gather(connections, SYSCTLS)
+    chosen = [name for name, found in seen.items() if boot_line.needed(found)]
+    if not chosen:
+        return
+    for name in chosen:
+        said(f"{name}: turning the memory cgroup on, and rebooting")
+    scripts = {name: boot_line.script(seen[name]) for name in chosen}
+    _, failures = connections.each(lambda host: boot_line.reboot(host, scripts[host.name]), chosen)
+    if failures:
+        raise next(iter(failures.values()))
+
+
+def wanted(profile: Profile, seen: Mapping[str, Facts], found: Software | None, said: Said) -> Wanted:
+    """What to plan from. Makes what bundle is missing, which takes long the first time."""
+    if found is None:
+        arches = {facts.architecture for facts in seen.values()} & set(ARCHES_OF_BUNDLES)
+        found = software.of(profile, sorted(arches), said)
+    install = networks.install(profile, profiles.password(profile))
+    return Wanted(profile, seen, found, install)
+
+
+def carry_out(state: Wanted, actions: Sequence[Action], connections: Connections, observer: Observer) -> None:
+    """Apply a plan, and have the cluster reached from here: also where only a part of it came to stand."""
+    profile = state.profile
+    stamped = kube.stamped(state.network.manifests, state.network.name)
+    secrets = {network.PHASE: secret_objects(stamped, state.network.secrets)}
+    try:
+        apply(actions, connections, record.logs(profile.name), observer, state.software, secrets)
+    except K8sddsError:
+        with contextlib.suppress(K8sddsError):
+            reachable(profile, connections)
+        raise
+    reachable(profile, connections)
+
+
+def reachable(profile: Profile, connections: Connections) -> None:
+    """Have a kubeconfig here that works, and the record of the cluster."""
+    access.fetch(profile, connections.hosts[profile.control_plane.name])
+    data = profile.model_dump(mode="json", exclude_defaults=True)
+    if (record.read(profile.name) or {}).get("profile") != data:
+        record.write(profile.name, profile=data)
+
+
+def planned(state: Wanted, limit: Collection[str] = ()) -> list[Action]:
+    """The plan; InputError where `limit` leaves out what its nodes need first."""
+    actions = plan(state, limit)
+    if limit and state.head not in limit and not state.cluster.up and actions:
+        raise InputError(
+            f"--limit leaves out {state.head}, but its cluster does not stand yet",
+            f"deploy it first: --limit {state.head}, or all nodes",
+        )
+    return actions

@@ -1,0 +1,19 @@
+"""Mark a machine as part of this cluster, before anything else is changed on it."""
+
+from __future__ import annotations
+
+from k8sdds.deploy.actions import STATE, Action
+from k8sdds.deploy.facts import MARKER
+from k8sdds.deploy.wanted import Wanted
+from k8sdds.model.profile import Node
+
+PHASE = "claim"
+
+
+def plan(wanted: Wanted, node: Node) -> list[Action]:
+    """Write the marker, once."""
+    name = wanted.profile.name
+    if wanted.facts[node.name].one.get("marker") == name:
+        return []
+    script = f"mkdir -p {STATE}\nchmod 755 {STATE}\necho {name} >{MARKER}.new\nmv {MARKER}.new {MARKER}\n"
+    return [Action(node.name, PHASE, f"mark it as part of {name}", script)]

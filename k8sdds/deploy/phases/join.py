@@ -1,0 +1,95 @@
+"""Workers join the control plane, and all nodes become ready."""
+
+from __future__ import annotations
+
+import json
+
+from k8sdds.deploy import kube
+from k8sdds.deploy.actions import PRIVATE, STATE, Action, Private, file_script
+from k8sdds.deploy.phases import control_plane
+from k8sdds.deploy.wanted import Wanted
+from k8sdds.model.profile import Node
+
+PHASE = "join"
+CONFIG_FILE = f"{STATE}/kubeadm.yaml"
+DISCOVERY_FILE = f"{PRIVATE}/discovery.conf"
+
+
+def plan(wanted: Wanted, node: Node) -> list[Action]:
+    """Join on a worker; on the control plane, wait until all nodes are ready."""
+    if node.is_control_plane:
+        return _ready(wanted, node)
+    if wanted.joined(node.name):
+        if not wanted.cluster.up or wanted.cluster.ready.get(node.name):
+            return []
+        script = "systemctl start containerd\nsystemctl restart kubelet\n"
+        return [Action(node.name, PHASE, "start the kubelet, whose node is not ready", script)]
+    new = wanted.profile.kubernetes.minor >= control_plane.LISTS_FROM_MINOR
+    config = {
+        "apiVersion": f"kubeadm.k8s.io/v1beta{4 if new else 3}",
+        "kind": "JoinConfiguration",
+        "discovery": {"file": {"kubeConfigPath": DISCOVERY_FILE}},
+        "nodeRegistration": control_plane.registration(wanted, node),
+    }
+    script = (
+        f"rm -f {STATE}/joined\n"
+        + control_plane.RESET
+        + file_script(CONFIG_FILE, json.dumps(config, indent=1) + "\n", "0600")
+        + f"kubeadm join --config {CONFIG_FILE}\n: >{STATE}/joined\n"
+    )
+    return [
+        Action(
+            node.name, PHASE, f"join the cluster at {wanted.server}", script,
+            private=(Private(DISCOVERY_FILE, wanted.head, _discovery(wanted)),),
+            needs=((wanted.head, control_plane.PHASE),), timeout_s=420,
+            remedy=control_plane.KUBELET,
+        )
+    ]  # fmt: skip
+
+
+def _discovery(wanted: Wanted) -> str:
+    # A token that is valid for as long as joining takes, beside the cluster's own certificate: nothing is
+    # trusted that did not come over ssh.
+    return f"""\
+token=$(kubeadm token create --ttl 15m 2>/dev/null)
+cat <<END
+apiVersion: v1
+kind: Config
+clusters:
+- name: cluster
+  cluster:
+    server: https://{wanted.server}
+    certificate-authority-data: $(base64 -w 0 /etc/kubernetes/pki/ca.crt)
+users:
+- name: join
+  user: {{token: $token}}
+contexts:
+- name: join
+  context: {{cluster: cluster, user: join}}
+current-context: join
+END
+"""
+
+
+def _ready(wanted: Wanted, node: Node) -> list[Action]:
+    names = [one.name for one in wanted.profile.nodes]
+    daemonsets = {f"DaemonSet/{one.split('/')[1]}/{one.split('/')[2]}" for one in wanted.network.ready}
+    cluster = wanted.cluster
+    if all(cluster.ready.get(name) for name in names) and not daemonsets & cluster.short:
+        same = set(cluster.objects)
+        if daemonsets <= same:
+            return []
+    script = (
+        "ready() { kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name}"
+        '{.status.conditions[?(@.type=="Ready")].status}{"\\n"}{end}\'; }\n'
+        "for second in $(seq 180); do\n  all=yes\n  seen=$(ready 2>/dev/null) || seen=\n"
+        f"  for name in {' '.join(names)}; do\n"
+        '    echo "$seen" | grep -qx "${name}True" || all=no\n  done\n'
+        "  [ $all = no ] || break\n  sleep 0.5\ndone\n"
+        "if [ $all = no ]; then\n  kubectl get nodes >&2\n"
+        "  kubectl describe nodes | grep -E '^Name:|NotReady|not ready' >&2\n  exit 1\nfi\n"
+    )
+    script += kube.wait_script(wanted.network.ready)
+    script += kube.wait_script(("deployment/kube-system/coredns",))
+    needs = tuple((one.name, PHASE) for one in wanted.workers())
+    return [Action(node.name, PHASE, "wait until all nodes are ready", script, needs=needs, timeout_s=600)]

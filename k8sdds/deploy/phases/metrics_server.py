@@ -1,0 +1,59 @@
+"""metrics-server, for `kubectl top`."""
+
+from __future__ import annotations
+
+from k8sdds.deploy import kube
+from k8sdds.deploy.actions import Action
+from k8sdds.deploy.phases.objects import changes
+from k8sdds.deploy.wanted import Wanted
+from k8sdds.folders import shared
+from k8sdds.model import yamltext
+from k8sdds.model.profile import Node
+
+PHASE = "metrics server"
+WORKLOAD = "deployment/kube-system/metrics-server"
+DEPLOYMENT = "Deployment/kube-system/metrics-server"
+
+
+def objects(resolution_s: int) -> list[kube.Object]:
+    """Its objects, unstamped."""
+    text = (shared("deploy") / "metrics-server" / "manifest.yaml").read_text(encoding="utf-8")
+    found: list[kube.Object] = yamltext.load_all(text)
+    for one in found:
+        if one["kind"] == "Deployment":
+            one["spec"]["template"]["spec"]["containers"][0]["args"].append(
+                f"--metric-resolution={resolution_s}s"
+            )
+    return found
+
+
+def plan(wanted: Wanted, node: Node) -> list[Action]:
+    """Applied early, since its first reading takes as long as its resolution; removed where not wanted."""
+    if not node.is_control_plane:
+        return []
+    settings = wanted.profile.metrics_server
+    if settings is None:
+        if DEPLOYMENT not in wanted.cluster.objects:
+            return []
+        names = [(one["kind"].lower(), one["metadata"]) for one in objects(15)]
+        lines = "".join(
+            f"kubectl delete --ignore-not-found {kind} {meta['name']} "
+            f"--namespace {meta.get('namespace', 'default')} >/dev/null\n"
+            for kind, meta in names
+        )
+        return [Action(node.name, PHASE, "remove metrics-server", lines)]
+    return changes(wanted, PHASE, "apply metrics-server", kube.stamped(objects(settings.resolution_s)))
+
+
+def wait(wanted: Wanted, node: Node) -> list[Action]:
+    """Until it serves: the last thing, since it takes longest by itself."""
+    if not node.is_control_plane or wanted.profile.metrics_server is None:
+        return []
+    serves = DEPLOYMENT in wanted.cluster.objects and DEPLOYMENT not in wanted.cluster.short
+    if serves and not plan(wanted, node):
+        return []
+    return [
+        Action(
+            node.name, PHASE, "wait until metrics-server serves", kube.wait_script((WORKLOAD,)), timeout_s=240
+        )
+    ]

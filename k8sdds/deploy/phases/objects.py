@@ -1,0 +1,46 @@
+"""What phases that apply Kubernetes objects share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from k8sdds.deploy import kube
+from k8sdds.deploy.actions import PRIVATE, Action, Private, Step
+from k8sdds.deploy.wanted import Wanted
+
+
+def changes(
+    wanted: Wanted,
+    phase: str,
+    title: str,
+    objects: Sequence[kube.Object],
+    secret: Sequence[str] = (),
+    needs: tuple[Step, ...] = (),
+    then: str = "",
+) -> list[Action]:
+    """Apply all of these stamped objects where one of them is missing or another; else nothing.
+
+    Those named in `secret` (secret/NAMESPACE/NAME) travel as a private file.
+    """
+    there = wanted.cluster.objects
+    if all(there.get(kube.identity(one)) == one["metadata"]["annotations"][kube.SHA256] for one in objects):
+        return []
+    public = [one for one in objects if _secret_name(one) not in secret]
+    script = kube.apply_script(public)
+    private: tuple[Private, ...] = ()
+    if secret:
+        path = f"{PRIVATE}/objects.json"
+        private = (Private(path, name=phase),)
+        # After the rest, which has their namespace.
+        script += f"{kube.APPLY} -f {path} >/dev/null\n"
+    return [Action(wanted.head, phase, title, script + then, private=private, needs=needs, timeout_s=300)]
+
+
+def _secret_name(one: kube.Object) -> str:
+    meta = one["metadata"]
+    return f"{one['kind'].lower()}/{meta.get('namespace', '')}/{meta['name']}"
+
+
+def secret_objects(objects: Sequence[kube.Object], secret: Sequence[str]) -> bytes:
+    """The content of the private file: those objects that are secret."""
+    return kube.listed([one for one in objects if _secret_name(one) in secret]).encode()

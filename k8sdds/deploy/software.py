@@ -1,0 +1,101 @@
+"""What a profile's software is: which programs and images belong on a machine, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from k8sdds import bundle
+from k8sdds.bundle import Bundle
+from k8sdds.deploy import local
+from k8sdds.deploy.actions import Upload
+from k8sdds.errors import InputError
+from k8sdds.model.profile import Profile
+
+PAUSE = "registry.k8s.io/pause:3.10.2"
+TOOLS = "k8sdds.local/tools:1"
+OWN = "k8sdds.local/"
+"""Images that are made here; no registry has them."""
+ON_CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images of one architecture with their digests, to be imported from one archive."""
+
+    arch: str
+    digests: tuple[tuple[str, str], ...]
+    """(reference, SHA-256 of its manifest)"""
+
+
+@dataclass(frozen=True)
+class Software:
+    """The bundle of a profile, as far as the profile uses it."""
+
+    profile: Profile
+    bundle: Bundle
+
+    @property
+    def from_bundle(self) -> bool:
+        """Whether Kubernetes comes from the bundle, and not from packages and registries."""
+        return self.profile.software.source == "bundle"
+
+    def binaries(self, arch: str) -> tuple[Upload, ...]:
+        """The programs of a node."""
+        return tuple(
+            Upload(
+                self.bundle.file(item), item.target, item.sha256, item.size_bytes, item.mode,
+                f"{local.BUNDLE}/{item.path}" if self.profile.provider == "local" else "",
+            )
+            for item in self.bundle.binaries(arch)
+        )  # fmt: skip
+
+    def links(self, arch: str) -> dict[str, str]:
+        """Symbolic links to them: link to target."""
+        return {link: item.target for item in self.bundle.binaries(arch) for link in item.links}
+
+    def images(self, arch: str, control_plane: bool, network: Sequence[str]) -> Images:
+        """The images that a node needs before it becomes part of the cluster."""
+        if not self.from_bundle:
+            return Images(arch, ())
+        chosen = []
+        for item in self.bundle.images(arch):
+            program = item.name.rpartition("/")[2].partition(":")[0]
+            if item.name.startswith(OWN) and item.name not in network:
+                continue
+            if program in ON_CONTROL_PLANE and not control_plane:
+                continue
+            if "/flannel" in item.name and item.name not in network:
+                continue
+            chosen.append((item.name, item.sha256))
+        return Images(arch, tuple(chosen))
+
+    def own_images(self, arch: str) -> Images:
+        """The images made here, that pods of k8sdds run."""
+        found = [(item.name, item.sha256) for item in self.bundle.images(arch) if item.name.startswith(OWN)]
+        return Images(arch, tuple(found))
+
+    def archive(self, images: Images) -> Upload:
+        """One archive of these images, made in the cache if need be."""
+        names = [name for name, _ in images.digests]
+        path = self.bundle.archive(images.arch, names)
+        shared = f"{local.ARCHIVES}/{path.name}" if self.profile.provider == "local" else ""
+        return Upload(path, "", "", path.stat().st_size, "0600", shared)
+
+
+def of(profile: Profile, arches: Sequence[str], said: Callable[[str], None]) -> Software:
+    """The software for machines of these architectures; what of it is made here is made now.
+
+    Raises InputError where the profile's bundle does not fit the profile, or LackError.
+    """
+    if profile.software.bundle is not None:
+        found = Bundle.open(Path(profile.software.bundle).expanduser())
+    else:
+        found = bundle.default(tuple(sorted(set(arches))), said)
+    if profile.software.source == "bundle" and found.kubernetes != profile.kubernetes.version:
+        raise InputError(
+            f"the bundle has Kubernetes {found.kubernetes}, the profile wants {profile.kubernetes.version}",
+            f"kubernetes.version: {found.kubernetes} in the profile; or another bundle",
+        )
+    return Software(profile, found)

@@ -1,0 +1,83 @@
+"""The real thing: a cluster of three local nodes, as a user deploys it."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from pathlib import Path
+
+from tests.clusters import Deployed
+
+
+def test_three_nodes_are_ready_and_proven(one_machine: Deployed) -> None:
+    ready = one_machine.kubectl(
+        "get", "nodes", "-o", 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}'
+    )
+    assert ready == "True True True"
+    assert "control: smoke test: exchange datagrams between 3 nodes" in one_machine.said
+    # The test's pods are gone, what it proved is written down.
+    assert one_machine.kubectl("get", "pods", "-n", "k8sdds-system", "-o", "name") == ""
+    space = json.loads(one_machine.kubectl("get", "namespace", "k8sdds-system", "-o", "json"))
+    assert space["metadata"]["annotations"]["k8sdds.io/proven"]
+
+
+def test_a_second_deploy_changes_nothing(one_machine: Deployed) -> None:
+    done = one_machine.k8sdds("deploy", "one-machine", "--yes")
+    assert (done.returncode, done.stdout) == (0, "no changes\n"), done.stderr
+    plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--plan", "--json").stdout)
+    assert plan["actions"] == []
+
+
+def test_what_was_lost_is_found_and_put_back(one_machine: Deployed) -> None:
+    one_machine.kubectl("delete", "daemonset", "flannel", "-n", "k8sdds-network")
+    one_machine.kubectl("delete", "clusterrolebinding", "k8sdds:metrics-server")
+    (file,) = ("/etc/sysctl.d/90-k8sdds.conf",)
+    lose = one_machine.k8sdds("nodes", "exec", "--cluster", "one-machine", "worker1", "--", "rm", file)
+    assert lose.returncode == 0
+    plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--plan", "--json").stdout)
+    found = {(action["node"], action["phase"]) for action in plan["actions"]}
+    assert {("worker1", "runtime"), ("control", "network"), ("control", "metrics server")} <= found
+    assert ("worker2", "runtime") not in found
+    assert one_machine.k8sdds("deploy", "one-machine", "--yes").returncode == 0
+    assert one_machine.k8sdds("deploy", "one-machine", "--yes").stdout == "no changes\n"
+
+
+def test_the_api_server_is_reached_from_here(one_machine: Deployed) -> None:
+    assert stat.S_IMODE(one_machine.kubeconfig.stat().st_mode) == 0o600
+    shown = one_machine.k8sdds("kubeconfig", "one-machine")
+    assert shown.stdout == one_machine.kubeconfig.read_text()
+    (server,) = [line.split(": ")[1] for line in shown.stdout.splitlines() if "server:" in line]
+    answer = subprocess.run(
+        ["openssl", "s_client", "-connect", server.removeprefix("https://"), "-brief"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert "CN = kube-apiserver" in answer.stderr + answer.stdout
+
+
+def test_status_and_logs_tell_of_it_without_secrets(one_machine: Deployed, tmp_path: Path) -> None:
+    status = one_machine.k8sdds("status", "one-machine")
+    assert status.returncode == 0 and status.stdout.count("ready") == 3
+    archive = tmp_path / "logs.tar.gz"
+    done = one_machine.k8sdds("logs", "one-machine", "--output", str(archive))
+    assert done.returncode == 0, done.stderr
+    subprocess.run(["tar", "-xzf", archive, "-C", tmp_path], check=True)
+    folder = tmp_path / "logs"
+    assert sorted(path.name for path in folder.iterdir()) == ["control", "deploy", "worker1", "worker2"]
+    assert "worker2" in (folder / "control" / "nodes.txt").read_text()
+    kubeconfig = one_machine.kubeconfig.read_text()
+    (key,) = [line.split()[1] for line in kubeconfig.splitlines() if "client-key-data" in line]
+    texts = [path.read_text() for path in folder.rglob("*.*")]
+    texts += [path.read_text() for path in (one_machine.state / "clusters").rglob("*.log")]
+    tokens = one_machine.kubectl("get", "secrets", "-n", "kube-system", "-o", "name").split()
+    ids = [name.rpartition("-")[2] for name in tokens if "bootstrap-token" in name]
+    assert ids and len(texts) > 20
+    for text in texts:
+        assert key not in text and not any(f"{one}." in text for one in ids)
+
+
+def test_without_a_terminal_nothing_is_changed_unasked(one_machine: Deployed) -> None:
+    done = one_machine.k8sdds("destroy", "one-machine")
+    assert done.returncode == 2 and "--yes" in done.stderr
+    done = one_machine.k8sdds("deploy", "one-machine", "--limit", "nobody")
+    assert done.returncode == 2 and "control, worker1, worker2" in done.stderr
