@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from k8sdds.analysis import conditions, contrast, overhead, tidy
 from k8sdds.analysis.conditions import UNIT
+from k8sdds.analysis.overhead import QUANTITIES, Quantity
 from k8sdds.report import formats
 from k8sdds.store import RunFolder
 
@@ -61,6 +62,15 @@ class Setting:
     def levels(self, quantity: str, test: str | None = None) -> dict[Cell, Row]:
         """Levels of a quantity by (network, point), from the test that it belongs to unless one is given."""
         return self.all_levels.get((test or self._home(quantity), quantity), {})
+
+    @property
+    def counts(self) -> list[tuple[Quantity, dict[Cell, Row]]]:
+        """Exact counts that were measured, such as IP fragments, from whichever test has them."""
+        return [
+            (QUANTITIES[name], rows)
+            for (_, name), rows in self.all_levels.items()
+            if QUANTITIES[name].exact and rows
+        ]
 
     def overheads(self, quantity: str) -> dict[Cell, Row]:
         """Overheads of a quantity by (network, point), from the test that it belongs to."""

@@ -30,12 +30,14 @@ def show(content: Content, console: Console, files: list[Path]) -> None:
     for note in wording.caveats(content):
         _paragraph(console, note, "! " if _grave(note) else "  ", "yellow" if _grave(note) else "dim")
     for setting in content.settings[:MAX_SETTINGS]:
-        console.print()
-        console.print(Text(f"{setting.title}, n = {setting.repetitions()}", style="bold"))
-        console.print(_table(content, setting))
+        table = _table(content, setting)
+        if table.row_count:
+            console.print()
+            console.print(Text(f"{setting.title}, n = {setting.repetitions()}", style="bold"))
+            console.print(table)
     if len(content.settings) > MAX_SETTINGS:
         console.print(f"{len(content.settings) - MAX_SETTINGS} further tables in the report.", style="dim")
-    if content.settings and len(content.overheads):
+    if any(setting.overheads(name) for setting in content.settings for name in wording.MAIN):
         console.print(
             Text(f"%: overhead against {content.baseline}, [95 % interval]; ~ interval spans 0", style="dim")
         )

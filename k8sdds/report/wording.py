@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, payload, words
+from k8sdds.analysis.overhead import Quantity
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Curve, Point, Row, Setting
+from k8sdds.report.content import Cell, Content, Curve, Point, Row, Setting
 
 THROUGHPUT, LATENCY = MAIN = ("throughput_mbps", "latency_p90_us")
 MAX_POINTS = 3
@@ -108,7 +109,18 @@ def _setting(content: Content, setting: Setting) -> Statement:
         statement.sentences.append(f"{formats.count(more, 'further combination')} in the tables.")
     if not compared:
         statement.sentences += _levels_only(content, setting)
+    statement.sentences += [_count(setting, quantity, rows) for quantity, rows in setting.counts]
     return statement
+
+
+def _count(setting: Setting, quantity: Quantity, rows: dict[Cell, Row]) -> str:
+    """`IP fragments of a sample, counted: host 12 …`; counts that differ between repetitions are all told."""
+    said = []
+    for (label, at), row in rows.items():
+        low, high = row["minimum"], row["maximum"]
+        where = f" ({setting.point_words(at)})" if len(setting.points) > 1 else ""
+        said.append(f"{label}{where} {low:g}" + (f" to {high:g}" if high != low else ""))
+    return f"{formats.capital(quantity.words)}, counted: {formats.listed(said)}."
 
 
 def _chosen(points: list[Point]) -> list[Point]:
