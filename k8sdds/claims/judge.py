@@ -59,6 +59,11 @@ class Finding:
     reason: str
     tested: list[Tested] = field(default_factory=list)
 
+    @property
+    def gaps(self) -> int:
+        """Points of which it says nothing."""
+        return sum(1 for one in self.tested if one.contrast is None and not one.counts)
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -71,10 +76,11 @@ class Judged:
     reason: str
 
     def of(self, imported: bool) -> Finding | None:
-        """The finding to show for imported data, or for our runs: a decided one before others."""
+        """The finding to show for imported data, or for our runs: a decided one before others, then the one
+        with the fewest gaps."""
         found = [finding for finding in self.findings if finding.imported == imported]
         order = [*_DECIDED, NOT_ENOUGH, NOT_TESTABLE]
-        return min(found, key=lambda finding: order.index(finding.verdict), default=None)
+        return min(found, key=lambda one: (order.index(one.verdict), one.gaps), default=None)
 
 
 def judge(claims: Claims, runs: Sequence[RunFolder], only: Sequence[str] = ()) -> list[Judged]:

@@ -185,3 +185,28 @@ def test_mistakes_in_a_file_are_told_with_their_line(tmp_path):
         load("k8sdds-papr")
     with pytest.raises(InputError, match="did you mean 'table-1-weavenet'"):
         find(load(), "table-1-weavnet")
+
+
+def test_runs_of_several_perftest_versions_are_told():
+    old = {"testbed": "imported", "perftest_version": "3.0.1"}
+    same = rows("a", 50, **old), rows("b", 100, **old)
+    assert "PerfTest" not in room.judge_claim(claim(), [Source("it", same[0] + same[1])], 0.05).reason
+    mixed = same[0], rows("b", 100, **(old | {"perftest_version": "3.1.0"}))
+    found = room.judge_claim(claim(), [Source("it", mixed[0] + mixed[1])], 0.05)
+    assert found.reason.endswith("one run compares PerfTest 3.0.1 with 3.1.0")
+
+
+def test_of_equal_verdicts_the_most_complete_is_shown():
+    sizes = claim("lower", part={"at": {"payload_bytes": [64, 1024]}}, lab="no", because="other boards")
+    link = {"link": "a slow one"}
+    gappy = [*rows("a", 50, **link), *rows("b", 100, **link)]
+    whole = [
+        row
+        for size in (64, 1024)
+        for row in (
+            *rows("a", 50, payload_bytes=size, link="none"),
+            *rows("b", 100, payload_bytes=size, link="none"),
+        )
+    ]
+    found = room.judge_claim(sizes, [Source("it", gappy + whole)], 0.05)
+    assert len(found.findings) == 2 and found.of(False).gaps == 0
