@@ -15,10 +15,6 @@ import pytest
 from k8sdds.testbeds.lab import cgroups
 from tests.clusters import one_machine  # noqa: F401 (a fixture)
 
-# How long a case takes on a busy machine says nothing of the code.
-hypothesis.settings.register_profile("k8sdds", deadline=None)
-hypothesis.settings.load_profile("k8sdds")
-
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
 
