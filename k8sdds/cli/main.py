@@ -21,6 +21,7 @@ from k8sdds.cli import (
     importing,
     lab,
     machine,
+    network,
     nodes,
     reproducing,
     results,
@@ -77,6 +78,7 @@ app.command("kubeconfig")(deploy.kubeconfig)
 app.command("logs")(deploy.logs)
 app.command("destroy")(deploy.destroy)
 app.add_typer(lab.app, name="lab")
+app.add_typer(network.app, name="network")
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(bundle.app, name="bundle")
 app.add_typer(images.app, name="images")

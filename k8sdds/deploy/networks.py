@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
 from k8sdds import networks
 from k8sdds.errors import InputError
 from k8sdds.folders import shared
@@ -72,6 +74,32 @@ def read(folder: str) -> list[Manifest]:
     """The objects of a network's folder below deploy/networks, as they are written there."""
     path = shared("deploy") / "networks" / folder / "manifest.yaml"
     return yamltext.load_all(path.read_text(encoding="utf-8"))
+
+
+def asked(
+    profile: Profile,
+    name: str,
+    mtu: int | None = None,
+    interface: str | None = None,
+    password_file: str | None = None,
+) -> PodNetwork:
+    """A network with options: those given here, and where it is the profile's own network, the profile's.
+
+    Raises InputError where they do not fit it.
+    """
+    half(name)
+    same = name == profile.network.name
+    given = {"mtu": mtu, "interface": interface, "password_file": password_file}
+    # The interface between the nodes is theirs, whatever the network.
+    own = profile.network.model_dump() if same else {"interface": profile.network.interface}
+    options = {**own, "name": name, **{key: value for key, value in given.items() if value is not None}}
+    try:
+        return PodNetwork.model_validate(options)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InputError(
+            said.replace("password_file", "--password-file"), "see: k8sdds network switch --help"
+        ) from error
 
 
 def with_network(profile: Profile, network: PodNetwork) -> Profile:
