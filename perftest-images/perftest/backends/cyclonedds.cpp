@@ -220,13 +220,7 @@ std::map<std::string, std::string> CycloneDds::effective_qos() {
 
 Written CycloneDds::write(const Sample& sample) {
     K8sdds_Sample out;
-    out.run = sample.run;
-    out.number = sample.sequence;
-    out.sent_ns = sample.sent_ns;
-    out.ping = sample.ping;
-    out.publisher = sample.publisher;
-    out.phase = static_cast<uint8_t>(sample.phase);
-    out.reserved = 0;
+    pack(sample, out.head);
     out.payload._maximum = out.payload._length = sample.payload_length;
     out.payload._buffer = const_cast<uint8_t*>(sample.payload);
     out.payload._release = false;
@@ -267,12 +261,7 @@ unsigned CycloneDds::take() {
             if (!infos_[i].valid_data) continue;
             const K8sdds_Sample& in = taken_[i];
             Sample sample;
-            sample.run = in.run;
-            sample.sequence = in.number;
-            sample.sent_ns = in.sent_ns;
-            sample.ping = in.ping;
-            sample.publisher = in.publisher;
-            sample.phase = static_cast<Phase>(in.phase);
+            unpack(in.head, sample);
             sample.payload = in.payload._buffer;
             sample.payload_length = in.payload._length;
             events_->on_sample(sample);

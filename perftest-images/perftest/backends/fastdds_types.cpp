@@ -3,6 +3,8 @@
 #include <fastcdr/Cdr.h>
 #include <fastcdr/exceptions/Exception.h>
 
+#include "shared.h"
+
 namespace k8sdds {
 namespace {
 
@@ -55,7 +57,9 @@ SampleType::SampleType(uint64_t data_length) {
 bool SampleType::serialize(void* data, SerializedPayload_t* payload) {
     const auto& s = *static_cast<const Sample*>(data);
     return written(payload, [&](Cdr& cdr) {
-        cdr << s.run << s.sequence << s.sent_ns << s.ping << s.publisher << static_cast<uint8_t>(s.phase) << uint8_t{0};
+        uint32_t head[head_words];
+        pack(s, head);
+        cdr.serializeArray(head, head_words);
         cdr << s.payload_length;
         cdr.serializeArray(s.payload, s.payload_length);
     });
@@ -64,14 +68,13 @@ bool SampleType::serialize(void* data, SerializedPayload_t* payload) {
 bool SampleType::deserialize(SerializedPayload_t* payload, void* data) {
     auto& taken = *static_cast<TakenSample*>(data);
     return read(payload, [&](Cdr& cdr) {
-        uint8_t phase = 0, reserved = 0;
-        uint32_t length = 0;
-        cdr >> taken.sample.run >> taken.sample.sequence >> taken.sample.sent_ns >> taken.sample.ping;
-        cdr >> taken.sample.publisher >> phase >> reserved >> length;
+        uint32_t head[head_words], length = 0;
+        cdr.deserializeArray(head, head_words);
+        cdr >> length;
         if (length > payload->length) throw eprosima::fastcdr::exception::NotEnoughMemoryException("length");
         taken.payload.resize(length);                      // the capacity stays
         cdr.deserializeArray(taken.payload.data(), length);
-        taken.sample.phase = static_cast<Phase>(phase);
+        unpack(head, taken.sample);
         taken.sample.payload = taken.payload.data();
         taken.sample.payload_length = length;
     });
