@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from k8sdds.bundle import oci
+from k8sdds.bundle import architecture, oci
 from k8sdds.errors import InputError, LackError, Problem
 from k8sdds.folders import cache_folder
 
@@ -120,8 +120,27 @@ class Bundle:
                 oci.archive(self.folder / "oci", [(one.name, one.arch, one.sha256) for one in chosen], output)
         return output
 
+    def wrong_architectures(self, arch: str) -> list[Problem]:
+        """Programs and images for an architecture that are for another: `exec format error` on the nodes."""
+        problems = []
+        for item in self.binaries(arch):
+            found = architecture.of_file(self.file(item))
+            if found not in (arch, None):
+                problems.append(_wrong(f"{item.name} ({item.path})", arch, found))
+        for item in self.images(arch):
+            says, program, found = architecture.of_image(
+                self.folder / "oci", json.loads(self.file(item).read_text())
+            )
+            if says != arch:
+                problems.append(_wrong(f"the image {item.name}", arch, says))
+            elif found not in (arch, None):
+                problems.append(_wrong(f"{program} in the image {item.name}", arch, found))
+        return problems
+
     def verify(self) -> list[Problem]:
-        """What is missing or changed, against the checksums; every layer of every image is read."""
+        """What is missing or changed, against the checksums; every layer is read. And what is for other
+        machines than it claims.
+        """
         problems: dict[str, Problem] = {}
         layers: set[str] = set()
         for item in self.items:
@@ -137,7 +156,9 @@ class Bundle:
             problem = _check(self.folder / "oci/blobs/sha256" / digest, digest)
             if problem:
                 problems[digest] = problem
-        return list(problems.values())
+        if problems:
+            return list(problems.values())
+        return [problem for arch in self.arches for problem in self.wrong_architectures(arch)]
 
     def _of(self, kind: str, arch: str) -> list[Item]:
         if arch not in self.arches:
@@ -146,6 +167,13 @@ class Bundle:
                 f"k8sdds bundle create --arch {','.join([*self.arches, arch])}",
             )
         return [item for item in self.items if item.kind == kind and item.arch == arch]
+
+
+def _wrong(what: str, arch: str, found: str | None) -> Problem:
+    return Problem(
+        f"{what} is for {found}, where {arch} is wanted: it would end in `exec format error`",
+        "make the bundle again; an image of your own: build it for that architecture",
+    )
 
 
 def _suite(item: Item) -> str:

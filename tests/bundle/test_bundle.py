@@ -97,6 +97,31 @@ def test_damage_is_found(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_programs_for_other_machines_are_named(tmp_path: Path) -> None:
+    other = "arm64" if ARCH_HERE == "amd64" else "amd64"
+    program = golang.program(recipe.PROGRAMS["probe"], other, lambda _: None)
+    folder = tmp_path / "bundle"
+    layout = oci.Layout(folder / "oci")
+    layer = layout.layer({"/opt/probe": program, "/bin/probe": oci.Link("../opt/probe"), "/bin/run": b"#!/bin/sh"})
+    (folder / "bin").mkdir()
+    (folder / "bin/probe").write_bytes(program.read_bytes())
+    items = [{"kind": "binary", "name": "probe", "version": "1", "arch": ARCH_HERE, "path": "bin/probe",
+              "sha256": oci.file_sha256(program), "size_bytes": 1}]  # fmt: skip
+    for name, arch, entry in (("claims:1", ARCH_HERE, "/bin/probe"), ("says:1", other, "/bin/probe"),
+                              ("script:1", ARCH_HERE, "/bin/run")):  # fmt: skip
+        digest = layout.image(name, arch, [entry], [layer])
+        items.append({"kind": "image", "name": name, "version": "1", "arch": ARCH_HERE,
+                      "path": f"oci/blobs/sha256/{digest}", "sha256": digest, "size_bytes": 1})  # fmt: skip
+    layout.finish()
+    index = {"format": 1, "name": "x", "kubernetes": "0", "toolchain": "", "arches": [ARCH_HERE], "items": items}
+    (folder / "bundle.json").write_text(json.dumps(index))
+    said = [problem.what for problem in Bundle.open(folder).verify()]
+    assert [line.partition(f" is for {other}")[0] for line in said] == [
+        "probe (bin/probe)", "/bin/probe in the image claims:1", "the image says:1",
+    ]  # fmt: skip
+    assert all("exec format error" in line for line in said)
+
+
 @pytest.mark.parametrize(
     "change, said",
     [
