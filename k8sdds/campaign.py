@@ -299,6 +299,7 @@ def _network_facts(trial: Trial, session: Session) -> dict[str, Any]:
         "encapsulation": network.encapsulation,
         "multicast": network.multicast,
         "encryption": network.encryption,
+        "unprotected": network.unprotected,
         "differences": network.differences,
         **session.network_facts(trial),
         **session.link_facts(trial),

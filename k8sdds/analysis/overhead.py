@@ -100,7 +100,7 @@ def levels(best: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for (label, *condition), trials in _cells(best).items():
+    for (label, *condition), trials in by_cell(best).items():
         for quantity in QUANTITIES.values():
             values = _values(trials, quantity.name)
             if not values:
@@ -126,7 +126,7 @@ def overheads(best: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    cells = _cells(best)
+    cells = by_cell(best)
     rows = []
     for (label, *condition), trials in cells.items():
         if label == baseline:
@@ -160,7 +160,7 @@ def ratios(trials: list[Row], baseline: str, quantity: str) -> dict[str, Ratio]:
     return {label: ratio for label, ratio in found.items() if ratio is not None}
 
 
-def _cells(best: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
+def by_cell(best: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
     """Trials by (network_label, *condition), in the order in which cells were first measured."""
     cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in plain_rows(best):

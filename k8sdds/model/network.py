@@ -217,6 +217,8 @@ class Network:
     """(topology, mtu, engine) → datapath; the engine is None where there is no choice."""
     cluster: ClusterHalf | None = None
     """How it is installed on a cluster; None where there is nothing to install."""
+    unprotected: str | None = None
+    """For a network that encrypts: the network that remains without it."""
     engine: str | None = None
     """What replaces the plugin's own datapath, where there is no choice."""
     engines: tuple[Engine, ...] = ()

@@ -60,5 +60,6 @@ IPSEC = Network(
         capabilities=("NET_BIND_SERVICE",),
         xfrm=True,
     ),
+    unprotected="flannel-hostgw",
     engines=ENGINES,
 )

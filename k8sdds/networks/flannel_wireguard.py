@@ -120,5 +120,6 @@ WIREGUARD = Network(
         Present(links=("flannel-wg",), routes_to_peers=True),
         links=("flannel-wg*",),
     ),
+    unprotected="flannel-hostgw",
     engines=ENGINES,
 )

@@ -73,5 +73,6 @@ WEAVENET_ENCRYPT = replace(
     lab=_lab,
     cluster=weave_cluster.half(1414, encrypted=True),
     engine=None,
+    unprotected="weavenet",
     engines=ENGINES,
 )

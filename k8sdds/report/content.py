@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from k8sdds.analysis import conditions, contrast, overhead, tidy
+from k8sdds.analysis import conditions, contrast, overhead, protection, tidy
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import QUANTITIES, Quantity
 from k8sdds.report import formats
@@ -213,6 +213,12 @@ class Content:
             for row in setting.trials:
                 found.setdefault(tuple(row[key] for key in conditions.CONDITION), []).append(row)
         return found
+
+    @cached_property
+    def protections(self) -> list[Row]:
+        """What protection costs, against the same network without it."""
+        known = self.campaign.get("networks")
+        return protection.protections(self.best, known if isinstance(known, dict) else {})
 
     def contrasts(self, quantity: str) -> list[Row]:
         """Settings compared within each network, from the test that the quantity belongs to."""

@@ -13,7 +13,7 @@ from k8sdds.analysis.conditions import payload, words
 from k8sdds.analysis.overhead import QUANTITIES, plain_rows
 from k8sdds.rendering import templates
 from k8sdds.report import content as contents
-from k8sdds.report import formats, runs, upkeep, wording
+from k8sdds.report import formats, protection, runs, upkeep, wording
 from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.look import css_variables, looks
 
@@ -97,6 +97,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "overhead_tables": tables,
         "run_tables": run_tables,
         "contrast_tables": contrasts,
+        "protection_tables": _protections(content),
         "upkeep": upkept,
         "level_tables": [
             _levels(content, setting, test) for setting in content.settings for test in setting.tests
@@ -211,6 +212,16 @@ def _contrasts(content: Content) -> list[dict[str, Any]]:
                 }
             )
     return tables
+
+
+def _protections(content: Content) -> list[dict[str, Any]]:
+    return [
+        table | {"rows": [
+            (name, against, [_percent(cell, mixed=True) for cell in cells])
+            for name, against, cells in table["rows"]
+        ]}
+        for table in protection.tables(content)
+    ]  # fmt: skip
 
 
 def _at(setting: Setting) -> str:

@@ -34,9 +34,9 @@ def write(content: Content, folder: Path) -> list[Path]:
 
     throughput_overhead.csv, latency_p90_overhead.csv and one such table for every other quantity that was
     compared, the main ones of imported data also run by run (…_by_run.csv); contrasts.csv where settings
-    differ within networks; levels.csv; trials.csv (every attempt); invalid.csv; upkeep.csv where a cluster's
-    nodes were read. The main tables exist even
-    when empty; tables of an earlier report are removed.
+    differ within networks; protection_overhead.csv where something protects; levels.csv; trials.csv (every
+    attempt); invalid.csv; upkeep.csv where a cluster's nodes were read. The main tables exist even when empty;
+    tables of an earlier report are removed.
     """
     import pandas as pd
 
@@ -55,6 +55,9 @@ def write(content: Content, folder: Path) -> list[Path]:
     contrasts = pd.DataFrame([row for quantity in MAIN for row in content.contrasts(quantity)])
     if len(contrasts):
         files.append(_csv(contrasts.rename(columns={UNIT: "network"}), folder / "contrasts.csv"))
+    if content.protections:
+        protected = pd.DataFrame(content.protections)
+        files.append(_csv(protected.rename(columns={UNIT: "network"}), folder / "protection_overhead.csv"))
     files.append(_csv(content.levels.drop(columns="values"), folder / "levels.csv"))
     trials = content.table.assign(warnings=[json.dumps(texts) for texts in content.table["warnings"]])
     files.append(_csv(trials, folder / "trials.csv"))

@@ -16,14 +16,13 @@ from k8sdds.report import formats
 from k8sdds.report.content import Content, Row
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.look import Look, free_looks
+from k8sdds.report.protection import SAME, name_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _HEAD, _FOOT, _LEFT, _HEIGHT = 0.3, 0.45, 0.65, 2.6
 _QUANTITIES = ("throughput_mbps", "latency_p90_us")
-_SAME = ("link", "subscribers", "publishers", "middleware", "reliability", "transport")
-"""What is the same within one figure."""
 
 
 def draw(content: Content, folder: Path) -> list[Figure]:
@@ -34,25 +33,19 @@ def draw(content: Content, folder: Path) -> list[Figure]:
         for name in _QUANTITIES:
             for row in setting.levels(name).values():
                 secured |= row["security"] not in (None, "none")
-                key = tuple(row[column] for column in _SAME)
+                key = tuple(row[column] for column in SAME)
                 groups.setdefault(key, {}).setdefault(name, []).append(row)
     if not secured:
         return []
     return [
-        _figure(content, dict(zip(_SAME, key, strict=True)), found, folder, index)
+        _figure(content, dict(zip(SAME, key, strict=True)), found, folder, index)
         for index, (key, found) in enumerate(sorted(groups.items(), key=lambda item: str(item[0])))
     ]
 
 
-def variant(row: Row) -> str:
-    """What a curve is called: the network, with its level where there is one."""
-    level = row["security"]
-    return row["network_label"] if level in (None, "none") else f"{row['network_label']} {level}"
-
-
 def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: Path, index: int) -> Figure:
     names = [name for name in _QUANTITIES if name in found]
-    variants = list(dict.fromkeys(variant(row) for name in names for row in found[name]))
+    variants = list(dict.fromkeys(name_of(row) for name in names for row in found[name]))
     variants.sort(key=lambda label: (content.networks.index(label.split(" ")[0])
                                      if label.split(" ")[0] in content.networks else 99, label))  # fmt: skip
     styles = free_looks(variants)
@@ -77,7 +70,7 @@ def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: P
         f" lines: 95 % interval; small dots: every trial. Logarithmic axes. {content.testbed} · n = {n}."
     )
     alt = f"{title}. " + "; ".join(
-        f"{variant(row)} {payload(row['payload_bytes'])} {QUANTITIES[name].words}"
+        f"{name_of(row)} {payload(row['payload_bytes'])} {QUANTITIES[name].words}"
         f" {formats.number(row['mean'])} {QUANTITIES[name].unit}"
         for name in names for row in found[name]
     )  # fmt: skip
@@ -88,7 +81,7 @@ def _panel(ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, Loo
     sizes = sorted({row["payload_bytes"] for row in rows})
     step = 0.6 / max(len(variants), 1)
     for number, label in enumerate(variants):
-        own = sorted((row for row in rows if variant(row) == label), key=lambda row: row["payload_bytes"])
+        own = sorted((row for row in rows if name_of(row) == label), key=lambda row: row["payload_bytes"])
         look, shift = styles[label], (number - (len(variants) - 1) / 2) * step
         xs = [sizes.index(row["payload_bytes"]) + shift for row in own]
         plain = all(row["security"] in (None, "none") and not _encrypts(row) for row in own)
