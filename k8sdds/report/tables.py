@@ -35,8 +35,8 @@ def write(content: Content, folder: Path) -> list[Path]:
     throughput_overhead.csv, latency_p90_overhead.csv and one such table for every other quantity that was
     compared, the main ones of imported data also run by run (…_by_run.csv); contrasts.csv where settings
     differ within networks; protection_overhead.csv where something protects; levels.csv; trials.csv (every
-    attempt); invalid.csv; upkeep.csv where a cluster's nodes were read. The main tables exist even when empty;
-    tables of an earlier report are removed.
+    attempt); invalid.csv; upkeep.csv where a cluster's nodes were read. The main tables exist even when
+    empty; tables of an earlier report are removed.
     """
     import pandas as pd
 
