@@ -21,7 +21,7 @@ assert FASTDDS and CONNEXT
 def test_objects_of_a_service(service: discovery.Service) -> None:
     made = service.objects("there", 3, "registry.example/image:1")
     kinds = {one["kind"]: one for one in made}
-    assert list(kinds) == ["ServiceAccount", "Service", "PodDisruptionBudget", "StatefulSet"]
+    assert list(kinds) == ["Service", "PodDisruptionBudget", "StatefulSet"]
     assert {one["metadata"]["namespace"] for one in made} == {"there"}
     assert {one["metadata"]["labels"]["app.kubernetes.io/managed-by"] for one in made} == {"k8sdds"}
     sets = kinds["StatefulSet"]["spec"]

@@ -1,0 +1,67 @@
+"""Discovery services of a campaign: made in its own namespace when a trial first needs one, gone with it.
+
+In a prepared namespace k8sdds makes nothing but pods: there the administrator applies deploy/discovery too.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from k8sdds import discovery
+from k8sdds.errors import LackError
+from k8sdds.model.trial import Cell
+from k8sdds.perftest.connext.settings import DISCOVERY_IMAGE
+from k8sdds.testbeds.cluster import objects, pods
+from k8sdds.testbeds.cluster.api import Api
+from k8sdds.testbeds.cluster.spaces import Space
+
+READY_S = 90
+KINDS = ("Service", "StatefulSet")
+"""A campaign needs no more of the manifests."""
+
+
+class Services:
+    """The discovery services of one campaign, by middleware."""
+
+    def __init__(self, api: Api, space: Space) -> None:
+        self._api = api
+        self._space = space
+        self._made: dict[str, dict[str, Any]] = {}
+        """Middleware to its StatefulSet."""
+
+    def servers(self, cell: Cell) -> tuple[str, ...]:
+        """Where the cell's participants ask for the others; nothing unless they discover by server."""
+        if cell.discovery_kind != discovery.SERVER:
+            return ()
+        service = discovery.SERVICES[cell.middleware]
+        return service.servers(self._space.namespace)
+
+    def provide(self, cell: Cell) -> None:
+        """Returns when the cell's service runs; one that is there stays. LackError where it does not come."""
+        if cell.discovery_kind != discovery.SERVER:
+            return
+        if not self._space.own:
+            return
+        service = discovery.SERVICES[cell.middleware]
+        if cell.middleware not in self._made:
+            image = os.environ.get(DISCOVERY_IMAGE) if cell.middleware == "connext" else None
+            wanted = [
+                one
+                for one in service.objects(self._space.namespace, image=image or None)
+                if one["kind"] in KINDS
+            ]
+            for one in wanted:
+                one["metadata"]["labels"][pods.CAMPAIGN] = self._space.campaign
+            objects.create(self._api, wanted)
+            self._made[cell.middleware] = wanted[-1]
+        self._await(service, self._made[cell.middleware])
+
+    def _await(self, service: discovery.Service, statefulset: dict[str, Any]) -> None:
+        ready, _ = objects.await_replicas(self._api, statefulset, READY_S)
+        # One is enough for participants to meet; a second that is being replaced is no reason to wait on.
+        if ready < 1:
+            raise LackError(
+                f"no {service.title} is ready after {READY_S} s",
+                f"kubectl -n {self._space.namespace} describe pods; is its image on the nodes?",
+            )
