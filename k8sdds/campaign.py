@@ -19,11 +19,13 @@ from k8sdds.errors import InputError, InvalidTrials
 from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import Expansion, Trial
+from k8sdds.model.trial import Expansion, Place, Trial
 from k8sdds.networks import find
 from k8sdds.perftest import command
+from k8sdds.perftest.connext import command as connext
+from k8sdds.perftest.connext import settings as connext_settings
 from k8sdds.store import QOS, SCHEMA, RunFolder, utc_now
-from k8sdds.testbeds import Block, Launch, Session, Testbed
+from k8sdds.testbeds import Block, Launch, Session, Site, Testbed
 
 if TYPE_CHECKING:
     from k8sdds.security.keyring import Keyring
@@ -67,6 +69,7 @@ class Campaign:
         self._valid: set[str] = set()
         self._order = 0
         self._keyring: Keyring | None = None
+        self._connext: connext_settings.Settings | None = None
         for record in run.attempts():
             self._count(record)
 
@@ -105,6 +108,8 @@ class Campaign:
                     self._measure(session, block, trial)
                 # Once more after the block's other trials: what disturbed a trial may have passed by then.
                 waiting = [trial for trial in waiting if self._open(trial)]
+            for reading in session.readings():
+                self.run.append_reading(reading)
 
     def _measure(self, session: Session, block: Block, trial: Trial) -> None:
         number = self._next_attempt(trial)
@@ -114,16 +119,15 @@ class Campaign:
         places = session.places(trial)
         protection = protection_of(trial.cell)
         private = self._private(trial, protection)
+        servers = session.servers(trial)
         launches = []
         # Subscribers first, so that the publisher finds them there.
         for name in reversed(trial.cell.participants):
             directory, qos = (folder / name).resolve(), self._qos(trial)
             site = session.site(trial, name, directory, qos)
-            argv = command.command_line(
-                trial, name, places, domain, site.program, site.files, site.qos, protection
-            )
+            argv, env = self._line(trial, name, places, domain, site, protection, servers)
             inputs = {str(site.qos): qos} if qos and site.qos else {}
-            launches.append(Launch(name, tuple(argv), directory, {}, private.get(name, {}), inputs=inputs))
+            launches.append(Launch(name, tuple(argv), directory, env, private.get(name, {}), inputs=inputs))
         launches += [
             Launch(
                 participant=name,
@@ -131,7 +135,7 @@ class Campaign:
                 directory=(folder / name).resolve(),
                 serves_udp=command.DISCOVERY_PORT,
             )
-            for name in trial.cell.services
+            for name in ([] if servers else trial.cell.services)
         ]
         for launch in launches:
             launch.directory.mkdir(parents=True)
@@ -150,6 +154,29 @@ class Campaign:
             raise
         facts["wall_s"] = round(time.monotonic() - started, 6)
         self._append(trial, attempt.record(trial, number, measurement, folder, facts))
+
+    def _line(
+        self,
+        trial: Trial,
+        name: str,
+        places: dict[str, Place],
+        domain: int,
+        site: Site,
+        protection: Protection | None,
+        servers: Sequence[str],
+    ) -> tuple[list[str], dict[str, str]]:
+        """A participant's command line, and what its environment has beside that of all programs."""
+        if trial.cell.middleware != "connext":
+            line = command.command_line(
+                trial, name, places, domain, site.program, site.files, site.qos, protection, servers
+            )
+            return line, {}
+        if self._connext is None:
+            self._connext = connext_settings.of(trial.testbed)
+        line = connext.command_line(
+            trial, name, places, domain, self._connext, site.files, site.qos, trial.cell.discovery_kind
+        )
+        return line, connext.environment(self._connext, servers)
 
     def _private(self, trial: Trial, protection: Protection | None) -> dict[str, dict[str, bytes]]:
         """Participant to its credentials, by file name; nothing without DDS Security."""
@@ -172,7 +199,9 @@ class Campaign:
         self._keyring = keyring
 
     def _qos(self, trial: Trial) -> Path | None:
-        """The run folder's copy of the trial's QoS profile."""
+        """The run folder's copy of the trial's QoS profile; None where its program brings its own."""
+        if not command.takes_qos(trial.cell):
+            return None
         path = self.run.path / QOS / f"{Path(trial.cell.qos_profile).stem}.xml"
         return path.resolve() if path.is_file() else None
 
@@ -225,6 +254,8 @@ def start(
         "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
         "networks": networks,
     }
+    if any(trial.cell.middleware == "connext" for trial in trials):
+        data["connext"] = connext_settings.of(testbed.name).facts()
     if keyring is not None:
         from k8sdds.security.credentials import governance_facts
 
@@ -285,7 +316,7 @@ def _prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
 
 def _qos_texts(expansion: Expansion) -> dict[str, str]:
     """File name to text of every QoS profile that the cells use."""
-    files = {command.qos_file(cell) for cell in expansion.cells if cell.middleware != "raw"}
+    files = {command.qos_file(cell) for cell in expansion.cells if command.takes_qos(cell)}
     return {f"{file.stem}.xml": file.read_text(encoding="utf-8") for file in files}
 
 

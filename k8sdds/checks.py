@@ -15,6 +15,10 @@ from k8sdds.perftest.connext import settings as connext_settings
 from k8sdds.security import levels
 from k8sdds.testbeds import Testbed
 
+NO_CLOUD = (
+    "the lab has no discovery service for connext: RTI Cloud Discovery Service runs on clusters",
+    "discovery must be multicast or peers, or: --testbed cluster",
+)
 OVERHEAD_S = 0.3
 """Expected time of a trial beside warm-up and measurement, for estimates."""
 
@@ -99,7 +103,8 @@ def _missing_programs(expansion: Expansion, testbed: str) -> list[Problem]:
         Problem(f"middleware {name!r} is not built here (built: {', '.join(built)})", "see: docs/perftest.md")
         for name in sorted(wanted - {"connext"})
     ]
-    if any(cell.services for cell in expansion.cells) and not shutil.which(command.DISCOVERY_PROGRAM):
+    served = testbed == "lab" and any(cell.services for cell in expansion.cells)
+    if served and not shutil.which(command.DISCOVERY_PROGRAM):
         lack = f"the discovery server of Fast DDS, {command.DISCOVERY_PROGRAM}, is not here"
         problems.append(Problem(lack, "sudo apt-get install fastdds-tools"))
     return problems + _connext(expansion, testbed) if "connext" in wanted else problems
@@ -112,6 +117,8 @@ def _connext(expansion: Expansion, testbed: str) -> list[Problem]:
         for trial in expansion.trials(testbed):
             if trial.cell.middleware == "connext":
                 connext.check(trial, settings)
+                if trial.cell.services and testbed == "lab":
+                    return [Problem(*NO_CLOUD, input=True)]
     except K8sddsError as error:
         return [Problem(error.message, error.remedy, input=isinstance(error, InputError))]
     return []

@@ -1,7 +1,8 @@
 """How participants find each other on a cluster: by multicast, by a list of peers, or at a server.
 
-One small module each. The words are those of perftest's `-discovery`; `server` is Fast DDS's discovery
-server for `fastdds` and RTI's Cloud Discovery Service for `connext`. Pure data: nothing is contacted here.
+One small module each; multicast needs none, it is proven where pods stand. The words are those of perftest's
+`-discovery`; `server` is Fast DDS's discovery server for `fastdds` and RTI's Cloud Discovery Service for
+`connext`. Pure data: nothing is contacted here.
 """
 
 from __future__ import annotations

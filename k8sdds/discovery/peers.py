@@ -13,8 +13,8 @@ from k8sdds.model.trial import Place
 
 
 def addresses(participant: str, places: Mapping[str, Place]) -> list[str]:
-    """Where the others are, in the order of their names; each address once (several may share a node's)."""
-    return list(dict.fromkeys(place.address for name, place in places.items() if name != participant))
+    """Where the others are, an address for each of them, even where several share a node's."""
+    return [place.address for name, place in places.items() if name != participant]
 
 
 def options(participant: str, places: Mapping[str, Place]) -> list[str]:

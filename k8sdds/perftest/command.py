@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
+from k8sdds.discovery import SERVICES, peers, server
 from k8sdds.errors import InputError
 from k8sdds.folders import native_program, private_folder, shared
 from k8sdds.model.security import Protection
@@ -64,10 +66,10 @@ def impossible(cell: Cell) -> str | None:
             return "raw does not batch: batch_bytes must be 0"
         if cell.qos:
             return "raw has no QoS"
-    if cell.discovery != "auto" and cell.middleware in ("raw", "connext"):
-        return f"{cell.middleware} has no kinds of discovery: leave it out"
+    if cell.discovery != "auto" and cell.middleware == "raw":
+        return "raw has no kinds of discovery: leave it out"
     if cell.discovery == "server":
-        if cell.middleware != "fastdds":
+        if cell.middleware not in SERVICES:
             return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"
         if cell.security != "none":
             return "the discovery server has no credentials, so security must be none"
@@ -85,10 +87,12 @@ def command_line(
     files: Path,
     qos: Path | None = None,
     protection: Protection | None = None,
+    servers: Sequence[str] = (),
 ) -> list[str]:
     """The perftest command line of one participant, `pub0` or `sub3`. `files` is its folder; `qos` the
     campaign's copy of the QoS profile, else the profile is looked for where the user keeps it. Under a
-    `protection` it finds its credentials in its private folder."""
+    `protection` it finds its credentials in its private folder. `servers`: discovery servers that the testbed
+    runs, else the one among the places."""
     cell = trial.cell
     publishes = participant.startswith("pub")
     number = int(participant[3:])
@@ -103,7 +107,7 @@ def command_line(
         argv.append("-multicast")
     if protection is not None:
         argv += secure_options(private_folder(participant), protection)
-    argv += _discovery(cell, participant, places)
+    argv += _discovery(cell, participant, places, servers)
     if publishes:
         argv += _publisher(trial, number, files)
     else:
@@ -113,16 +117,16 @@ def command_line(
     return argv
 
 
-def _discovery(cell: Cell, participant: str, places: dict[str, Place]) -> list[str]:
+def _discovery(
+    cell: Cell, participant: str, places: dict[str, Place], servers: Sequence[str]
+) -> list[str]:
     """How the others are found. Who is found by multicast is named nowhere; raw finds nobody by itself."""
     if cell.discovery == "server":
-        address = places[DISCOVERY_SERVER].address
-        return ["-discovery", "server", "-discoveryServer", f"{address}:{DISCOVERY_PORT}"]
+        return server.options(servers or [f"{places[DISCOVERY_SERVER].address}:{DISCOVERY_PORT}"])
     kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
     if cell.discovery_kind == "multicast" and cell.middleware != "raw":
         return kind
-    others = (place.address for name, place in places.items() if name != participant)
-    return kind + [word for address in others for word in ("-peer", address)]
+    return kind + peers.options(participant, places)
 
 
 def service_line(name: str, places: dict[str, Place]) -> list[str]:

@@ -108,6 +108,13 @@ class Session(Protocol):
     def places(self, trial: Trial) -> dict[str, Place]:
         """Where each participant of the trial will run."""
 
+    def servers(self, trial: Trial) -> tuple[str, ...]:
+        """`HOST:PORT` of discovery servers that the testbed runs itself, so that the cell's services are not
+        among the participants; empty where they are, or none are asked for."""
+
+    def readings(self) -> list[dict[str, Any]]:
+        """Lines for readings.jsonl: what nodes and pods have spent since the block was prepared."""
+
     def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
         """Paths for a participant's command line: `directory` and `qos` as it sees them, and its program."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from k8sdds.bundle.create import ARCH_HERE
@@ -10,6 +11,7 @@ from k8sdds.model.experiment import Experiment, Link
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
+from k8sdds.perftest.connext.settings import DISCOVERY_IMAGE
 from k8sdds.testbeds.cluster.nodes import Node, assign, usable
 
 LOCAL = "k8sdds.local/"
@@ -36,10 +38,10 @@ def unfit(cells: Sequence[Cell]) -> list[Problem]:
                 "a cluster's links are as they are: `link` shapes those of the lab",
                 "leave it out, or: --testbed lab",
             )
-        if cell.services:
+        if cell.services and cell.middleware == "connext" and not os.environ.get(DISCOVERY_IMAGE):
             add(
-                "a discovery service is not yet started on a cluster",
-                "give another `discovery`, or: --testbed lab",
+                f"discovery by server needs your image of RTI Cloud Discovery Service: {DISCOVERY_IMAGE}",
+                "docs/connext.md; or give another `discovery`",
             )
         if cell.capture:
             add("`capture` needs the lab's links", "leave it out, or: --testbed lab")

@@ -15,13 +15,16 @@ from k8sdds.errors import LackError, Problem
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import find, resolved
+from k8sdds.perftest.connext import settings as connext_settings
 from k8sdds.testbeds import Block, Launch, Measurement, Outcome, Site
 from k8sdds.testbeds.cluster import checking, proving, rights, spaces
 from k8sdds.testbeds.cluster.api import Api
 from k8sdds.testbeds.cluster.attending import LOST, NOT_STARTED, Attendance, Ending, files_of
 from k8sdds.testbeds.cluster.crew import Crew, Member
+from k8sdds.testbeds.cluster.metering import Metering
 from k8sdds.testbeds.cluster.nodes import Node, assign, installed_network, one_kernel, usable
 from k8sdds.testbeds.cluster.pods import OUTPUT, PERFTEST, Slot, memory_bytes
+from k8sdds.testbeds.cluster.serving import Services
 from k8sdds.testbeds.current import Chosen
 from k8sdds.testbeds.lab import cores
 
@@ -47,6 +50,8 @@ class Cluster:
         self._nodes: list[Node] | None = None
         self._space: spaces.Space | None = None
         self._crew: Crew | None = None
+        self._services: Services | None = None
+        self._metering: Metering | None = None
         self._trials: Sequence[Trial] = ()
         self._network = ""
         """The pod network that pods are on now."""
@@ -119,21 +124,41 @@ class Cluster:
     def prepare(self, block: Block) -> Cluster:
         """Pods for all trials of the block, ready and proven."""
         trials = self._trials or block.trials
-        if self._crew is None:
+        if self._crew is None or self._services is None or self._metering is None:
             with_host = any(trial.cell.network == HOST for trial in trials)
             self._space = spaces.make(self.api, self._campaign, self.chosen.namespace, with_host)
             memory = memory_bytes(trial.cell for trial in trials)
-            self._crew = Crew(self.api, self._space, self.chosen.image, memory, self._campaign)
+            self._crew = Crew(self.api, self._space, self._image(trials), memory, self._campaign)
+            self._services = Services(self.api, self._space)
+            self._metering = Metering(self.api, self._space, filters=with_host)
+            self._crew.watch.listeners.append(self._metering.seen)
         cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
         self._crew.muster(slot for cell in cells for slot in self._slots(cell).values())
         for cell in cells:
             self._prove(cell)
+            self._services.provide(cell)
+        self._metering.begins(block.index, [cell.network_label for cell in cells])
         return self
+
+    def _image(self, trials: Sequence[Trial]) -> str:
+        """One image for all pods: the user's with RTI PerfTest is made upon ours and has it all."""
+        connext = any(trial.cell.middleware == "connext" for trial in trials)
+        return connext_settings.in_image()[0] if connext else self.chosen.image
+
+    def servers(self, trial: Trial) -> tuple[str, ...]:
+        """The discovery servers of the trial's participants, by name."""
+        assert self._services is not None
+        return self._services.servers(trial.cell)
+
+    def readings(self) -> list[dict[str, Any]]:
+        """What the meters said around the block that has just ended."""
+        assert self._metering is not None
+        return self._metering.ends()
 
     def _prove(self, cell: Cell) -> None:
         assert self._crew is not None
         slots = self._slots(cell)
-        multicast = cell.transport == "multicast"
+        multicast = "multicast" in (cell.transport, cell.discovery_kind)
         key = (*slots.values(), Slot(f"multicast {multicast}", "", False, None))
         if key in self._proven:
             return

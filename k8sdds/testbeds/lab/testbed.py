@@ -176,6 +176,14 @@ class Lab:
     def _layout(self, cell: Cell) -> cores.Layout:
         return cores.assign(cell.layout, cell.publishers, cell.subscribers, cores.available())
 
+    def servers(self, trial: Trial) -> tuple[str, ...]:
+        """None: discovery services are pods of the bench."""
+        return ()
+
+    def readings(self) -> list[dict[str, Any]]:
+        """None: the lab's nodes are this machine, which every trial's meters know."""
+        return []
+
     def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
         """Paths as they are: participants see this machine's files."""
         return Site(native_program("k8sdds-perftest"), directory, qos)
