@@ -55,7 +55,13 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
         with tempfile.TemporaryDirectory(prefix="k8sdds-push-") as folder:
             tag = name.rpartition(":")[2]
             _layout(bundle, same, Path(folder), tag)
-            argv = ["skopeo", "copy", "--all", *(["--dest-tls-verify=false"] if plain_http else [])]
+            argv = [
+                "skopeo",
+                "copy",
+                "--all",
+                "--preserve-digests",
+                *(["--dest-tls-verify=false"] if plain_http else []),
+            ]
             try:
                 done = subprocess.run(
                     [*argv, f"oci:{folder}:{tag}", f"docker://{reference}"],

@@ -1,0 +1,135 @@
+"""Our own images by themselves: built, written, and pushed to a real registry on the loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from k8sdds import bundle
+from k8sdds.bundle import images, oci, recipe
+from k8sdds.bundle.content import Bundle
+from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.errors import InputError, LackError
+from k8sdds.folders import cache_folder
+from tests.conftest import Command
+
+
+@pytest.fixture(scope="module")
+def own() -> Bundle:
+    return bundle.default(own=True)
+
+
+def config(made: Bundle, name: str) -> dict:
+    (item,) = images.own(made, ARCH_HERE, [name])
+    manifest = json.loads(made.file(item).read_text())
+    return json.loads((made.folder / "oci/blobs/sha256" / manifest["config"]["digest"][7:]).read_text())
+
+
+def test_they_need_no_kubernetes_and_run_as_nobody(own: Bundle) -> None:
+    names = [images.short(item) for item in images.own(own, ARCH_HERE)]
+    assert {"perftest", "discovery-server", "tools"} <= set(names)
+    assert own.binaries(ARCH_HERE) == [] and all(item.name.startswith(recipe.OWN) for item in own.items)
+    for name in ("perftest", "discovery-server"):
+        assert config(own, name)["config"]["User"] == "65532"
+    assert own.verify() == []
+
+
+def test_the_perftest_image_has_all_middlewares(own: Bundle) -> None:
+    (item,) = images.own(own, ARCH_HERE, ["k8sdds.local/perftest:0.1.0"])
+    manifest = json.loads(own.file(item).read_text())
+    names: set[str] = set()
+    for layer in manifest["layers"]:
+        with tarfile.open(own.folder / "oci/blobs/sha256" / layer["digest"][7:]) as archive:
+            names |= {Path(name).name for name in archive.getnames()}
+    backends = {f"libk8sdds-perftest-{name}.so" for name in ("cyclonedds", "fastdds", "raw")}
+    assert backends | {"k8sdds-perftest", "k8sdds-supervisor", "k8sdds-probe"} <= names
+    assert any(name.startswith("libfastrtps.so") for name in names)
+    assert any(name.startswith("libddsc.so") for name in names)
+
+
+def test_the_command_writes_an_archive(
+    k8sdds: Command, own: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The command's user has another home; what takes long to make is here.
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(cache_folder()))
+    done = k8sdds("images", "build", "tools", "-o", "tools.tar")
+    assert done.returncode == 0, done.stderr
+    (item,) = images.own(own, ARCH_HERE, ["tools"])
+    assert done.stdout.split()[0] == item.name and item.sha256 in done.stdout
+    with tarfile.open(tmp_path / "tools.tar") as archive:
+        index = json.load(archive.extractfile("index.json"))
+    assert [one["annotations"]["io.containerd.image.name"] for one in index["manifests"]] == [item.name]
+    for words, said in (
+        (("build", "tools", "-o", "tools.tar"), "exists already"),
+        (("build", "none"), "one of:"),
+        (("build", "perftest:9.9.9"), "one of:"),
+        (("build", "--arch", "s390x"), "s390x"),
+        (("build", "--arch", "amd64,arm64", "-o", "both.tar"), "one architecture"),
+    ):
+        done = k8sdds("images", *words)
+        assert done.returncode == 2 and said in done.stderr, (words, done.stderr)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[str]:
+    """A registry of one's own, on the loopback."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = tmp_path / "registry.yml"
+    settings.write_text(
+        "version: 0.1\nlog: {level: error}\n"
+        f"storage: {{filesystem: {{rootdirectory: {tmp_path}/registry}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\n"
+    )
+    with subprocess.Popen(
+        ["docker-registry", "serve", settings], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as running:
+        try:
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:
+                with socket.socket() as asked:
+                    if asked.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            yield f"127.0.0.1:{port}"
+        finally:
+            running.kill()
+
+
+def test_a_push_is_one_image_for_all_architectures(own: Bundle, registry: str, tmp_path: Path) -> None:
+    # A second architecture as a bundle of both has it: here the same programs under another name.
+    (tools,) = images.own(own, ARCH_HERE, ["tools"])
+    manifest = json.loads(own.file(tools).read_text())
+    folder = tmp_path / "bundle"
+    shutil.copytree(own.folder, folder, symlinks=True, copy_function=os.link)
+    layout = oci.Layout(folder / "oci")
+    other = layout.image(tools.name, "arm64", ["/x"], manifest["layers"])
+    item = type(tools)(
+        **{**vars(tools), "arch": "arm64", "path": f"oci/blobs/sha256/{other}", "sha256": other}
+    )
+    both = Bundle(folder, own.name, own.kubernetes, own.toolchain, (ARCH_HERE, "arm64"), (tools, item))
+    assert images.push(both, [tools, item], f"{registry}/lab/", plain_http=True) == [
+        f"{registry}/lab/tools:1"
+    ]
+    inspect = ["skopeo", "inspect", "--raw", "--tls-verify=false", f"docker://{registry}/lab/tools:1"]
+    pushed = json.loads(subprocess.run(inspect, check=True, capture_output=True, timeout=60).stdout)
+    found = {one["platform"]["architecture"]: one["digest"] for one in pushed["manifests"]}
+    assert found == {ARCH_HERE: f"sha256:{tools.sha256}", "arm64": f"sha256:{other}"}
+
+
+def test_a_registry_that_does_not_take_it(own: Bundle) -> None:
+    items = images.own(own, ARCH_HERE, ["tools"])
+    with pytest.raises(LackError, match=r"127\.0\.0\.1:1/tools:1: .*refused") as error:
+        images.push(own, items, "127.0.0.1:1")
+    assert "skopeo login" in error.value.remedy
+    with pytest.raises(InputError, match="one of"):
+        images.own(own, ARCH_HERE, ["nothing"])
