@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from k8sdds.errors import LackError
@@ -48,7 +49,9 @@ class Metering:
 
     def begins(self, block: int, networks: Sequence[str]) -> None:
         """The block's pods are ready: read every node."""
-        self._block = {"block": block, "network": " + ".join(dict.fromkeys(networks))}
+        if self._block.get("block") == block:
+            return  # prepared once more, before any of its trials
+        self._block = {"block": block, "network": " + ".join(sorted(set(networks)))}
         starts, self._startups = self._startups.facts(), Startups()
         if starts:
             self._lines.append({"kind": "starts", **self._block, "pods": starts})
@@ -101,14 +104,16 @@ class Metering:
     def _read(self, when: str) -> None:
         # Asked each time: pods of the meter are replaced where a node was away.
         with ThreadPoolExecutor(WORKERS) as pool:
-            for line in pool.map(self._node, self._ready() if self._made else []):
+            # Packet filters once: they are many lines, and the network is what it is.
+            read = partial(self._node, filters=self._filters and when == "after")
+            for line in pool.map(read, self._ready() if self._made else []):
                 self._lines.append({**line, **self._block, "when": when})
         tops = [*self._top(top.nodes), *self._top(lambda get: top.pods(get, self._space.namespace))]
         if tops:
             self._lines.append({"kind": "top", **self._block, "when": when, "tops": tops})
 
-    def _node(self, pod: str) -> dict[str, Any]:
-        argv = meter.command(self._filters)
+    def _node(self, pod: str, filters: bool) -> dict[str, Any]:
+        argv = meter.command(filters)
         try:
             done = streams.run(self._api, self._space.namespace, pod, argv)
             if done.code:

@@ -50,24 +50,24 @@ def await_replicas(api: Api, one: dict[str, Any], timeout_s: float) -> tuple[int
     while time.monotonic() < end:
         listed = api.get(collection(one), **query)
         for item in listed["items"]:
-            found = replicas(item)
+            found = replicas(one["kind"], item)
         if found[0] == found[1]:
             return found
         version = listed["metadata"]["resourceVersion"]
         left = max(1.0, end - time.monotonic())
         for event in api.watch(collection(one), for_s=left, resourceVersion=version, **query):
             if event["type"] == "MODIFIED":
-                found = replicas(event["object"])
+                found = replicas(one["kind"], event["object"])
             if found[0] == found[1] or event["type"] == "ERROR":
                 break
     return found
 
 
-def replicas(one: dict[str, Any]) -> tuple[int, int]:
+def replicas(kind: str, one: dict[str, Any]) -> tuple[int, int]:
     """(ready, wanted) as an object's status says; wanted is -1 until a controller has seen it."""
     status = one.get("status") or {}
     if status.get("observedGeneration", 0) < one["metadata"].get("generation", 1):
         return 0, -1
-    if one["kind"] == "DaemonSet":
+    if kind == "DaemonSet":
         return status.get("numberReady", 0), status.get("desiredNumberScheduled", -1)
     return status.get("readyReplicas", 0), one["spec"]["replicas"]
