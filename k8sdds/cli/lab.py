@@ -115,9 +115,22 @@ def list_(as_json: Json = False) -> None:
         )
 
 
+def _complete_places(incomplete: str) -> list[str]:
+    from k8sdds.testbeds.lab import registry
+
+    records = registry.records()
+    places = [f"{bench}/{pod}" for one in records for bench in one.holders for pod in one.pods.get(bench, {})]
+    return sorted({place for place in places if place.startswith(incomplete)})
+
+
 @app.command("exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def exec_(
-    place: Annotated[str, typer.Argument(help="NETWORK/POD, or NETWORK/NODE such as flannel-vxlan/node0.")],
+    place: Annotated[
+        str,
+        typer.Argument(
+            help="NETWORK/POD, or NETWORK/NODE such as flannel-vxlan/node0.", autocompletion=_complete_places
+        ),
+    ],
     command: Annotated[list[str], typer.Argument(help="The command, after --.")],
     name: Name = "lab",
 ) -> None:

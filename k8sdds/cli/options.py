@@ -21,6 +21,14 @@ def complete_networks(incomplete: str) -> list[str]:
     return [name for name in NETWORKS if name.startswith(incomplete)]
 
 
+def complete_settings(incomplete: str) -> list[str]:
+    """Keys of experiments and sweeps that begin so, for the shell's completion."""
+    from k8sdds import library
+
+    keys = [*library.PER_EXPERIMENT, *library.PER_SWEEP]
+    return sorted({f"{key}=" for key in keys if key.startswith(incomplete)})
+
+
 Experiment = Annotated[
     str, typer.Argument(help="Name of an experiment, or a YAML file.", autocompletion=complete_experiments)
 ]
@@ -39,7 +47,12 @@ Duration = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the experiment (repeatable), as YAML."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the experiment (repeatable), as YAML.",
+        autocompletion=complete_settings,
+    ),
 ]
 Paper = Annotated[bool, typer.Option("--paper", help="The study's durations: 120 s a trial.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs instead of text.")]
