@@ -123,13 +123,17 @@ def _one(
     a: Side, b: Side, ones: list[Row], others: list[Row], name: str, pairs: bool, relative: bool
 ) -> tuple[Contrast, Contrast, Contrast, int, int] | None:
     """The contrast B/A of one cell and quantity, and the two levels behind it."""
-    found = []
+    found, roundings = [], []
     for side, rows in ((a, ones), (b, others)):
         values = {key: math.log(value) for key, value in overhead.by_repetition(rows, name).items()}
+        rounding = overhead.rounding(rows, name)
         if relative:
-            base = overhead.by_repetition(_baseline(side, rows[0]), name)
+            baseline = _baseline(side, rows[0])
+            base = overhead.by_repetition(baseline, name)
             values = {key: value - math.log(base[key]) for key, value in values.items() if key in base}
+            rounding = math.hypot(rounding, overhead.rounding(baseline, name))
         found.append(values)
+        roundings.append(rounding)
     if not all(found):
         return None
     first, second = found
@@ -137,9 +141,11 @@ def _one(
         shared = sorted(first.keys() & second.keys())
         if not shared:
             return None
-        contrast = tests.one_sample([second[key] - first[key] for key in shared])
+        contrast = tests.one_sample([second[key] - first[key] for key in shared], math.hypot(*roundings))
     else:
-        contrast = tests.independent_logs(list(second.values()), list(first.values()))
+        contrast = tests.independent_logs(
+            list(second.values()), list(first.values()), (roundings[1], roundings[0])
+        )
     levels = [tests.one_sample(list(values.values())) for values in found]
     return contrast, levels[0], levels[1], len(first), len(second)
 

@@ -176,7 +176,8 @@ def paired(trials: list[Row], base: list[Row], quantity: Quantity) -> tuple[Rati
     pairs = [(ours[repetition], theirs[repetition]) for repetition in sorted(ours.keys() & theirs.keys())]
     if not pairs:
         return None, []
-    return statistics.paired_ratio([x for x, _ in pairs], [b for _, b in pairs]), pairs
+    least = math.hypot(rounding(trials, quantity.name), rounding(base, quantity.name))
+    return statistics.paired_ratio([x for x, _ in pairs], [b for _, b in pairs], least), pairs
 
 
 def by_repetition(trials: list[Row], name: str) -> dict[int, float]:
@@ -188,6 +189,24 @@ def by_repetition(trials: list[Row], name: str) -> dict[int, float]:
             if value > 0:
                 values[trial["repetition"] or 0].append(value)
     return {repetition: statistics.geometric_mean(list_) for repetition, list_ in values.items()}
+
+
+_STEPS = {"_mbps": 0.1, "_us": 1.0}
+"""To what PerfTest rounds the quantities that it prints, by their unit."""
+
+
+def rounding(trials: list[Row], name: str) -> float:
+    """The standard deviation of ln(value) that rounding alone gives published values: step/√12 of the mean.
+
+    0 for our own trials, and where digits beyond the step show that nothing was rounded to it.
+    """
+    step = next((step for unit, step in _STEPS.items() if name.endswith(unit)), None)
+    values = [value for value in _values(trials, name) if value > 0]
+    if step is None or not values or any(trial.get("testbed") != "imported" for trial in trials):
+        return 0.0
+    if any(abs(value / step - round(value / step)) > 1e-6 for value in values):
+        return 0.0
+    return step / math.sqrt(12) * len(values) / math.fsum(values)
 
 
 def _values(trials: list[Row], name: str) -> list[float]:

@@ -92,7 +92,7 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(_logs(values)) / len(values))
 
 
-def paired_ratio(values: Sequence[float], baselines: Sequence[float]) -> Ratio:
+def paired_ratio(values: Sequence[float], baselines: Sequence[float], rounding: float = 0.0) -> Ratio:
     """The ratio x/b from pairs measured in the same repetition: exp(mean ln(x/b)) with its t interval.
 
     Pairing takes out what hits a whole repetition alike (a warm machine, a busy neighbour). Source:
@@ -100,12 +100,14 @@ def paired_ratio(values: Sequence[float], baselines: Sequence[float]) -> Ratio:
     ISMM 2013 (ratios with intervals), with Student's paired t in place of Fieller's theorem, which
     the log scale makes unnecessary.
 
+    `rounding` is the standard deviation of ln(x/b) that rounding alone gives: the spread is never less.
+
     Raises ValueError for unequal lengths, no pairs, and values that are not positive and finite.
     """
     if len(values) != len(baselines):
         raise ValueError("each value needs its own baseline")
     logs = [x - b for x, b in zip(_logs(values), _logs(baselines), strict=True)]
-    centre, low, high, spread = _t_interval(logs)
+    centre, low, high, spread = _t_interval(logs, rounding)
     return Ratio(math.exp(centre), _exp(low), _exp(high), len(logs), spread)
 
 
@@ -165,13 +167,15 @@ def _logs(values: Sequence[float]) -> list[float]:
     return [math.log(value) for value in values]
 
 
-def _t_interval(values: list[float]) -> tuple[float, float | None, float | None, float | None]:
-    """(mean, low, high, standard deviation), the last three None for one value."""
+def _t_interval(
+    values: list[float], least: float = 0.0
+) -> tuple[float, float | None, float | None, float | None]:
+    """(mean, low, high, standard deviation of at least `least`), the last three None for one value."""
     n = len(values)
     centre = math.fsum(values) / n
     if n == 1:
         return centre, None, None, None
-    spread = math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (n - 1))
+    spread = max(math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (n - 1)), least)
     half = _t_quantile(n - 1) * spread / math.sqrt(n)
     return centre, centre - half, centre + half, spread
 

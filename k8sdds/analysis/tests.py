@@ -74,9 +74,12 @@ def paired(values: Sequence[float], others: Sequence[float]) -> Contrast:
     return one_sample([math.log(x) - math.log(b) for x, b in zip(values, others, strict=True)])
 
 
-def one_sample(logs: Sequence[float]) -> Contrast:
-    """The mean of log ratios (or of logs of a level) that are independent of each other."""
-    centre, variance = _moments(logs)
+def one_sample(logs: Sequence[float], rounding: float = 0.0) -> Contrast:
+    """The mean of log ratios (or of logs of a level) that are independent of each other.
+
+    `rounding` is the standard deviation of one of them that rounding alone gives: the spread is never less.
+    """
+    centre, variance = _moments(logs, rounding)
     n = len(logs)
     if variance is None:
         return Contrast(centre, None, None, n)
@@ -92,9 +95,11 @@ def independent(values: Sequence[float], others: Sequence[float]) -> Contrast:
     return independent_logs([math.log(x) for x in values], [math.log(x) for x in others])
 
 
-def independent_logs(logs: Sequence[float], others: Sequence[float]) -> Contrast:
-    """The same from logarithms, such as log overheads of two campaigns."""
-    (a, va), (b, vb) = _moments(logs), _moments(others)
+def independent_logs(
+    logs: Sequence[float], others: Sequence[float], roundings: tuple[float, float] = (0.0, 0.0)
+) -> Contrast:
+    """The same from logarithms, such as log overheads of two campaigns; `roundings` as in `one_sample`."""
+    (a, va), (b, vb) = _moments(logs, roundings[0]), _moments(others, roundings[1])
     n = min(len(logs), len(others))
     if va is None or vb is None:
         return Contrast(a - b, None, None, n)
@@ -159,12 +164,12 @@ def detectable(contrast: Contrast, tests: int = 1, level: float = 1 - CONFIDENCE
     return math.exp(min(delta * contrast.error, math.log(1000)))
 
 
-def _moments(logs: Sequence[float]) -> tuple[float, float | None]:
+def _moments(logs: Sequence[float], rounding: float) -> tuple[float, float | None]:
     n = len(logs)
     centre = math.fsum(logs) / n
     if n < 2:
         return centre, None
-    return centre, math.fsum((x - centre) ** 2 for x in logs) / (n - 1)
+    return centre, max(math.fsum((x - centre) ** 2 for x in logs) / (n - 1), rounding**2)
 
 
 def _quantile(p: float, df: float | None) -> float:

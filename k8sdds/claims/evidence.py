@@ -62,6 +62,8 @@ class Point:
     logs: dict[int, float] = field(default_factory=dict)
     """ln of the ratio by repetition."""
     rows: tuple[Row, ...] = ()
+    rounding: float = 0.0
+    """Standard deviation of such a logarithm by rounding alone."""
 
 
 def points(part: Part, source: Source) -> dict[Variant, list[Point]]:
@@ -117,7 +119,9 @@ def _point(part: Part, values: Selector, selectors: list[Selector], rows: list[R
         )
         for repetition in sorted(shared)
     }
-    return Point(values, one_sample(list(logs.values())) if logs else None, (), logs, used)
+    rounding = math.hypot(*(overhead.rounding(group, part.quantity) for group in groups))
+    contrast = one_sample(list(logs.values()), rounding) if logs else None
+    return Point(values, contrast, (), logs, used, rounding)
 
 
 def mean_of(found: list[Point]) -> Contrast | None:
@@ -127,7 +131,8 @@ def mean_of(found: list[Point]) -> Contrast | None:
         for repetition, value in point.logs.items():
             logs[repetition].append(value)
     whole = [math.fsum(values) / len(values) for values in logs.values() if len(values) == len(found)]
-    return one_sample(whole) if whole else None
+    rounding = math.hypot(*(point.rounding for point in found)) / len(found)
+    return one_sample(whole, rounding) if whole else None
 
 
 def _matching(rows: list[Row], selector: Selector) -> list[Row]:

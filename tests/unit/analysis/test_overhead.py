@@ -167,3 +167,20 @@ def test_the_plain_setting_is_the_reference():
     assert contrast.reference_of({"best-effort", "reliable"}) == "reliable"
     assert contrast.reference_of({"raw", "fastdds"}) == "fastdds"
     assert contrast.reference_of({8192, 0}) == 0
+
+
+def test_published_numbers_are_never_surer_than_their_rounding():
+    def trials(*mbps, testbed="imported"):
+        return [
+            {"testbed": testbed, "repetition": i, "throughput_mbps": value} for i, value in enumerate(mbps, 1)
+        ]
+
+    quantity = overhead.QUANTITIES["throughput_mbps"]
+    # Both runs print the same two numbers: they may have been 93.55 to 93.65 and 92.95 to 93.05.
+    ratio, _ = overhead.paired(trials(93.6, 93.6), trials(93.0, 93.0), quantity)
+    assert ratio.low < 93.55 / 93.05 and ratio.high > 93.65 / 92.95
+    ours, _ = overhead.paired(trials(93.6, 93.6, testbed="lab"), trials(93.0, 93.0, testbed="lab"), quantity)
+    assert ours.low == pytest.approx(ours.high)
+    # More digits than PerfTest's one show that nothing was rounded to it.
+    assert overhead.rounding(trials(93.6, 93.61), "throughput_mbps") == 0
+    assert overhead.rounding(trials(93.6, 93.7), "samples_per_s") == 0
