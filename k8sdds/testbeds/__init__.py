@@ -6,6 +6,8 @@ it command lines and gets back exit codes, meters and the proof of wire.
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +33,14 @@ class Launch:
     is ended when they have ended."""
     inputs: dict[str, Path] = field(default_factory=dict)
     """What else it reads: path as it sees it, to the file here; in the lab they are the same."""
+
+    def meters(self) -> dict[str, Any] | None:
+        """What its supervisor read, once it has ended; None where there is nothing whole."""
+        try:
+            data = json.loads((self.directory / "meters.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return data if isinstance(data, dict) else None
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,17 @@ class Block:
 
     index: int
     trials: tuple[Trial, ...]
+
+
+def repetitions(trials: Sequence[Trial], seed: int) -> list[Block]:
+    """One repetition of all cells is a block, each in a random order of its own."""
+    order = random.Random(seed)
+    blocks = []
+    for repetition in sorted({trial.repetition for trial in trials}):
+        members = [trial for trial in trials if trial.repetition == repetition]
+        order.shuffle(members)
+        blocks.append(Block(repetition, tuple(members)))
+    return blocks
 
 
 class Session(Protocol):

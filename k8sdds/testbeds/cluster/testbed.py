@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +14,7 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import find, resolved
 from k8sdds.perftest.connext import settings as connext_settings
-from k8sdds.testbeds import Block, Launch, Measurement, Outcome, Site
+from k8sdds.testbeds import Block, Launch, Measurement, Outcome, Site, repetitions
 from k8sdds.testbeds.cluster import checking, proving, rights, spaces
 from k8sdds.testbeds.cluster.api import Api
 from k8sdds.testbeds.cluster.attending import LOST, NOT_STARTED, Attendance, Ending, files_of
@@ -110,14 +108,8 @@ class Cluster:
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
-        """One repetition of all cells is a block, each in a random order of its own."""
-        order = random.Random(seed)
-        blocks = []
-        for repetition in sorted({trial.repetition for trial in trials}):
-            members = [trial for trial in trials if trial.repetition == repetition]
-            order.shuffle(members)
-            blocks.append(Block(repetition, tuple(members)))
-        return blocks
+        """One repetition of all cells is a block."""
+        return repetitions(trials, seed)
 
     # -- building and measuring -------------------------------------------------------------------------
 
@@ -386,7 +378,7 @@ def _measurement(
     crossed: dict[str, dict[str, int]] = {}
     for one in attended:
         name = one.launch.participant
-        meters = _meters(one.launch.directory) if not endings[name].lost else None
+        meters = one.launch.meters() if not endings[name].lost else None
         ending, interface = endings[name], members[name].interface
         outcomes[name] = Outcome(name, ending.code, meters, ending.message, interface, ending.lost)
         counters = ((meters or {}).get("attempt_interfaces") or {}).get(interface)
@@ -425,11 +417,3 @@ def _skew_s(attended: Sequence[Attendance], outcomes: dict[str, Outcome]) -> flo
         starts.append(meters["started_at_ns"] - one.offset_ns)
     doubt = max(one.uncertainty_ns for one in attended)
     return (max(starts) - min(starts) + doubt) / 1e9
-
-
-def _meters(directory: Path) -> dict[str, Any] | None:
-    try:
-        data = json.loads((directory / "meters.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) else None

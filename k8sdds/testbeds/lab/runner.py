@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -12,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from k8sdds.folders import native_program
 from k8sdds.testbeds import Launch, Outcome
@@ -191,17 +189,9 @@ def _outcome(one: Running, late: str) -> Outcome:
     return Outcome(
         participant=one.launch.participant,
         exit_code=NOT_STARTED if late else (128 - code if code < 0 else code),
-        meters=_meters(one.launch.directory),
+        meters=one.launch.meters(),
         message=message,
     )
-
-
-def _meters(directory: Path) -> dict[str, Any] | None:
-    try:
-        data = json.loads((directory / "meters.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) else None
 
 
 def _end(running: list[Running]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
 import signal
 import time
@@ -19,7 +18,7 @@ from k8sdds.model.network import LINK_MTU, Capabilities
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import bare_label, find, resolved
 from k8sdds.store import utc_now
-from k8sdds.testbeds import Block, Launch, Measurement, Site
+from k8sdds.testbeds import Block, Launch, Measurement, Site, repetitions
 from k8sdds.testbeds.lab import capabilities, capture, cores, facts, processes, registry, runner
 from k8sdds.testbeds.lab.bench import Bench
 from k8sdds.testbeds.lab.cgroups import PodCgroups
@@ -87,14 +86,8 @@ class Lab:
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
-        """One repetition of all cells is a block, each in a random order of its own."""
-        order = random.Random(seed)
-        blocks = []
-        for repetition in sorted({trial.repetition for trial in trials}):
-            members = [trial for trial in trials if trial.repetition == repetition]
-            order.shuffle(members)
-            blocks.append(Block(repetition, tuple(members)))
-        return blocks
+        """One repetition of all cells is a block."""
+        return repetitions(trials, seed)
 
     # -- building and measuring -----------------------------------------------------------------------
 
