@@ -21,6 +21,9 @@ from k8sdds.perftest import command
 from k8sdds.testbeds import Launch, Measurement
 from k8sdds.testbeds.lab.testbed import Lab
 
+OURS = ("ours", "fastdds", "raw")
+"""k8sdds-perftest with Cyclone DDS, with Fast DDS, and with plain UDP."""
+
 PAYLOADS = (64, 256, 1024, 4096, 16384)
 WARMUP_S = 1.0
 LATENCY_S = 1.0
@@ -88,7 +91,7 @@ class Pods:
             test=run.test,
             payload_bytes=run.payload,
             reliability="best-effort" if raw else "reliable",
-            middleware="raw" if raw else "cyclonedds",
+            middleware="raw" if raw else "fastdds" if run.program == "fastdds" else "cyclonedds",
             batch_bytes=BATCH_BYTES if run.batched else 0,
             receive_mode=self._receive,
             layout="same" if run.test == "latency" else "split",
@@ -103,7 +106,7 @@ class Pods:
         self._count += 1
         folder = self._folder / f"{self._count}-{run.program}-{run.test}-{run.payload}"
         places = self._lab.places(trial)
-        launches = {"ours": self._ours, "raw": self._ours, "ddsperf": self._ddsperf, "iperf3": self._iperf3}
+        launches = {name: self._ours for name in OURS} | {"ddsperf": self._ddsperf, "iperf3": self._iperf3}
         started = [
             Launch(name, tuple(argv), folder / name, env)
             for name, (argv, env) in launches[run.program](run, trial, places, folder).items()
@@ -115,7 +118,7 @@ class Pods:
             # Its server waits for ever where its client could not start.
             deadline = WARMUP_S + trial.duration_s + IPERF3_PATIENCE_S
         measurement = self._lab.run(trial, started, deadline)
-        if run.program in ("ours", "raw"):
+        if run.program in OURS:
             return _ours_result(run, trial, measurement, folder)
         failed = [
             f"{name} ended with {outcome.exit_code}: {_said(folder / name)}"
