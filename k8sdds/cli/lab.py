@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Experiment, Json, Networks, Settings
+from k8sdds.cli.options import Experiment, Json, Networks, PskFile, Settings
 from k8sdds.cli.terminal import console, say
+from k8sdds.cli.testbed import psk_of
 from k8sdds.errors import InputError
 
 app = typer.Typer(help="Build, look at and enter the lab's networks without measuring.", no_args_is_help=True)
@@ -51,7 +52,11 @@ def plan(experiment: Experiment, network: Networks = None, settings: Settings = 
 
 @app.command()
 def up(
-    experiment: Experiment, network: Networks = None, settings: Settings = None, name: Name = "lab"
+    experiment: Experiment,
+    network: Networks = None,
+    settings: Settings = None,
+    name: Name = "lab",
+    psk_file: PskFile = None,
 ) -> None:
     """Build an experiment's networks and leave them standing, until `lab down`."""
     from k8sdds.checks import refuse
@@ -66,7 +71,7 @@ def up(
             remedy = f"k8sdds lab down --name {name}; or give a --name"
             raise InputError(f"a lab named {name!r} stands already", remedy)
     cells = _cells(experiment, network, settings, baseline=False)
-    lab = Lab(name, experiment)
+    lab = Lab(name, experiment, psk_of(psk_file))
     try:
         refuse(
             lab.check([Trial(cell=c, testbed="lab", repetition=0, duration_s=1, warmup_s=0) for c in cells])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,6 +45,13 @@ Networks = Annotated[
 Repeat = Annotated[int | None, typer.Option("--repeat", min=1, help="Repetitions of every cell.")]
 Duration = Annotated[
     float | None, typer.Option("--duration", min=0.1, help="Measured seconds of each trial.")
+]
+PskFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--psk-file",
+        help="Lab: a file (mode 0600) with the pre-shared key of networks with IPsec; else one is made.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

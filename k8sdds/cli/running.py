@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Duration, Networks, Paper, Repeat, Settings, complete_experiments
+from k8sdds.cli.options import Duration, Networks, Paper, PskFile, Repeat, Settings, complete_experiments
 from k8sdds.cli.terminal import console, duration_words
 from k8sdds.cli.testbed import (
     Context,
@@ -71,6 +71,7 @@ def run(
     namespace: Namespace = None,
     pod_network: PodNetwork = None,
     image: Image = None,
+    psk_file: PskFile = None,
 ) -> None:
     """Measure an experiment on the current testbed and report it.
 
@@ -85,7 +86,7 @@ def run(
         reached = (on, kubeconfig, context, namespace, pod_network, image)
         # A campaign goes on where it began, unless that is reached in another way now.
         again = RunFolder.open(resume).reached if all(option is None for option in reached) else None
-        _resume(resume, current.of(again) if again else choose(*reached))
+        _resume(resume, current.of(again) if again else choose(*reached), psk_file)
         return
     if experiment is None:
         raise InputError("which experiment?", "see: k8sdds list; for a start: k8sdds run quickstart")
@@ -96,11 +97,16 @@ def run(
     if network and changed.baseline not in network:
         console().print(f"The baseline {changed.baseline} is measured too: overheads relate to it.")
     chosen = choose(on, kubeconfig, context, namespace, pod_network, image)
-    measure(changed, seed, output, dry_run, chosen)
+    measure(changed, seed, output, dry_run, chosen, psk_file)
 
 
 def measure(
-    experiment: Any, seed: int | None, output: Path | None, dry_run: bool, chosen: Chosen | None = None
+    experiment: Any,
+    seed: int | None,
+    output: Path | None,
+    dry_run: bool,
+    chosen: Chosen | None = None,
+    psk_file: Path | None = None,
 ) -> None:
     """Measure an experiment and report it, in the lab unless another testbed is chosen. Raises InvalidTrials
     after the report."""
@@ -113,7 +119,7 @@ def measure(
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     console().print(f"Testbed: {_where(chosen)}", highlight=False)
     with _ending(folder):
-        with opened(chosen, name, experiment.name) as testbed:
+        with opened(chosen, name, experiment.name, psk_file) as testbed:
             experiment, left_out = testbed.fitting(experiment)
             if left_out:
                 console().print(f"Left out, not there: {', '.join(left_out)}", highlight=False)
@@ -130,7 +136,7 @@ def measure(
         _report(folder, failed)
 
 
-def _resume(folder: Path, chosen: Chosen) -> None:
+def _resume(folder: Path, chosen: Chosen, psk_file: Path | None) -> None:
     from k8sdds import campaign, library
     from k8sdds.model.trial import expand
     from k8sdds.store import EXPERIMENT
@@ -142,7 +148,7 @@ def _resume(folder: Path, chosen: Chosen) -> None:
     name = run_folder.campaign.get("campaign") or campaign.campaign_name(experiment.name)
     console().print(f"Testbed: {_where(chosen)}", highlight=False)
     with _ending(folder):
-        with opened(chosen, name, experiment.name) as testbed:
+        with opened(chosen, name, experiment.name, psk_file) as testbed:
             _announce(testbed, f"{experiment.name}: resuming {folder}", None)
             with _progress(run_folder.campaign.get("baseline", experiment.baseline), expansion) as progress:
                 failed = _execute(campaign.resume(run_folder, testbed, progress))

@@ -159,14 +159,27 @@ def api_of(chosen: Chosen) -> Iterator[Any]:
         yield Api.of(Path(chosen.kubeconfig) if chosen.kubeconfig else None, chosen.context)
 
 
+def psk_of(path: Path | None) -> str | None:
+    """The pre-shared key in a file, or None without one."""
+    from k8sdds.security import preshared
+
+    return preshared.read(path.expanduser(), "--psk-file", preshared.MIN_CHARACTERS) if path else None
+
+
 @contextmanager
-def opened(chosen: Chosen, campaign: str, experiment: str) -> Iterator[Any]:
-    """The testbed itself, closed at the end."""
+def opened(chosen: Chosen, campaign: str, experiment: str, psk_file: Path | None = None) -> Iterator[Any]:
+    """The testbed itself, closed at the end. `psk_file`: the lab's own pre-shared key."""
     if chosen.testbed == LAB:
+        psk = psk_of(psk_file)
         from k8sdds.testbeds.lab.testbed import Lab
 
-        with Lab(f"{campaign}-{os.getpid()}", experiment) as lab:
+        with Lab(f"{campaign}-{os.getpid()}", experiment, psk) as lab:
             yield lab
+    elif psk_file is not None:
+        raise InputError(
+            "--psk-file is the lab's: a cluster has its key from its profile (network.password_file)",
+            "leave it out, or give --testbed lab",
+        )
     else:
         from k8sdds.testbeds.cluster.testbed import Cluster
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 from k8sdds.deploy import local
@@ -10,11 +9,8 @@ from k8sdds.errors import InputError
 from k8sdds.hosts import Target
 from k8sdds.model import yamltext
 from k8sdds.model.profile import Profile
+from k8sdds.security import preshared
 from k8sdds.shipped import Shipped
-
-MIN_PSK_CHARACTERS = 96
-"""flanneld refuses a shorter secret."""
-
 
 PROFILES = Shipped("profiles", "a profile", "there is no profile")
 
@@ -56,22 +52,5 @@ def password(profile: Profile) -> str | None:
     """The secret of an encrypted network, from the file that the profile names; None where none is needed."""
     if profile.network.password_file is None:
         return None
-    path = Path(profile.network.password_file).expanduser()
-    remedy = f"make one: (umask 077; openssl rand -hex 64 > {path})"
-    try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise InputError(f"network.password_file: cannot read {path}: {error.strerror}", remedy) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"network.password_file: {path} is not text", remedy) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InputError(f"network.password_file: others can read {path}", f"chmod 600 {path}")
-    if not text or any(not sign.isprintable() for sign in text):
-        raise InputError(f"network.password_file: {path} does not hold one line of text", remedy)
-    if profile.network.name == "flannel-ipsec" and len(text) < MIN_PSK_CHARACTERS:
-        raise InputError(
-            f"network.password_file: {len(text)} characters; flannel-ipsec wants {MIN_PSK_CHARACTERS}",
-            remedy,
-        )
-    return text
+    least = preshared.MIN_CHARACTERS if profile.network.name == "flannel-ipsec" else 0
+    return preshared.read(Path(profile.network.password_file).expanduser(), "network.password_file", least)

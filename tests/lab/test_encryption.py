@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import secrets
 import subprocess
 import sys
 import time
@@ -17,6 +19,8 @@ from k8sdds.testbeds.lab import capabilities, wire
 from k8sdds.testbeds.lab.bench import Bench
 from k8sdds.testbeds.lab.plan import Plan, plan
 from k8sdds.testbeds.lab.sandbox import Sandbox
+from k8sdds.testbeds.lab.testbed import Lab
+from tests.conftest import Command
 from tests.lab.conftest import cell, enter, said
 
 ENCRYPTED = [name for name, network in NETWORKS.items() if network.engines]
@@ -136,6 +140,39 @@ def test_a_wrong_pre_shared_key_is_told_within_seconds(network: str) -> None:
         built(wrong)
     assert time.monotonic() - began < 30  # no timing: an hour of zeros is what it must not be
     assert raised.value.remedy == "give all nodes the same pre-shared key"
+
+
+def test_a_key_of_ones_own(tmp_path: Path) -> None:
+    own = "0x" + secrets.token_hex(64)
+    with Lab(f"own-key-{os.getpid()}", psk=own) as lab:
+        lab.up([cell("flannel-ipsec", subscribers=1)])
+        (bench,) = lab.benches.values()
+        files = [bench.sandbox.path(file.path).read_text() for file in bench.plan.datapath.files]
+        assert sum(f'secret = "{own}"' in text for text in files) == 2
+        lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        assert not any(own.encode() in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("a" * 96, 0o644, "others can read"),
+        ("a" * 95, 0o600, "95 characters; flannel-ipsec wants 96"),
+        ('"' * 96, 0o600, "holds quotation marks"),
+        ("", 0o600, "does not hold one line of text"),
+        (None, 0o600, "cannot read"),
+    ],
+)
+def test_a_key_file_that_cannot_be_taken(
+    k8sdds: Command, tmp_path: Path, text: str | None, mode: int, said: str
+) -> None:
+    file = tmp_path / "key"
+    if text is not None:
+        file.write_text(text)
+        file.chmod(mode)
+    done = k8sdds("run", "security-1sub", "--dry-run", "--psk-file", str(file))
+    assert done.returncode == 2
+    assert said in done.stderr
 
 
 def test_the_proof_of_wire_refuses_plain_packets(benches: dict[str, Bench]) -> None:

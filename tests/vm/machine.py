@@ -24,6 +24,12 @@ MODULES = (
     "sch_netem",
 )  # fmt: skip
 BEGIN, END = "k8sdds-vm-begin", "k8sdds-vm-end"
+KERNEL_OPTIONS = (
+    "console=ttyS0 quiet panic=-1"
+    # Without what costs time where every instruction is emulated, and guards a machine that is not at risk.
+    " mitigations=off nokaslr audit=0 apparmor=0 nowatchdog no_timer_check random.trust_cpu=on"
+    " rcupdate.rcu_expedited=1"
+)
 RELEASE = 2
 """Raised when what is cached changes its make."""
 
@@ -143,7 +149,7 @@ def run(command: str) -> tuple[list[Any], str]:
                 "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-nic", "none",
                 "-kernel", str(image), "-initrd", str(_initramfs(Path(name), modules, command)),
                 "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
-                "-append", "console=ttyS0 quiet panic=-1",
+                "-append", KERNEL_OPTIONS,
             ],
             capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip

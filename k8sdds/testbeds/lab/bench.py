@@ -27,8 +27,10 @@ PING_TIMEOUT_S = 5
 class Bench:
     """Built by `Bench(…)`, removed by `close()`. Pods are processes in namespaces of their own."""
 
-    def __init__(self, plan: Plan, sandbox: Sandbox) -> None:
+    def __init__(self, plan: Plan, sandbox: Sandbox, psk: str | None = None) -> None:
+        """`psk`: the user's own pre-shared key; else one is made."""
         self.plan = plan
+        self._psk = psk
         self.sandbox = sandbox
         self.pods: dict[str, int] = {}
         """Pod to the id of its first process; empty where participants run in no pod."""
@@ -66,7 +68,7 @@ class Bench:
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(self.sandbox.apply, [others[start::WORKERS] for start in range(WORKERS)]))
         datapath = self.plan.datapath
-        daemons.write_files(self.sandbox, datapath.files)
+        daemons.write_files(self.sandbox, datapath.files, self._psk)
         self._daemons = daemons.start(self.sandbox, datapath.daemons)
         daemons.finish(self.sandbox, datapath)
         if datapath.in_pods:

@@ -15,11 +15,12 @@ from string import Template
 
 from k8sdds.errors import LackError
 from k8sdds.model.network import Batch, Daemon, Datapath, File
+from k8sdds.security import preshared
 from k8sdds.testbeds.lab import processes
 from k8sdds.testbeds.lab.sandbox import Sandbox
 
-PSK_BYTES = 48
-"""96 hexadecimal characters, the least that flannel takes."""
+PSK_BYTES = preshared.MIN_CHARACTERS // 2
+"""In hexadecimal characters the least that flannel takes."""
 READY_TIMEOUT_S = 10
 READY_POLL_S = 0.02
 COMMAND_TIMEOUT_S = 30
@@ -31,11 +32,12 @@ SAID = 400
 class Keys(Mapping[str, str]):
     """The keys of one bench, each made when first asked for and kept nowhere else.
 
-    `psk` is a pre-shared key, `private_X` and `public_X` a WireGuard key pair of X.
+    `psk` is a pre-shared key, the user's own if there is one; `private_X` and `public_X` are a WireGuard key
+    pair of X.
     """
 
-    def __init__(self) -> None:
-        self._made: dict[str, str] = {}
+    def __init__(self, psk: str | None = None) -> None:
+        self._made: dict[str, str] = {} if psk is None else {"psk": psk}
 
     def __getitem__(self, name: str) -> str:
         if name not in self._made:
@@ -64,9 +66,9 @@ def _wg(word: str, stdin: str = "") -> str:
     return done.stdout.strip()
 
 
-def write_files(sandbox: Sandbox, files: tuple[File, ...]) -> None:
-    """Write a network's files with the bench's keys, mode 0600."""
-    keys = Keys()
+def write_files(sandbox: Sandbox, files: tuple[File, ...], psk: str | None = None) -> None:
+    """Write a network's files with the bench's keys, mode 0600. `psk`: the user's own pre-shared key."""
+    keys = Keys(psk)
     for file in files:
         path = sandbox.path(file.path)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

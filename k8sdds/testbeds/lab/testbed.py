@@ -34,8 +34,10 @@ class Lab:
 
     name = NAME
 
-    def __init__(self, campaign: str, experiment: str = "") -> None:
-        """`campaign`: the name of all that the lab makes; one lab at a time may have it."""
+    def __init__(self, campaign: str, experiment: str = "", psk: str | None = None) -> None:
+        """`campaign`: the name of all that the lab makes; one lab at a time may have it. `psk`: the user's
+        own pre-shared key for networks that encrypt by one."""
+        self._psk = psk
         self.capabilities = Capabilities()
         self.benches: dict[BenchKey, Bench] = {}
         self._pod_cgroups: PodCgroups | None = None
@@ -111,7 +113,7 @@ class Lab:
             self._pod_cgroups = pod_cgroups
         built = plan(cell)
         name = self._bench_name(cell)
-        bench = Bench(built, Sandbox(name))
+        bench = Bench(built, Sandbox(name), self._psk)
         self.benches[built.key] = bench
         self._record.holders[name] = (bench.sandbox.pid, processes.start_time(bench.sandbox.pid))
         self._record.plans[name] = cell.model_dump_json()
