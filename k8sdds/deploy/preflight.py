@@ -134,7 +134,7 @@ def _memory_cgroup(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
         return []
     file = facts.one.get("boot_file")
     if file:
-        remedy = f"append to the one line of {file}: {BOOT_WORDS} ; then reboot"
+        remedy = f"deploy --allow-reboot; or by hand, on the one line of {file}: {BOOT_WORDS} ; then reboot"
     else:
         remedy = f"add to the kernel's command line (a netbooted machine has it on its server): {BOOT_WORDS}"
     return [Problem("the memory cgroup is not enabled: the kubelet would never start", remedy)]

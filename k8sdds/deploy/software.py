@@ -92,7 +92,8 @@ def of(profile: Profile, arches: Sequence[str], said: Callable[[str], None]) -> 
     if profile.software.bundle is not None:
         found = Bundle.open(Path(profile.software.bundle).expanduser())
     else:
-        found = bundle.default(tuple(sorted(set(arches))), said)
+        own = profile.software.source != "bundle"
+        found = bundle.default(tuple(sorted(set(arches))), said, own=own)
     if profile.software.source == "bundle" and found.kubernetes != profile.kubernetes.version:
         raise InputError(
             f"the bundle has Kubernetes {found.kubernetes}, the profile wants {profile.kubernetes.version}",

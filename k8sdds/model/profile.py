@@ -162,7 +162,7 @@ class Profile(Strict):
     network: PodNetwork = PodNetwork()
     tuning: list[TuningName] = Field(default=[], description="sets of settings of the operating system")
     metrics_server: MetricsServer | None = MetricsServer()
-    discovery_service: bool = False
+    discovery_service: bool = Field(default=False, description="run a Fast DDS discovery server, replicated")
     software: Software = Software()
 
     @field_validator("nodes")

@@ -8,6 +8,7 @@ from k8sdds.deploy.actions import Action
 from k8sdds.deploy.phases import (
     claim,
     control_plane,
+    discovery_service,
     images,
     join,
     kubernetes,
@@ -31,5 +32,6 @@ PHASES: tuple[Callable[[Wanted, Node], list[Action]], ...] = (
     images.plan,
     join.plan,
     labels.plan,
+    discovery_service.plan,
 )
 """On every node in this order; what waits for other nodes says so itself."""

@@ -1,0 +1,355 @@
+"""Plans from recorded facts: what is done on which machine, also where hardware and packages are not here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from k8sdds.bundle import Bundle
+from k8sdds.deploy import boot_line, facts, flow, kube, networks
+from k8sdds.deploy.actions import Action
+from k8sdds.deploy.apply import hidden
+from k8sdds.deploy.facts import Facts
+from k8sdds.deploy.phases import control_plane, runtime
+from k8sdds.deploy.plan import plan, shown
+from k8sdds.deploy.software import Software
+from k8sdds.deploy.wanted import Wanted
+from k8sdds.errors import InputError
+from k8sdds.model import yamltext
+from k8sdds.model.profile import Profile
+from tests.unit.test_preflight import PI, changed
+
+IMAGES = (
+    *(f"registry.k8s.io/{name}:v1.36.3" for name in ("kube-apiserver", "kube-proxy")),
+    "registry.k8s.io/coredns/coredns:v1.14.2",
+    "ghcr.io/flannel-io/flannel:v0.28.4",
+    "k8sdds.local/tools:1",
+)
+NODES = ("master", "pi1", "pi2")
+PROFILE = """\
+name: mine
+nodes:
+  - {name: master, roles: [control-plane], labels: {rack: one}}
+  - {name: pi1, labels: {k8sdds.io/board: pi4}}
+  - {name: pi2}
+software: bundle
+"""
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A bundle's index, as `bundle create` writes it; the files themselves are not needed for a plan."""
+    folder = tmp_path_factory.mktemp("bundle")
+    items = []
+    for arch in ("amd64", "arm64"):
+        sha = hashlib.sha256(arch.encode()).hexdigest()
+        items.append(
+            {"kind": "binary", "name": "kubernetes", "version": "1.36.3", "arch": arch, "sha256": sha,
+             "path": f"bin/{arch}/kubernetes", "size_bytes": 155861118, "target": "/usr/local/bin/kubernetes",
+             "mode": "0755", "links": ["/usr/local/bin/kubeadm", "/usr/local/bin/kubelet"]}
+        )  # fmt: skip
+        for name in IMAGES:
+            sha = hashlib.sha256((arch + name).encode()).hexdigest()
+            items.append(
+                {"kind": "image", "name": name, "version": "1", "arch": arch, "sha256": sha,
+                 "path": f"oci/blobs/sha256/{sha}", "size_bytes": 1}
+            )  # fmt: skip
+    index = {"format": 1, "name": "kubernetes-1.36.3", "kubernetes": "1.36.3", "toolchain": "go1.26.6"}
+    (folder / "bundle.json").write_text(json.dumps({**index, "arches": ["amd64", "arm64"], "items": items}))
+    return Bundle.open(folder)
+
+
+def wanted(
+    bundle: Bundle, text: str = PROFILE, texts: dict[str, str] | None = None, password: str = ""
+) -> Wanted:
+    """What to plan from: an x86 control plane and Raspberry Pis, unless `texts` says what is there."""
+    profile = yamltext.parse(text, Profile, "mine.yaml")
+    texts = texts or bare(profile)
+    seen = {name: facts.parse(one) for name, one in texts.items()}
+    return Wanted(profile, seen, Software(profile, bundle), networks.install(profile, password or None))
+
+
+def bare(profile: Profile) -> dict[str, str]:
+    """The recorded probe as machines without anything would print it."""
+    return {
+        node.name: changed(
+            hostname=node.name,
+            containerd="1.7.24",
+            address=f"eth0 192.0.2.{10 + number}/24",
+            **({} if node.is_control_plane else PI),
+        )
+        for number, node in enumerate(profile.nodes)
+    }
+
+
+def phases(actions: Iterable[Action], node: str) -> list[str]:
+    return list(dict.fromkeys(action.phase for action in actions if action.node == node))
+
+
+def after(state: Wanted, actions: Iterable[Action], texts: dict[str, str] | None = None) -> dict[str, str]:
+    """What machines would print when these actions were done: read from the actions' own scripts."""
+    texts, head = texts or bare(state.profile), state.head
+    made = dict(texts)
+    stamped = kube.stamped(state.network.manifests, state.network.name)
+
+    def add(node: str, line: str) -> None:
+        made[node] += line + "\n"
+
+    for action in actions:
+        if action.phase == "claim":
+            add(action.node, "marker\tmine")
+        for path, mark, text in re.findall(
+            r"^put (\S+) \d+ <<'(\w+)'\n(.*?)^\2$", action.script, re.M | re.S
+        ):
+            assert mark
+            add(action.node, f"file\t{path} {hashlib.sha256(text.encode()).hexdigest()}")
+        for key, value in re.findall(r"^sysctl -qw (\S+)=(\S+)$", action.script, re.M):
+            add(action.node, f"sysctl\t{key} {value}")
+        for upload in action.uploads:
+            add(action.node, f"file\t{upload.target} {upload.sha256}")
+        for name, sha in action.images.digests if action.images else ():
+            add(action.node, f"image\t{name} sha256:{sha}")
+        if "systemctl restart containerd" in action.script:
+            add(action.node, "unit\tcontainerd active")
+        if action.script.endswith("/initialised\n"):
+            add(action.node, "flag\tinitialised\nleftover\t/etc/kubernetes/admin.conf\nkube.api\tready")
+        if action.script.endswith("/joined\n"):
+            add(action.node, "flag\tjoined\nleftover\t/etc/kubernetes/kubelet.conf")
+            if f"kube.node\t{action.node} " not in made[head]:
+                add(head, f"kube.node\t{action.node} True {{}}")
+        applied = [one for one in stamped if one["kind"] == "Secret"] if action.private else []
+        if action.node != head:
+            applied = []
+        for text in re.findall(r"<<'END_OF_OBJECTS'\n(.*?)^END_OF_OBJECTS$", action.script, re.M | re.S):
+            applied += json.loads(text)["items"]
+        for one in applied:
+            meta = one["metadata"]
+            if one["kind"] == "Pod":
+                continue  # gone when the smoke test ends
+            network = meta["labels"].get(kube.NETWORK, "")
+            sha = meta["annotations"][kube.SHA256]
+            add(head, f"kube.object\t{kube.identity(one)} {sha} 1/1 {network} ")
+        for proven in re.findall(rf"--overwrite {re.escape(kube.PROVEN)}=(\w+)", action.script):
+            space = re.findall(rf"^kube\.object\tNamespace//{kube.SYSTEM} (\w+) .*$", made[head], re.M)[-1]
+            add(head, f"kube.object\tNamespace//{kube.SYSTEM} {space} /  {proven}")
+        for node, words in re.findall(
+            r"^kubectl label node (\S+) --overwrite (.*) >/dev/null$", action.script, re.M
+        ):
+            labels = dict(word.split("=") for word in words.split())
+            add(head, f"kube.node\t{node} True {json.dumps(labels, separators=(',', ':'))}")
+    if "flag\tinitialised" in made[head] and f"kube.node\t{head} " not in made[head]:
+        add(head, f"kube.node\t{head} True {{}}")
+    return made
+
+
+def test_a_bare_lab_from_a_bundle(bundle: Bundle) -> None:
+    actions = plan(wanted(bundle))
+    assert phases(actions, "master") == [
+        "claim", "runtime", "kubernetes packages", "control plane", "network", "metrics server", "images",
+        "join", "labels", "smoke test",
+    ]  # fmt: skip
+    assert phases(actions, "pi1") == ["claim", "runtime", "kubernetes packages", "images", "join"]
+    # Each machine gets the programs of its own architecture, workers nothing of a control plane.
+    by_node = {name: [a for a in actions if a.node == name] for name in NODES}
+    (upload,) = [one for action in by_node["pi1"] for one in action.uploads]
+    assert upload.sha256 == hashlib.sha256(b"arm64").hexdigest() and not upload.shared
+    names = {
+        node: {name for action in by_node[node] if action.images for name, _ in action.images.digests}
+        for node in NODES
+    }
+    assert names["master"] == set(IMAGES)
+    assert names["pi1"] == set(IMAGES) - {"registry.k8s.io/kube-apiserver:v1.36.3"}
+    # Nobody joins before there is something to join, and the proof comes when all are there.
+    (join,) = [a for a in by_node["pi1"] if a.phase == "join"]
+    assert join.needs == (("master", "control plane"),)
+    (smoke,) = [a for a in actions if a.phase == "smoke test"]
+    assert {("pi1", "join"), ("pi2", "join"), ("pi1", "images")} <= set(smoke.needs)
+    assert "smoke-pi2" in smoke.script and "239.255.0.1:7000 --count" not in smoke.script
+
+
+def test_multicast_is_proven_where_it_is_carried(bundle: Bundle) -> None:
+    (smoke,) = [a for a in plan(wanted(bundle, PROFILE + "network: weavenet\n")) if a.phase == "smoke test"]
+    assert "239.255.0.1:7000 --count" in smoke.script
+
+
+def test_done_once_there_is_nothing_left_to_do(bundle: Bundle) -> None:
+    state = wanted(bundle)
+    texts = after(state, plan(state))
+    assert plan(wanted(bundle, texts=texts)) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_interrupted_deploy_is_finished_and_nothing_is_done_twice(bundle: Bundle, seed: int) -> None:
+    chance = random.Random(seed)
+    state = wanted(bundle)
+    actions = plan(state)
+    done: list[Action] = []
+    for name in NODES:
+        own = [action for action in actions if action.node == name]
+        done += own[: chance.randint(0, len(own))]
+    # What other nodes had to have done before had been done.
+    for action in actions:
+        left = {(one.node, one.phase) for one in actions if one not in done}
+        if action in done and left & set(action.needs):
+            own = [one for one in actions if one.node == action.node]
+            done = [one for one in done if one not in own[own.index(action) :]]
+    texts = after(state, done)
+    again = plan(wanted(bundle, texts=texts))
+    planned = {(a.node, a.phase) for a in again}
+    left = [action for action in actions if action not in done and "wait until" not in action.title]
+    assert planned >= {(action.node, action.phase) for action in left}
+    # What waits or proves is done again; what changes a machine is not.
+    changes = {(a.node, a.title) for a in done if a.phase != "smoke test" and "wait until" not in a.title}
+    assert not changes & {(a.node, a.title) for a in again}
+    assert plan(wanted(bundle, texts=after(state, again, texts))) == []
+
+
+def test_what_differs_is_planned_and_nothing_else(bundle: Bundle) -> None:
+    state = wanted(bundle)
+    texts = after(state, plan(state))
+    texts["pi2"] = texts["pi2"].replace("unit\tcontainerd active", "unit\tcontainerd failed")
+    found = [(a.node, a.phase) for a in plan(wanted(bundle, texts=texts))]
+    assert found == [("pi2", "runtime"), ("master", "smoke test")]
+    resolution = PROFILE + "metrics_server: {resolution_s: 30}\n"
+    texts = after(state, plan(state))
+    found = [(a.node, a.phase) for a in plan(wanted(bundle, resolution, texts))]
+    assert found == [("master", "metrics server"), ("master", "smoke test"), ("master", "metrics server")]
+
+
+def test_packages_of_the_project_on_a_raspberry_pi(bundle: Bundle) -> None:
+    text = PROFILE.replace("software: bundle", "software: packages")
+    actions = plan(wanted(bundle, text))
+    (install,) = [a for a in actions if a.node == "pi1" and a.phase == "kubernetes packages"]
+    assert "/core:/stable:/v1.36/deb/" in install.script and "kubelet='1.36.3-*'" in install.script
+    assert "apt-mark hold kubeadm kubelet kubectl" in install.script
+    assert not any(a.uploads for a in actions)
+    # Kubernetes' images come from its registry; ours are in none.
+    names = {name for a in actions if a.images for name, _ in a.images.digests}
+    assert names == {"k8sdds.local/tools:1"}
+
+
+def test_a_machine_without_containerd_gets_it(bundle: Bundle) -> None:
+    profile = yamltext.parse(PROFILE.replace("bundle", "packages"), Profile, "mine.yaml")
+    texts = bare(profile)
+    texts["pi1"] = re.sub(r"^containerd\t.*\n", "", texts["pi1"], flags=re.M)
+    titles = [
+        a.title for a in plan(wanted(bundle, PROFILE.replace("bundle", "packages"), texts)) if a.node == "pi1"
+    ]
+    assert "install containerd" in titles and titles.index("install containerd") < titles.index(
+        "configure containerd"
+    )
+
+
+def test_kubeadm_is_told_what_the_machines_are(bundle: Bundle) -> None:
+    state = wanted(bundle)
+    init, whole, kubelet, proxy = (json.loads(one) for one in control_plane.documents(state).split("---\n"))
+    assert init["localAPIEndpoint"]["advertiseAddress"] == "192.0.2.10"
+    assert {"name": "node-ip", "value": "192.0.2.10"} in init["nodeRegistration"]["kubeletExtraArgs"]
+    # The recorded machine has cgroup v1, which this Kubernetes takes only when told to.
+    assert init["nodeRegistration"]["ignorePreflightErrors"] == ["SystemVerification"]
+    assert kubelet["failCgroupV1"] is False and kubelet["imageGCHighThresholdPercent"] == 100
+    assert whole["kubernetesVersion"] == "v1.36.3" and "127.0.0.1" in whole["apiServer"]["certSANs"]
+    assert "conntrack" not in proxy and "taints" not in init["nodeRegistration"]
+    both = wanted(bundle, PROFILE.replace("roles: [control-plane]", "roles: [control-plane, worker]"))
+    assert control_plane.registration(both, both.profile.control_plane)["taints"] == []
+    # Before 1.31 kubeadm wanted arguments as a mapping.
+    old = wanted(bundle, PROFILE.replace("software: bundle", "kubernetes: {version: 1.26.15}"))
+    init = json.loads(control_plane.documents(old).split("---\n")[0])
+    assert init["apiVersion"].endswith("v1beta3")
+    assert init["nodeRegistration"]["kubeletExtraArgs"] == {"node-ip": "192.0.2.10"}
+
+
+def test_the_runtime_fits_what_the_machine_may_do(bundle: Bundle) -> None:
+    state = wanted(bundle)
+
+    def config(capabilities: str) -> str:
+        text = changed(capabilities=capabilities)
+        one = Wanted(state.profile, {"pi1": facts.parse(text)}, state.software, state.network)
+        return next(
+            a.script
+            for a in runtime.plan(one, state.profile.node("pi1"))
+            if a.title == "configure containerd"
+        )
+
+    assert "restrict_oom_score_adj = true" in config("000001fffeffffff")
+    assert "restrict_oom_score_adj" not in config("000001ffffffffff")
+
+
+def test_no_plan_shows_a_secret(bundle: Bundle, tmp_path: Path) -> None:
+    import base64
+
+    secret = "correct-horse-battery-staple-" * 4
+    (tmp_path / "psk").write_text(secret)
+    text = PROFILE + f"network: {{name: weavenet-encrypt, password_file: {tmp_path / 'psk'}}}\n"
+    state = wanted(bundle, text, password=secret)
+    actions = plan(state)
+    told = json.dumps([shown(action) for action in actions])
+    encoded = base64.b64encode(secret.encode()).decode()
+    assert secret not in told and encoded not in told and encoded not in repr(actions)
+    (apply,) = [a for a in actions if a.phase == "network"]
+    assert [one.path for one in apply.private] == ["/run/k8sdds-deploy/objects.json"]
+
+
+def test_labels_and_some_nodes_only(bundle: Bundle) -> None:
+    state = wanted(bundle)
+    (labels,) = [a for a in plan(state) if a.phase == "labels"]
+    assert "kubectl label node pi1 --overwrite k8sdds.io/board=pi4" in labels.script
+    assert {a.node for a in plan(state, ["pi1"])} == {"pi1"}
+    with pytest.raises(InputError, match="--limit leaves out master"):
+        flow.planned(state, ["pi1"])
+
+
+def test_an_address_is_that_of_the_route_or_the_named_interface(bundle: Bundle) -> None:
+    text = changed(route="default via 10.0.0.1 dev wlan0") + "address\twlan0 10.0.0.7/24\n"
+    state = wanted(bundle)
+    one = Wanted(state.profile, {"pi1": facts.parse(text)}, state.software, state.network)
+    assert one.address("pi1") == "10.0.0.7"
+    named = wanted(bundle, PROFILE + "network: {name: flannel-vxlan, interface: eth0}\n")
+    assert named.address("pi1") == "192.0.2.11"
+    lost = Wanted(state.profile, {"pi1": Facts({"route": "default dev eth7"})}, state.software, state.network)
+    with pytest.raises(InputError, match="eth7 has no IPv4 address"):
+        lost.address("pi1")
+
+
+@pytest.mark.parametrize(
+    ("line", "new"),
+    [
+        (
+            "console=tty1 rootwait",
+            "console=tty1 rootwait cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory",
+        ),
+        ("a cgroup_disable=memory b", "a b cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"),
+        ("cgroup_enable=memory x", "cgroup_enable=memory x cgroup_enable=cpuset cgroup_memory=1"),
+    ],
+)
+def test_a_raspberry_pis_boot_line(line: str, new: str) -> None:
+    assert boot_line.line(line) == new and boot_line.line(new) == new
+    pi = facts.parse(changed(**PI, controllers="cpu", boot_file="/boot/firmware/cmdline.txt", boot_line=line))
+    assert boot_line.needed(pi) and new in boot_line.script(pi)
+    assert not boot_line.needed(facts.parse(changed(**PI, boot_file="/boot/firmware/cmdline.txt")))
+
+
+def test_what_looks_like_a_secret_is_not_logged() -> None:
+    said = "kubeadm join --token abcdef.0123456789abcdef\n-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----"
+    assert "0123456789abcdef" not in hidden(said) and "AAAA" not in hidden(said)
+    assert hidden("client-key-data: QUJD\nfine") == "client-key-data: ******\nfine"
+
+
+def test_a_cluster_as_its_control_plane_tells_it() -> None:
+    text = (
+        'kube.api\tready\nkube.node\tone True {"a":"b c"}\nkube.node\ttwo Unknown {}\n'
+        "kube.object\tDaemonSet/k8sdds-network/flannel abc 1/2 flannel-vxlan \n"
+        "kube.object\tDeployment/kube-system/metrics-server def /1  \n"
+        "kube.object\tNamespace//k8sdds-system 123 /  proof\n"
+    )
+    found = kube.cluster(facts.parse(text))
+    assert found.ready == {"one": True, "two": False} and found.labels["one"] == {"a": "b c"}
+    assert found.short == {"DaemonSet/k8sdds-network/flannel", "Deployment/kube-system/metrics-server"}
+    assert found.networks == {"flannel-vxlan"} and found.proven == "proof"
+    assert not kube.cluster(facts.parse("kube.node\tone True {}\n")).up
