@@ -15,11 +15,16 @@ STATE = "/etc/k8sdds"
 PRIVATE = "/run/k8sdds-deploy"
 """Folder on a machine for what is secret, while an action needs it; in memory, for root alone."""
 KUBECONFIG = "/etc/kubernetes/admin.conf"
+LOCK = "/run"
+"""What a machine's changes lock, one at a time: a folder that every machine has."""
 
 PRELUDE = f"""\
 set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH LC_ALL=C KUBECONFIG={KUBECONFIG}
+# What a command began that was killed goes on here: the next one waits for its end.
+exec 9<{LOCK}
+flock 9
 # Remember what a path was before it is changed, so that destroy can give it back.
 keep() {{
   grep -qxF "$1" {STATE}/made 2>/dev/null && return 0

@@ -8,11 +8,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from k8sdds.deploy.actions import LOCK
 from k8sdds.errors import K8sddsError
 from k8sdds.hosts import Connections, Host, HostError
 
 MARKER = "/etc/k8sdds/cluster"
 """File with the name of the profile whose cluster a machine is part of."""
+
+BUSY_S = 600
+"""How long what an interrupted deploy began may go on."""
 
 PORTS = (6443, 2379, 2380, 10250, 10257, 10259)
 """TCP ports of a Kubernetes node: API server, etcd, kubelet, controllers, scheduler."""
@@ -218,7 +222,11 @@ def gather(
 
     def look(host: Host) -> Facts:
         # The connection is made first, so that the round trip of the clock is short.
-        host.run("true", timeout_s=30)
+        free = host.run(f"flock --shared --timeout {BUSY_S} {LOCK} true", timeout_s=BUSY_S + 30)
+        if free.code == 1:
+            raise HostError(
+                host.name, "is still busy with what a command began that was interrupted", "again in a minute"
+            )
         # Its own name alone: each name that nobody answers for takes seconds.
         script = probe((host.name,), sysctls, files, extra(host.name))
         sent = time.time()

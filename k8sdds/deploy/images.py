@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from k8sdds.deploy.actions import STATE
+from k8sdds.deploy.actions import LOCK, STATE
 from k8sdds.hosts import Done, Host
 
 IMPORT = "ctr --namespace k8s.io images import"
 # So that destroy can tell which images came with us.
 _LIST = "ctr --namespace k8s.io images ls -q | grep -v '^sha256:' | sort"
-_REMEMBER = f"mkdir -p {STATE}; {_LIST} >{STATE}/images.before;"
+_REMEMBER = f"exec 9<{LOCK}; flock 9; mkdir -p {STATE}; {_LIST} >{STATE}/images.before;"
 _DIFFERENCE = f"{_LIST} | comm -13 {STATE}/images.before - >>{STATE}/images; rm {STATE}/images.before"
 
 

@@ -15,6 +15,8 @@ from k8sdds.model.profile import Profile
 
 PAUSE = "registry.k8s.io/pause:3.10.2"
 TOOLS = "k8sdds.local/tools:1"
+PACKAGES = "/var/cache/k8sdds-packages"
+"""Where a machine has the bundle's packages while they are installed."""
 OWN = "k8sdds.local/"
 """Images that are made here; no registry has them."""
 ON_CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
@@ -50,6 +52,14 @@ class Software:
             )
             for item in self.bundle.binaries(arch)
         )  # fmt: skip
+
+    def packages(self, arch: str, suite: str) -> tuple[Upload, ...]:
+        """The distribution's packages in the bundle, with their index, for one folder. Raises LackError."""
+        chosen = [(item, f"{PACKAGES}/{Path(item.path).name}") for item in self.bundle.packages(arch, suite)]
+        return tuple(
+            Upload(self.bundle.file(item), target, item.sha256, item.size_bytes, "0644")
+            for item, target in chosen
+        )
 
     def links(self, arch: str) -> dict[str, str]:
         """Symbolic links to them: link to target."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
+from k8sdds.bundle import packages
 from k8sdds.deploy.actions import STATE, Action, file_script
-from k8sdds.deploy.software import PAUSE
+from k8sdds.deploy.software import PACKAGES, PAUSE
 from k8sdds.deploy.wanted import Wanted
 from k8sdds.model.profile import Node
 
@@ -74,17 +75,22 @@ def _changed(wanted: Wanted, node: Node, files: dict[str, str]) -> bool:
 
 
 def _install(wanted: Wanted, node: Node) -> Action:
+    names = "containerd runc iptables conntrack socat ethtool ebtables"
+    uploads = ()
+    install = f"apt-get update -q=2\napt-get install -q=2 -y --no-install-recommends {names}\n"
+    if wanted.software.from_bundle:
+        facts = wanted.facts[node.name]
+        uploads = wanted.software.packages(facts.architecture, facts.one.get("os.VERSION_CODENAME", ""))
+        install = packages.install_script(PACKAGES, names.split()) + f"rm -rf {PACKAGES}\n"
     script = f"""\
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -q=2
 before=$(dpkg-query -Wf '${{Package}}\\n' | sort)
-apt-get install -q=2 -y --no-install-recommends containerd runc iptables conntrack socat ethtool ebtables
-dpkg-query -Wf '${{Package}}\\n' | sort >{STATE}/packages.now
+{install}dpkg-query -Wf '${{Package}}\\n' | sort >{STATE}/packages.now
 echo "$before" | comm -13 - {STATE}/packages.now >>{STATE}/packages
 rm {STATE}/packages.now
 """
     return Action(
-        node.name, PHASE, "install containerd", script, timeout_s=900,
+        node.name, PHASE, "install containerd", script, uploads=uploads, timeout_s=900,
         remedy="the machine must reach its distribution's packages: try apt-get update on it",
     )  # fmt: skip
 
