@@ -218,12 +218,13 @@ def destroy(
         record.locked(wanted.name),
         Connections(profiles.targets(wanted), accept_new_host_keys, concurrency) as connections,
     ):
-        actions = destroying.plan(wanted, flow.look(wanted, connections), purge)
+        look = flow.look(wanted, connections)
+        actions = destroying.plan(wanted, look, purge)
         if actions:
             names = ", ".join(dict.fromkeys(action.node for action in actions))
             _confirm(f"Take the cluster {wanted.name} away from {names}, with all that runs on it?", yes)
             with Progress(actions) as progress:
-                destroying.carry_out(wanted, actions, connections, progress)
+                destroying.carry_out(wanted, look, actions, connections, progress)
     record.forget(wanted.name, keep_logs=not purge)
     console().print("removed" if actions else "Nothing to destroy.", highlight=False)
 

@@ -9,6 +9,7 @@ from k8sdds.deploy.actions import STATE, Action
 from k8sdds.deploy.apply import Observer, apply
 from k8sdds.deploy.flow import Look
 from k8sdds.deploy.phases.control_plane import SOCKET
+from k8sdds.deploy.sweeping import sweep
 from k8sdds.errors import LackError
 from k8sdds.hosts import Connections
 from k8sdds.model.profile import Profile
@@ -96,10 +97,30 @@ def plan(profile: Profile, seen: Look, purge: bool) -> list[Action]:
 
 
 def carry_out(
-    profile: Profile, actions: Sequence[Action], connections: Connections, observer: Observer
+    profile: Profile, seen: Look, actions: Sequence[Action], connections: Connections, observer: Observer
 ) -> None:
-    """Apply that plan. Raises the first error."""
-    apply(actions, connections, record.logs(profile.name), observer)
+    """Apply that plan. Raises the first error; LackError as well where something of a network is left."""
+    folder = record.logs(profile.name)
+    apply([one for one in actions if one.phase == STOP], connections, folder, observer)
+    names = dict.fromkeys(one.node for one in actions)
+    swept, failures = connections.each(
+        lambda host: sweep(host, _addresses(seen), profile.kubernetes.pod_cidr), names
+    )
+    for error in failures.values():
+        raise error
+    apply([one for one in actions if one.phase != STOP], connections, folder, observer)
+    left = [f"{name}: {trace}" for name, one in swept.items() for trace in one.left]
+    if left:
+        raise LackError(
+            "\n".join(["the cluster is gone, but of its network is left:", *left]),
+            "remove it by hand, or reboot that machine",
+        )
+
+
+def _addresses(seen: Look) -> list[str]:
+    """Those of all machines: `eth0 10.88.0.11/24` is what the facts have."""
+    found = [value.split()[1] for one in seen.facts.values() for value in one.all("address")]
+    return [value.partition("/")[0] for value in found]
 
 
 def local_names(profile: Profile) -> list[str]:

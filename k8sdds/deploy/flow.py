@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,12 +20,13 @@ from k8sdds.deploy import (
     profiles,
     record,
     software,
+    switching,
     tuning,
 )
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import Observer, apply
 from k8sdds.deploy.facts import Facts
-from k8sdds.deploy.phases import network
+from k8sdds.deploy.phases import join, metrics_server, network, smoke_test
 from k8sdds.deploy.phases.objects import secret_objects
 from k8sdds.deploy.plan import FILES, SYSCTLS, plan
 from k8sdds.deploy.software import Software
@@ -118,13 +120,36 @@ def carry_out(state: Wanted, actions: Sequence[Action], connections: Connections
     profile = state.profile
     stamped = kube.stamped(state.network.manifests, state.network.name)
     secrets = {network.PHASE: secret_objects(stamped, state.network.secrets)}
+    folder = record.logs(profile.name)
+    switched = [one for one in actions if one.phase == network.PHASE and network.replaces(state)]
+    # What waits for the network, or proves it; on the control plane `join` is to wait for the others.
+    waiting = (join.PHASE, smoke_test.PHASE, metrics_server.PHASE)
+    last = [one for one in actions if switched and one.node == state.head and one.phase in waiting]
+    first = [one for one in actions if one not in switched + last]
     try:
-        apply(actions, connections, record.logs(profile.name), observer, state.software, secrets)
+        apply(first, connections, folder, observer, state.software, secrets)
+        for action in switched:
+            _switch(profile, action, connections, observer)
+        apply(last, connections, folder, observer, state.software, secrets)
     except K8sddsError:
         with contextlib.suppress(K8sddsError):
             reachable(profile, connections)
         raise
     reachable(profile, connections)
+
+
+def _switch(profile: Profile, action: Action, connections: Connections, observer: Observer) -> None:
+    """Replace the network, as one action of the plan."""
+    observer.started(action)
+    began = time.monotonic()
+    error: Exception | None = None
+    try:
+        switching.switch(profile, profile.network, connections)
+    except K8sddsError as found:
+        error = found
+        raise
+    finally:
+        observer.ended(action, time.monotonic() - began, error)
 
 
 def reachable(profile: Profile, connections: Connections) -> None:

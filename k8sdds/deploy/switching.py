@@ -95,7 +95,7 @@ class _Switch:
         began = time.monotonic()
         self.nodes = self._known_nodes()
         removed: dict[str, list[str]] = {node.name: [] for node in self.nodes}
-        changed = not self._installed()
+        changed = not self._installed() or any(self._strange().values())
         if changed:
             self._fetch_images()
             removed = self._remove()
@@ -279,11 +279,15 @@ class _Switch:
             self.control.must("the cluster's own pods do not become ready", words, timeout_s=PODS_S + 10)
         return names
 
-    def _prove_nothing_else(self) -> dict[str, list[str]]:
-        """What is there of other networks, which must be nothing."""
+    def _strange(self) -> dict[str, list[str]]:
+        """What is there of other networks than the wanted one, node by node."""
         seen = self._look()
         every, own = self._left(seen), self._left(seen, [self.install.name])
-        left = {node: [str(trace) for trace in every[node] if trace not in own[node]] for node in every}
+        return {node: [str(trace) for trace in every[node] if trace not in own[node]] for node in every}
+
+    def _prove_nothing_else(self) -> dict[str, list[str]]:
+        """What is there of other networks, which must be nothing."""
+        left = self._strange()
         lines = [f"{node}: {trace}" for node, some in left.items() for trace in some]
         if lines:
             raise LackError(

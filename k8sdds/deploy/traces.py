@@ -175,6 +175,7 @@ def removal(found: Sequence[Trace]) -> str:
         ("route", "ip route delete"),
         ("IPsec policy", "ip xfrm policy delete"),
         ("IPsec state", "ip xfrm state delete"),
+        ("pod link", "ip link delete"),
         # What only a program of the network can remove: from its image, which is still here.
         ("device", "ctr --namespace k8s.io run --rm --net-host --privileged"),
         ("link", "ip link delete"),
@@ -203,6 +204,11 @@ def _made(seen: Seen, signs: Signs) -> set[Trace]:
     found = set()
     for link in seen.links:
         name = link["ifname"]
+        # The node's end of a pod's cable. It may outlive the pod by minutes: the namespace of a pod that was
+        # cut off stays while the kernel tries to end the pod's connections.
+        veth = link.get("linkinfo", {}).get("info_kind") == "veth"
+        if veth and _like(link.get("master", ""), signs.links) and not _like(name, signs.links):
+            found.add(Trace("pod link", name, (name,)))
         if _like(name, signs.links):
             release = [(image, command) for device, image, command in signs.release if device == name]
             for image, command in release:

@@ -100,7 +100,8 @@ def left(inside: Callable[..., str], cluster: Deployed, names: Sequence[str] | N
     addresses = [f"10.88.0.{11 + number}" for number in range(len(cluster.nodes))]
     return {
         node: sorted(
-            {re.sub(r"-[0-9a-f]{64}-eth0", "", str(one)) for one in traces.left(what, addresses, POD_CIDR, names)}
+            {re.sub(r"-[0-9a-f]{64}-eth0|(?<= veth)[0-9a-f]{8}", "", str(one)) for one in
+             traces.left(what, addresses, POD_CIDR, names)}
         )
         for node, what in seen.items()
     }
@@ -123,7 +124,6 @@ def test_there_and_back(one_machine: Deployed, inside: Callable[..., str], pods:
     for name, links, annotated in (
         ("flannel-hostgw", {"cni0"}, True),
         ("host", {"k8sdds0"}, False),
-        ("flannel-vxlan", {"cni0", "flannel.1"}, True),
     ):
         answer = switched(one_machine, name)
         after = await_pods(one_machine)
@@ -142,6 +142,10 @@ def test_there_and_back(one_machine: Deployed, inside: Callable[..., str], pods:
         for node in one_machine.nodes:
             made = {line.removeprefix("link ") for line in there[node] if line.startswith("link ")}
             assert made == links, (node, made)
+            # No end of an old pod's cable: every one is in a bridge of the new network.
+            cables = json.loads(inside(node, "ip", "-j", "link", "show", "type", "veth"))
+            loose = {link["ifname"] for link in cables if link.get("master") not in links}
+            assert loose == {"eth0"}
         text = one_machine.kubectl("get", "nodes", "-o", "json")
         assert ("flannel.alpha.coreos.com" in text) == annotated
         label = f"k8sdds.io/network={name}"
@@ -151,7 +155,17 @@ def test_there_and_back(one_machine: Deployed, inside: Callable[..., str], pods:
         )  # fmt: skip
         assert others == "" and one_machine.kubectl("get", "daemonsets", "-A", "-l", label, "-o", "name")
         before = after
+    # The profile has not changed: deploying it brings its own network back, and says so.
+    plan = json.loads(one_machine.k8sdds("deploy", one_machine.name, "--plan", "--json").stdout)
+    titles = [action["title"] for action in plan["actions"] if action["phase"] == "network"]
+    assert titles == ["replace host by flannel-vxlan, and make all pods again"]
+    done = one_machine.k8sdds("deploy", one_machine.name, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "smoke test: exchange datagrams" in done.stdout + done.stderr
+    after = await_pods(one_machine)
+    assert {one for one in after if uids(before).get(one) == after[one]["metadata"]["uid"]} == {"on-host", "ended"}
     assert left(inside, one_machine) == first
+    assert one_machine.k8sdds("deploy", one_machine.name, "--yes").stdout == "no changes\n"
 
 
 def test_a_switch_to_what_is_there_changes_nothing(one_machine: Deployed) -> None:
@@ -182,6 +196,17 @@ def interrupted(one_machine: Deployed, inside: Callable[..., str], step: str) ->
 
 
 SEED = os.environ.get("K8SDDS_TEST_SEED", time.strftime("%Y-%m-%d"))
+
+
+def test_what_an_interrupted_deploy_has_left_of_another_network_is_removed(
+    one_machine: Deployed, inside: Callable[..., str]
+) -> None:
+    before = left(inside, one_machine)
+    inside(one_machine.nodes[1], "sh", "-e", stdin="ip link add weave type bridge\nmkdir -p /var/lib/weave\n")
+    done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {"link weave", "file /var/lib/weave"} <= set(json.loads(done.stdout)["removed"][one_machine.nodes[1]])
+    assert left(inside, one_machine) == before
 
 
 def test_an_interrupted_switch_is_finished_by_the_next_one(

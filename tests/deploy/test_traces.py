@@ -24,6 +24,8 @@ PODS = IPv4Network("10.244.0.0/16")
 # Of the machine's owner and of Kubernetes: must stay.
 OTHERS = f"""
 ip link add br0 type bridge
+ip link add vethmine type veth peer name vethother
+ip link set vethmine master br0
 ip link add mine type bridge
 ip addr add 192.168.7.1/24 dev mine
 ip link set mine up
@@ -47,6 +49,8 @@ MADE = {
 ip link add cni0 type bridge
 ip addr add 10.244.0.1/24 dev cni0
 ip link set cni0 up
+ip link add veth0123abcd type veth peer name cable
+ip link set veth0123abcd master cni0
 ip link add flannel.1 mtu 1450 type vxlan id 1 dev eth0 local 10.88.0.11 dstport 8472 nolearning
 ip addr add 10.244.0.0/32 dev flannel.1
 ip link set flannel.1 up
@@ -143,7 +147,7 @@ echo '{}' >/etc/cni/net.d/10-k8sdds-host.conflist
 """,
 }
 AT_LEAST = {
-    "flannel-vxlan": 16, "flannel-hostgw": 5, "flannel-ipsec": 4, "flannel-wireguard": 3, "kube-router": 15,
+    "flannel-vxlan": 17, "flannel-hostgw": 5, "flannel-ipsec": 4, "flannel-wireguard": 3, "kube-router": 15,
     "weavenet-encrypt": 17, "host": 5,
 }  # fmt: skip
 """How many things of each are to be found."""

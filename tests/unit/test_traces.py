@@ -28,7 +28,10 @@ def test_flannel_on_a_node_of_a_real_cluster() -> None:
     """Recorded on a local node of a deployed cluster, with kube-proxy and two pods beside it."""
     text = (RECORDED / "traces-flannel-vxlan.txt").read_text()
     found = words(left(text, "flannel-vxlan"))
-    assert [one for one in found if not one.startswith("file /var/lib/cni/results/flannel-")] == [
+    ends = [one for one in found if one.startswith("pod link veth")]
+    assert len(ends) == 2
+    of_pods = ("file /var/lib/cni/results/flannel-", "pod link veth")
+    assert [one for one in found if not one.startswith(of_pods)] == [
         "chain FLANNEL-FWD (iptables-nft, filter)",
         "chain FLANNEL-POSTRTG (iptables-nft, nat)",
         "file /etc/cni/net.d/10-flannel.conflist",

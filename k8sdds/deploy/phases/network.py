@@ -11,10 +11,29 @@ from k8sdds.model.profile import Node
 PHASE = "network"
 
 
+def replaces(wanted: Wanted) -> str:
+    """What replaces what, where another network is there, or this one with other options; else empty.
+
+    That is more than to apply objects: switching.switch does it.
+    """
+    name, cluster = wanted.network.name, wanted.cluster
+    others = sorted(cluster.networks - {name})
+    if others:
+        return f"replace {' and '.join(others)} by {name}, and make all pods again"
+    for one in kube.stamped(wanted.network.manifests, name):
+        there, wished = cluster.objects.get(kube.identity(one)), one["metadata"]["annotations"][kube.SHA256]
+        if cluster.networks and there not in (None, wished):
+            return f"replace {name} by itself with other options, and make all pods again"
+    return ""
+
+
 def plan(wanted: Wanted, node: Node) -> list[Action]:
     """Applied as soon as there is an API server; nodes that join get it at once."""
     if not node.is_control_plane:
         return []
     network = wanted.network
+    title = replaces(wanted)
+    if title:
+        return [Action(node.name, PHASE, title, "")]
     objects = kube.stamped(network.manifests, network.name)
     return changes(wanted, PHASE, f"apply the network {network.name}", objects, secret=network.secrets)
