@@ -101,6 +101,10 @@ def of(profile: Profile, arches: Sequence[str], said: Callable[[str], None]) -> 
     """
     if profile.software.bundle is not None:
         found = Bundle.open(Path(profile.software.bundle).expanduser())
+        # One made here is what it claims.
+        wrong = [one for arch in sorted(set(arches)) for one in found.wrong_architectures(arch)]
+        if wrong:
+            raise InputError("\n".join(problem.what for problem in wrong), wrong[0].remedy)
     else:
         own = profile.software.source != "bundle"
         found = bundle.default(tuple(sorted(set(arches))), said, own=own)

@@ -15,7 +15,9 @@ import pytest
 from k8sdds import nodes
 from k8sdds.bundle import Bundle, golang, oci, packages, recipe
 from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.deploy import profiles, software
 from k8sdds.errors import InputError, LackError
+from k8sdds.model.profile import Software
 from k8sdds.nodes.rootfs import SUITE
 
 # The package's function of this name hides the module.
@@ -120,6 +122,13 @@ def test_programs_for_other_machines_are_named(tmp_path: Path) -> None:
         "probe (bin/probe)", "/bin/probe in the image claims:1", "the image says:1",
     ]  # fmt: skip
     assert all("exec format error" in line for line in said)
+    # A deploy with it is refused before anything is touched.
+    profile = profiles.load("one-machine")
+    from_there = profile.model_copy(update={"software": Software(source="bundle", bundle=str(folder))})
+    with pytest.raises(InputError, match=f"claims:1 is for {other}, where {ARCH_HERE} is wanted"):
+        software.of(from_there, [ARCH_HERE], lambda _: None)
+    with pytest.raises(LackError, match=f"nothing for {other}"):
+        software.of(from_there, [ARCH_HERE, other], lambda _: None)
 
 
 @pytest.mark.parametrize(
