@@ -78,7 +78,8 @@ def _install(wanted: Wanted, node: Node) -> Action:
     names = "containerd runc iptables conntrack socat ethtool ebtables"
     uploads = ()
     install = f"apt-get update -q=2\napt-get install -q=2 -y --no-install-recommends {names}\n"
-    if wanted.software.from_bundle:
+    # A bundle that was made here by itself has none; one that the profile names is all there is.
+    if wanted.software.from_bundle and wanted.profile.software.bundle is not None:
         facts = wanted.facts[node.name]
         uploads = wanted.software.packages(facts.architecture, facts.one.get("os.VERSION_CODENAME", ""))
         install = packages.install_script(PACKAGES, names.split()) + f"rm -rf {PACKAGES}\n"
