@@ -23,6 +23,11 @@ hypothesis.settings.register_profile("k8sdds", deadline=None, suppress_health_ch
 hypothesis.settings.load_profile("k8sdds")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs the deployed cluster comes last, so that the cluster disturbs nothing else and goes at once."""
+    items.sort(key=lambda item: "one_machine" in getattr(item, "fixturenames", ()))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """On CI nothing is left out: what a person's machine may lack makes a test fail there."""
