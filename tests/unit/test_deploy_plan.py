@@ -269,7 +269,7 @@ def test_the_runtime_fits_what_the_machine_may_do(bundle: Bundle) -> None:
     state = wanted(bundle)
 
     def config(capabilities: str) -> str:
-        text = changed(capabilities=capabilities)
+        text = changed(capabilities=capabilities, containerd="1.7.24")
         one = Wanted(state.profile, {"pi1": facts.parse(text)}, state.software, state.network)
         return next(
             a.script
