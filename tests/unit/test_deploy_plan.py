@@ -7,11 +7,12 @@ import json
 import random
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from k8sdds.bundle import Bundle
+from k8sdds.bundle import Bundle, Item
 from k8sdds.deploy import boot_line, facts, flow, kube, networks
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import hidden
@@ -20,7 +21,7 @@ from k8sdds.deploy.phases import control_plane, runtime
 from k8sdds.deploy.plan import plan, shown
 from k8sdds.deploy.software import Software
 from k8sdds.deploy.wanted import Wanted
-from k8sdds.errors import InputError
+from k8sdds.errors import InputError, LackError
 from k8sdds.model import yamltext
 from k8sdds.model.profile import Profile
 from tests.unit.test_preflight import PI, changed
@@ -353,3 +354,26 @@ def test_a_cluster_as_its_control_plane_tells_it() -> None:
     assert found.short == {"DaemonSet/k8sdds-network/flannel", "Deployment/kube-system/metrics-server"}
     assert found.networks == {"flannel-vxlan"} and found.proven == "proof"
     assert not kube.cluster(facts.parse("kube.node\tone True {}\n")).up
+
+
+def test_packages_come_from_a_bundle_that_the_profile_names(bundle: Bundle) -> None:
+    made = [
+        Item(kind, name, "1", "arm64", f"packages/bookworm/arm64/{name}", "ab" * 32, 1)
+        for kind, name in (("package", "runc_1_arm64.deb"), ("index", "Packages"))
+    ]
+    with_packages = replace(bundle, items=(*bundle.items, *made))
+    profile = wanted(bundle).profile
+    software = profile.software.model_copy(update={"source": "bundle", "bundle": "/media/lab"})
+    profile = profile.model_copy(update={"software": software})
+    seen = {"pi1": facts.parse(changed(containerd="", **PI))}
+
+    def install(from_there: Bundle) -> Action:
+        one = Wanted(profile, seen, Software(profile, from_there), networks.install(profile))
+        return next(a for a in runtime.plan(one, profile.node("pi1")) if a.title == "install containerd")
+
+    action = install(with_packages)
+    assert [one.target.rpartition("/")[2] for one in action.uploads] == ["runc_1_arm64.deb", "Packages"]
+    assert "file:/var/cache/k8sdds-packages ./" in action.script
+    assert "apt-get update" not in action.script
+    with pytest.raises(LackError, match="no packages of bookworm for arm64"):
+        install(bundle)
