@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli.deploy import AcceptKeys, Concurrency, Limit, ProfileName
 from k8sdds.cli.terminal import console
 from k8sdds.errors import InputError
 
@@ -73,3 +74,47 @@ def push(
     items = [item for one in made.arches for item in images.own(made, one, names or ())]
     for reference in images.push(made, items, target, plain_http):
         console().print(reference, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def load(
+    profile: ProfileName,
+    names: Names = None,
+    limit: Limit = None,
+    accept_new_host_keys: AcceptKeys = False,
+    concurrency: Concurrency = 20,
+) -> None:
+    """Import the images into the containerd of a profile's nodes, through ssh: no registry is needed."""
+    from k8sdds.bundle import images
+    from k8sdds.deploy import facts, profiles
+    from k8sdds.deploy import images as importing
+    from k8sdds.hosts import Connections, Host, HostError
+
+    wanted = profiles.load(profile)
+    unknown = [name for name in limit or () if name not in {node.name for node in wanted.nodes}]
+    if unknown:
+        raise InputError(f"--limit {unknown[0]}: not in this profile", f"see: k8sdds status {profile}")
+    targets = [target for target in profiles.targets(wanted) if not limit or target.name in limit]
+    with Connections(targets, accept_new_host_keys, concurrency) as connections:
+        seen, failures = facts.gather(connections)
+        if failures:
+            raise next(iter(failures.values()))
+        arches = {name: found.architecture for name, found in seen.items()}
+        made = _bundle(",".join(sorted(set(arches.values()))))
+        archives = {
+            arch: made.archive(arch, [item.name for item in images.own(made, arch, names or ())])
+            for arch in made.arches
+        }
+
+        def imported(host: Host) -> None:
+            done = importing.load(host, archives[arches[host.name]])
+            if done.code:
+                raise HostError(host.name, f"cannot import: {done.err.strip()[-300:]}", "is containerd up?")
+
+        _, failures = connections.each(imported, list(arches))
+    for name, arch in arches.items():
+        if name not in failures:
+            loaded = ", ".join(item.name for item in images.own(made, arch, names or ()))
+            console().print(f"{name}: {loaded}", highlight=False, soft_wrap=True)
+    if failures:
+        raise next(iter(failures.values()))

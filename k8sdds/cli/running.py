@@ -20,6 +20,7 @@ from k8sdds.cli.testbed import (
     Context,
     Image,
     Kubeconfig,
+    Meter,
     Namespace,
     PodNetwork,
     choose,
@@ -71,6 +72,7 @@ def run(
     namespace: Namespace = None,
     pod_network: PodNetwork = None,
     image: Image = None,
+    meter: Meter = None,
     psk_file: PskFile = None,
 ) -> None:
     """Measure an experiment on the current testbed and report it.
@@ -83,7 +85,7 @@ def run(
             raise InputError(
                 "--resume goes on with a run folder as it is", "give no experiment and no changes"
             )
-        reached = (on, kubeconfig, context, namespace, pod_network, image)
+        reached = (on, kubeconfig, context, namespace, pod_network, image, meter)
         # A campaign goes on where it began, unless that is reached in another way now.
         again = RunFolder.open(resume).reached if all(option is None for option in reached) else None
         _resume(resume, current.of(again) if again else choose(*reached), psk_file)
@@ -96,7 +98,7 @@ def run(
     changed = library.changed(loaded, network or (), settings or (), repeat, duration, paper)
     if network and changed.baseline not in network:
         console().print(f"The baseline {changed.baseline} is measured too: overheads relate to it.")
-    chosen = choose(on, kubeconfig, context, namespace, pod_network, image)
+    chosen = choose(on, kubeconfig, context, namespace, pod_network, image, meter)
     measure(changed, seed, output, dry_run, chosen, psk_file)
 
 

@@ -31,6 +31,13 @@ PodNetwork = Annotated[
     str | None,
     typer.Option("--pod-network", help="The installed network, where it cannot be told from the nodes."),
 ]
+Meter = Annotated[
+    bool | None,
+    typer.Option(
+        "--meter/--no-meter",
+        help="Read the nodes around each block: what the network itself costs (makes a DaemonSet).",
+    ),
+]
 Image = Annotated[str | None, typer.Option("--image", help="Image with the supervisor and perftest.")]
 
 
@@ -52,10 +59,11 @@ def testbed(
     namespace: Namespace = None,
     pod_network: PodNetwork = None,
     image: Image = None,
+    meter: Meter = None,
     as_json: Json = False,
 ) -> None:
     """Show the current testbed, or choose another: where `run` measures."""
-    options = (kubeconfig, context, namespace, pod_network, image)
+    options = (kubeconfig, context, namespace, pod_network, image, meter)
     if name is None and any(option is not None for option in options):
         raise InputError("these options describe a cluster", "k8sdds testbed cluster --kubeconfig FILE")
     if name is not None:
@@ -82,12 +90,13 @@ def choose(
     namespace: str | None = None,
     pod_network: str | None = None,
     image: str | None = None,
+    meter: bool | None = None,
 ) -> Chosen:
     """The testbed that these options mean: by default the current one."""
     now = current.read()
     given = {
         "kubeconfig": str(kubeconfig.absolute()) if kubeconfig else None, "context": context,
-        "namespace": namespace, "network": pod_network, "image": image,
+        "namespace": namespace, "network": pod_network, "image": image, "meter": meter,
     }  # fmt: skip
     changes = {key: value for key, value in given.items() if value is not None}
     foreign = "kubeconfig" in changes or "context" in changes
@@ -95,7 +104,7 @@ def choose(
         name = CLUSTER if foreign else (now.name or now.testbed)
     if name == LAB:
         if changes:
-            raise InputError("the lab has no kubeconfig, namespace or image", "give --testbed cluster")
+            raise InputError("the lab has no kubeconfig, namespace, image or meter", "give --testbed cluster")
         return Chosen()
     if name == CLUSTER:
         chosen = _any_cluster(now, foreign)

@@ -46,4 +46,6 @@ def table(run: RunFolder) -> Table | None:
 
 
 def _cell(value: Any, divisor: float) -> str:
+    if value is not None and divisor == 1 and value == int(value):
+        return str(int(value))  # a count
     return formats.number(None if value is None else value / divisor)

@@ -30,6 +30,8 @@ class Chosen:
     network: str | None = None
     """The installed network, where nobody may ask the nodes for it."""
     image: str = IMAGE
+    meter: bool = False
+    """Read nodes and pods around every block, which takes a DaemonSet."""
 
     def words(self) -> str:
         """Where it measures, in one line."""

@@ -6,6 +6,7 @@ In a prepared namespace k8sdds makes nothing but pods: there the administrator a
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from k8sdds import discovery
@@ -31,11 +32,34 @@ class Services:
         """Middleware to its StatefulSet."""
 
     def servers(self, cell: Cell) -> tuple[str, ...]:
-        """Where the cell's participants ask for the others; nothing unless they discover by server."""
+        """Where the cell's participants ask for the others; nothing unless they discover by server.
+
+        Asked before every trial: a server that was lost comes back with another address, and a resolver may
+        remember the old one. Its name stands for one that is not there, so that the others keep their numbers.
+        """
         if cell.discovery_kind != discovery.SERVER:
             return ()
         service = discovery.SERVICES[cell.middleware]
-        return service.servers(self._space.namespace)
+        there = self._addresses(service)
+        return tuple(
+            f"{there[name]}:{service.port}" if (name := one.partition(".")[0]) in there else one
+            for one in service.servers(self._space.namespace)
+        )
+
+    def _addresses(self, service: discovery.Service) -> dict[str, str]:
+        """Ready servers by the names of their pods; returns when there is one, or the time is over."""
+        path, query = self._space.pods, {"labelSelector": f"app.kubernetes.io/name={service.name}"}
+        end = time.monotonic() + READY_S
+        while True:
+            listed = self._api.get(path, **query)
+            ready = [one for one in listed["items"] if pods.is_ready(one)]
+            left = end - time.monotonic()
+            if ready or left <= 0:
+                return {one["metadata"]["name"]: one["status"]["podIP"] for one in ready}
+            version = listed["metadata"]["resourceVersion"]
+            for event in self._api.watch(path, for_s=max(1.0, left), resourceVersion=version, **query):
+                if event["type"] == "ERROR" or pods.is_ready(event["object"]):
+                    break
 
     def provide(self, cell: Cell) -> None:
         """Returns when the cell's service runs; one that is there stays. LackError where it does not come."""

@@ -116,20 +116,22 @@ class Cluster:
     def prepare(self, block: Block) -> Cluster:
         """Pods for all trials of the block, ready and proven."""
         trials = self._trials or block.trials
-        if self._crew is None or self._services is None or self._metering is None:
+        if self._crew is None or self._services is None:
             with_host = any(trial.cell.network == HOST for trial in trials)
             self._space = spaces.make(self.api, self._campaign, self.chosen.namespace, with_host)
             memory = memory_bytes(trial.cell for trial in trials)
             self._crew = Crew(self.api, self._space, self._image(trials), memory, self._campaign)
             self._services = Services(self.api, self._space)
-            self._metering = Metering(self.api, self._space, filters=with_host)
-            self._crew.watch.listeners.append(self._metering.seen)
+            if self.chosen.meter:
+                self._metering = Metering(self.api, self._space, filters=with_host)
+                self._crew.watch.listeners.append(self._metering.seen)
         cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
         self._crew.muster(slot for cell in cells for slot in self._slots(cell).values())
         for cell in cells:
             self._prove(cell)
             self._services.provide(cell)
-        self._metering.begins(block.index, [cell.network_label for cell in cells])
+        if self._metering is not None:
+            self._metering.begins(block.index, [cell.network_label for cell in cells])
         return self
 
     def _image(self, trials: Sequence[Trial]) -> str:
@@ -144,8 +146,7 @@ class Cluster:
 
     def readings(self) -> list[dict[str, Any]]:
         """What the meters said around the block that has just ended."""
-        assert self._metering is not None
-        return self._metering.ends()
+        return self._metering.ends() if self._metering is not None else []
 
     def _prove(self, cell: Cell) -> None:
         assert self._crew is not None
