@@ -35,7 +35,7 @@ class Services:
         """Where the cell's participants ask for the others; nothing unless they discover by server.
 
         Asked before every trial: a server that was lost comes back with another address, and a resolver may
-        remember the old one. Its name stands for one that is not there, so that the others keep their numbers.
+        remember the old one. A name stands for one that is not there, so that the others keep their ids.
         """
         if cell.discovery_kind != discovery.SERVER:
             return ()
