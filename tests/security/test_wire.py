@@ -69,7 +69,7 @@ def test_a_byte_flipped_in_flight_is_rejected_where_something_signs(
     field: Field, middleware: str, name: str
 ) -> None:
     for protection in dict.fromkeys((None, PROTECTIONS[name])):  # the attack works where nothing protects
-        publisher, subscriber = field.pair(middleware, protection, "-executionTime", 1.5, "-warmUp", 0.1)
+        publisher, subscriber = field.pair(middleware, protection, "-executionTime", 5, "-warmUp", 0.1)
         time.sleep(1)  # the handshake is over, samples flow
         field.bench.sandbox.run(
             ["nft", "-f", "-"],
@@ -101,7 +101,7 @@ def test_replayed_packets_are_not_accepted_twice(field: Field, middleware: str, 
     changed, which is what the test before this one shows."""
     source = field.address("pub0")
     publisher, subscriber = field.pair(
-        middleware, PROTECTIONS[name], "-executionTime", 2.5, "-warmUp", 0.1, "-pubRate", "500:sleep"
+        middleware, PROTECTIONS[name], "-executionTime", 5, "-warmUp", 0.1, "-pubRate", "500:sleep"
     )
     time.sleep(1)  # the handshake is over, samples flow
     with (

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <string>
 #include <thread>
@@ -43,6 +44,7 @@ public:
 
 private:
     void run();
+    void watch();
     void on_signal(int number);
     void tick(int64_t now);
     void move_stage(int64_t now);
@@ -50,8 +52,12 @@ private:
 
     State& state_;
     int64_t alive_period_;
-    std::thread thread_;
+    std::thread thread_, watchdog_;
     std::atomic<bool> finished_{false};
+    std::atomic<bool> in_duty_{false};
+    std::atomic<uint64_t> duties_done_{0};
+    std::mutex end_mutex_;
+    std::condition_variable end_;
     std::atomic<int64_t> exit_at_{INT64_MAX};
     std::atomic<int> exit_code_{0};
     std::mutex duties_mutex_;
