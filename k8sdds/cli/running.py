@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -99,7 +99,7 @@ def run(
     if network and changed.baseline not in network:
         console().print(f"The baseline {changed.baseline} is measured too: overheads relate to it.")
     chosen = choose(on, kubeconfig, context, namespace, pod_network, image, meter)
-    measure(changed, seed, output, dry_run, chosen, psk_file)
+    measure(changed, seed, output, dry_run, chosen, psk_file, network or ())
 
 
 def measure(
@@ -109,9 +109,12 @@ def measure(
     dry_run: bool,
     chosen: Chosen | None = None,
     psk_file: Path | None = None,
+    asked: Sequence[str] = (),
 ) -> None:
-    """Measure an experiment and report it, in the lab unless another testbed is chosen. Raises InvalidTrials
-    after the report."""
+    """Measure an experiment and report it, in the lab unless another testbed is chosen.
+
+    `asked`: networks that must be there. Raises InvalidTrials after the report.
+    """
     from k8sdds import campaign, checks
     from k8sdds.model.trial import expand
 
@@ -122,7 +125,7 @@ def measure(
     console().print(f"Testbed: {_where(chosen)}", highlight=False)
     with _ending(folder):
         with opened(chosen, name, experiment.name, psk_file) as testbed:
-            experiment, left_out = testbed.fitting(experiment)
+            experiment, left_out = testbed.fitting(experiment, asked)
             if left_out:
                 console().print(f"Left out, not there: {', '.join(left_out)}", highlight=False)
             expansion = expand(experiment)

@@ -148,8 +148,9 @@ class Testbed(Protocol):
 
     name: str
 
-    def fitting(self, experiment: Experiment) -> tuple[Experiment, list[str]]:
-        """The experiment as it can be measured here, and the labels of networks that are not here."""
+    def fitting(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
+        """The experiment as it can be measured here, and the labels of networks left out, since they are not
+        here and were not asked for by name."""
 
     def disturbances(self) -> list[str]:
         """What may disturb a campaign here now, each as a sentence."""

@@ -150,11 +150,14 @@ def test_networks_that_are_not_there() -> None:
     assert "weavenet" in problem.what
     assert "kube-router" in problem.what
     quickstart = library.load("quickstart")
-    fitting, left_out = checking.only(quickstart, ["host", "flannel-vxlan"])
+    fitting, left_out = checking.only(quickstart, ["host", "flannel-vxlan"], [])
     assert [choice.name for choice in fitting.sweeps[0].networks] == ["host", "flannel-vxlan"]
     assert left_out == ["flannel-hostgw", "kube-router", "weavenet"]
     # Without its baseline nothing is left out in silence.
-    assert checking.only(quickstart, ["flannel-vxlan"]) == (quickstart, [])
+    assert checking.only(quickstart, ["flannel-vxlan"], []) == (quickstart, [])
+    asked, left_out = checking.only(quickstart, ["host"], ["weavenet"])
+    assert [choice.name for choice in asked.sweeps[0].networks] == ["host", "weavenet"]
+    assert "weavenet" not in left_out
 
 
 def test_what_is_wrong_with_the_nodes_is_told_before_the_start() -> None:

@@ -48,16 +48,17 @@ def unfit(cells: Sequence[Cell]) -> list[Problem]:
     return list(problems.values())
 
 
-def only(experiment: Experiment, there: Sequence[str]) -> tuple[Experiment, list[str]]:
+def only(experiment: Experiment, there: Sequence[str], asked: Sequence[str]) -> tuple[Experiment, list[str]]:
     """The experiment without networks that are not there, and their labels.
 
-    One that has nothing else, or loses its baseline, stays as it is, so that the check can refuse it.
+    Those that were asked for by name stay, so that the check can refuse them; so does everything in an
+    experiment that would lose its baseline.
     """
     left_out: dict[str, None] = {}
     sweeps = []
     for sweep in experiment.sweeps:
-        here = [choice for choice in sweep.networks if choice.name in there]
-        left_out |= dict.fromkeys(c.label or c.name for c in sweep.networks if c.name not in there)
+        here = [one for one in sweep.networks if one.name in there or one.name in asked]
+        left_out |= dict.fromkeys(one.label or one.name for one in sweep.networks if one not in here)
         if here:
             sweeps.append(sweep.model_copy(update={"networks": here}).at(sweep.where))
     labels = {choice.label or choice.name for sweep in sweeps for choice in sweep.networks}
@@ -72,12 +73,19 @@ def networks(cells: Sequence[Cell], there: Sequence[str]) -> list[Problem]:
     missing = [name for name in wanted if name not in there]
     if not missing:
         return []
+    if there == ["host"]:
+        return [
+            Problem(
+                "which pod network this cluster has cannot be told from here",
+                "name it: --pod-network NAME; names: k8sdds list --networks",
+            )
+        ]
     known = ", ".join(there)
     return [
         Problem(
             f"this cluster does not have the network{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
             f" (it has: {known})",
-            "leave them out: --network; or name the installed network: k8sdds testbed cluster --network NAME",
+            "leave them out: --network; or, where another one is installed, name it: --pod-network",
         )
     ]
 

@@ -19,6 +19,8 @@ MANAGED = "app.kubernetes.io/managed-by"
 CAMPAIGN = "k8sdds.io/campaign"
 PARTICIPANT = "k8sdds.io/participant"
 ROLE = "k8sdds.io/role"
+KIND = "k8sdds.io/kind"
+"""Of a pod's network: `host` for the node's own, else `pod`."""
 
 FINAL = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "CrashLoopBackOff", "RunContainerError",
          "CreateContainerConfigError", "CreateContainerError", "StartError")  # fmt: skip
@@ -94,6 +96,7 @@ def pod(
         CAMPAIGN: campaign,
         PARTICIPANT: slot.participant,
         ROLE: slot.participant[:3],
+        KIND: "host" if slot.host else "pod",
     }
     if network:
         labels["k8sdds.io/network"] = network
@@ -113,20 +116,22 @@ def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
         terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     other = "sub" if slot.participant.startswith("pub") else "pub"
+    kind = "host" if slot.host else "pod"
 
-    def beside(role: str) -> dict[str, Any]:
-        return {
-            "labelSelector": {"matchLabels": {CAMPAIGN: campaign, ROLE: role}},
-            "topologyKey": "kubernetes.io/hostname",
-        }
+    def beside(**labels: str) -> dict[str, Any]:
+        named = {CAMPAIGN: campaign, **{f"k8sdds.io/{key}": value for key, value in labels.items()}}
+        return {"labelSelector": {"matchLabels": named}, "topologyKey": "kubernetes.io/hostname"}
 
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     return {
+        # Where a participant is on one network, there it shall be on the others, to be compared.
+        "podAffinity": {
+            preferred: [{"weight": 100, "podAffinityTerm": beside(participant=slot.participant)}],
+        },
         "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [beside(other)],
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 100, "podAffinityTerm": beside(slot.participant[:3])}
-            ],
-        }
+            "requiredDuringSchedulingIgnoredDuringExecution": [beside(role=other, kind=kind)],
+            preferred: [{"weight": 50, "podAffinityTerm": beside(role=slot.participant[:3], kind=kind)}],
+        },
     }
 
 

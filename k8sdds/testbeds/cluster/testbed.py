@@ -82,11 +82,13 @@ class Cluster:
         """What can be measured here without changing the cluster."""
         return [HOST, *([self.installed] if self.installed else [])]
 
-    def fitting(self, experiment: Experiment) -> tuple[Experiment, list[str]]:
+    def fitting(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
         """The experiment with the plugins' own engines and those of its networks that are here; and the
-        labels of the others."""
+        labels of the others. Networks that are asked for by name stay."""
         experiment = resolved(experiment, lambda _: True)
-        return checking.only(experiment, self.networks())
+        there = self.networks()
+        # Where the pod network cannot be told, the check says so.
+        return (experiment, []) if there == [HOST] else checking.only(experiment, there, asked)
 
     def disturbances(self) -> list[str]:
         """What may disturb a campaign here, each as a sentence."""

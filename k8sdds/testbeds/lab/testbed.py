@@ -58,7 +58,7 @@ class Lab:
 
     # -- before anything is built ---------------------------------------------------------------------
 
-    def fitting(self, experiment: Experiment) -> tuple[Experiment, list[str]]:
+    def fitting(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
         """The experiment with the engines that this machine has; the lab leaves no network out."""
         return resolved(experiment, capabilities.can), []
 

@@ -1,0 +1,124 @@
+"""A real cluster for these tests: the one that `deploy` built for the session, as users with least rights see it."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ruamel.yaml import YAML
+
+from k8sdds.folders import shared
+from k8sdds.testbeds.cluster import spaces
+from k8sdds.testbeds.cluster.api import CORE, Api, Refused
+from tests.clusters import Deployed
+from tests.conftest import K8SDDS, environment
+
+USER = "k8sdds-test"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PATHS = {
+    "Namespace": f"{CORE}/namespaces", "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings", "Role": f"{RBAC}/namespaces/{{}}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{{}}/rolebindings",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class User:
+    """Who measures, and how."""
+
+    kubeconfig: Path
+    options: tuple[str, ...]
+    """For `k8sdds run`."""
+
+
+def apply(api: Api, objects: list[dict[str, Any]]) -> None:
+    """Make these objects, replacing those of an earlier test."""
+    for one in objects:
+        path = PATHS[one["kind"]].format(one["metadata"].get("namespace", ""))
+        if one["kind"] != "Namespace":
+            api.delete(f"{path}/{one['metadata']['name']}")
+        elif api.find(f"{path}/{one['metadata']['name']}"):
+            continue
+        api.create(path, one)
+
+
+def rights(name: str, subject: dict[str, str]) -> list[dict[str, Any]]:
+    """A shipped manifest of rights, for this subject instead of the one it names."""
+    text = (shared("deploy") / "rights" / f"{name}.yaml").read_text()
+    objects = list(YAML(typ="safe").load_all(text))
+    for one in objects:
+        if "subjects" in one:
+            one["subjects"] = [subject]
+    return objects
+
+
+@pytest.fixture(scope="session")
+def admin(one_machine: Deployed) -> Api:
+    """The cluster's administrator, for what tests prepare and look at; campaigns never run as this."""
+    return Api.of(one_machine.kubeconfig, None)
+
+
+def account(admin: Api, one_machine: Deployed, name: str, folder: Path) -> tuple[Path, dict[str, str]]:
+    """A new user without any right: the kubeconfig, and the subject for bindings."""
+    path = f"{CORE}/namespaces/default/serviceaccounts"
+    if admin.find(f"{path}/{name}") is None:
+        admin.create(path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 7200},
+    }
+    token = admin.create(f"{path}/{name}/token", request)["status"]["token"]
+    config = yaml.safe_load(one_machine.kubeconfig.read_text())
+    config["users"] = [{"name": name, "user": {"token": token}}]
+    config["contexts"] = [
+        {"name": "test", "context": {"cluster": config["clusters"][0]["name"], "user": name}}
+    ]
+    config["current-context"] = "test"
+    assert base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
+    kubeconfig = folder / f"{name}.conf"
+    kubeconfig.touch(mode=0o600)
+    kubeconfig.write_text(yaml.safe_dump(config))
+    return kubeconfig, {"kind": "ServiceAccount", "namespace": "default", "name": name}
+
+
+@pytest.fixture(scope="session")
+def user(admin: Api, one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) -> User:
+    """Who has the rights of deploy/rights/cluster.yaml and no others."""
+    kubeconfig, subject = account(admin, one_machine, USER, tmp_path_factory.mktemp("user"))
+    apply(admin, rights("cluster", subject))
+    return User(kubeconfig, ("--testbed", "cluster", "--kubeconfig", str(kubeconfig)))
+
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def k8sdds(user: User, tmp_path: Path) -> Command:
+    """The command, as a user with least rights runs it, from an empty folder."""
+
+    def run(*words: str, timeout_s: float = 300, **more: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(K8SDDS), *words], capture_output=True, text=True, timeout=timeout_s, cwd=tmp_path,
+            env=environment(tmp_path), stdin=subprocess.DEVNULL, **more,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def nothing_left(admin: Api) -> Iterator[None]:
+    """Fails the test if a campaign leaves a namespace behind, or one that does not go."""
+    yield
+    for one in admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]:
+        assert "deletionTimestamp" in one["metadata"], one["metadata"]["name"]
+        spaces.await_gone(admin, f"{CORE}/namespaces/{one['metadata']['name']}")
+
+
+__all__ = ["Refused", "User", "account", "apply", "rights"]

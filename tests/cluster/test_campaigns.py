@@ -1,0 +1,118 @@
+"""Experiments on a real cluster, as a user with least rights: the same run folders as in the lab."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.testbeds.cluster.api import CORE, Api
+from tests.cluster.conftest import Command, User, account, apply, rights
+from tests.clusters import Deployed
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+
+
+def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: User, tmp_path: Path) -> None:
+    done = k8sdds("run", "quickstart", *user.options, "--repeat", "1", "--duration", "1", "-o", "first")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Testbed: cluster (kubeconfig")
+    folder = tmp_path / "first"
+    found = [row for row in rows(folder) if row["valid"]]
+    assert {(row["network"], row["test"]) for row in found} == {
+        (network, test) for network in ("host", "flannel-vxlan") for test in ("throughput", "latency")
+    }
+    for row in found:
+        assert row["fidelity"] == "real"
+        assert row["nodes"] == 2
+        assert row["mtu_bytes"] == (1500 if row["network"] == "host" else 1450)
+        samples = row["link_bytes"]["delivered_samples"]["sub0"]
+        assert row["link_bytes"]["received"]["sub0"] >= samples * 1024
+        assert 0 <= row["start_skew_s"] < 5
+    assert "one kernel" in (folder / "report" / "report.html").read_text()
+    campaign = json.loads((folder / "campaign.json").read_text())
+    assert len({one["boot_id"] for one in campaign["testbed"]["facts"]["nodes"].values()}) == 1
+    # A request for each participant of a trial, some for each pod; nothing that grows with time.
+    assert sum(campaign["testbed"]["facts"]["api_calls"].values()) < 80
+    for words in (["report", "first"], ["compare", "first@host", "first@flannel-vxlan"], ["claims", "first"]):
+        assert k8sdds(*words).returncode == 0, words
+
+
+@pytest.mark.parametrize(
+    ("experiment", "settings"),
+    [
+        ("best-effort", ("networks=[host, flannel-vxlan]", "payload_bytes=1024")),
+        ("multicast-4sub", ("payload_bytes=1024",)),
+    ],
+)
+def test_experiments_of_the_study(
+    experiment: str, settings: tuple[str, ...], k8sdds: Command, user: User, tmp_path: Path
+) -> None:
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = k8sdds("run", experiment, *user.options, "--repeat", "1", "--duration", "1", *words, "-o", "run")
+    assert done.returncode in (0, 4), done.stderr
+    found = rows(tmp_path / "run")
+    # A busy machine may let a trial fail for uneven samples; never for the wire, and never all.
+    assert any(row["valid"] for row in found)
+    reasons = {str(row["reason"]).split(":")[0] for row in found if not row["valid"]}
+    assert reasons <= {"uneven", "lost-samples", "deadline", "peer-lost"}
+    if experiment == "multicast-4sub":
+        assert {row["subscribers"] for row in found} == {4}
+        assert {row["transport"] for row in found if row["network"] == "host"} >= {"multicast"}
+
+
+@pytest.mark.long
+def test_twelve_subscribers_on_three_nodes(k8sdds: Command, user: User, tmp_path: Path) -> None:
+    words = ("--set", "payload_bytes=1024", "--set", "rate=200", "-o", "run", "-n", "host")
+    done = k8sdds("run", "multicast-12sub", *user.options, "--repeat", "1", "--duration", "2", *words)
+    assert done.returncode == 0, done.stderr
+    valid = [row for row in rows(tmp_path / "run") if row["valid"]]
+    assert {row["subscribers"] for row in valid} == {12}
+
+
+def test_a_prepared_namespace_is_enough(
+    k8sdds: Command, admin: Api, one_machine: Deployed, tmp_path: Path
+) -> None:
+    """The user may see no node: the scheduler places, and the network has to be named."""
+    kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
+    apply(admin, rights("namespace", subject))
+    words = ["run", "quickstart", "--testbed", "cluster", "--kubeconfig", str(kubeconfig), "--repeat", "1"]
+    words += ["--duration", "0.5", "--namespace", "k8sdds-lab", "-o", "run"]
+    refused = k8sdds(*words, "-n", "flannel-vxlan")
+    assert refused.returncode == 3
+    assert "--pod-network" in refused.stderr or "pod network" in refused.stderr
+    done = k8sdds(*words, "--pod-network", "flannel-vxlan", "--set", "test=latency")
+    assert done.returncode == 0, done.stderr
+    assert all(row["valid"] for row in rows(tmp_path / "run")[-2:])
+    assert admin.get(f"{CORE}/namespaces/k8sdds-lab/pods")["items"] == [] or all(
+        "deletionTimestamp" in one["metadata"]
+        for one in admin.get(f"{CORE}/namespaces/k8sdds-lab/pods")["items"]
+    )
+    admin.delete(f"{CORE}/namespaces/k8sdds-lab")
+
+
+def test_what_is_missing_is_told_before_anything_is_made(
+    k8sdds: Command, user: User, admin: Api, one_machine: Deployed, tmp_path: Path
+) -> None:
+    kubeconfig, _ = account(admin, one_machine, "k8sdds-nobody", tmp_path)
+    nobody = ("--testbed", "cluster", "--kubeconfig", str(kubeconfig))
+    for words, code, said in (
+        ((*nobody, "--pod-network", "flannel-vxlan"), 3, "create namespaces"),
+        ((*user.options, "-n", "weavenet"), 3, "weavenet"),
+        ((*user.options, "--image", "k8sdds.local/none:1"), 3, "k8sdds images load"),
+        ((*user.options, "--set", "nodes=9"), 3, "nodes: 9"),
+        ((*user.options, "--set", "capture=true"), 2, "capture"),
+        (("--testbed", "cluster", "--kubeconfig", "nowhere"), 2, "nowhere"),
+    ):
+        done = k8sdds("run", "quickstart", *words, "--dry-run")
+        assert done.returncode == code, (words, done.stderr)
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+    assert k8sdds("run", "quickstart", *user.options, "--dry-run").returncode == 0
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,177 @@
+"""What may happen while a trial runs: the campaign ends with every trial valid, nothing lost, nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds import nodes
+from k8sdds.testbeds.cluster import pods, spaces
+from k8sdds.testbeds.cluster.api import CORE, Api
+from tests.cluster.conftest import Command, User
+from tests.clusters import Deployed
+from tests.conftest import K8SDDS, environment
+from tests.security.choice import sampled
+
+EXPERIMENT = """
+name: faults
+repetitions: 4
+duration_s: 2
+warmup_s: 0.2
+sweeps:
+  - networks: [flannel-vxlan]
+    test: [latency]
+baseline: flannel-vxlan
+"""
+DURATION_S = 240
+CUT_S = 8
+
+
+class Victims:
+    """Where the campaign's participants are, and ways to harm them."""
+
+    def __init__(self, admin: Api, cluster: Deployed) -> None:
+        self.admin = admin
+        self.cluster = cluster
+
+    def _pod(self, participant: str) -> dict[str, Any]:
+        label = f"{pods.PARTICIPANT}={participant}"
+        found = self.admin.get(f"{CORE}/pods", labelSelector=f"{spaces.SELECTOR},{label}")["items"]
+        return next(one for one in found if "deletionTimestamp" not in one["metadata"])
+
+    def _on(self, node: str, *argv: str) -> None:
+        nodes.run(self.cluster.name, node, argv, timeout_s=120)
+
+    def pod_killed(self) -> None:
+        meta = self._pod("sub0")["metadata"]
+        self.admin.delete(f"{CORE}/namespaces/{meta['namespace']}/pods/{meta['name']}", grace_s=0)
+
+    def containerd_restarted(self) -> None:
+        self._on(self._pod("sub0")["spec"]["nodeName"], "systemctl", "restart", "containerd")
+
+    def kubelet_restarted(self) -> None:
+        self._on(self._pod("sub0")["spec"]["nodeName"], "systemctl", "restart", "kubelet")
+
+    def link_cut(self) -> None:
+        node = self._pod("sub0")["spec"]["nodeName"]
+        nodes.cut(self.cluster.name, node, True)
+        time.sleep(CUT_S)
+        nodes.cut(self.cluster.name, node, False)
+
+    def api_server_restarted(self) -> None:
+        script = "for p in /proc/[0-9]*; do case \"$(tr '\\0' ' ' <$p/cmdline)\" in *kube-apiserver\\ *) kill ${p#/proc/};; esac; done"
+        self._on(self.cluster.nodes[0], "sh", "-c", script)
+
+    def supervisor_killed(self) -> None:
+        node = self._pod("sub0")["spec"]["nodeName"]
+        script = "for p in /proc/[0-9]*; do case \"$(tr '\\0' ' ' <$p/cmdline)\" in *supervisor\\ attend*) kill -9 ${p#/proc/};; esac; done"
+        self._on(node, "sh", "-c", script)
+
+
+FAULTS: list[tuple[str, tuple[str, ...]]] = [
+    ("pod_killed", ("pod-lost", "peer-lost", "no-match", "not-started")),
+    # Nothing is lost: participants go on, their streams are taken up again.
+    ("containerd_restarted", ()),
+    ("kubelet_restarted", ()),
+    (
+        "link_cut",
+        ("pod-lost", "peer-lost", "no-match", "deadline", "no-samples", "not-started", "lost-samples"),
+    ),
+    ("api_server_restarted", ()),
+    ("supervisor_killed", ("pod-lost", "peer-lost", "no-match", "crashed")),
+]
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    try:
+        text = (folder / "trials.jsonl").read_text()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def start(user: User, folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(K8SDDS), "run", *words], cwd=folder, env=environment(folder), text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def wait(condition: Callable[[], object], process: subprocess.Popen[str], what: str) -> None:
+    end = time.monotonic() + DURATION_S
+    while not condition():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def in_second_trial(folder: Path) -> bool:
+    """Whether the second trial's files are being made; its participants start within a second or two."""
+    return len(rows(folder)) == 1 and len(list((folder / "raw").iterdir())) == 2
+
+
+@pytest.mark.parametrize(("fault", "reasons"), sampled(FAULTS, 1))
+@pytest.mark.usefixtures("nothing_left")
+def test_a_fault_costs_one_attempt_at_most(
+    fault: str, reasons: tuple[str, ...], user: User, admin: Api, one_machine: Deployed, tmp_path: Path
+) -> None:
+    (tmp_path / "faults.yaml").write_text(EXPERIMENT)
+    folder = tmp_path / "run"
+    process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")
+    wait(lambda: folder.exists() and in_second_trial(folder), process, "the second trial")
+    time.sleep(1.5)
+    getattr(Victims(admin, one_machine), fault)()
+    out, error = process.communicate(timeout=DURATION_S)
+    found = rows(folder)
+    invalid = [row["reason"] for row in found if not row["valid"]]
+    assert process.returncode == 0, (out, error, invalid)
+    assert len({row["trial_id"] for row in found if row["valid"]}) == 4
+    assert {str(reason).split(":")[0] for reason in invalid} <= set(reasons), invalid
+    assert len(invalid) <= 2
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.long
+def test_a_killed_campaign_goes_on_where_it_ended(
+    user: User, admin: Api, k8sdds: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "faults.yaml").write_text(EXPERIMENT)
+    folder = tmp_path / "run"
+    process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")
+    wait(lambda: folder.exists() and in_second_trial(folder), process, "the second trial")
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    kept = rows(folder)
+    assert admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]
+    done = k8sdds("run", "--resume", "run")
+    assert done.returncode == 0, done.stderr
+    found = rows(folder)
+    assert found[: len(kept)] == kept
+    assert len({row["trial_id"] for row in found if row["valid"]}) == 4
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_what_a_killed_campaign_left_is_cleaned_and_what_is_in_use_is_kept(
+    user: User, admin: Api, k8sdds: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "faults.yaml").write_text(EXPERIMENT)
+    process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")
+
+    def there() -> list[dict[str, Any]]:
+        listed = admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]
+        return [one for one in listed if "deletionTimestamp" not in one["metadata"]]
+
+    wait(there, process, "the namespace")
+    assert "in use" in k8sdds("clean", *user.options).stdout
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert "removed" in k8sdds("clean", *user.options).stdout
+    assert not there()

@@ -1,0 +1,42 @@
+"""What is created on a cluster: valid for the server to the last field, and within Pod Security."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from k8sdds.testbeds.cluster import pods, spaces
+from k8sdds.testbeds.cluster.api import CORE, Api, Refused
+from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.testbeds.current import IMAGE
+
+MEMORY = (64 * 2**20, 512 * 2**20)
+
+
+@pytest.fixture(params=[False, True], ids=["restricted", "privileged"])
+def namespace(request: pytest.FixtureRequest, admin: Api) -> Iterator[tuple[str, bool]]:
+    made = spaces.manifest(f"policy-{request.param}".lower(), "policy", with_host=request.param)
+    admin.create(f"{CORE}/namespaces", made)
+    yield made["metadata"]["name"], request.param
+    admin.delete(f"{CORE}/namespaces/{made['metadata']['name']}")
+
+
+def test_pods_pass_strict_validation_and_pod_security(admin: Api, namespace: tuple[str, bool]) -> None:
+    name, with_host = namespace
+    path = f"{CORE}/namespaces/{name}/pods"
+    for slot in (Slot("pub0", "somewhere", False, 0.5), Slot("sub0", "", False, None)):
+        admin.create(path, pods.pod("a", slot, IMAGE, "c", MEMORY, "flannel-vxlan"), dryRun="All")
+    host = pods.pod("b", Slot("pub0", "somewhere", True, None), IMAGE, "c", MEMORY)
+    if with_host:
+        admin.create(path, host, dryRun="All")
+    else:
+        with pytest.raises(Refused, match="hostNetwork"):
+            admin.create(path, host, dryRun="All")
+
+
+def test_strict_validation_would_find_an_unknown_field(admin: Api) -> None:
+    wrong = pods.pod("a", Slot("pub0", "n", False, None), IMAGE, "c", MEMORY)
+    wrong["spec"]["hostNetwrk"] = True
+    with pytest.raises(Refused, match="hostNetwrk"):
+        admin.create(f"{CORE}/namespaces/default/pods", wrong, dryRun="All")
