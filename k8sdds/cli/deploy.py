@@ -13,6 +13,7 @@ import typer
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
 from k8sdds.errors import InputError, LackError
+from k8sdds.testbeds import current
 
 if TYPE_CHECKING:
     from k8sdds.deploy.actions import Action
@@ -98,9 +99,11 @@ def deploy(
                 _note(note)
             with Progress(actions) as progress:
                 flow.carry_out(state, actions, connections, progress)
+    current.write(current.Chosen(current.CLUSTER, wanted.name))
     console().print(
         f"The cluster {wanted.name} is ready: {len(wanted.nodes)} nodes, {wanted.network.name}.\n"
-        f"Try: kubectl --kubeconfig {record.folder(wanted.name) / 'kubeconfig'} get nodes",
+        f"It is the current testbed now (k8sdds testbed). Try: k8sdds run quickstart\n"
+        f"Or: kubectl --kubeconfig {record.folder(wanted.name) / 'kubeconfig'} get nodes",
         highlight=False,
         soft_wrap=True,
     )
@@ -212,6 +215,7 @@ def destroy(
         with record.locked(wanted.name):
             destroying.local_nodes(wanted)
         record.forget(wanted.name)
+        current.forget(wanted.name)
         console().print(f"removed {', '.join(names)}" if names else "removed", highlight=False)
         return
     with (
@@ -226,6 +230,7 @@ def destroy(
             with Progress(actions) as progress:
                 destroying.carry_out(wanted, look, actions, connections, progress)
     record.forget(wanted.name, keep_logs=not purge)
+    current.forget(wanted.name)
     console().print("removed" if actions else "Nothing to destroy.", highlight=False)
 
 

@@ -78,6 +78,12 @@ def write(chosen: Chosen) -> None:
     temporary.replace(path)
 
 
+def forget(name: str) -> None:
+    """Let the lab be current again, where a cluster of this name was that is no more."""
+    if read().name == name:
+        file().unlink(missing_ok=True)
+
+
 def deployed(name: str) -> Path | None:
     """The kubeconfig of a cluster that `deploy` built, or None where there is none of this name."""
     path = registry.folder() / "clusters" / name / "kubeconfig"

@@ -39,6 +39,7 @@ class Victims:
     """Where the campaign's participants are, and ways to harm them."""
 
     def __init__(self, admin: Api, cluster: Deployed) -> None:
+        """The state folder of the test's process must be the cluster's."""
         self.admin = admin
         self.cluster = cluster
 
@@ -67,13 +68,17 @@ class Victims:
         nodes.cut(self.cluster.name, node, False)
 
     def api_server_restarted(self) -> None:
-        script = "for p in /proc/[0-9]*; do case \"$(tr '\\0' ' ' <$p/cmdline)\" in *kube-apiserver\\ *) kill ${p#/proc/};; esac; done"
-        self._on(self.cluster.nodes[0], "sh", "-c", script)
+        self._on(self.cluster.nodes[0], "sh", "-c", _killing("kube-apiserver ", "TERM"))
 
     def supervisor_killed(self) -> None:
         node = self._pod("sub0")["spec"]["nodeName"]
-        script = "for p in /proc/[0-9]*; do case \"$(tr '\\0' ' ' <$p/cmdline)\" in *supervisor\\ attend*) kill -9 ${p#/proc/};; esac; done"
-        self._on(node, "sh", "-c", script)
+        self._on(node, "sh", "-c", _killing("supervisor attend", "KILL"))
+
+
+def _killing(words: str, signal_name: str) -> str:
+    """A script that signals the processes of a node whose command line has these words."""
+    each = "for p in /proc/[0-9]*; do case \"$(tr '\\0' ' ' <$p/cmdline)\" in"
+    return f"{each} sh\\ -c*) ;; *{words.replace(' ', chr(92) + ' ')}*) kill -{signal_name} ${{p#/proc/}};; esac; done"
 
 
 FAULTS: list[tuple[str, tuple[str, ...]]] = [
@@ -121,8 +126,15 @@ def in_second_trial(folder: Path) -> bool:
 @pytest.mark.parametrize(("fault", "reasons"), sampled(FAULTS, 1))
 @pytest.mark.usefixtures("nothing_left")
 def test_a_fault_costs_one_attempt_at_most(
-    fault: str, reasons: tuple[str, ...], user: User, admin: Api, one_machine: Deployed, tmp_path: Path
+    fault: str,
+    reasons: tuple[str, ...],
+    user: User,
+    admin: Api,
+    one_machine: Deployed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     folder = tmp_path / "run"
     process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")

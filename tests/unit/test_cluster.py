@@ -11,10 +11,11 @@ import pytest
 
 from k8sdds import library
 from k8sdds.errors import InputError
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import Cell, Trial
 from k8sdds.testbeds import current
 from k8sdds.testbeds.cluster import checking, pods, spaces
 from k8sdds.testbeds.cluster.nodes import CONTROL_PLANE, Node, assign, installed_network, one_kernel, usable
+from k8sdds.testbeds.cluster.testbed import Cluster
 from k8sdds.testbeds.current import Chosen
 
 RECORDED = Path(__file__).parent / "recorded" / "cluster"
@@ -139,10 +140,13 @@ def test_memory_and_cpu_follow_the_cells() -> None:
 
 def test_what_only_the_lab_can_do_is_refused() -> None:
     cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
-    found = checking.unfit(cells)
+    found = checking.unfit(cells, switched=True)
     assert len(found) == 3
     assert all(problem.input for problem in found)
-    assert checking.unfit([cell()]) == []
+    assert checking.unfit([cell()], switched=False) == []
+    smaller = cell(network_options={"mtu": 1376})
+    assert checking.unfit([smaller], switched=True) == []
+    assert "mtu" in checking.unfit([smaller], switched=False)[0].what
 
 
 def test_networks_that_are_not_there() -> None:
@@ -194,3 +198,29 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
         current.file().write_text(text)
         with pytest.raises(InputError, match="k8sdds testbed lab"):
             current.read()
+
+
+def test_networks_that_replace_each_other_are_blocks_of_their_own() -> None:
+    def trials(*networks: str) -> list[Trial]:
+        return [
+            Trial(
+                cell=cell(network=name, test=test), testbed="cluster", repetition=i, duration_s=1, warmup_s=0
+            )
+            for i in range(3)
+            for name in networks
+            for test in ("throughput", "latency")
+        ]
+
+    cluster = Cluster(None, Chosen("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
+    together = cluster.blocks(trials("host", "flannel-vxlan"), 7)
+    assert [len(block.trials) for block in together] == [4, 4, 4]
+    several = trials("host", "flannel-vxlan", "flannel-hostgw")
+    apart = cluster.blocks(several, 7)
+    assert [block.index for block in apart] == list(range(9))
+    for number, block in enumerate(apart):
+        assert {trial.repetition for trial in block.trials} == {number // 3}
+        assert len({trial.cell.network for trial in block.trials}) == 1
+    assert {trial.trial_id for block in apart for trial in block.trials} == {one.trial_id for one in several}
+    orders = {tuple(block.trials[0].cell.network for block in apart[i : i + 3]) for i in (0, 3, 6)}
+    assert len(orders) > 1  # shuffled anew in every repetition
+    assert cluster.blocks(several, 7) == apart

@@ -23,8 +23,8 @@ def arches(image: str) -> tuple[str, ...]:
     return (ARCH_HERE,) if image.startswith(LOCAL) else ("amd64", "arm64")
 
 
-def unfit(cells: Sequence[Cell]) -> list[Problem]:
-    """What only the lab can do."""
+def unfit(cells: Sequence[Cell], switched: bool) -> list[Problem]:
+    """What cannot be on a cluster; `switched`: on one whose network k8sdds can replace."""
     problems: dict[str, Problem] = {}
 
     def add(what: str, remedy: str) -> None:
@@ -42,6 +42,11 @@ def unfit(cells: Sequence[Cell]) -> list[Problem]:
             add(
                 f"discovery by server needs your image of RTI Cloud Discovery Service: {DISCOVERY_IMAGE}",
                 "docs/connext.md; or give another `discovery`",
+            )
+        if "mtu" in cell.network_options and not switched:
+            add(
+                f"{cell.network_label}: the network of this cluster is as it is: no mtu can be asked of it",
+                "leave it out, or measure on a cluster of `k8sdds deploy`",
             )
         if cell.capture:
             add("`capture` needs the lab's links", "leave it out, or: --testbed lab")

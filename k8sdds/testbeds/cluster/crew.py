@@ -56,6 +56,10 @@ class Crew:
         """The pod of a slot that `muster` has made ready."""
         return self._members[slot]
 
+    def has(self, slot: Slot) -> bool:
+        """Whether a slot's pod is ready."""
+        return slot in self._members
+
     def slots(self) -> list[Slot]:
         """Those whose pods are ready."""
         return list(self._members)

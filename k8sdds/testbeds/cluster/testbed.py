@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from k8sdds.errors import LackError, Problem
 from k8sdds.model.experiment import Experiment
@@ -25,6 +25,9 @@ from k8sdds.testbeds.cluster.pods import OUTPUT, PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.serving import Services
 from k8sdds.testbeds.current import Chosen
 from k8sdds.testbeds.lab import cores
+
+if TYPE_CHECKING:
+    from k8sdds.testbeds.cluster.switching import Switch
 
 NAME = "cluster"
 HOST = "host"
@@ -51,8 +54,7 @@ class Cluster:
         self._services: Services | None = None
         self._metering: Metering | None = None
         self._trials: Sequence[Trial] = ()
-        self._network = ""
-        """The pod network that pods are on now."""
+        self._switch: Switch | None = None
         self._proven: set[tuple[Slot, ...]] = set()
         self._forget: dict[str, str] = {}
         """Pod to the folder of an attempt whose files are home."""
@@ -74,13 +76,26 @@ class Cluster:
         return self._nodes
 
     @property
+    def switch(self) -> Switch | None:
+        """The means to give this cluster another network, where `deploy` built it."""
+        if self._switch is None and self.chosen.name:
+            # Imported here because a cluster that was there needs nothing of `deploy`.
+            from k8sdds.testbeds.cluster.switching import Switch
+
+            self._switch = Switch(self.chosen.name)
+        return self._switch
+
+    @property
     def installed(self) -> str | None:
         """The pod network that is there; None where it cannot be told."""
+        if self.switch is not None:
+            return self.switch.current
         return self.chosen.network or installed_network(self.nodes)
 
     def networks(self) -> list[str]:
-        """What can be measured here without changing the cluster."""
-        return [HOST, *([self.installed] if self.installed else [])]
+        """What can be measured here: what is there, or what `deploy` can put in its place."""
+        there = self.switch.able() if self.switch else [self.installed] if self.installed else []
+        return list(dict.fromkeys([HOST, *there]))
 
     def fitting(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
         """The experiment with the plugins' own engines and those of its networks that are here; and the
@@ -100,7 +115,7 @@ class Cluster:
         """What stands against these trials here. Changes nothing."""
         self._trials = trials
         cells = [trial.cell for trial in trials]
-        unfit = checking.unfit(cells)
+        unfit = checking.unfit(cells, switched=bool(self.chosen.name))
         if unfit:
             return unfit
         lacks = rights.lacks(self.api, self.chosen.namespace)
@@ -110,8 +125,23 @@ class Cluster:
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
-        """One repetition of all cells is a block."""
-        return repetitions(trials, seed)
+        """In each repetition one block per pod network, in random order, for they replace each other; what
+        needs no other network than the installed one is one block."""
+        if len({_pod_network(trial.cell) for trial in trials} - {None}) < 2:
+            return repetitions(trials, seed)
+        order = random.Random(seed)
+        blocks: list[Block] = []
+        for repetition in sorted({trial.repetition for trial in trials}):
+            groups: dict[Any, list[Trial]] = {}
+            for trial in trials:
+                if trial.repetition == repetition:
+                    groups.setdefault(_pod_network(trial.cell), []).append(trial)
+            shuffled = list(groups.values())
+            order.shuffle(shuffled)
+            for group in shuffled:
+                order.shuffle(group)
+                blocks.append(Block(len(blocks), tuple(group)))
+        return blocks
 
     # -- building and measuring -------------------------------------------------------------------------
 
@@ -128,6 +158,7 @@ class Cluster:
                 self._metering = Metering(self.api, self._space, filters=with_host)
                 self._crew.watch.listeners.append(self._metering.seen)
         cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
+        self._install(next((one for one in map(_pod_network, cells) if one), None))
         self._crew.muster(slot for cell in cells for slot in self._slots(cell).values())
         for cell in cells:
             self._prove(cell)
@@ -149,6 +180,15 @@ class Cluster:
     def readings(self) -> list[dict[str, Any]]:
         """What the meters said around the block that has just ended."""
         return self._metering.ends() if self._metering is not None else []
+
+    def _install(self, wanted: tuple[str, tuple[tuple[str, object], ...]] | None) -> None:
+        """Give the cluster the pod network that a block needs. Pods of the one before go first."""
+        assert self._crew is not None
+        if wanted is None or self.switch is None or self.switch.is_there(wanted[0], dict(wanted[1])):
+            return
+        self._crew.dismiss(unless=lambda slot: slot.host)
+        self._proven = {key for key in self._proven if key[0].host}
+        self.switch.to(wanted[0], dict(wanted[1]))
 
     def _prove(self, cell: Cell) -> None:
         assert self._crew is not None
@@ -180,23 +220,23 @@ class Cluster:
         network = find(trial.cell.network)
         options = trial.cell.network_options
         chosen = network.engine_of(options)
-        members = self._members(trial.cell)
+        slots = self._slots(trial.cell)
+        # Of networks whose turn has not come only their own facts are known.
+        here = self._crew is not None and all(map(self._crew.has, slots.values()))
+        members = self._members(trial.cell) if here else {}
+        nodes = {member.node for member in members.values()} or {slot.node for slot in slots.values()}
         return {
-            "mtu_bytes": members["pub0"].mtu_bytes or network.mtu(options),
+            "mtu_bytes": (members["pub0"].mtu_bytes if here else None) or network.mtu(options),
             "engine": network.engine_title(options),
             "engine_mode": chosen.mode if chosen else None,
             "fidelity": "real",
-            "nodes": len({member.node for member in members.values()}),
+            "nodes": len(nodes),
         }
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:
         """MTU of the nodes' links, where pods on the nodes' own network have seen it."""
-        seen = [
-            member.mtu_bytes
-            for one in self._trials
-            if one.cell.network == HOST
-            for member in self._members(one.cell).values()
-        ]
+        crew = self._crew
+        seen = [crew.member(slot).mtu_bytes for slot in crew.slots() if slot.host] if crew else []
         # What the lab leaves out is all there.
         return {"link_mtu_bytes": min(filter(None, seen), default=None), "offloads": None, "differences": ""}
 
@@ -334,6 +374,13 @@ class Cluster:
         if self._space is not None:
             space, self._space = self._space, None
             space.remove()
+        if self._switch is not None:
+            self._switch.back()
+
+
+def _pod_network(cell: Cell) -> tuple[str, tuple[tuple[str, object], ...]] | None:
+    """What tells a cell's pod network from others; None on the nodes' own network."""
+    return None if cell.network == HOST else (cell.network, tuple(sorted(cell.network_options.items())))
 
 
 NODE_INFO = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion")
