@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import Bundle, Item
-from k8sdds.deploy import boot_line, facts, flow, kube, networks
+from k8sdds.deploy import boot_line, destroying, facts, flow, kube, networks
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import hidden
 from k8sdds.deploy.facts import Facts
@@ -377,3 +377,19 @@ def test_packages_come_from_a_bundle_that_the_profile_names(bundle: Bundle) -> N
     assert "apt-get update" not in action.script
     with pytest.raises(LackError, match="no packages of bookworm for arm64"):
         install(bundle)
+
+
+def test_only_machines_of_this_cluster_are_given_back(bundle: Bundle) -> None:
+    state = wanted(bundle)
+    texts = bare(state.profile)
+    texts["pi1"] += "marker\tmine\n"
+    texts["pi2"] += "marker\tother\n"
+    seen = {name: facts.parse(text) for name, text in texts.items()}
+    actions = destroying.plan(state.profile, flow.Look(seen, {}, [], []), purge=False)
+    assert [(a.node, a.phase) for a in actions] == [("pi1", "stop"), ("pi1", "restore")]
+    assert "apt-get purge" not in actions[1].script
+    purged = destroying.plan(state.profile, flow.Look(seen, {}, [], []), purge=True)
+    assert "apt-get purge" in purged[1].script
+    lost = {"pi2": LackError("pi2: cannot be reached")}
+    with pytest.raises(LackError, match="nothing was changed"):
+        destroying.plan(state.profile, flow.Look(seen, lost, [], []), purge=False)
