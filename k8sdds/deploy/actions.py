@@ -87,8 +87,6 @@ class Action:
     timeout_s: float = 120
     remedy: str = ""
     """What to do where it fails, if more can be said than its output does."""
-    disturbing: bool = False
-    """Reboots the machine."""
 
 
 def file_script(path: str, text: str, mode: str = "0644") -> str:

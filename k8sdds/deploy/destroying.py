@@ -14,7 +14,7 @@ from k8sdds.errors import LackError
 from k8sdds.hosts import Connections
 from k8sdds.model.profile import Profile
 
-STOP, NETWORK, RESTORE = "stop", "network", "restore"
+STOP, RESTORE = "stop", "restore"
 
 # The folders themselves may be mount points, or have been there before.
 _STOP = f"""\

@@ -1,4 +1,4 @@
-"""The profile's labels on the nodes; those that it does not name any more are taken away."""
+"""The profile's labels on the nodes. Others, those that a profile named before included, stay as they are."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from k8sdds.deploy.wanted import Wanted
 from k8sdds.model.profile import Node
 
 PHASE = "labels"
-OURS = "k8sdds.io/labels"
-"""Label of a node with the number of labels that are ours, and prefix of nothing else."""
 
 
 def plan(wanted: Wanted, node: Node) -> list[Action]:
