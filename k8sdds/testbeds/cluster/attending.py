@@ -15,8 +15,8 @@ from pathlib import Path
 from k8sdds.errors import LackError
 from k8sdds.folders import private_folder
 from k8sdds.testbeds import Launch
-from k8sdds.testbeds.cluster.api import Api, Refused
-from k8sdds.testbeds.cluster.pods import SUPERVISOR
+from k8sdds.testbeds.cluster.api import CORE, Api, Refused
+from k8sdds.testbeds.cluster.pods import SUPERVISOR, trouble
 from k8sdds.testbeds.cluster.streams import Stream, StreamLost
 
 GRACE_S = 2
@@ -135,7 +135,6 @@ class Attendance:
     def _fetch(self, end: float) -> Ending:
         """Over new streams, until it has ended and all is here."""
         said = ""
-        gone = 0
         while time.monotonic() < end + FETCH_S:
             wait_s = max(1, round(end - time.monotonic()))
             argv = [SUPERVISOR, "fetch", "--dir", self._output, "--deadline", str(wait_s)]
@@ -144,9 +143,8 @@ class Attendance:
                     return self._read(stream, time.monotonic() + wait_s + 10)
             except Refused as refused:
                 said = refused.message
-                # A container that is gone is refused as a server error, which a restarting kubelet says too.
-                gone += refused.status == 404 or "container not found" in said
-                if refused.status == 404 or gone > 2:
+                # A kubelet that has just restarted does not know its pods yet; the API server does.
+                if self._is_gone():
                     break
             except (StreamLost, TimeoutError) as error:
                 said = str(error) or "no answer"
@@ -156,6 +154,11 @@ class Attendance:
                 said = str(error)
             time.sleep(0.5)
         return Ending(LOST, lost=f"pod {self.pod}: {said}")
+
+    def _is_gone(self) -> bool:
+        """Whether the pod is no more, or no longer runs."""
+        found = self._api.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
+        return found is None or bool(trouble(found))
 
     def _read(self, stream: Stream, end: float) -> Ending:
         """Files and the end, as the supervisor prints them. Nothing is written until all is here."""
