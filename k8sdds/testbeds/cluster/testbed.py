@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +13,14 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import find, resolved
 from k8sdds.perftest.connext import settings as connext_settings
-from k8sdds.testbeds import Block, Launch, Measurement, Outcome, Site, repetitions
-from k8sdds.testbeds.cluster import checking, proving, rights, spaces
+from k8sdds.testbeds import Block, Launch, Measurement, Site, repetitions
+from k8sdds.testbeds.cluster import checking, measuring, proving, rights, spaces
 from k8sdds.testbeds.cluster.api import Api
-from k8sdds.testbeds.cluster.attending import LOST, NOT_STARTED, Attendance, Ending, files_of
+from k8sdds.testbeds.cluster.attending import Attendance
 from k8sdds.testbeds.cluster.crew import Crew, Member
 from k8sdds.testbeds.cluster.metering import Metering
 from k8sdds.testbeds.cluster.nodes import Node, assign, installed_network, one_kernel, usable
-from k8sdds.testbeds.cluster.pods import OUTPUT, PERFTEST, Slot, memory_bytes
+from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.serving import Services
 from k8sdds.testbeds.current import Chosen
 from k8sdds.testbeds.lab import cores
@@ -32,12 +30,6 @@ if TYPE_CHECKING:
 
 NAME = "cluster"
 HOST = "host"
-LEAD_S = 0.3
-"""From the word to the agreed start: every pod must have it by then."""
-LEAD_EACH_S = 0.005
-"""The same for every further participant."""
-WARN_SKEW_S = 0.25
-"""Starts so far apart are told: discovery and warm-up are no longer the same for all."""
 
 
 class Cluster:
@@ -269,7 +261,8 @@ class Cluster:
 
     def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
         """Paths in the participant's pod."""
-        return Site(PERFTEST, Path(_output(directory)), Path("/run/k8sdds/qos") / qos.name if qos else None)
+        there = Path("/run/k8sdds/qos") / qos.name if qos else None
+        return Site(PERFTEST, Path(measuring.output(directory)), there)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt: all ready, then all go at one moment, then all ended and their files here."""
@@ -279,13 +272,13 @@ class Cluster:
             self._crew.muster(slots.values())
         except LackError as error:
             self._crew.suspect()
-            return _lost(launches, error.message)
+            return measuring.lost(launches, error.message)
         members = self._members(trial.cell)
         layout = self._layout(trial.cell, members)
         attended = []
         for launch in launches:
             pod = members[launch.participant].name
-            options = _options(layout, launch.participant)
+            options = measuring.options(layout, launch.participant)
             if pod in self._forget:
                 options += ["--forget", self._forget.pop(pod)]
             attended.append(
@@ -294,37 +287,18 @@ class Cluster:
                     self._space.namespace,
                     pod,
                     launch,
-                    _output(launch.directory),
+                    measuring.output(launch.directory),
                     options,
                     deadline_s,
                 )
             )
-        endings = self._attend(attended)
+        endings = measuring.attend(attended)
         if any(one.lost for one in endings.values()):
             self._crew.suspect()
         for one in attended:
             if not endings[one.launch.participant].lost:
-                self._forget[one.pod] = str(Path(_output(one.launch.directory)))
-        return _measurement(trial, members, attended, endings, layout)
-
-    def _attend(self, attended: Sequence[Attendance]) -> dict[str, Ending]:
-        with ThreadPoolExecutor(len(attended)) as pool:
-            late = {
-                one.launch.participant: why
-                for one, why in zip(
-                    attended, pool.map(lambda one: one.prepare(files_of(one.launch)), attended), strict=True
-                )
-                if why
-            }
-            if late:
-                list(pool.map(Attendance.abort, attended))
-                said = "; ".join(f"{name}: {why}" for name, why in late.items())
-                return {one.launch.participant: Ending(NOT_STARTED, said) for one in attended}
-            start_ns = time.time_ns() + round((LEAD_S + LEAD_EACH_S * len(attended)) * 1e9)
-            for one in attended:
-                one.go(start_ns + one.offset_ns)
-            ended = list(pool.map(Attendance.finish, attended))
-        return {one.launch.participant: ending for one, ending in zip(attended, ended, strict=True)}
+                self._forget[one.pod] = str(Path(measuring.output(one.launch.directory)))
+        return measuring.measurement(trial, members, attended, endings, layout)
 
     # -- the rest ---------------------------------------------------------------------------------------
 
@@ -395,76 +369,3 @@ POD_FACTS = (
     "clocksource",
     "sysctls",
 )
-
-
-def _output(directory: Path) -> str:
-    """Where a participant writes in its pod: the trial and the attempt, as in the run folder."""
-    trial, number = directory.parts[-3:-1]
-    return f"{OUTPUT}/{trial}-{number}"
-
-
-def _options(layout: cores.Layout, participant: str) -> list[str]:
-    options = []
-    cpus = layout.cpus.get(participant)
-    if cpus:
-        options += ["--cpus", ",".join(map(str, cpus))]
-    if layout.harness:
-        options += ["--own-cpus", ",".join(map(str, layout.harness))]
-    return options
-
-
-def _lost(launches: Sequence[Launch], why: str) -> Measurement:
-    outcomes = {one.participant: Outcome(one.participant, LOST, None, lost=why) for one in launches}
-    return Measurement(outcomes=outcomes, sent_bytes=None, received_bytes={})
-
-
-def _measurement(
-    trial: Trial,
-    members: dict[str, Member],
-    attended: Sequence[Attendance],
-    endings: dict[str, Ending],
-    layout: cores.Layout,
-) -> Measurement:
-    outcomes = {}
-    crossed: dict[str, dict[str, int]] = {}
-    for one in attended:
-        name = one.launch.participant
-        meters = one.launch.meters() if not endings[name].lost else None
-        ending, interface = endings[name], members[name].interface
-        outcomes[name] = Outcome(name, ending.code, meters, ending.message, interface, ending.lost)
-        counters = ((meters or {}).get("attempt_interfaces") or {}).get(interface)
-        if counters:
-            crossed[name] = counters
-    # Publishers that share the node's own interface share its counter too.
-    sent = {
-        (members[name].node, members[name].address): counters["tx_bytes"]
-        for name, counters in crossed.items()
-        if name.startswith("pub")
-    }
-    skew_s = _skew_s(attended, outcomes)
-    warnings = []
-    if skew_s is not None and skew_s > WARN_SKEW_S:
-        warnings.append(f"start: participants started up to {skew_s:.2f} s apart")
-    return Measurement(
-        outcomes=outcomes,
-        sent_bytes=sum(sent.values()) if sent else None,
-        received_bytes={name: one["rx_bytes"] for name, one in crossed.items() if name.startswith("sub")},
-        includes_scheduling=layout.includes_scheduling,
-        start_skew_s=skew_s,
-        elsewhere=frozenset(
-            name for name, member in members.items() if member.machine != members["pub0"].machine
-        ),
-        warnings=tuple(warnings),
-    )
-
-
-def _skew_s(attended: Sequence[Attendance], outcomes: dict[str, Outcome]) -> float | None:
-    """From the first start to the last one, by the pods' clocks as they were compared with ours."""
-    starts = []
-    for one in attended:
-        meters = outcomes[one.launch.participant].meters or {}
-        if meters.get("started_at_ns") is None:
-            return None
-        starts.append(meters["started_at_ns"] - one.offset_ns)
-    doubt = max(one.uncertainty_ns for one in attended)
-    return (max(starts) - min(starts) + doubt) / 1e9
