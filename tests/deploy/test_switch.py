@@ -204,6 +204,7 @@ def interrupted(one_machine: Deployed, inside: Callable[..., str], step: str) ->
 SEED = os.environ.get("K8SDDS_TEST_SEED", time.strftime("%Y-%m-%d"))
 
 
+@pytest.mark.long
 def test_what_an_interrupted_deploy_has_left_of_another_network_is_removed(
     one_machine: Deployed, inside: Callable[..., str]
 ) -> None:
@@ -213,12 +214,6 @@ def test_what_an_interrupted_deploy_has_left_of_another_network_is_removed(
     assert done.returncode == 0, done.stderr
     assert {"link weave", "file /var/lib/weave"} <= set(json.loads(done.stdout)["removed"][one_machine.nodes[1]])
     assert without_pods(left(inside, one_machine)) == before
-
-
-def test_an_interrupted_switch_is_finished_by_the_next_one(
-    one_machine: Deployed, inside: Callable[..., str]
-) -> None:
-    interrupted(one_machine, inside, random.Random(SEED).choice(IN_STEPS))
 
 
 @pytest.mark.long
