@@ -201,9 +201,6 @@ def interrupted(one_machine: Deployed, inside: Callable[..., str], step: str) ->
         assert left(inside, one_machine, [name]) == left(inside, one_machine)
 
 
-SEED = os.environ.get("K8SDDS_TEST_SEED", time.strftime("%Y-%m-%d"))
-
-
 @pytest.mark.long
 def test_what_an_interrupted_deploy_has_left_of_another_network_is_removed(
     one_machine: Deployed, inside: Callable[..., str]
