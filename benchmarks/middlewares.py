@@ -20,7 +20,7 @@ from typing import Any
 
 import common
 from perftest import measure
-from programs import PAYLOADS, WARMUP_S, Pods, Run
+from programs import PAYLOADS, QUANTITIES, WARMUP_S, Pods, Run
 
 from k8sdds.perftest import command
 from k8sdds.testbeds.lab.testbed import Lab
@@ -28,13 +28,7 @@ from k8sdds.testbeds.lab.testbed import Lab
 PROGRAMS = {"ours": "cyclonedds", "fastdds": "fastdds", "raw": "raw"}
 """What the shared code calls them, and what readers do."""
 
-QUANTITIES = {
-    "rate": ("received samples/s", 0),
-    "publisher cpu": ("publisher's CPU µs/sample", 3),
-    "subscriber cpu": ("subscriber's CPU µs/sample", 3),
-    "p50": ("p50 latency, µs", 2),
-    "p90": ("p90 latency, µs", 2),
-}
+TITLES = QUANTITIES | {"rate": ("received samples/s", 0)}
 
 
 def main() -> int:
@@ -78,7 +72,7 @@ def tell(
 ) -> None:
     """Tables and data of one network."""
     data: list[dict[str, Any]] = []
-    for quantity, (title, digits) in QUANTITIES.items():
+    for quantity, (title, digits) in TITLES.items():
         rows = []
         for payload in sorted(size for kind, size in values if kind == quantity):
             found = values[quantity, payload]

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-from programs import PAYLOADS, WARMUP_S, Failed, Pods, Run, shim
+from programs import PAYLOADS, QUANTITIES, WARMUP_S, Failed, Pods, Run, shim
 
 from k8sdds.perftest import command
 from k8sdds.testbeds.lab.testbed import Lab
@@ -128,16 +128,6 @@ def main() -> int:
         tell(report, network, values, wires)
     report.show()
     return 0
-
-
-QUANTITIES = {
-    "rate": ("samples/s, one sample per message", 0),
-    "publisher cpu": ("publisher's CPU µs/sample", 3),
-    "subscriber cpu": ("subscriber's CPU µs/sample", 3),
-    "batched rate": ("samples/s, batched", 0),
-    "p50": ("p50 latency, µs", 2),
-    "p90": ("p90 latency, µs", 2),
-}
 
 
 def tell(

@@ -26,6 +26,15 @@ OURS = ("ours", "fastdds", "raw")
 
 PAYLOADS = (64, 256, 1024, 4096, 16384)
 WARMUP_S = 1.0
+QUANTITIES = {
+    "rate": ("samples/s, one sample per message", 0),
+    "publisher cpu": ("publisher's CPU µs/sample", 3),
+    "subscriber cpu": ("subscriber's CPU µs/sample", 3),
+    "batched rate": ("samples/s, batched", 0),
+    "p50": ("p50 latency, µs", 2),
+    "p90": ("p90 latency, µs", 2),
+}
+"""What a run gives, as tables call it, and how many digits they show."""
 LATENCY_S = 1.0
 """ddsperf's percentiles are of one second."""
 IPERF3_PATIENCE_S = 10

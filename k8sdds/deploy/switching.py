@@ -95,7 +95,8 @@ class _Switch:
         began = time.monotonic()
         self.nodes = self._known_nodes()
         removed: dict[str, list[str]] = {node.name: [] for node in self.nodes}
-        changed = not self._installed() or any(self._strange().values())
+        left = self._strange() if self._installed() else None
+        changed = left is None or any(left.values())
         if changed:
             self._fetch_images()
             removed = self._remove()
@@ -103,11 +104,13 @@ class _Switch:
             self.control.apply(self.objects)
         self._await()
         recreated = self._recreate()
+        # Where nothing was done, the first look has shown that nothing else is there.
+        changed = changed or bool(recreated)
         return Switched(
             network=self.install.name,
-            changed=changed or bool(recreated),
+            changed=changed,
             removed=removed,
-            left=self._prove_nothing_else(),
+            left=self._prove_nothing_else() if changed or left is None else left,
             recreated=recreated,
             took_s=time.monotonic() - began,
         )

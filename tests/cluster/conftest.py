@@ -112,6 +112,16 @@ def k8sdds(user: User, tmp_path: Path) -> Command:
     return run
 
 
+@pytest.fixture(params=[False, True], ids=["restricted", "privileged"])
+def namespace(request: pytest.FixtureRequest, admin: Api) -> Iterator[tuple[str, bool]]:
+    """A namespace as a campaign makes it: its name, and whether pods on the nodes' own network may run there."""
+    purpose = request.path.stem.replace("_", "-")  # a namespace of the same name may still be on its way out
+    made = spaces.manifest(f"{purpose}-{request.param}".lower(), purpose, with_host=request.param)
+    admin.create(f"{CORE}/namespaces", made)
+    yield made["metadata"]["name"], request.param
+    admin.delete(f"{CORE}/namespaces/{made['metadata']['name']}")
+
+
 @pytest.fixture
 def nothing_left(admin: Api) -> Iterator[None]:
     """Fails the test if a campaign leaves a namespace behind, or one that does not go."""

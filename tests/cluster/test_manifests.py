@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from k8sdds.testbeds.cluster import pods, spaces
+from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.api import CORE, Api, Refused
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.current import IMAGE
 
 MEMORY = (64 * 2**20, 512 * 2**20)
-
-
-@pytest.fixture(params=[False, True], ids=["restricted", "privileged"])
-def namespace(request: pytest.FixtureRequest, admin: Api) -> Iterator[tuple[str, bool]]:
-    made = spaces.manifest(f"policy-{request.param}".lower(), "policy", with_host=request.param)
-    admin.create(f"{CORE}/namespaces", made)
-    yield made["metadata"]["name"], request.param
-    admin.delete(f"{CORE}/namespaces/{made['metadata']['name']}")
 
 
 def test_pods_pass_strict_validation_and_pod_security(admin: Api, namespace: tuple[str, bool]) -> None:

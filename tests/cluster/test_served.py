@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from k8sdds import discovery
 from k8sdds.metrics import meter
-from k8sdds.testbeds.cluster import objects, spaces
+from k8sdds.testbeds.cluster import objects
 from k8sdds.testbeds.cluster.api import CORE, Api, Refused
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
@@ -27,19 +26,6 @@ sweeps:
     middleware: fastdds
     discovery: server
 """
-
-
-@pytest.fixture(scope="session")
-def admin(one_machine: Deployed) -> Api:
-    return Api.of(one_machine.kubeconfig, None)
-
-
-@pytest.fixture(params=[False, True], ids=["restricted", "privileged"])
-def namespace(request: pytest.FixtureRequest, admin: Api) -> Iterator[tuple[str, bool]]:
-    made = spaces.manifest(f"served-{request.param}".lower(), "served", with_host=request.param)
-    admin.create(f"{CORE}/namespaces", made)
-    yield made["metadata"]["name"], request.param
-    admin.delete(f"{CORE}/namespaces/{made['metadata']['name']}")
 
 
 def test_manifests_pass_strict_validation_and_pod_security(admin: Api, namespace: tuple[str, bool]) -> None:
