@@ -43,6 +43,7 @@ def record(
         "includes_scheduling": measurement.includes_scheduling,
         "cpu_mhz": measurement.cpu_mhz,
         "start_skew_s": measurement.start_skew_s,
+        "api_calls": measurement.api_calls,
         "network_cpu_percent": measurement.daemons_cpu_percent,
         "valid": reason is None,
         "reason": reason,

@@ -91,6 +91,8 @@ class Measurement:
     includes_scheduling: bool = False
     start_skew_s: float | None = None
     """From the first participant's start to the last one's, by their machines' clocks; None: not known."""
+    api_calls: int | None = None
+    """Requests to the cluster's API server since the trial before, or since the block was prepared."""
     elsewhere: frozenset[str] = frozenset()
     """Participants whose machine is not that of pub0: its meters say nothing of them."""
     cpu_mhz: float | None = None

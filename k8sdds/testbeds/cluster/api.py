@@ -6,6 +6,7 @@ Objects are plain dicts, as in a manifest. Every request is counted, so that the
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -53,7 +54,8 @@ class Api:
         configuration.connection_pool_maxsize = 32
         self.configuration = configuration
         self.calls: Counter[str] = Counter()
-        """Requests by kind: get, create, delete, watch, exec."""
+        """Requests as sent, each try of one included, by kind: get, create, delete, watch, exec."""
+        self._counting = threading.Lock()
         self.patience_s = FIRST_PATIENCE_S
         self._client = client.ApiClient(configuration)
 
@@ -83,6 +85,11 @@ class Api:
         headers: dict[str, str] = {}
         self._client.update_params_for_auth(headers, [], ["BearerToken"], "", "GET", None)
         return headers
+
+    def count(self, kind: str) -> None:
+        """A request is about to be sent; in any thread."""
+        with self._counting:
+            self.calls[kind] += 1
 
     # -- requests -----------------------------------------------------------------------------------------
 
@@ -128,8 +135,6 @@ class Api:
     def _request(
         self, method: str, url: str, body: dict[str, Any] | None = None, tried: list[int] | None = None
     ) -> bytes:
-        self.calls[{"GET": "get", "POST": "create", "DELETE": "delete"}[method]] += 1
-
         def once() -> bytes:
             if tried is not None:
                 tried.append(1)
@@ -140,6 +145,7 @@ class Api:
         return data
 
     def _once(self, method: str, url: str, body: dict[str, Any] | None) -> bytes:
+        self.count({"GET": "get", "POST": "create", "DELETE": "delete"}[method])
         headers = {**self.headers(), "Accept": "application/json", "Content-Type": "application/json"}
         response = self._client.call_api(method, self.server + url, headers, body, None, TIMEOUT_S)
         data = response.read()
@@ -149,7 +155,7 @@ class Api:
 
     def watch(self, path: str, for_s: float = WATCH_S, **query: Any) -> Iterator[dict[str, Any]]:
         """Events of one watch, until its time is over or the server is gone; then it just ends."""
-        self.calls["watch"] += 1
+        self.count("watch")
         url = self.server + _url(path, {**query, "watch": "true", "timeoutSeconds": round(for_s)})
         response = self._client.rest_client.pool_manager.request(
             "GET",

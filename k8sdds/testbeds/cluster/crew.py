@@ -69,20 +69,22 @@ class Crew:
         self._suspect = True
 
     def muster(self, slots: Iterable[Slot], network: str = "") -> None:
-        """Returns when every slot has a ready pod; those that are there already are kept.
-
-        LackError with the reason when one cannot be had.
-        """
+        """Returns when every slot has a ready pod that has been asked for its machine; those that are there
+        already are kept. LackError with the reason when one cannot be had."""
         wanted = list(dict.fromkeys(slots))
-        lost = [slot for slot in wanted if slot in self._names and not self._is_up(slot)]
-        self._remove(lost)
-        missing = [slot for slot in wanted if slot not in self._names]
-        self._each(lambda slot: self._create(slot, network), missing)
-        self.watch.await_ready(self._names[slot] for slot in wanted)
+        self.place(wanted, network)
         unknown = wanted if self._suspect else [slot for slot in wanted if slot not in self._members]
         for slot, member in zip(unknown, self._each(self._meet, unknown), strict=True):
             self._members[slot] = member
         self._suspect = False
+
+    def place(self, slots: Sequence[Slot], network: str = "") -> None:
+        """Returns when every slot has a ready pod; lost ones are replaced. LackError as of `muster`."""
+        self._remove([slot for slot in slots if slot in self._names and not self._is_up(slot)])
+        missing = [slot for slot in slots if slot not in self._names]
+        named = [(slot, self._name(slot)) for slot in missing]
+        self._each(lambda one: self._create(*one, network), named)
+        self.watch.await_ready(self._names[slot] for slot in slots)
 
     def dismiss(self, unless: Callable[[Slot], bool]) -> None:
         """Remove pods, as before their network is replaced."""
@@ -97,10 +99,12 @@ class Crew:
         # Not seen yet: made a moment ago.
         return slot not in self._members if data is None else not pods.trouble(data)
 
-    def _create(self, slot: Slot, network: str) -> None:
+    def _name(self, slot: Slot) -> str:
         self._made += 1
         kind = "host" if slot.host else "pod"
-        name = f"{slot.participant}-{kind}-{self._made}-{self._space.campaign[-6:]}"
+        return f"{slot.participant}-{kind}-{self._made}-{self._space.campaign[-6:]}"
+
+    def _create(self, slot: Slot, name: str, network: str) -> None:
         made = pods.pod(name, slot, self._image, self._space.campaign, self._memory, network)
         made["metadata"]["annotations"] = {OWNER: owner(), NAME: self._campaign}
         try:

@@ -38,7 +38,7 @@ class Stream:
 
     def __init__(self, api: Api, namespace: str, pod: str, argv: Sequence[str], stdin: bool = False) -> None:
         """Returns when the command was started. Refused: there is no such pod, or not now."""
-        api.calls["exec"] += 1
+        api.count("exec")
         query: list[tuple[str, str]] = [("command", word) for word in argv]
         query += [("stdout", "true"), ("stderr", "true"), *([("stdin", "true")] if stdin else [])]
         url = ws_client.get_websocket_url(f"{api.server}{CORE}/namespaces/{namespace}/pods/{pod}/exec", None)

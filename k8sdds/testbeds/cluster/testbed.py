@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,8 @@ class Cluster:
         self._proven: set[tuple[Slot, ...]] = set()
         self._forget: dict[str, str] = {}
         """Pod to the folder of an attempt whose files are home."""
+        self._calls = 0
+        """Requests to the API server until the last trial ended, or its block was prepared."""
 
     def __enter__(self) -> Cluster:
         return self
@@ -158,6 +160,7 @@ class Cluster:
             self._services.provide(cell)
         if self._metering is not None:
             self._metering.begins(block.index, [cell.network_label for cell in cells])
+        self._calls = self.api.calls.total()
         return self
 
     def _image(self, trials: Sequence[Trial]) -> str:
@@ -266,6 +269,11 @@ class Cluster:
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt: all ready, then all go at one moment, then all ended and their files here."""
+        measured = self._run(trial, launches, deadline_s)
+        before, self._calls = self._calls, self.api.calls.total()
+        return replace(measured, api_calls=self._calls - before)
+
+    def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         assert self._crew is not None and self._space is not None
         slots = self._slots(trial.cell)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import urllib3
@@ -15,6 +15,9 @@ from k8sdds.testbeds.cluster.api import CORE, Api
 
 READY_S = 120
 """From creation to ready, images pulled and network attached."""
+READY_EACH_S = 0.5
+"""As much longer for each pod: a kubelet starts its pods a few at a time."""
+GONE_S = 60
 UNSCHEDULED_S = 15
 """How long the scheduler may not find a node; other campaigns' pods may be going."""
 
@@ -29,6 +32,8 @@ class PodWatch:
         self._selector = selector
         self._pods: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
+        self._hearing: list[dict[str, None]] = []
+        """For each that waits: the pods of which something was heard since it looked."""
         self._closed = False
         self.listeners: list[Callable[[dict[str, Any], float], None]] = []
         """Told of every event: the pod, and when it came (monotonic seconds)."""
@@ -49,8 +54,9 @@ class PodWatch:
             try:
                 listed = self._api.get(self._path, labelSelector=self._selector)
                 with self._changed:
+                    before = self._pods
                     self._pods = {one["metadata"]["name"]: one for one in listed["items"]}
-                    self._changed.notify_all()
+                    self._tell({**before, **self._pods})
                 version = listed["metadata"]["resourceVersion"]
                 for event in self._api.watch(
                     self._path, labelSelector=self._selector, resourceVersion=version
@@ -64,61 +70,94 @@ class PodWatch:
 
     def _apply(self, event: dict[str, Any]) -> None:
         one = event["object"]
+        name = one["metadata"]["name"]
         with self._changed:
             if event["type"] == "DELETED":
-                self._pods.pop(one["metadata"]["name"], None)
-            elif event["type"] in ("ADDED", "MODIFIED"):
-                self._pods[one["metadata"]["name"]] = one
-            self._changed.notify_all()
+                self._pods.pop(name, None)
+            else:
+                self._pods[name] = one
+            self._tell([name])
         now = time.monotonic()
         for listener in self.listeners:
             listener(one, now)
 
-    def await_ready(self, names: Iterable[str], timeout_s: float = READY_S) -> None:
-        """Returns when all these pods are ready. LackError with the reason when one will not be."""
-        wanted = list(names)
-        began = time.monotonic()
+    def _tell(self, names: Iterable[str]) -> None:
+        for heard in self._hearing:
+            heard.update(dict.fromkeys(names))
+        self._changed.notify_all()
 
-        def state() -> str | None:
-            """None: go on waiting; empty: all are ready; else what is wrong."""
-            waiting = False
-            for name in wanted:
+    def await_ready(self, names: Iterable[str], timeout_s: float | None = None) -> None:
+        """Returns when all these pods are ready. LackError with the reason when one will not be.
+
+        `timeout_s`: by default long enough for so many.
+        """
+        wanted = dict.fromkeys(names)
+        waiting = dict(wanted)
+        limit_s = timeout_s or READY_S + READY_EACH_S * len(wanted)
+
+        def look(heard: Iterable[str], waited_s: float, on_time: bool) -> str | None:
+            for name in heard:
                 data = self._pods.get(name)
-                if data is None:
-                    waiting = True
-                    continue
-                why = pods.trouble(data)
-                if not why and time.monotonic() - began > UNSCHEDULED_S:
-                    why = pods.unscheduled(data)
-                if why:
+                if why := pods.trouble(data) if data else "":
                     return f"pod {name}: {why}"
-                waiting = waiting or not pods.is_ready(data)
+                if data and pods.is_ready(data):
+                    waiting.pop(name, None)
+                else:
+                    waiting[name] = None
+            if on_time and waited_s > UNSCHEDULED_S:
+                # That a pod stays unscheduled is no event.
+                for name in waiting:
+                    if why := pods.unscheduled(self._pods.get(name) or {}):
+                        return f"pod {name}: {why}"
             return None if waiting else ""
 
-        said = self._wait(state, began, timeout_s)
+        said = self._wait(wanted, look, limit_s)
         if said is None:
-            late = [name for name in wanted if not (self.pod(name) and pods.is_ready(self.pod(name) or {}))]
-            said = f"pod {late[0]} is not ready after {timeout_s:g} s: {self.why(late[0])}"
+            late = next(iter(waiting))
+            said = f"pod {late} is not ready after {limit_s:g} s: {self.why(late)}"
         if said:
             raise LackError(said, f"kubectl -n {self._namespace} describe pods; k8sdds clean removes them")
 
-    def await_gone(self, names: Iterable[str], timeout_s: float = 60) -> None:
+    def await_gone(self, names: Iterable[str], timeout_s: float | None = None) -> None:
         """Returns when none of these pods is there any more; LackError when one stays."""
-        wanted = set(names)
-        left = self._wait(lambda: None if wanted & set(self._pods) else "", time.monotonic(), timeout_s)
-        if left is None:
-            stuck = ", ".join(sorted(wanted & set(self._pods)))
+        waiting = set(names)
+        limit_s = timeout_s or GONE_S + READY_EACH_S * len(waiting)
+
+        def look(heard: Iterable[str], _waited_s: float, _on_time: bool) -> str | None:
+            waiting.difference_update([name for name in heard if name not in self._pods])
+            return None if waiting else ""
+
+        if self._wait(dict.fromkeys(waiting), look, limit_s) is None:
+            stuck = ", ".join(sorted(waiting)[:5])
             raise LackError(f"pods do not go: {stuck}", "is their node alive? kubectl get nodes")
 
-    def _wait(self, state: Callable[[], str | None], began: float, timeout_s: float) -> str | None:
+    def _wait(
+        self, wanted: Mapping[str, None], look: Callable[[list[str], float, bool], str | None], limit_s: float
+    ) -> str | None:
+        """What `look` says first, or None when the time is over.
+
+        It gets the pods that something was heard of since (at first all), how long it took so far, and, once
+        a second, whether it is time to look at the others: more pods cost more looks, not their square.
+        """
+        heard: dict[str, None] = dict.fromkeys(wanted)
+        began = spoke = time.monotonic()
         with self._changed:
-            while (said := state()) is None:
-                left = began + timeout_s - time.monotonic()
-                if left <= 0:
-                    return None
-                # A second at most: that a pod stays unscheduled is no event.
-                self._changed.wait(min(left, 1.0))
-            return said
+            self._hearing.append(heard)
+            try:
+                while True:
+                    now = time.monotonic()
+                    on_time = now - spoke >= 1
+                    spoke = now if on_time else spoke
+                    fresh = [name for name in heard if name in wanted]
+                    heard.clear()
+                    said = look(fresh, now - began, on_time)
+                    left = began + limit_s - time.monotonic()
+                    if said is not None or left <= 0:
+                        return said
+                    self._changed.wait(min(left, 1.0))
+            finally:
+                # By identity: two that wait may have heard the same.
+                self._hearing = [one for one in self._hearing if one is not heard]
 
     def why(self, name: str) -> str:
         """What the events say of a pod, the last warning first."""
