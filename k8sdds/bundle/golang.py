@@ -21,12 +21,13 @@ BUILD_TIMEOUT_S = 3600
 INSTALL_TIMEOUT_S = 900
 
 
-def program(wanted: Program, arch: str, said: Callable[[str], None]) -> Path:
+def program(wanted: Program, arch: str, said: Callable[[str], None], modules: Path | None = None) -> Path:
     """The built program for an architecture, from the cache where its sources have not changed.
 
-    Raises LackError where it cannot be built.
+    `modules`: the folder with its module's; by default that of the bundle's programs. Raises LackError where
+    it cannot be built.
     """
-    source = shared("deploy") / "bundle" / wanted.folder
+    source = (modules or shared("deploy") / "bundle") / wanted.folder
     key = hashlib.sha256(json.dumps([GO, arch, asdict(wanted)]).encode())
     for path in sorted(path for path in source.rglob("*") if path.is_file()):
         key.update(f"\n{path.relative_to(source)} ".encode() + hashlib.sha256(path.read_bytes()).digest())

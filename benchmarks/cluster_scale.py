@@ -1,0 +1,157 @@
+"""Do the cluster's participants cost time and API calls in proportion to their number?
+
+Places, removes and cleans 100 and 300 participants, by the same code as a campaign and as a user with the
+rights of deploy/rights/cluster.yaml, on a real API server with real etcd, scheduler and controllers. The
+nodes are simulated (kwok): their pods become ready without running anything. So this is about placing,
+waiting and cleaning; streams into pods, and with them trials, need real nodes.
+
+check      rights, nodes and images, before anything is made
+namespace  the campaign's own, with its rights
+placed     all participants' pods made, scheduled, ready, and seen to be
+removed    all pods removed and seen to be gone, as before a network is replaced
+again      placed once more
+cleaned    the namespace removed with all that is in it, and seen to be gone
+
+API calls are counted by k8sdds as it sends them, and by the server in its audit log.
+
+Builds kwok, etcd and Kubernetes as Go programs where they are not in the cache (minutes, once).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import common
+import simulated
+
+from k8sdds.checks import refuse
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.testbeds.cluster import rights, spaces
+from k8sdds.testbeds.cluster.api import Api
+from k8sdds.testbeds.cluster.crew import Crew
+from k8sdds.testbeds.cluster.nodes import assign, usable
+from k8sdds.testbeds.cluster.pods import Slot, memory_bytes
+from k8sdds.testbeds.cluster.testbed import Cluster
+from k8sdds.testbeds.current import IMAGE, Chosen
+
+EACH = 10
+"""Participants for each node."""
+PHASES = ("check", "namespace", "placed", "removed", "again", "cleaned")
+WITHIN = "--within-sandbox"
+
+
+def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, dict[str, Any]]:
+    """Place and clean so many participants: seconds and API calls of each phase."""
+    kubeconfig = plane.folder / "user.conf"
+    api = Api.of(kubeconfig, None)
+    asked = {"payload_bytes": 1024, "subscribers": count - 1, "nodes": count // EACH}
+    cell = Cell(network="flannel-vxlan", test="throughput", **asked)
+    name = f"scale-{count}-{number}"
+    found: dict[str, dict[str, Any]] = {}
+    began, before = time.monotonic(), Counter[str]()
+
+    def phase(title: str) -> None:
+        nonlocal began, before
+        now, calls = time.monotonic(), Counter(api.calls)
+        found[title] = {"seconds": now - began, "calls": dict(calls - before)}
+        began, before = now, calls
+
+    cluster = Cluster(api, Chosen("cluster", kubeconfig=str(kubeconfig), network="flannel-vxlan"), name)
+    trial = Trial(cell=cell, testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
+    refuse(cluster.check([trial]))
+    phase("check")
+    space = spaces.make(api, name, None, with_host=False)
+    phase("namespace")
+    crew = Crew(api, space, IMAGE, memory_bytes([cell]), name)
+    places = assign(cell, usable(cluster.nodes, [simulated.ARCH_HERE]))
+    slots = [Slot(participant, node, False, None) for participant, node in places.items()]
+    crew.place(slots)
+    phase("placed")
+    crew.dismiss(unless=lambda slot: False)
+    phase("removed")
+    crew.place(slots)
+    phase("again")
+    crew.close()
+    space.remove()
+    spaces.await_gone(api, f"{rights.NAMESPACES}/{space.namespace}")
+    phase("cleaned")
+    plane.check()
+    return found
+
+
+def main() -> int:
+    """Measure every size in every round."""
+    parser = common.parser(__doc__ or "", common.Defaults(3, 1, what="rounds"))
+    parser.add_argument(
+        "--participants", type=int, action="append", help="repeatable, 20 or more [100 and 300]"
+    )
+    parser.add_argument(WITHIN, action="store_true", help="used by the script itself")
+    options = common.parse(parser)
+    sizes = sorted(set(options.participants or (100, 300)))
+    if sizes[0] < 2 * EACH:
+        parser.error(f"--participants must be {2 * EACH} or more")
+    found = simulated.programs(common.say)
+    if not options.within_sandbox:
+        return simulated.inside(Path(__file__), [*sys.argv[1:], WITHIN])
+    report = common.Report("cluster_scale", options)
+    rounds: dict[int, list[dict[str, dict[str, Any]]]] = {size: [] for size in sizes}
+    with tempfile.TemporaryDirectory(prefix="k8sdds-simulated-") as folder:
+        began = time.monotonic()
+        plane = simulated.ControlPlane(Path(folder), found)
+        plane.nodes(sizes[-1] // EACH)
+        report.data["control_plane_s"] = time.monotonic() - began
+        common.say(f"control plane and {sizes[-1] // EACH} nodes: {report.data['control_plane_s']:.1f} s")
+        for number, size in common.interleave(options.pairs, [sizes], options.seed):
+            one = once(plane, size, number)
+            took = ", ".join(f"{title} {one[title]['seconds']:.1f}" for title in PHASES)
+            common.say(f"[{number + 1}/{options.pairs}] {size} participants: {took} s")
+            rounds[size].append(one)
+        report.data["audited"] = dict(plane.audited())
+    tell(report, rounds)
+    report.show()
+    return 0
+
+
+def tell(report: common.Report, rounds: dict[int, list[dict[str, dict[str, Any]]]]) -> None:
+    """Tables and data."""
+    times = {phase: common.Values() for phase in (*PHASES, "all")}
+    counted: Counter[str] = Counter()
+    for size, some in rounds.items():
+        for number, one in enumerate(some):
+            for phase in PHASES:
+                times[phase].add(str(size), number, one[phase]["seconds"])
+                counted.update(one[phase]["calls"])
+            times["all"].add(str(size), number, sum(one[phase]["seconds"] for phase in PHASES))
+    report.data |= {"counted": dict(counted), "sizes": {}}
+    rows, calls = [], []
+    for size, some in rounds.items():
+        middle = {phase: times[phase].median(str(size)) for phase in times}
+        rows.append([f"{size} on {size // EACH}", *(common.number(middle[phase], 1) for phase in times)])
+        all_calls: Counter[str] = Counter()
+        for phase in PHASES:
+            all_calls.update(some[0][phase]["calls"])
+        per_phase = [common.number(sum(some[0][phase]["calls"].values())) for phase in PHASES]
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(all_calls.items()))
+        calls.append([f"{size}", *per_phase, common.number(all_calls.total()), kinds])
+        report.data["sizes"][str(size)] = {"rounds": some, "median_s": middle, "calls": dict(all_calls)}
+    report.text(common.table(["participants on nodes, median s", *times], rows))
+    smallest, *others = rounds
+    for other in others:
+        row = [f"{other} against {smallest}"]
+        for phase in times:
+            ratio = times[phase].ratio(str(other), str(smallest))
+            row.append(ratio.words() if ratio else "–")
+        linear = f"linear: {other / smallest:g}"
+        report.text(common.table([f"time ({linear})", *times], [row]))
+    report.text(common.table(["API calls", *PHASES, "all", "by kind"], calls))
+    same = "the same" if report.data["audited"] == report.data["counted"] else "OTHER NUMBERS"
+    report.text(f"The server's audit log has {same}: {report.data['audited']} in all rounds.")
+
+
+if __name__ == "__main__":
+    common.main(main)

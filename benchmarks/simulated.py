@@ -1,0 +1,226 @@
+"""A Kubernetes control plane without machines: real etcd, API server, controllers and scheduler as plain
+processes, and kwok in place of the kubelets, which says that pods run without running them.
+
+For what grows with the number of pods and nodes. Nothing runs in its pods, so there are no streams into them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from k8sdds.bundle import golang, recipe
+from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.errors import LackError
+from k8sdds.folders import shared
+from k8sdds.testbeds.cluster import rights
+from k8sdds.testbeds.cluster.api import Api, Refused
+
+KWOK = recipe.Program("kwok", "0.8.0", "kwok", "sigs.k8s.io/kwok/cmd/kwok")
+MODULES = Path(__file__).parent
+ADDRESS = "192.0.2.1"
+"""Of the API server, for documents that must name one; everything talks over the loopback interface."""
+MARK = ("kwok.x-k8s.io/node", "fake")
+"""Annotation of the nodes that kwok keeps alive."""
+PODS_EACH = 110
+"""Pods that a node takes, as with a kubelet's default."""
+READY_S = 120
+USER = "k8sdds-user"
+"""The one that deploy/rights/cluster.yaml names."""
+
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "users": [USER]}, {"level": "None"}],
+}
+
+
+def programs(said: Callable[[str], None]) -> dict[str, Path]:
+    """etcd, Kubernetes and kwok for this machine; built when they are not in the cache. Raises LackError."""
+    found = {name: golang.program(recipe.PROGRAMS[name], ARCH_HERE, said) for name in ("etcd", "kubernetes")}
+    return found | {"kwok": golang.program(KWOK, ARCH_HERE, said, MODULES)}
+
+
+class ControlPlane:
+    """One that stands; ends with the sandbox that it is started in.
+
+    All its processes are this one's children, so this is to be called within a sandbox of the lab's.
+    """
+
+    def __init__(self, folder: Path, found: dict[str, Path]) -> None:
+        """`folder`: an empty one for its files. Returns when the API server answers and knows `USER`."""
+        self.folder = folder
+        self._programs = found
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        for words in (["link", "set", "lo", "up"], ["address", "add", f"{ADDRESS}/32", "dev", "lo"]):
+            subprocess.run(["ip", *words], check=True)
+        self._write_files()
+        self._start_all()
+        self.admin = Api.of(folder / "admin.conf", None)
+        self.user = Api.of(folder / "user.conf", None)
+        self._grant()
+
+    def _write_files(self) -> None:
+        key = rsa.generate_private_key(65537, 2048)
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        tokens = {"admin": secrets.token_hex(16), "user": secrets.token_hex(16)}
+        lines = [f'{tokens["admin"]},admin,1,"system:masters"', f"{tokens['user']},{USER},2"]
+        self._write("service-accounts.key", pem)
+        self._write("tokens.csv", "\n".join(lines).encode())
+        self._write("audit.yaml", yaml.safe_dump(POLICY).encode())
+        for name, token in tokens.items():
+            cluster = {
+                "server": "https://127.0.0.1:6443",
+                "certificate-authority": str(self.folder / "apiserver.crt"),
+            }
+            config = {
+                "apiVersion": "v1", "kind": "Config", "current-context": name,
+                "clusters": [{"name": "simulated", "cluster": cluster}],
+                "users": [{"name": name, "user": {"token": token}}],
+                "contexts": [{"name": name, "context": {"cluster": "simulated", "user": name}}],
+            }  # fmt: skip
+            self._write(f"{name}.conf", yaml.safe_dump(config).encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+
+    def _start_all(self) -> None:
+        folder, kubeconfig = self.folder, f"--kubeconfig={self.folder / 'admin.conf'}"
+        self._start("etcd", "etcd", f"--data-dir={folder / 'etcd'}", "--unsafe-no-fsync", "--log-level=warn")
+        self._start(
+            "kube-apiserver", "kubernetes", "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379",
+            "--bind-address=127.0.0.1", f"--advertise-address={ADDRESS}", "--endpoint-reconciler-type=none",
+            "--secure-port=6443", f"--cert-dir={folder}", "--service-cluster-ip-range=10.96.0.0/16",
+            "--service-account-issuer=https://simulated.invalid",
+            f"--service-account-key-file={folder / 'service-accounts.key'}",
+            f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
+            f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=RBAC",
+            f"--audit-policy-file={folder / 'audit.yaml'}", f"--audit-log-path={folder / 'audit.log'}",
+        )  # fmt: skip
+        self._await_answer()
+        own = ["--bind-address=127.0.0.1", "--leader-elect=false", kubeconfig]
+        self._start(
+            "kube-controller-manager", "kubernetes", "kube-controller-manager", *own,
+            f"--service-account-private-key-file={folder / 'service-accounts.key'}",
+        )  # fmt: skip
+        self._start("kube-scheduler", "kubernetes", "kube-scheduler", *own)
+        self._start(
+            "kwok", "kwok", kubeconfig, "--manage-all-nodes=false", f"--node-ip={ADDRESS}",
+            f"--manage-nodes-with-annotation-selector={MARK[0]}={MARK[1]}", "--cidr=10.244.0.0/16",
+            "--node-lease-duration-seconds=40",
+        )  # fmt: skip
+
+    def _start(self, name: str, program: str, *words: str) -> None:
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self._running[name] = subprocess.Popen(
+                [str(self._programs[program]), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=self.folder,
+            )  # fmt: skip
+
+    def _await_answer(self) -> None:
+        """Returns when the API server is ready; it writes its certificate before."""
+        end = time.monotonic() + READY_S
+        while time.monotonic() < end:
+            self.check()
+            if (self.folder / "apiserver.crt").exists():
+                try:
+                    Api.of(self.folder / "admin.conf", None).get_raw("/readyz")
+                    return
+                except (LackError, Refused):
+                    pass
+            time.sleep(0.1)
+        raise LackError(f"the API server does not answer after {READY_S} s{self._said('kube-apiserver')}")
+
+    def check(self) -> None:
+        """LackError with its last words where one of the processes has ended."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise LackError(f"{name} ended with {process.returncode}{self._said(name)}")
+
+    def _said(self, name: str) -> str:
+        lines = (self.folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        return f": {' | '.join(lines[-3:])[-600:]}" if lines else ""
+
+    def _grant(self) -> None:
+        """The user gets the rights of deploy/rights/cluster.yaml and no others."""
+        paths = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings"}
+        text = (shared("deploy") / "rights" / "cluster.yaml").read_text()
+        for one in yaml.safe_load_all(text):
+            self.admin.create(f"/apis/rbac.authorization.k8s.io/v1/{paths[one['kind']]}", one)
+
+    # -- nodes --------------------------------------------------------------------------------------------
+
+    def nodes(self, count: int) -> None:
+        """Returns when there are so many nodes, all Ready."""
+        there = {one["metadata"]["name"] for one in self.admin.get(rights.NODES)["items"]}
+        for name in (f"simulated-{number:03}" for number in range(len(there), count)):
+            self.admin.create(rights.NODES, _node(name))
+        end = time.monotonic() + READY_S
+        listed = self.admin.get(rights.NODES)
+        waiting = {one["metadata"]["name"] for one in listed["items"] if not _is_ready(one)}
+        version = listed["metadata"]["resourceVersion"]
+        while waiting and (left := end - time.monotonic()) > 0:
+            self.check()
+            for event in self.admin.watch(rights.NODES, for_s=max(1.0, left), resourceVersion=version):
+                version = event["object"]["metadata"]["resourceVersion"]
+                if _is_ready(event["object"]):
+                    waiting.discard(event["object"]["metadata"]["name"])
+                if not waiting:
+                    break
+        if waiting:
+            said = self._said("kwok")
+            raise LackError(f"{len(waiting)} simulated nodes are not ready after {READY_S} s{said}")
+
+    # -- what the server saw ------------------------------------------------------------------------------
+
+    def audited(self) -> Counter[str]:
+        """Requests of `USER` that the API server has answered so far, by the kinds of `Api.calls`."""
+        seen = {}
+        for line in (self.folder / "audit.log").read_text().splitlines():
+            event = json.loads(line)
+            seen[event["auditID"]] = "get" if event["verb"] == "list" else event["verb"]
+        return Counter(seen.values())
+
+
+def _node(name: str) -> dict[str, Any]:
+    room = {"cpu": "32", "memory": "256Gi", "pods": str(PODS_EACH)}
+    labels = {"kubernetes.io/arch": ARCH_HERE, "kubernetes.io/os": "linux", "kubernetes.io/hostname": name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels, "annotations": dict([MARK])},
+        # kwok fills in the rest, and keeps what is there.
+        "status": {"allocatable": room, "capacity": room},
+    }
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def inside(script: Path, words: Sequence[str]) -> int:
+    """Run a script with these words in a sandbox of its own, which ends with all that it has started."""
+    from k8sdds.testbeds.lab.sandbox import Sandbox
+
+    sandbox = Sandbox("benchmark-simulated")
+    try:
+        return subprocess.run([*sandbox.enter(), sys.executable, str(script.resolve()), *words]).returncode
+    finally:
+        sandbox.close()

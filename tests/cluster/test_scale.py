@@ -1,0 +1,44 @@
+"""Many participants on a real API server whose nodes are simulated: what they cost in requests, as the server saw it.
+
+How long they take is benchmarks/cluster_scale.py's to tell.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "cluster_scale.py"
+BUILD_TIMEOUT_S = 1800
+"""kwok is built the first time."""
+
+
+def measured(*sizes: int) -> dict[str, Any]:
+    words = [word for size in sizes for word in ("--participants", str(size))]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--json", "--pairs", "1", *words], capture_output=True, text=True,
+        timeout=BUILD_TIMEOUT_S, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("sizes", [(20, 40), pytest.param((100, 300), marks=pytest.mark.long)])
+def test_requests_grow_with_the_participants_and_nobody_polls(sizes: tuple[int, int]) -> None:
+    found = measured(*sizes)
+    assert found["audited"] == found["counted"]  # no request that k8sdds does not know of
+    few, many = (Counter(found["sizes"][str(size)]["calls"]) for size in sizes)
+    # Placed, removed and placed again; what is left goes with its namespace, by one request.
+    assert many - few == {"create": 2 * (sizes[1] - sizes[0]), "delete": sizes[1] - sizes[0]}
+    assert few["get"] + few["watch"] <= 10
+    for size in sizes:
+        (one,) = found["sizes"][str(size)]["rounds"]
+        assert one["placed"]["calls"]["create"] == one["again"]["calls"]["create"] == size
+        assert one["removed"]["calls"] == {"delete": size}
+        assert one["again"]["calls"] == {"create": size}
