@@ -1,0 +1,310 @@
+"""Is the lab's overhead of a network that of a cluster? Both on this machine, side by side.
+
+Runs `k8sdds run cni-overhead` at 1 KiB for host, flannel-vxlan and flannel-hostgw in the lab and on a cluster
+of local nodes, which share this machine's one kernel with each other and with the lab. Then prints
+
+  overheads  against host of the same campaign, in percent, paired by repetition
+  added      what a network adds to host for each sample, in µs: to the time from sample to sample, to the CPU
+             time of the participants' pods, of softirqs and of the whole machine; and to a one-way latency.
+             Microseconds of the two testbeds can be subtracted, percents of different baselines cannot
+  facts      what can explain the rest: packet filters on a node, MTU, bytes on the wire, steering
+
+Without --cluster it deploys the profile one-machine in a state folder of its own, and destroys it. Run
+folders are kept in --folder; what is there is not measured again. Needs root.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import common
+
+from k8sdds.analysis import overhead, tidy, upkeep
+from k8sdds.analysis.statistics import Estimate, linear_mean
+from k8sdds.errors import LackError
+from k8sdds.metrics import rules
+from k8sdds.model.trial import Cell
+from k8sdds.store import RunFolder
+from k8sdds.testbeds.lab.testbed import Lab
+
+BASELINE = "host"
+NETWORKS = (BASELINE, "flannel-vxlan", "flannel-hostgw")
+PAYLOAD_BYTES = 1024
+TESTBEDS = ("lab", "cluster")
+PROFILE = "one-machine"
+RUN_TIMEOUT_S = 3600
+K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
+OVERHEADS = ("throughput_mbps", "latency_p50_us", "latency_p90_us")
+RULES = "rules.json"
+FILTERS = ("chains", "rules", "conntrack rules")
+
+Row = dict[str, Any]
+
+
+# -- measuring ----------------------------------------------------------------------------------------------
+
+
+def k8sdds(*words: str, environment: dict[str, str] | None = None, folder: Path | None = None) -> None:
+    """Run the command; LackError with its last words where it fails. Invalid trials (4) are no failure."""
+    common.say(f"k8sdds {' '.join(words)}")
+    done = subprocess.run(
+        [str(K8SDDS), *words], env=environment, cwd=folder, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=RUN_TIMEOUT_S,
+    )  # fmt: skip
+    if done.returncode not in (0, 4):
+        raise LackError(f"k8sdds {words[0]} ended with {done.returncode}: {done.stderr.strip()[-600:]}")
+
+
+@contextmanager
+def cluster(name: str | None) -> Iterator[tuple[str, dict[str, str]]]:
+    """A deployed cluster's name, and the environment in which k8sdds knows it."""
+    if name is not None:
+        yield name, dict(os.environ)
+        return
+    state = tempfile.mkdtemp(prefix="k8sdds-lab-cluster-")
+    environment = {**os.environ, "K8SDDS_STATE_DIR": state}
+    try:
+        k8sdds("deploy", PROFILE, "--yes", environment=environment)
+        yield PROFILE, environment
+    finally:
+        k8sdds("destroy", PROFILE, "--yes", environment=environment)
+        # Only now: it holds what destroy has to know.
+        shutil.rmtree(state)
+
+
+def campaign(folder: Path, testbed: str, repetitions: int, seconds: float, seed: int) -> list[str]:
+    """The words that measure; the same on both testbeds."""
+    words = ["run", "cni-overhead", "--testbed", testbed, "--output", str(folder.absolute())]
+    words += [word for name in NETWORKS for word in ("--network", name)]
+    words += ["--set", f"payload_bytes={PAYLOAD_BYTES}", "--repeat", str(repetitions)]
+    return [*words, "--duration", f"{seconds:g}", "--seed", str(seed)]
+
+
+def lab_rules() -> dict[str, dict[str, float]]:
+    """Packet filters on a node of each network in the lab: counted in a bench as it stands."""
+    found = {}
+    with Lab("benchmark-rules") as lab:
+        asked = {"test": "throughput", "payload_bytes": PAYLOAD_BYTES}
+        lab.up([Cell(network=name, **asked) for name in NETWORKS])
+        for bench in lab.benches.values():
+            said = bench.sandbox.run(
+                ["nft", "--json", "list", "ruleset"], netns=bench.plan.topology.nodes[0].name
+            )
+            found[bench.plan.key.label] = counts(json.loads(said), "")
+    return found
+
+
+def counts(nft: dict[str, Any], iptables: str) -> dict[str, float]:
+    """Chains and rules of a node, and how many of these look at connection tracking."""
+    counted = rules.count(nft, iptables)
+    tracking = [one for one in nft["nftables"] if "rule" in one and _tracks(one["rule"].get("expr"))]
+    return {
+        "chains": counted.nft_chains + counted.legacy_chains,
+        "rules": counted.nft_rules + counted.legacy_rules,
+        "conntrack rules": len(tracking) + iptables.count("--ctstate"),
+    }
+
+
+def _tracks(expression: Any) -> bool:
+    if isinstance(expression, dict):
+        foreign = isinstance(expression.get("xt"), dict) and expression["xt"].get("name") == "conntrack"
+        return "ct" in expression or foreign or any(map(_tracks, expression.values()))
+    return isinstance(expression, list) and any(map(_tracks, expression))
+
+
+def cluster_rules(run: RunFolder) -> dict[str, dict[str, float]]:
+    """The same by what the meters read on the nodes that had participants, at the end of a block."""
+    found: dict[str, dict[str, float]] = {}
+    for line in run.readings():
+        if line.get("kind") == "node" and line.get("nft"):
+            for label in str(line["network"]).split(" + "):
+                found[label] = counts(line["nft"], line.get("iptables") or "")
+    return found
+
+
+# -- reading ------------------------------------------------------------------------------------------------
+
+
+class Measured:
+    """One of the two run folders."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = RunFolder.open(folder)
+        best = tidy.best(tidy.frame(self.run))
+        self.trials: list[Row] = overhead.plain_rows(best)
+        self.overheads = {
+            (row["network_label"], row["quantity"]): row
+            for row in overhead.plain_rows(overhead.overheads(best, BASELINE))
+        }
+        facts = self.run.campaign["testbed"]["facts"]
+        nodes = facts.get("nodes") or {}
+        known = [one.get("cpu_count") for one in nodes.values() if isinstance(one, dict)]
+        self.cpus = facts.get("cpu_count") or next(filter(None, known), None) or os.cpu_count() or 1
+        ids = {one.get("boot_id") for one in nodes.values() if isinstance(one, dict)} - {None}
+        self.one_kernel = "boot_id" in facts or len(ids) == 1
+
+    def values(self, network: str, part: Callable[[Row], float | None], test: str) -> dict[int, float]:
+        """Repetition to value."""
+        found = {}
+        for row in self.trials:
+            if row["network_label"] == network and row["test"] == test and (value := part(row)) is not None:
+                found[row["repetition"]] = value
+        return found
+
+    def added(self, network: str, part: Callable[[Row], float | None], test: str) -> Estimate | None:
+        """What a network adds to the baseline, from the repetitions that have both."""
+        ours, base = (self.values(name, part, test) for name in (network, BASELINE))
+        both = sorted(ours.keys() & base.keys())
+        return linear_mean([ours[i] - base[i] for i in both]) if both else None
+
+    def mean(self, network: str, name: str, test: str = "throughput") -> float | None:
+        """The mean of a column."""
+        values = list(self.values(network, lambda row: row.get(name), test).values())
+        return sum(values) / len(values) if values else None
+
+    def parts(self) -> dict[str, tuple[str, Callable[[Row], float | None]]]:
+        """What can be added to a sample: words to (test, its µs in a trial)."""
+        return {
+            "time from sample to sample": (
+                "throughput",
+                lambda row: 1e6 / row["samples_per_s"] if row["samples_per_s"] else None,
+            ),
+            "publisher's pod": ("throughput", lambda row: row["publisher_cpu_us_per_sample"]),
+            "subscriber's pod": ("throughput", lambda row: row["subscriber_cpu_us_per_sample"]),
+            "softirqs": ("throughput", self._softirq_us),
+            "whole machine": ("throughput", _machine_us),
+            "one-way latency, p50": ("latency", lambda row: row["latency_p50_us"]),
+        }
+
+    def _softirq_us(self, row: Row) -> float | None:
+        if row["softirq_percent"] is None or not row["received"] or not row["measured_s"]:
+            return None
+        return row["softirq_percent"] / 100 * self.cpus * row["measured_s"] / row["received"] * 1e6
+
+
+def _machine_us(row: Row) -> float | None:
+    milliseconds = row["machine_cpu_ms_per_mb"]
+    return None if milliseconds is None else milliseconds * row["payload_bytes"] / 1e3
+
+
+# -- telling ------------------------------------------------------------------------------------------------
+
+
+def words(estimate: Estimate | None, digits: int = 2) -> str:
+    """`1.23 (1.10 – 1.36)`."""
+    if estimate is None:
+        return "–"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:.{digits}f} (one)"
+    return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f} – {estimate.high:.{digits}f})"
+
+
+def tell(report: common.Report, folder: Path) -> None:
+    """Tables and data from the run folders."""
+    both = {name: Measured(folder / name) for name in TESTBEDS}
+    kernels = {name: "one kernel" if one.one_kernel else "several kernels" for name, one in both.items()}
+    report.text(
+        f"{PAYLOAD_BYTES} B, reliable unicast, one subscriber; lab: {kernels['lab']};"
+        f" cluster: nodes of {kernels['cluster']}"
+    )
+    tell_overheads(report, both)
+    tell_added(report, both)
+    tell_facts(report, both, json.loads((folder / RULES).read_text()))
+    report.data["upkeep"] = upkeep.by_network(both["cluster"].run)
+    for name, one in both.items():
+        for reason in {str(row["reason"]) for row in one.run.attempts() if not row["valid"]}:
+            report.lack(f"an attempt in the {name}: {reason}")
+
+
+def tell_overheads(report: common.Report, both: dict[str, Measured]) -> None:
+    """Percent of the own baseline."""
+    rows, report.data["overheads"] = [], []
+    for network in NETWORKS[1:]:
+        for quantity in OVERHEADS:
+            found: dict[str, Estimate | None] = {}
+            for name, one in both.items():
+                row = one.overheads.get((network, quantity))
+                found[name] = row and Estimate(
+                    row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], row["n"]
+                )
+            title = f"{network}, {overhead.QUANTITIES[quantity].words}"
+            rows.append(beside(title, found, 1, report.data["overheads"]))
+    report.text(common.table(["overhead against host, %", *TESTBEDS, "cluster - lab, points"], rows))
+
+
+def tell_added(report: common.Report, both: dict[str, Measured]) -> None:
+    """Microseconds on top of the own baseline."""
+    rows, report.data["added"] = [], []
+    for network in NETWORKS[1:]:
+        for part in both["lab"].parts():
+            found: dict[str, Estimate | None] = {}
+            for name, one in both.items():
+                test, microseconds = one.parts()[part]
+                found[name] = one.added(network, microseconds, test)
+            rows.append(beside(f"{network}, {part}", found, 2, report.data["added"]))
+    report.text(common.table(["added to host per sample, µs", *TESTBEDS, "cluster - lab"], rows))
+
+
+def beside(title: str, found: dict[str, Estimate | None], digits: int, data: list[Row]) -> list[str]:
+    """A row of a table: both testbeds and their difference. It is added to the data too."""
+    lab, there = (found[name] for name in TESTBEDS)
+    difference = there.value - lab.value if lab and there else None
+    estimates = {name: one and vars(one) for name, one in found.items()}
+    data.append({"what": title, **estimates, "difference": difference})
+    shown = "–" if difference is None else f"{difference:+.{digits}f}"
+    return [title, words(lab, digits), words(there, digits), shown]
+
+
+def tell_facts(
+    report: common.Report, both: dict[str, Measured], in_lab: dict[str, dict[str, float]]
+) -> None:
+    """What is the same, and what is not."""
+    filters = {"lab": in_lab, "cluster": cluster_rules(both["cluster"].run)}
+    rows, report.data["facts"] = [], []
+    for network in NETWORKS:
+        for name, one in both.items():
+            columns = ("samples_per_s", "mtu_bytes", "wire_bytes_per_payload_byte")
+            fact = {column: one.mean(network, column) for column in columns} | filters[name].get(network, {})
+            report.data["facts"].append({"network": network, "testbed": name, **fact})
+            digits = {"wire_bytes_per_payload_byte": 3}
+            rows.append([
+                f"{network}, {name}",
+                *(common.number(fact.get(key), digits.get(key, 0)) for key in (*columns, *FILTERS)),
+            ])  # fmt: skip
+    head = ["means", "samples/s", "MTU", "bytes sent per payload byte", *FILTERS]
+    report.text(common.table(head, rows))
+
+
+def main() -> int:
+    """Measure what is not there yet, and tell."""
+    parser = common.parser(__doc__ or "", common.Defaults(5, 2, 3, 1, "repetitions"))
+    parser.add_argument("--cluster", metavar="NAME", help="one that `k8sdds deploy` has built")
+    parser.add_argument("--folder", type=Path, default=Path("runs/lab-cluster"), help="[runs/lab-cluster]")
+    options = common.parse(parser)
+    report = common.Report("lab_cluster", options)
+    folder: Path = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    how = (options.pairs, options.seconds, options.seed)
+    if not (folder / RULES).exists():
+        (folder / RULES).write_text(json.dumps(lab_rules(), indent=1))
+    if not (folder / "lab").exists():
+        k8sdds(*campaign(folder / "lab", "lab", *how))
+    if not (folder / "cluster").exists():
+        with cluster(options.cluster) as (name, environment):
+            k8sdds(*campaign(folder / "cluster", name, *how), "--meter", environment=environment)
+    tell(report, folder)
+    report.show()
+    return 0
+
+
+if __name__ == "__main__":
+    common.main(main)
