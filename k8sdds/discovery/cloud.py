@@ -10,12 +10,8 @@ from collections.abc import Sequence
 
 from k8sdds.discovery.service import Service
 
-SECRET = "rti-licence"
-"""Secret with the key `rti_license.dat`."""
-LICENCE = "/run/secrets/rti/rti_license.dat"
-
 CONNEXT = Service(
-    "k8sdds-cloud-discovery", "RTI Cloud Discovery Service", "discovery/connext.yaml", 7400, None, SECRET
+    "k8sdds-cloud-discovery", "RTI Cloud Discovery Service", "discovery/connext.yaml", 7400, None
 )  # fmt: skip
 
 

@@ -27,8 +27,6 @@ class Service:
     port: int
     image: str | None
     """What it runs; None: only the user's own image can."""
-    secret: str | None = None
-    """Secret with a licence that must be in its namespace."""
 
     @property
     def ready(self) -> tuple[str, str]:

@@ -18,8 +18,8 @@ ReceiveMode = Literal["listener", "waitset", "spin"]
 Placement = Literal["spread", "packed"] | dict[str, int | str]
 
 MAX_PARTICIPANTS = 500
-"""Participants of one kind in a trial; PerfTest's own limit on peers is 1024. DDS has room for 120 at one address,
-which are pods of their own on every network but the nodes' own."""
+"""Participants of one kind in a trial; PerfTest's own limit on peers is 1024. A domain of DDS has room for
+120 at one address, which on every network but the nodes' own is that of a pod."""
 MAX_NODES = 500
 
 
@@ -104,7 +104,9 @@ class Sweep(Strict):
     layout: Layout | None = Field(default=None, description="overrides the experiment's")
     link: Link | None = Field(default=None, description="overrides the experiment's")
     placement: Placement | None = Field(default=None, description="overrides the experiment's")
-    nodes: int | None = Field(default=None, ge=2, le=MAX_NODES, description="none: one per participant, at most 10")
+    nodes: int | None = Field(
+        default=None, ge=2, le=MAX_NODES, description="none: one per participant, at most 10"
+    )
     cpu_quota: float | None = Field(default=None, gt=0, le=64, description="CPUs of each pod (experimental)")
     capture: bool = Field(default=False, description="count IP fragments in a capture; times do not count")
 

@@ -17,6 +17,9 @@ _BYTES = re.compile(r"[0-9]{1,10}")
 _SECTIONS = ("Perftest Configuration:", "Transport Configuration:", "Transport Information:",
              "Secure Configuration:", "Security Plugins Information:")  # fmt: skip
 
+STAND_IN = "stand-in"
+"""In the banner's place of a commit: of a program that stands for RTI's in tests."""
+
 LEVELS = (
     "SignWithOrigAuthRTPSEncryptData", "SignWithOrigAuthRTPSEncryptSM", "SignEncryptData", "EncryptRTPS",
     "SignRTPS",
@@ -45,6 +48,8 @@ class Settings:
     lines: dict[str, str] = field(default_factory=dict)
     """Key to value, as printed; the first of each key."""
     version: str | None = None
+    stand_in: bool = False
+    """It says of itself that it is none of RTI's, but prints the like."""
     middleware: str | None = None
     """As printed: `RTI Connext DDS 6.0.1`."""
     mode: str | None = None
@@ -74,7 +79,9 @@ class Settings:
             elif not banner:
                 banner = _BANNER.match(line)
         version = banner["version"] if banner else None
-        return cls(found, version, banner["middleware"] if banner else None, mode, discovers, secured)
+        stand_in = bool(banner) and banner["commit"] == STAND_IN
+        middleware = banner["middleware"] if banner else None
+        return cls(found, version, stand_in, middleware, mode, discovers, secured)
 
     @property
     def known(self) -> bool:

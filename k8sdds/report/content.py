@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from k8sdds.analysis import conditions, contrast, overhead, protection, tidy
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import QUANTITIES, Quantity
+from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report import formats
 from k8sdds.store import RunFolder
 
@@ -232,12 +233,18 @@ class Content:
         facts = testbed if isinstance(testbed, dict) else {"name": testbed}
         name = facts.get("name") or next(iter(self.table["testbed"].dropna()), None)
         if name == "lab":
-            return "lab: network namespaces on one machine, one kernel"
-        if name == "cluster" and _one_kernel(facts.get("facts")):
-            return "cluster whose nodes share one kernel"
-        return {"imported": "imported: published data of others", None: "testbed not recorded"}.get(
-            name, name
-        )
+            where = "lab: network namespaces on one machine, one kernel"
+        elif name == "cluster" and _one_kernel(facts.get("facts")):
+            where = "cluster whose nodes share one kernel"
+        else:
+            known = {"imported": "imported: published data of others", None: "testbed not recorded"}
+            where = known.get(name, name)
+        return f"{where} · {NOT_RTI}" if self._stand_in else where
+
+    @cached_property
+    def _stand_in(self) -> bool:
+        """Whether something else than RTI PerfTest ran in its name."""
+        return any(STAND_IN in str(version) for version in self.best["middleware_version"].dropna())
 
     def caption(
         self, setting: Setting, test: str | None, relative: bool = False, interval: bool = True
@@ -253,6 +260,9 @@ class Content:
             parts.append(INTERVAL if relative else "95 % interval (t on the log scale)")
         parts.append(setting.scheduling)
         return " · ".join(part for part in parts if part)
+
+
+NOT_RTI = "a stand-in ran in place of RTI PerfTest: no number here is Connext's"
 
 
 def home(quantity: str) -> str:

@@ -2,22 +2,28 @@
 
 It is no DDS: the publisher sends that many datagrams of -dataLen bytes to its peers, the subscriber counts
 them, and both print PerfTest's tables around those numbers. Latencies are the recorded ones of tests/importing.
+Without a list of peers it asks the servers in NDDS_DISCOVERY_PEERS, which must be tests/connext/cloud_stand_in.py.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
 
 from k8sdds.perftest.connext import options
 from tests.importing import logs
 
 VERSION = (4, 1)
-BANNER = "RTI Perftest 4.1.0 stand-in (RTI Connext DDS 7.2.0)"
+PRODUCT = "RTI Connext DDS 7.2.0"
+BANNER = f"RTI Perftest 4.1.0 stand-in ({PRODUCT})"
 RATE = 2000
 END = b"end"
+PEERS = "NDDS_DISCOVERY_PEERS"
+DISCOVER_S = 10
 
 
 def main() -> int:
@@ -26,21 +32,21 @@ def main() -> int:
         print(BANNER, file=sys.stderr)
         return 0
     publishes = "-pub" in words
-    why = options.refusal(words, VERSION, "publisher" if publishes else "subscriber")
+    why = options.refusal(words, VERSION, "publisher" if publishes else "subscriber") or _unlicensed()
     if why:
         print(f"[Error] {why}", file=sys.stderr)
         return 255
     given = {name: words[place + 1] for place, name in enumerate(words[:-1]) if options.OPTIONS.get(name)}
     peers = [words[place + 1] for place, word in enumerate(words) if word == "-peer"]
     size = int(given["-dataLen"])
-    said = logs.configuration(publishes, version="4.1.0", product="RTI Connext DDS 7.2.0", size=size,
+    said = logs.configuration(publishes, version="4.1.0", commit="stand-in", product=PRODUCT, size=size,
                               latency="-latencyTest" in words)  # fmt: skip
     sys.stderr.write(said)
     if publishes:
         _publish(peers, given, size)
         print(logs.csv_latency(cpu=False).replace("1024", f"{size:4}"), end="")
     else:
-        samples, seconds = _subscribe(int(given["-domain"]), int(given["-sidMultiSubTest"]))
+        samples, seconds = _subscribe(int(given["-domain"]), int(given["-sidMultiSubTest"]), not peers)
         rate = round(samples / seconds)
         print("Throughput Summary:")
         print(
@@ -53,13 +59,49 @@ def main() -> int:
     return 0
 
 
+def _unlicensed() -> str:
+    """Why a Connext that needs a licence would not start, as far as the file goes."""
+    path = os.environ.get("RTI_LICENSE_FILE")
+    if path is None:
+        return ""
+    try:
+        with open(path, "rb") as file:
+            return "" if file.read() else f"{path} is empty"
+    except OSError as error:
+        return f"no licence: {error}"
+
+
+def _servers() -> list[tuple[str, int]]:
+    """Those of NDDS_DISCOVERY_PEERS, as `rtps@udpv4://HOST:PORT`."""
+    found = []
+    for one in filter(None, os.environ.get(PEERS, "").split(",")):
+        host, _, port = one.removeprefix("rtps@udpv4://").rpartition(":")
+        found.append((host, int(port)))
+    return found
+
+
 def _port(domain: int, number: int) -> int:
     return 7400 + 250 * domain + 11 + 2 * number
 
 
+def _discovered(domain: str, count: int) -> list[str]:
+    """Addresses of the subscribers that have told a server of themselves."""
+    found: set[str] = set()
+    end = time.monotonic() + DISCOVER_S
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.settimeout(0.3)
+        while len(found) < count and time.monotonic() < end:
+            for server in _servers():
+                with contextlib.suppress(TimeoutError):
+                    asking.sendto(f"who {domain}".encode(), server)
+                    found |= set(asking.recv(65536).decode().split())
+    return sorted(found)
+
+
 def _publish(peers: list[str], given: dict[str, str], size: int) -> None:
-    numbers = range(int(given["-numSubscribers"]))
-    targets = [(peer, _port(int(given["-domain"]), number)) for peer in peers for number in numbers]
+    domain, count = given["-domain"], int(given["-numSubscribers"])
+    addresses = peers or _discovered(domain, count)
+    targets = [(peer, _port(int(domain), number)) for peer in addresses for number in range(count)]
     began, sent = time.monotonic(), 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
 
@@ -79,16 +121,35 @@ def _publish(peers: list[str], given: dict[str, str], size: int) -> None:
             time.sleep(0.05)
 
 
-def _subscribe(domain: int, number: int) -> tuple[int, float]:
+def _subscribe(domain: int, number: int, by_server: bool) -> tuple[int, float]:
     samples, first = 0, 0.0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as into:
         into.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         into.bind(("0.0.0.0", _port(domain, number)))
-        into.settimeout(20)
-        while into.recv(65536) != END:
-            samples += 1
+        data = _announced(into, domain) if by_server else _patient(into)
+        while (one := next(data)) != END:
+            samples += 1 if one else 0
             first = first or time.monotonic()
     return samples, max(time.monotonic() - first, 0.001)
+
+
+def _patient(into: socket.socket) -> Iterator[bytes]:
+    into.settimeout(20)
+    while True:
+        yield into.recv(65536)
+
+
+def _announced(into: socket.socket, domain: int) -> Iterator[bytes]:
+    """What comes, after telling the servers where we are until it does."""
+    into.settimeout(0.2)
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        for server in _servers():
+            into.sendto(f"here {domain}".encode(), server)
+        with contextlib.suppress(TimeoutError):
+            yield into.recv(65536)
+            break
+    yield from _patient(into)
 
 
 if __name__ == "__main__":

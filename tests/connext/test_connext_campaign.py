@@ -54,14 +54,15 @@ def test_a_campaign(k8sdds: Command, tmp_path: Path, stand_in: Path) -> None:
     assert {record["network"] for record in records} == {"host", "flannel-vxlan"}
     for record in records:
         assert record["valid"], record["reason"]
-        assert record["middleware_version"] == "7.2.0" and record["qos"] == "none"
+        assert record["middleware_version"] == "stand-in of 7.2.0" and record["qos"] == "none"
         assert record["sent"] is None and record["received"] > 1000 and record["throughput_mbps"] > 1
         assert record["loaded_latency_p50_us"] == 55 and record["latency_p50_us"] is None
         assert record["subscriber_cpu_percent"] > 0
         raw = run / "raw" / record["trial_id"] / str(record["attempt"])
         assert (raw / "pub0" / "stderr").read_text().startswith("RTI Perftest 4.1.0")
     assert not list((run / "qos").glob("*"))
-    assert "connext" in (run / "report" / "report.html").read_text()
+    report = (run / "report" / "report.html").read_text()
+    assert "connext" in report and "a stand-in ran in place of RTI PerfTest" in report
 
 
 def test_a_release_that_lacks_an_option(k8sdds: Command, tmp_path: Path, stand_in: Path, monkeypatch) -> None:

@@ -8,6 +8,7 @@ def configuration(
     *,
     number: int = 0,
     version: str = "4.3.0",
+    commit: str = "0123abc",
     product: str = "RTI Connext DDS 7.3.0",
     size: int | str = 1024,
     latency: bool = True,
@@ -18,7 +19,7 @@ def configuration(
     more: str = "",
 ) -> str:
     """What a participant says of itself on stderr."""
-    lines = [f"RTI Perftest {version} 0123abc ({product})", ""]
+    lines = [f"RTI Perftest {version} {commit} ({product})", ""]
     if publisher:
         lines += [f"Mode: {'LATENCY TEST (Ping-Pong test)' if latency else 'THROUGHPUT TEST'}", ""]
     lines += ["Perftest Configuration:", f"\tReliability: {reliability}", "\tKeyed: No"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from k8sdds.perftest import log
 from k8sdds.perftest.output import Summary
+from k8sdds.perftest.settings import STAND_IN
 
 _LATENCIES = {
     "mean": "mean_us", "stddev": "std_us", "min": "min_us", "p50": "p50_us", "p90": "p90_us",
@@ -30,8 +31,12 @@ def read(folder: Path, payload_bytes: int, latency_test: bool, duration_s: float
     if found.problems or not results:
         return None
     product = found.settings.product
+    version = product[1] if product else None
     data: dict[str, Any] = {
-        "middleware": {"name": "RTI Connext", "version": product[1] if product else None},
+        "middleware": {
+            "name": "RTI Connext",
+            "version": f"{STAND_IN} of {version}" if found.settings.stand_in else version,
+        },
         "perftest_version": found.settings.version,
         "measured_s": duration_s,
         "warmup_received": 0,

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from k8sdds.errors import InputError, LackError
+from k8sdds.perftest.connext import licence as licences
 from k8sdds.perftest.connext import options
 from k8sdds.perftest.connext.options import Version
 
 PROGRAM, IMAGE, VERSION = "K8SDDS_CONNEXT_PERFTEST", "K8SDDS_CONNEXT_IMAGE", "K8SDDS_CONNEXT_VERSION"
 LIBRARIES, MORE = "K8SDDS_CONNEXT_LIBRARIES", "K8SDDS_CONNEXT_OPTIONS"
-DISCOVERY_IMAGE, LICENCE = "K8SDDS_CONNEXT_DISCOVERY_IMAGE", "RTI_LICENSE_FILE"
+DISCOVERY_IMAGE = "K8SDDS_CONNEXT_DISCOVERY_IMAGE"
 IN_IMAGE = "/opt/rti/perftest_cpp"
 """Where our recipe for an image puts the program (perftest-images/connext)."""
-LICENCE_IN_POD = "/run/secrets/rti/rti_license.dat"
 _BANNER = re.compile(r"RTI Perftest (\d+)\.(\d+)")
 ASK_S = 20
 
@@ -38,7 +38,7 @@ class Settings:
 
     def environment(self) -> dict[str, str]:
         """What the clean environment of a participant gets for it."""
-        found = {"LD_LIBRARY_PATH": self.libraries, LICENCE: self.licence}
+        found = {"LD_LIBRARY_PATH": self.libraries, licences.VARIABLE: self.licence}
         return {name: value for name, value in found.items() if value}
 
     def facts(self) -> dict[str, object]:
@@ -62,12 +62,10 @@ def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
     path = Path(named).expanduser().absolute()
     if not os.access(path, os.X_OK) or not path.is_file():
         raise InputError(f"{PROGRAM}: {path} is no program", "give the path of perftest_cpp")
-    licence = environment.get(LICENCE, "")
-    if licence and not Path(licence).is_file():
-        raise InputError(f"{LICENCE}: there is no file {licence}", "give the path of your licence")
+    licence = licences.file(environment)
     libraries = environment.get(LIBRARIES, "")
     version = _given_version(environment) or _asked_version(path, libraries)
-    return Settings(str(path), version, libraries, licence, _more(environment, version))
+    return Settings(str(path), version, libraries, str(licence or ""), _more(environment, version))
 
 
 def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings]:
@@ -81,8 +79,9 @@ def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings
     version = _given_version(environment)
     if version is None:
         raise InputError(f"{VERSION} is not set", "say which PerfTest is in the image, such as 4.1")
+    licences.file(environment)  # the testbed makes a Secret of it: what is wrong is told before
     libraries = environment.get(LIBRARIES, "/opt/rti/lib")
-    return image, Settings(IN_IMAGE, version, libraries, LICENCE_IN_POD, _more(environment, version))
+    return image, Settings(IN_IMAGE, version, libraries, licences.IN_POD, _more(environment, version))
 
 
 def _given_version(environment: Mapping[str, str]) -> Version | None:

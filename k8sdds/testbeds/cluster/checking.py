@@ -11,6 +11,7 @@ from k8sdds.model.experiment import Experiment, Link
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
+from k8sdds.perftest.connext import licence
 from k8sdds.perftest.connext.settings import DISCOVERY_IMAGE
 from k8sdds.testbeds.cluster.nodes import Node, assign, usable
 
@@ -42,6 +43,11 @@ def unfit(cells: Sequence[Cell], switched: bool) -> list[Problem]:
             add(
                 f"discovery by server needs your image of RTI Cloud Discovery Service: {DISCOVERY_IMAGE}",
                 "docs/connext.md; or give another `discovery`",
+            )
+        if cell.services and cell.middleware == "connext" and not os.environ.get(licence.VARIABLE):
+            add(
+                f"RTI Cloud Discovery Service starts with a licence only: {licence.VARIABLE}",
+                "give the path of yours (docs/connext.md); or give another `discovery`",
             )
         if "mtu" in cell.network_options and not switched:
             add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -40,8 +40,18 @@ class Member:
 class Crew:
     """All pods of a campaign by slot."""
 
-    def __init__(self, api: Api, space: Space, image: str, memory: tuple[int, int], campaign: str) -> None:
+    def __init__(
+        self,
+        api: Api,
+        space: Space,
+        image: str,
+        memory: tuple[int, int],
+        campaign: str,
+        parts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`parts`: what every pod has beside its own (`pods.pod`)."""
         self._api = api
+        self._parts = parts
         self._space = space
         self._image = image
         self._memory = memory
@@ -105,7 +115,9 @@ class Crew:
         return f"{slot.participant}-{kind}-{self._made}-{self._space.campaign[-6:]}"
 
     def _create(self, slot: Slot, name: str, network: str) -> None:
-        made = pods.pod(name, slot, self._image, self._space.campaign, self._memory, network)
+        made = pods.pod(
+            name, slot, self._image, self._space.campaign, self._memory, network, self._parts
+        )
         made["metadata"]["annotations"] = {OWNER: owner(), NAME: self._campaign}
         try:
             self._api.create(self._space.pods, made)

@@ -12,7 +12,7 @@ from k8sdds.testbeds.cluster.api import Api, Refused
 PLURALS = {
     "Service": "services", "ServiceAccount": "serviceaccounts", "StatefulSet": "statefulsets",
     "DaemonSet": "daemonsets", "PodDisruptionBudget": "poddisruptionbudgets", "ClusterRole": "clusterroles",
-    "ClusterRoleBinding": "clusterrolebindings",
+    "ClusterRoleBinding": "clusterrolebindings", "Secret": "secrets",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +45,19 @@ def memory_bytes(cells: Iterable[Cell]) -> tuple[int, int]:
 
 
 def pod(
-    name: str, slot: Slot, image: str, campaign: str, memory: tuple[int, int], network: str = ""
+    name: str,
+    slot: Slot,
+    image: str,
+    campaign: str,
+    memory: tuple[int, int],
+    network: str = "",
+    parts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The manifest of a slot's pod. On a pod network it satisfies Pod Security `restricted`."""
+    """The manifest of a slot's pod. On a pod network it satisfies Pod Security `restricted`.
+
+    `parts`: `volumes` and `volumeMounts` beside its own.
+    """
+    more = parts or {}
     request, limit = (f"{math.ceil(size / MIB)}Mi" for size in memory)
     limits = {"memory": limit}
     if slot.cpu_quota:
@@ -80,6 +90,7 @@ def pod(
                 "volumeMounts": [
                     {"name": "output", "mountPath": OUTPUT},
                     {"name": "private", "mountPath": "/run/k8sdds"},
+                    *more.get("volumeMounts", []),
                 ],
             }
         ],
@@ -87,6 +98,7 @@ def pod(
             {"name": "output", "emptyDir": {}},
             # Keys of participants: in memory, gone with the pod.
             {"name": "private", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+            *more.get("volumes", []),
         ],
     }
     if slot.host:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -12,9 +13,10 @@ from k8sdds.errors import LackError, Problem
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import find, resolved
+from k8sdds.perftest.connext import licence
 from k8sdds.perftest.connext import settings as connext_settings
 from k8sdds.testbeds import Block, Launch, Measurement, Site, repetitions
-from k8sdds.testbeds.cluster import checking, measuring, proving, rights, spaces
+from k8sdds.testbeds.cluster import checking, measuring, objects, proving, rights, spaces
 from k8sdds.testbeds.cluster.api import Api
 from k8sdds.testbeds.cluster.attending import Attendance
 from k8sdds.testbeds.cluster.crew import Crew, Member
@@ -116,7 +118,7 @@ class Cluster:
         lacks = rights.lacks(self.api, self.chosen.namespace)
         return lacks or [
             *checking.networks(cells, self.networks()),
-            *checking.places(cells, self.nodes, self.chosen.image),
+            *checking.places(cells, self.nodes, self._image(trials)),
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
@@ -147,7 +149,8 @@ class Cluster:
             with_host = any(trial.cell.network == HOST for trial in trials)
             self._space = spaces.make(self.api, self._campaign, self.chosen.namespace, with_host)
             memory = memory_bytes(trial.cell for trial in trials)
-            self._crew = Crew(self.api, self._space, self._image(trials), memory, self._campaign)
+            image, parts = self._image(trials), self._licence(trials)
+            self._crew = Crew(self.api, self._space, image, memory, self._campaign, parts)
             self._services = Services(self.api, self._space)
             if self.chosen.meter:
                 self._metering = Metering(self.api, self._space, filters=with_host)
@@ -165,8 +168,18 @@ class Cluster:
 
     def _image(self, trials: Sequence[Trial]) -> str:
         """One image for all pods: the user's with RTI PerfTest is made upon ours and has it all."""
-        connext = any(trial.cell.middleware == "connext" for trial in trials)
-        return connext_settings.in_image()[0] if connext else self.chosen.image
+        return connext_settings.in_image()[0] if _connext(trials) else self.chosen.image
+
+    def _licence(self, trials: Sequence[Trial]) -> dict[str, Any] | None:
+        """What pods have beside for Connext's licence, which is put there; in a prepared namespace by its
+        administrator."""
+        if not _connext(trials):
+            return None
+        assert self._space is not None
+        found = licence.file(os.environ)
+        if found is not None and self._space.own:
+            objects.create(self.api, [licence.secret(self._space.namespace, found.read_bytes())])
+        return licence.pod_parts()
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
         """The discovery servers of the trial's participants, by name."""
@@ -205,7 +218,7 @@ class Cluster:
         return {name: Slot(name, node, host, cell.cpu_quota) for name, node in places.items()}
 
     def _usable(self) -> list[Node]:
-        return usable(self.nodes, checking.arches(self.chosen.image))
+        return usable(self.nodes, checking.arches(self._image(self._trials)))
 
     def _members(self, cell: Cell) -> dict[str, Member]:
         assert self._crew is not None
@@ -359,6 +372,10 @@ class Cluster:
             space.remove()
         if self._switch is not None:
             self._switch.back()
+
+
+def _connext(trials: Sequence[Trial]) -> bool:
+    return any(trial.cell.middleware == "connext" for trial in trials)
 
 
 def _pod_network(cell: Cell) -> tuple[str, tuple[tuple[str, object], ...]] | None:

@@ -9,7 +9,7 @@ import pytest
 from k8sdds.errors import InputError, LackError
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.perftest import command as ours
-from k8sdds.perftest.connext import command, options, settings
+from k8sdds.perftest.connext import command, licence, options, settings
 from k8sdds.perftest.connext.options import Version
 from k8sdds.perftest.connext.settings import Settings
 
@@ -131,7 +131,7 @@ def test_the_program_is_asked_for_its_release(tmp_path: Path) -> None:
 def test_an_image_is_named_with_its_release() -> None:
     image, found = settings.in_image({settings.IMAGE: "r.example/p:1", settings.VERSION: "4.3"})
     assert (image, found.version) == ("r.example/p:1", (4, 3))
-    assert found.environment()[settings.LICENCE] == settings.LICENCE_IN_POD
+    assert found.environment()[licence.VARIABLE] == licence.IN_POD
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_an_image_is_named_with_its_release() -> None:
         ({settings.PROGRAM: "/bin/true"}, InputError, "does not say"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "9.9"}, InputError, "does not know"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "new"}, InputError, "does not know"),
-        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.LICENCE: "/none"}, InputError, "licence"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", licence.VARIABLE: "/none"}, InputError, "licence"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "-scan"}, InputError, "alone"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "'"}, InputError, "quotation"),
     ],

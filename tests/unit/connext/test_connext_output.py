@@ -30,6 +30,13 @@ def test_a_latency_test(tmp_path: Path) -> None:
     assert found["middleware"] == {"name": "RTI Connext", "version": "7.3.0"}
 
 
+def test_what_only_stands_for_connext_is_named_so(tmp_path: Path) -> None:
+    made = participant(tmp_path / "pub0", logs.csv_latency(), True, commit="stand-in")
+    found = output.read(made, 1024, True, 30)
+    assert found is not None
+    assert found["middleware"] == {"name": "RTI Connext", "version": "stand-in of 7.3.0"}
+
+
 def test_a_subscriber(tmp_path: Path) -> None:
     found = output.read(participant(tmp_path / "sub0", logs.TEXT_THROUGHPUT, False), 1024, False, 30)
     assert found is not None

@@ -1,0 +1,85 @@
+"""A campaign with RTI PerfTest on a real cluster, by stand-ins that are named as such: the licence, the words, the
+wire, the service that participants find each other at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds import nodes
+from k8sdds.perftest.connext import licence, settings
+from k8sdds.testbeds.cluster import rights
+from k8sdds.testbeds.cluster.api import Api
+from tests.cluster.conftest import Command, User
+from tests.clusters import Deployed
+from tests.connext import image
+
+EXPERIMENT = """name: connext
+baseline: flannel-vxlan
+repetitions: 1
+duration_s: 2
+sweeps:
+  - networks: [flannel-vxlan]
+    middleware: connext
+    reliability: best-effort
+    subscribers: 2
+    discovery: [peers, server]
+"""
+CONTENT = "# a licence that stands for the user's\n"
+
+
+@pytest.fixture
+def loaded(one_machine: Deployed, admin: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-ins' images are on all nodes."""
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
+    archive = image.archive(tmp_path)
+    waiting = set(one_machine.nodes)
+    for node in one_machine.nodes:
+        argv = [*nodes.exec_argv(one_machine.name, node), "ctr", "-n", "k8s.io", "images", "import", "-"]
+        with archive.open("rb") as content:
+            subprocess.run(argv, stdin=content, check=True, capture_output=True, timeout=120)
+    # A kubelet tells of its images when it next tells of its node.
+    version = "0"
+    while waiting:
+        for event in admin.watch(rights.NODES, for_s=60, resourceVersion=version):
+            names = [name for one in event["object"]["status"].get("images", []) for name in one["names"]]
+            if image.PERFTEST in names:
+                waiting.discard(event["object"]["metadata"]["name"])
+            if not waiting:
+                break
+
+
+@pytest.mark.usefixtures("nothing_left", "loaded")
+def test_connext_by_peers_and_by_its_discovery_service(
+    k8sdds: Command, user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "connext.yaml").write_text(EXPERIMENT)
+    (tmp_path / "rti_license.dat").write_text(CONTENT)
+    monkeypatch.setenv(settings.IMAGE, image.PERFTEST)
+    monkeypatch.setenv(settings.VERSION, "4.1")
+    monkeypatch.setenv(settings.DISCOVERY_IMAGE, image.DISCOVERY)
+    monkeypatch.delenv(licence.VARIABLE, raising=False)
+    refused = k8sdds("run", "./connext.yaml", *user.options, "--dry-run")
+    assert refused.returncode == 2 and licence.VARIABLE in refused.stderr
+    monkeypatch.setenv(licence.VARIABLE, str(tmp_path / "rti_license.dat"))
+    done = k8sdds("run", "./connext.yaml", *user.options, "-o", "run")
+    assert done.returncode == 0, done.stderr + done.stdout
+    run = tmp_path / "run"
+    found: list[dict[str, Any]] = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    assert {row["discovery"] for row in found if row["valid"]} == {"peers", "server"}
+    for row in found:
+        assert row["middleware_version"] == "stand-in of 7.2.0" and row["sent"] is None
+        assert row["received"] > 1000 and row["loaded_latency_p50_us"] == 55
+        raw = run / "raw" / row["trial_id"] / str(row["attempt"])
+        for name in ("pub0", "sub0", "sub1"):
+            environment = json.loads((raw / name / "meters.json").read_text())["environment"]
+            assert environment[licence.VARIABLE] == licence.IN_POD
+            assert ("NDDS_DISCOVERY_PEERS" in environment) == (row["discovery"] == "server")
+    assert "a stand-in ran in place of RTI PerfTest" in (run / "report" / "report.html").read_text()
+    # The licence went to the cluster, and nowhere else.
+    for path in run.rglob("*"):
+        assert not path.is_file() or CONTENT.encode() not in path.read_bytes()

@@ -1,0 +1,33 @@
+"""A stand-in for RTI Cloud Discovery Service: it tells who asks by whom it was told, and relays no sample.
+
+Like RTI's it takes its port from RECEIVE_PORT and does not start without a licence.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from tests.connext.stand_in import _unlicensed
+
+
+def main() -> int:
+    if "RTI_LICENSE_FILE" not in os.environ or (why := _unlicensed()):
+        print(f"[Error] {why if 'RTI_LICENSE_FILE' in os.environ else 'no licence'}", file=sys.stderr)
+        return 1
+    known: dict[str, dict[str, None]] = {}
+    """Domain to the addresses that said `here`."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("0.0.0.0", int(os.environ["RECEIVE_PORT"])))
+        while True:
+            said, (address, port) = server.recvfrom(1024)
+            word, _, domain = said.decode(errors="replace").partition(" ")
+            if word == "here":
+                known.setdefault(domain, {})[address] = None
+            elif word == "who":
+                server.sendto(" ".join(known.get(domain, {})).encode(), (address, port))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
