@@ -65,7 +65,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         for table in runs.tables(content)
     ]
     contrasts = _contrasts(content)
-    upkept = upkeep.table(content.run)
+    upkept, tops = upkeep.table(content.run), upkeep.top_rows(content.run)
     reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
         "colours": {label: look.light.strip("#") for label, look in looks(content.networks).items()},
@@ -78,7 +78,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
             *([("levels", "All levels")] if content.settings else []),
             ("trouble", "Invalid attempts, warnings and disturbances"),
             ("networks", "Networks and their datapaths"),
-            *([("upkeep", "What the networks cost beside the trials")] if upkept else []),
+            *([("upkeep", "What the networks cost beside the trials")] if upkept or tops else []),
             ("testbed", "Testbed"),
             ("reproduce", "How to reproduce"),
             *([("trials", "All attempts")] if len(content.table) else []),
@@ -99,6 +99,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "contrast_tables": contrasts,
         "protection_tables": _protections(content),
         "upkeep": upkept,
+        "tops": tops,
         "level_tables": [
             _levels(content, setting, test) for setting in content.settings for test in setting.tests
         ],

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis import upkeep
+from k8sdds.analysis import tops, upkeep
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import runs
@@ -35,8 +35,8 @@ def write(content: Content, folder: Path) -> list[Path]:
     throughput_overhead.csv, latency_p90_overhead.csv and one such table for every other quantity that was
     compared, the main ones of imported data also run by run (…_by_run.csv); contrasts.csv where settings
     differ within networks; protection_overhead.csv where something protects; levels.csv; trials.csv (every
-    attempt); invalid.csv; upkeep.csv where a cluster's nodes were read. The main tables exist even when
-    empty; tables of an earlier report are removed.
+    attempt); invalid.csv; upkeep.csv and tops.csv where a cluster's nodes were read. The main tables exist
+    even when empty; tables of an earlier report are removed.
     """
     import pandas as pd
 
@@ -65,6 +65,9 @@ def write(content: Content, folder: Path) -> list[Path]:
     if blocks:
         columns = ["network", "block", *upkeep.COLUMNS[2:]]
         files.append(_csv(pd.DataFrame(blocks)[columns], folder / "upkeep.csv"))
+    shown = tops.readings(content.run)
+    if shown:
+        files.append(_csv(pd.DataFrame(shown), folder / "tops.csv"))
     invalid = content.table.loc[~content.table["valid"], list(INVALID_COLUMNS)]
     files.append(_csv(invalid, folder / "invalid.csv"))
     return files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds.analysis import upkeep
+from k8sdds.analysis import tops, upkeep
 from k8sdds.report import formats
 from k8sdds.store import RunFolder
 
@@ -43,6 +43,21 @@ def table(run: RunFolder) -> Table | None:
         return None
     rows = [(row["network"], [_cell(row[name], divisor) for name, _, _, divisor in shown]) for row in found]
     return Table([(words, unit) for _, words, unit, _ in shown], rows)
+
+
+def top_rows(run: RunFolder) -> list[dict[str, str]]:
+    """What `kubectl top nodes` showed, as text; empty where nobody asked."""
+    return [
+        {
+            "network": row["network"],
+            "node": row["node"],
+            "readings": str(row["readings"]),
+            "cpu": formats.number(row["cpu_cores"]),
+            "memory": formats.number(row["memory_bytes"] / MIB),
+            "window": " to ".join(formats.number(seconds) for seconds in sorted(set(row["window_s"]))),
+        }
+        for row in tops.by_node(run)
+    ]
 
 
 def _cell(value: Any, divisor: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis import upkeep
+from k8sdds.analysis import tops, upkeep
 from k8sdds.report import upkeep as shown
 from k8sdds.store import RunFolder
 
@@ -74,3 +74,21 @@ def test_without_readings_there_is_nothing(run: RunFolder) -> None:
     )
     (row,) = upkeep.by_block(run)
     assert row["nodes"] == 0 and row["softirq_s"] is None and shown.table(run) is None
+
+
+def test_what_kubectl_top_showed(run: RunFolder) -> None:
+    def top(name: str, namespace: str, at: str, window_s: float, cores: float) -> dict[str, Any]:
+        return {"name": name, "namespace": namespace, "at": at, "window_s": window_s, "cpu_cores": cores, "memory_bytes": 2**20}
+
+    first = [top("n1", "", "T1", 10.0, 0.5), top("pub0-pod-1", "k8sdds-c", "T1", 15.0, 0.1)]
+    for when, some in (("before", first), ("after", [*first, top("n1", "", "T2", 20.0, 1.5)])):
+        run.append_reading({"kind": "top", "block": 0, "network": "host", "when": when, "tops": some})
+    run.append_reading({"kind": "top", "block": 0, "network": "host", "tops": [{"name": "torn"}, None]})
+    found = tops.readings(run)
+    assert [(row["kind"], row["name"], row["at"], row["when"]) for row in found] == [
+        ("node", "n1", "T1", "before"), ("pod", "pub0-pod-1", "T1", "before"), ("node", "n1", "T2", "after"),
+    ]  # fmt: skip
+    assert all(tuple(row) == tops.COLUMNS for row in found)
+    assert shown.top_rows(run) == [
+        {"network": "host", "node": "n1", "readings": "2", "cpu": "1.00", "memory": "1.00", "window": "10.0 to 20.0"}
+    ]
