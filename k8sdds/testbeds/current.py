@@ -15,6 +15,11 @@ CLUSTER = "cluster"
 IMAGE = "k8sdds.local/perftest:0.1.0"
 
 
+def beside(image: str, own: str) -> str:
+    """One of our images from where another was pushed to: `k8sdds images push` puts all below one path."""
+    return f"{image.rpartition('/')[0]}/{own.rpartition('/')[2]}".lstrip("/")
+
+
 @dataclass(frozen=True)
 class Chosen:
     """A testbed, and how to reach it."""

@@ -11,6 +11,7 @@ import pytest
 
 from k8sdds import library
 from k8sdds.errors import InputError
+from k8sdds.metrics import meter
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.testbeds import current
 from k8sdds.testbeds.cluster import checking, pods, spaces
@@ -198,6 +199,19 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
         current.file().write_text(text)
         with pytest.raises(InputError, match="k8sdds testbed lab"):
             current.read()
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (IMAGE, "k8sdds.local/tools:1"),
+        ("registry.example:5000/lab/perftest:0.1.0", "registry.example:5000/lab/tools:1"),
+        ("registry.example/perftest@sha256:00", "registry.example/tools:1"),
+        ("perftest:0.1.0", "tools:1"),
+    ],
+)
+def test_our_other_images_come_from_where_perftest_comes_from(image: str, expected: str) -> None:
+    assert current.beside(image, meter.IMAGE) == expected
 
 
 def test_networks_that_replace_each_other_are_blocks_of_their_own() -> None:

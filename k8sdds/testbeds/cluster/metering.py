@@ -30,9 +30,10 @@ WORKERS = 16
 class Metering:
     """The meters of one campaign, and what they have said since somebody asked."""
 
-    def __init__(self, api: Api, space: Space, filters: bool) -> None:
+    def __init__(self, api: Api, space: Space, filters: bool, image: str = meter.IMAGE) -> None:
         """`filters`: the namespace lets pods use the nodes' own network, so packet filters can be counted."""
         self._api = api
+        self._image = image
         self._space = space
         self._filters = filters
         self._made: dict[str, Any] | None = None
@@ -71,7 +72,7 @@ class Metering:
 
     def _make(self) -> None:
         self._made = {}
-        wanted = meter.objects(self._space.namespace, self._filters)
+        wanted = meter.objects(self._space.namespace, self._filters, self._image)
         inside = [one for one in wanted if "namespace" in one["metadata"]]
         outside = [one for one in wanted if "namespace" not in one["metadata"]]
         if not self._space.own or not all(objects.may_create(self._api, one) for one in inside):

@@ -16,6 +16,7 @@ from k8sdds.perftest.connext.settings import DISCOVERY_IMAGE
 from k8sdds.testbeds.cluster import objects, pods
 from k8sdds.testbeds.cluster.api import Api
 from k8sdds.testbeds.cluster.spaces import Space
+from k8sdds.testbeds.current import beside
 
 READY_S = 90
 KINDS = ("Service", "StatefulSet")
@@ -25,8 +26,10 @@ KINDS = ("Service", "StatefulSet")
 class Services:
     """The discovery services of one campaign, by middleware."""
 
-    def __init__(self, api: Api, space: Space) -> None:
+    def __init__(self, api: Api, space: Space, image: str) -> None:
+        """`image`: the participants' own; ours for services are from where it is from."""
         self._api = api
+        self._image = image
         self._space = space
         self._made: dict[str, dict[str, Any]] = {}
         """Middleware to its StatefulSet."""
@@ -69,12 +72,10 @@ class Services:
             return
         service = discovery.SERVICES[cell.middleware]
         if cell.middleware not in self._made:
-            image = os.environ.get(DISCOVERY_IMAGE) if cell.middleware == "connext" else None
-            wanted = [
-                one
-                for one in service.objects(self._space.namespace, image=image or None)
-                if one["kind"] in KINDS
-            ]
+            users = os.environ.get(DISCOVERY_IMAGE)
+            image = users if service.image is None else beside(self._image, service.image)
+            made = service.objects(self._space.namespace, image=image)
+            wanted = [one for one in made if one["kind"] in KINDS]
             for one in wanted:
                 one["metadata"]["labels"][pods.CAMPAIGN] = self._space.campaign
             objects.create(self._api, wanted)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.errors import LackError, Problem
+from k8sdds.metrics import meter
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import find, resolved
@@ -24,7 +25,7 @@ from k8sdds.testbeds.cluster.metering import Metering
 from k8sdds.testbeds.cluster.nodes import Node, assign, installed_network, one_kernel, usable
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.serving import Services
-from k8sdds.testbeds.current import Chosen
+from k8sdds.testbeds.current import Chosen, beside
 from k8sdds.testbeds.lab import cores
 
 if TYPE_CHECKING:
@@ -151,9 +152,10 @@ class Cluster:
             memory = memory_bytes(trial.cell for trial in trials)
             image, parts = self._image(trials), self._licence(trials)
             self._crew = Crew(self.api, self._space, image, memory, self._campaign, parts)
-            self._services = Services(self.api, self._space)
+            self._services = Services(self.api, self._space, self.chosen.image)
             if self.chosen.meter:
-                self._metering = Metering(self.api, self._space, filters=with_host)
+                tools = beside(self.chosen.image, meter.IMAGE)
+                self._metering = Metering(self.api, self._space, with_host, tools)
                 self._crew.watch.listeners.append(self._metering.seen)
         cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
         self._install(next((one for one in map(_pod_network, cells) if one), None))
