@@ -236,6 +236,8 @@ class Content:
             where = "lab: network namespaces on one machine, one kernel"
         elif name == "cluster" and _one_kernel(facts.get("facts")):
             where = "cluster whose nodes share one kernel"
+        elif name == "cluster" and (sharing := _sharing(facts.get("facts"))):
+            where = f"cluster in which {sharing} share one kernel"
         else:
             known = {"imported": "imported: published data of others", None: "testbed not recorded"}
             where = known.get(name, name)
@@ -329,6 +331,16 @@ def _unique_slugs(settings: list[Setting]) -> None:
         seen[setting.slug] += 1
         if seen[setting.slug] > 1:
             setting.slug += f"-{seen[setting.slug]}"
+
+
+def _sharing(facts: Any) -> str:
+    """Nodes that share a kernel with another: `n1 and n2`; empty where each has its own."""
+    nodes = facts.get("nodes") if isinstance(facts, dict) else None
+    kernels: dict[str, list[str]] = {}
+    for name, node in (nodes if isinstance(nodes, dict) else {}).items():
+        if isinstance(node, dict) and node.get("boot_id"):
+            kernels.setdefault(str(node["boot_id"]), []).append(str(name))
+    return "; ".join(" and ".join(names) for names in kernels.values() if len(names) > 1)
 
 
 def _one_kernel(facts: Any) -> bool:

@@ -35,10 +35,12 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
         samples = row["link_bytes"]["delivered_samples"]["sub0"]
         assert row["link_bytes"]["received"]["sub0"] >= samples * 1024
         assert 0 <= row["start_skew_s"] < 5
+        # A stream for each participant, at most two questions for each subscriber's node, and the watch anew.
+        assert 2 <= row["api_calls"] <= 2 + 2 + 2
     assert "one kernel" in (folder / "report" / "report.html").read_text()
     campaign = json.loads((folder / "campaign.json").read_text())
     assert len({one["boot_id"] for one in campaign["testbed"]["facts"]["nodes"].values()}) == 1
-    # A request for each participant of a trial, some for each pod; nothing that grows with time.
+    # What the preparation took: some for each pod, nothing that grows with time.
     assert sum(campaign["testbed"]["facts"]["api_calls"].values()) < 80
     for words in (["report", "first"], ["compare", "first@host", "first@flannel-vxlan"], ["claims", "first"]):
         assert k8sdds(*words).returncode == 0, words

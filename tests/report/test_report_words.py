@@ -1,12 +1,14 @@
 """What the report says in words, in the terminal and while a campaign runs."""
 
 import io
+import json
 
 import folders
 import pytest
 from rich.console import Console
 
 from k8sdds.report import content, formats, results_so_far, wording
+from k8sdds.store import RunFolder
 
 
 def said(run):
@@ -99,6 +101,11 @@ def test_an_interrupted_campaign_says_what_is_missing(reports):
 def test_one_kernel_under_a_cluster_is_said(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), testbed="cluster"))
     assert content.read(run).testbed == "cluster whose nodes share one kernel"
+    for boot_ids, said in (("aab", "cluster in which n0 and n1 share one kernel"), ("abc", "cluster")):
+        data = json.loads((run.path / "campaign.json").read_text())
+        facts = {"nodes": {f"n{number}": {"boot_id": one} for number, one in enumerate(boot_ids)}}
+        (run.path / "campaign.json").write_text(json.dumps(data | {"testbed": {"name": "cluster", "facts": facts}}))
+        assert content.read(RunFolder.open(run.path)).testbed == said
 
 
 @pytest.mark.parametrize("kind", folders.KINDS)
