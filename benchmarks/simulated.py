@@ -26,6 +26,7 @@ from k8sdds.errors import LackError
 from k8sdds.folders import shared
 from k8sdds.testbeds.cluster import rights
 from k8sdds.testbeds.cluster.api import Api, Refused
+from k8sdds.testbeds.cluster.nodes import Node
 
 KWOK = recipe.Program("kwok", "0.8.0", "kwok", "sigs.k8s.io/kwok/cmd/kwok")
 MODULES = Path(__file__).parent
@@ -167,20 +168,20 @@ class ControlPlane:
     # -- nodes --------------------------------------------------------------------------------------------
 
     def nodes(self, count: int) -> None:
-        """Returns when there are so many nodes, all Ready."""
+        """Returns when there are so many nodes, all fit for pods."""
         there = {one["metadata"]["name"] for one in self.admin.get(rights.NODES)["items"]}
         for name in (f"simulated-{number:03}" for number in range(len(there), count)):
             self.admin.create(rights.NODES, _node(name))
         end = time.monotonic() + READY_S
         listed = self.admin.get(rights.NODES)
-        waiting = {one["metadata"]["name"] for one in listed["items"] if not _is_ready(one)}
+        waiting = {one["metadata"]["name"] for one in listed["items"] if Node.of(one).unfit}
         version = listed["metadata"]["resourceVersion"]
         while waiting and (left := end - time.monotonic()) > 0:
             self.check()
             for event in self.admin.watch(rights.NODES, for_s=max(1.0, left), resourceVersion=version):
                 version = event["object"]["metadata"]["resourceVersion"]
-                if _is_ready(event["object"]):
-                    waiting.discard(event["object"]["metadata"]["name"])
+                if not (node := Node.of(event["object"])).unfit:
+                    waiting.discard(node.name)
                 if not waiting:
                     break
         if waiting:
@@ -208,11 +209,6 @@ def _node(name: str) -> dict[str, Any]:
         # kwok fills in the rest, and keeps what is there.
         "status": {"allocatable": room, "capacity": room},
     }
-
-
-def _is_ready(node: dict[str, Any]) -> bool:
-    conditions = node.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def inside(script: Path, words: Sequence[str]) -> int:
