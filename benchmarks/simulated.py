@@ -30,12 +30,18 @@ from k8sdds.testbeds.cluster.nodes import Node
 
 KWOK = recipe.Program("kwok", "0.8.0", "kwok", "sigs.k8s.io/kwok/cmd/kwok")
 MODULES = Path(__file__).parent
+STAGES = MODULES / "simulated-stages.yaml"
 ADDRESS = "192.0.2.1"
 """Of the API server, for documents that must name one; everything talks over the loopback interface."""
 MARK = ("kwok.x-k8s.io/node", "fake")
 """Annotation of the nodes that kwok keeps alive."""
 PODS_EACH = 110
 """Pods that a node takes, as with a kubelet's default."""
+INFO = (
+    "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion", "machineID",
+    "osImage", "systemUUID",
+)  # fmt: skip
+INFO_HERE = {"architecture": ARCH_HERE, "operatingSystem": "linux"}
 READY_S = 120
 USER = "k8sdds-user"
 """The one that deploy/rights/cluster.yaml names."""
@@ -124,7 +130,7 @@ class ControlPlane:
         self._start(
             "kwok", "kwok", kubeconfig, "--manage-all-nodes=false", f"--node-ip={ADDRESS}",
             f"--manage-nodes-with-annotation-selector={MARK[0]}={MARK[1]}", "--cidr=10.244.0.0/16",
-            "--node-lease-duration-seconds=40",
+            "--node-lease-duration-seconds=40", f"--config={STAGES}",
         )  # fmt: skip
 
     def _start(self, name: str, program: str, *words: str) -> None:
@@ -206,8 +212,7 @@ def _node(name: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels, "annotations": dict([MARK])},
-        # kwok fills in the rest, and keeps what is there.
-        "status": {"allocatable": room, "capacity": room},
+        "status": {"allocatable": room, "capacity": room, "nodeInfo": dict.fromkeys(INFO, "") | INFO_HERE},
     }
 
 
