@@ -232,3 +232,12 @@ class Connections:
                 except K8sddsError as error:
                     failures[name] = error
         return results, failures
+
+    def all(self, work: Callable[[Host], Result], names: Iterable[str]) -> dict[str, Result]:
+        """The same where it must succeed on each. Raises the only failure, or a LackError that tells all."""
+        results, failures = self.each(work, names)
+        if len(failures) == 1:
+            raise next(iter(failures.values()))
+        if failures:
+            raise LackError("\n".join(str(error) for error in failures.values()))
+        return results

@@ -147,6 +147,16 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
     unfinished.rename(output)
 
 
+def has_program(layout: Path, digest: str, name: str) -> bool:
+    """Whether an image of a layout, by its manifest's digest, has a program of this name, in any folder."""
+    manifest = json.loads((layout / "blobs/sha256" / digest).read_text())
+    for layer in manifest["layers"]:
+        with tarfile.open(layout / "blobs/sha256" / layer["digest"].removeprefix("sha256:")) as archive:
+            if any(one.name.rpartition("/")[2] == name and not one.isdir() for one in archive):
+                return True
+    return False
+
+
 def _files(
     entries: Mapping[str, Entry], there: set[str] | None = None
 ) -> Iterable[tuple[tarfile.TarInfo, Any]]:

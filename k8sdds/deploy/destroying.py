@@ -103,11 +103,7 @@ def carry_out(
     folder = record.logs(profile.name)
     apply([one for one in actions if one.phase == STOP], connections, folder, observer)
     names = dict.fromkeys(one.node for one in actions)
-    swept, failures = connections.each(
-        lambda host: sweep(host, _addresses(seen), profile.kubernetes.pod_cidr), names
-    )
-    for error in failures.values():
-        raise error
+    swept = connections.all(lambda host: sweep(host, _addresses(seen), profile.kubernetes.pod_cidr), names)
     apply([one for one in actions if one.phase != STOP], connections, folder, observer)
     left = [f"{name}: {trace}" for name, one in swept.items() for trace in one.left]
     if left:

@@ -116,7 +116,8 @@ KUBECONFIG=/etc/kubernetes/admin.conf; export KUBECONFIG
 if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
   each() { printf '{range .items[*]}%s{"\\t"}' "$1"; shift; printf '{%s} ' "$@"; printf '{"\\n"}{end}'; }
   kubectl get --request-timeout=5s nodes --output jsonpath="$(each kube.node .metadata.name \
-    '.status.conditions[?(@.type=="Ready")].status' .metadata.labels)" 2>/dev/null &
+    '.status.conditions[?(@.type=="Ready")].status' '.metadata.annotations.k8sdds\.io/labels' \
+    .metadata.labels)" 2>/dev/null &
   counts='.status.numberReady}{.status.readyReplicas}/{.status.desiredNumberScheduled}{.spec.replicas'
   kubectl get --request-timeout=5s OBJECTS --all-namespaces --selector app.kubernetes.io/managed-by=k8sdds \
     --output jsonpath="$(each kube.object '.kind}/{.metadata.namespace}/{.metadata.name' \

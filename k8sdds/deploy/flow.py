@@ -26,6 +26,7 @@ from k8sdds.deploy import (
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import Observer, apply
 from k8sdds.deploy.facts import Facts
+from k8sdds.deploy.networks import Install
 from k8sdds.deploy.phases import join, metrics_server, network, smoke_test
 from k8sdds.deploy.phases.objects import secret_objects
 from k8sdds.deploy.plan import FILES, SYSCTLS, plan
@@ -85,6 +86,7 @@ def make_machines(profile: Profile, said: Said) -> Software | None:
         return None
     found = software.of(profile, (ARCH_HERE,), said)
     if not local.complete(profile):
+        software.refuse(found, _network(profile), {ARCH_HERE: ()})
         local.make(profile, found.bundle, said)
     return found
 
@@ -92,7 +94,7 @@ def make_machines(profile: Profile, said: Said) -> Software | None:
 def enable_memory_cgroups(profile: Profile, connections: Connections, said: Said) -> None:
     """Where a memory cgroup is off and the boot line is a file (a Raspberry Pi): turn it on and reboot.
 
-    Returns when all such machines answer again. Raises HostError where one does not.
+    Returns when all such machines answer again. Raises LackError where one does not.
     """
     seen, _ = facts.gather(connections, SYSCTLS)
     chosen = [name for name, found in seen.items() if boot_line.needed(found)]
@@ -101,18 +103,27 @@ def enable_memory_cgroups(profile: Profile, connections: Connections, said: Said
     for name in chosen:
         said(f"{name}: turning the memory cgroup on, and rebooting")
     scripts = {name: boot_line.script(seen[name]) for name in chosen}
-    _, failures = connections.each(lambda host: boot_line.reboot(host, scripts[host.name]), chosen)
-    if failures:
-        raise next(iter(failures.values()))
+    connections.all(lambda host: boot_line.reboot(host, scripts[host.name]), chosen)
 
 
 def wanted(profile: Profile, seen: Mapping[str, Facts], found: Software | None, said: Said) -> Wanted:
-    """What to plan from. Makes what bundle is missing, which takes long the first time."""
+    """What to plan from. Makes what bundle is missing, which takes long the first time.
+
+    Raises InputError where the bundle has not what the profile wants.
+    """
     if found is None:
         arches = {facts.architecture for facts in seen.values()} & set(ARCHES_OF_BUNDLES)
         found = software.of(profile, sorted(arches), said)
-    install = networks.install(profile, profiles.password(profile))
+    install = _network(profile)
+    there: dict[str, set[str]] = {}
+    for one in seen.values():
+        there.setdefault(one.architecture, set(one.pairs("image"))).intersection_update(one.pairs("image"))
+    software.refuse(found, install, there)
     return Wanted(profile, seen, found, install)
+
+
+def _network(profile: Profile) -> Install:
+    return networks.install(profile, profiles.password(profile))
 
 
 def carry_out(state: Wanted, actions: Sequence[Action], connections: Connections, observer: Observer) -> None:

@@ -15,6 +15,8 @@ MANAGED = "app.kubernetes.io/managed-by"
 OWNER = "k8sdds"
 NETWORK = "k8sdds.io/network"
 SHA256 = "k8sdds.io/sha256"
+LABELS = "k8sdds.io/labels"
+"""Names of the labels that deploy has set on a node, on the node."""
 PROVEN = "k8sdds.io/proven"
 """What the last smoke test proved, on the namespace of k8sdds."""
 SYSTEM = "k8sdds-system"
@@ -85,6 +87,8 @@ class Cluster:
     ready: dict[str, bool] = field(default_factory=dict)
     """Node → whether it is ready."""
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    own_labels: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Node → names of the labels that deploy has set on it."""
     objects: dict[str, str] = field(default_factory=dict)
     """Identity → hash as stamped."""
     short: frozenset[str] = frozenset()
@@ -98,10 +102,11 @@ def cluster(facts: Facts | None) -> Cluster:
     """The cluster as the facts of its control plane tell it."""
     if facts is None or facts.one.get("kube.api") != "ready":
         return Cluster()
-    ready, labels = {}, {}
+    ready, labels, own = {}, {}, {}
     for line in facts.all("kube.node"):
-        name, state, text = line.split(" ", 2)
+        name, state, names, text = line.split(" ", 3)
         ready[name], labels[name] = state == "True", json.loads(text)
+        own[name] = frozenset(names.split(",")) - {""}
     objects, short, networks, proven = {}, set(), set(), ""
     for line in facts.all("kube.object"):
         one, sha, counts, network, seen = (*line.split(" "), "", "", "", "")[:5]
@@ -113,4 +118,4 @@ def cluster(facts: Facts | None) -> Cluster:
             networks.add(network)
         if one == f"Namespace//{SYSTEM}":
             proven = seen
-    return Cluster(True, ready, labels, objects, frozenset(short), frozenset(networks), proven)
+    return Cluster(True, ready, labels, own, objects, frozenset(short), frozenset(networks), proven)

@@ -11,7 +11,7 @@ from k8sdds import networks
 from k8sdds.errors import InputError
 from k8sdds.folders import shared
 from k8sdds.model import yamltext
-from k8sdds.model.installing import NAMESPACE, Asked, ClusterHalf, Manifest, images
+from k8sdds.model.installing import NAMESPACE, Asked, ClusterHalf, Manifest, find, images
 from k8sdds.model.profile import PodNetwork, Profile
 
 
@@ -33,6 +33,8 @@ class Install:
     ready: tuple[str, ...]
     """What to wait for: `daemonset/NAMESPACE/NAME`."""
     images: tuple[str, ...]
+    programs: tuple[tuple[str, str], ...] = ()
+    """(image, program) that the network starts in it: an image made by others may lack it."""
 
 
 def half(name: str) -> ClusterHalf:
@@ -58,6 +60,7 @@ def install(profile: Profile, password: str | None = None) -> Install:
     )
     manifests = chosen.render(asked, read(chosen.folder))
     secrets = [one["metadata"]["name"] for one in manifests if one["kind"] == "Secret"]
+    (agent, *_) = find(manifests, "DaemonSet", chosen.daemonset)["spec"]["template"]["spec"]["containers"]
     return Install(
         name=wanted.name,
         mtu_bytes=wanted.mtu or networks.find(wanted.name).default_mtu,
@@ -67,6 +70,7 @@ def install(profile: Profile, password: str | None = None) -> Install:
         kube_proxy=True,
         ready=(f"daemonset/{NAMESPACE}/{chosen.daemonset}",),
         images=images(manifests),
+        programs=tuple((agent["image"], name) for name in chosen.programs),
     )
 
 

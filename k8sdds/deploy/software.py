@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from k8sdds import bundle
-from k8sdds.bundle import Bundle
-from k8sdds.deploy import local
+from k8sdds.bundle import Bundle, oci
+from k8sdds.deploy import local, networks
 from k8sdds.deploy.actions import Upload
+from k8sdds.deploy.networks import Install
 from k8sdds.errors import InputError
-from k8sdds.model.profile import Profile
+from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, NetworkName, PodNetwork, Profile
 
 PAUSE = "registry.k8s.io/pause:3.10.2"
 TOOLS = "k8sdds.local/tools:1"
@@ -81,6 +83,22 @@ class Software:
             chosen.append((item.name, item.sha256))
         return Images(arch, tuple(chosen))
 
+    def lacks(self, network: Install, arch: str, there: Collection[str] = ()) -> list[str]:
+        """Why a network cannot be had on machines of an architecture, which have the images in `there`."""
+        if not self.from_bundle:
+            return []
+        images = {item.name: item for item in self.bundle.images(arch)}
+        found = [
+            f"{network.name} needs the image {name}, which the bundle does not have for {arch}"
+            for name in network.images
+            if name not in images and name not in there
+        ]
+        for name, program in network.programs:
+            item = images.get(name)
+            if item and not oci.has_program(self.bundle.folder / "oci", item.sha256, program):
+                found.append(f"{network.name} needs {program}, which the bundle's image {name} does not have")
+        return found
+
     def own_images(self, arch: str) -> Images:
         """The images made here, that pods of k8sdds run."""
         found = [(item.name, item.sha256) for item in self.bundle.images(arch) if item.name.startswith(OWN)]
@@ -114,3 +132,25 @@ def of(profile: Profile, arches: Sequence[str], said: Callable[[str], None]) -> 
             f"kubernetes.version: {found.kubernetes} in the profile; or another bundle",
         )
     return Software(profile, found)
+
+
+def refuse(found: Software, network: Install, machines: Mapping[str, Collection[str]]) -> None:
+    """Raise InputError where a network cannot be had from the profile's bundle: before anything is changed.
+
+    `machines` has their architectures, each with the images that all of its machines have already.
+    """
+
+    def lacks(one: Install) -> list[str]:
+        return [line for arch in sorted(machines) for line in found.lacks(one, arch, machines[arch])]
+
+    lines = lacks(network)
+    if not lines:
+        return
+    profile = found.profile
+    plain = [name for name in get_args(NetworkName) if name not in ENCRYPTED_BY_PASSWORD]
+    wished = [PodNetwork.model_validate(name) for name in plain]
+    others = [one.name for one in wished if not lacks(networks.install(networks.with_network(profile, one)))]
+    remedy = f"with this bundle: {', '.join(others)}"
+    if profile.provider != "local":
+        remedy += "; or software: packages, where the machines reach registries"
+    raise InputError("\n".join(dict.fromkeys(lines)), remedy)

@@ -16,7 +16,7 @@ from k8sdds.deploy.control_plane import KINDS, ClusterNode, ControlPlane, Object
 from k8sdds.deploy.phases import smoke_test
 from k8sdds.deploy.sweeping import sweep
 from k8sdds.deploy.traces import Seen, Trace
-from k8sdds.errors import InputError, K8sddsError, LackError
+from k8sdds.errors import InputError, LackError
 from k8sdds.hosts import Connections, Done, Host, Result
 from k8sdds.model.installing import NAMESPACE
 from k8sdds.model.profile import PodNetwork, Profile
@@ -145,9 +145,7 @@ class _Switch:
         return self._each(look)
 
     def _each(self, work: Callable[[Host], Result]) -> dict[str, Result]:
-        done, failures = self.connections.each(work, [node.name for node in self.nodes])
-        _raise(failures)
-        return done
+        return self.connections.all(work, [node.name for node in self.nodes])
 
     def _left(self, seen: Mapping[str, Seen], names: Sequence[str] | None = None) -> dict[str, list[Trace]]:
         addresses = [node.address for node in self.nodes]
@@ -157,10 +155,14 @@ class _Switch:
     def _fetch_images(self) -> None:
         """Have the new network's images on every node before anything is changed: without a network there is
         no other chance to say that one cannot be had."""
-        script = "PATH=$PATH:/usr/local/bin\n" + "".join(
-            f"ctr -n k8s.io images ls -q | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
-            f" || {{ echo cannot get {image} >&2; exit 1; }}\n"
-            for image in self.install.images
+        script = (
+            "PATH=$PATH:/usr/local/bin\n"
+            + "".join(
+                f"ctr -n k8s.io images ls -q | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
+                f" || {{ echo cannot get {image} >&2; exit 1; }}\n"
+                for image in self.install.images
+            )
+            + "".join(_has(image, program) for image, program in self.install.programs)
         )
 
         def fetch(host: Host) -> Done:
@@ -168,7 +170,7 @@ class _Switch:
             if done.code:
                 lines = done.err.strip().splitlines()[-2:]
                 raise LackError(
-                    "\n".join([f"{host.name}: images of {self.install.name} are not there:", *lines]),
+                    "\n".join([f"{host.name}: cannot run {self.install.name}:", *lines]),
                     "nothing was changed. Can that machine reach the registry? One of k8sdds.local comes with"
                     f" `k8sdds deploy {self.profile.name}`",
                 )
@@ -304,6 +306,17 @@ _PACKAGES = {"nft": "nftables", "ss": "iproute2"}
 """Debian packages of programs that are not called like them."""
 
 
+def _has(image: str, program: str) -> str:
+    """Shell words that fail where an image on a node has no program of this name."""
+    return f"""\
+work=$(mktemp -d)
+ctr -n k8s.io images mount {image} $work >/dev/null && found=$(find $work -name {program} | head -n 1)
+ctr -n k8s.io images unmount --rm $work >/dev/null
+rmdir $work
+[ -n "$found" ] || {{ echo {image} has no {program} >&2; exit 1; }}
+"""
+
+
 def _hashes(objects: Sequence[Object]) -> dict[str, str]:
     """Identity → hash as stamped, empty for what is not stamped."""
     return {
@@ -314,9 +327,3 @@ def _hashes(objects: Sequence[Object]) -> dict[str, str]:
 def _reference(pod: Object) -> Object:
     meta = {key: pod["metadata"][key] for key in ("name", "namespace")}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
-
-
-def _raise(failures: Mapping[str, K8sddsError]) -> None:
-    if failures:
-        first, *others = failures.values()
-        raise LackError("\n".join(error.message for error in (first, *others)), first.remedy)

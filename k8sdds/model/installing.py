@@ -86,6 +86,8 @@ class ClusterHalf:
     present: Present
     daemonset: str
     """Its agent, in NAMESPACE."""
+    programs: tuple[str, ...] = ()
+    """What the agent starts, by name: the plugin's own image has it, one made by others may not."""
 
 
 def find(manifests: list[Manifest], kind: str, name: str) -> Manifest:

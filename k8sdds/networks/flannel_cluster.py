@@ -55,8 +55,10 @@ def half(
     links: tuple[str, ...] = (),
     capabilities: tuple[str, ...] = (),
     xfrm: bool = False,
+    programs: tuple[str, ...] = (),
 ) -> ClusterHalf:
-    """Flannel with a backend, given as flannel's own configuration of it; `links` are the backend's."""
+    """Flannel with a backend, given as flannel's own configuration of it, with the backend's links and the
+    programs that it starts."""
 
     def render(asked: Asked, manifests: list[Manifest]) -> list[Manifest]:
         net = {"Network": str(asked.pod_cidr), "EnableNFTables": False, "Backend": backend(asked)}
@@ -72,4 +74,4 @@ def half(
         return manifests
 
     signs = replace(SIGNS, links=(*SIGNS.links, *links), xfrm=xfrm)
-    return ClusterHalf("flannel", render, signs, present, "flannel")
+    return ClusterHalf("flannel", render, signs, present, "flannel", programs)

@@ -59,6 +59,7 @@ IPSEC = Network(
         # charon listens on UDP ports 500 and 4500.
         capabilities=("NET_BIND_SERVICE",),
         xfrm=True,
+        programs=("charon",),
     ),
     unprotected="flannel-hostgw",
     engines=ENGINES,

@@ -6,13 +6,14 @@ import hashlib
 import json
 import random
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from k8sdds.bundle import Bundle, Item
+from k8sdds.bundle import Bundle, Item, oci
 from k8sdds.deploy import boot_line, destroying, facts, flow, kube, networks
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import hidden
@@ -123,7 +124,7 @@ def after(state: Wanted, actions: Iterable[Action], texts: dict[str, str] | None
         if action.script.endswith("/joined\n"):
             add(action.node, "flag\tjoined\nleftover\t/etc/kubernetes/kubelet.conf")
             if f"kube.node\t{action.node} " not in made[head]:
-                add(head, f"kube.node\t{action.node} True {{}}")
+                add(head, f"kube.node\t{action.node} True  {{}}")
         applied = [one for one in stamped if one["kind"] == "Secret"] if action.private else []
         if action.node != head:
             applied = []
@@ -139,13 +140,14 @@ def after(state: Wanted, actions: Iterable[Action], texts: dict[str, str] | None
         for proven in re.findall(rf"--overwrite {re.escape(kube.PROVEN)}=(\w+)", action.script):
             space = re.findall(rf"^kube\.object\tNamespace//{kube.SYSTEM} (\w+) .*$", made[head], re.M)[-1]
             add(head, f"kube.object\tNamespace//{kube.SYSTEM} {space} /  {proven}")
-        for node, words in re.findall(
-            r"^kubectl label node (\S+) --overwrite (.*) >/dev/null$", action.script, re.M
-        ):
-            labels = dict(word.split("=") for word in words.split())
-            add(head, f"kube.node\t{node} True {json.dumps(labels, separators=(',', ':'))}")
+        for line in re.findall(r"^kubectl patch node .* >/dev/null$", action.script, re.M):
+            node, text = (shlex.split(line)[place] for place in (3, 7))
+            meta = json.loads(text)["metadata"]
+            labels = kube.cluster(facts.parse(made[head])).labels.get(node, {}) | meta["labels"]
+            kept = json.dumps({key: value for key, value in labels.items() if value is not None})
+            add(head, f"kube.node\t{node} True {meta['annotations'][kube.LABELS] or ''} {kept}")
     if "flag\tinitialised" in made[head] and f"kube.node\t{head} " not in made[head]:
-        add(head, f"kube.node\t{head} True {{}}")
+        add(head, f"kube.node\t{head} True  {{}}")
     return made
 
 
@@ -300,10 +302,43 @@ def test_no_plan_shows_a_secret(bundle: Bundle, tmp_path: Path) -> None:
 def test_labels_and_some_nodes_only(bundle: Bundle) -> None:
     state = wanted(bundle)
     (labels,) = [a for a in plan(state) if a.phase == "labels"]
-    assert "kubectl label node pi1 --overwrite k8sdds.io/board=pi4" in labels.script
+    assert (
+        "kubectl patch node pi1 --type merge" in labels.script and '"k8sdds.io/board": "pi4"' in labels.script
+    )
     assert {a.node for a in plan(state, ["pi1"])} == {"pi1"}
     with pytest.raises(InputError, match="--limit leaves out master"):
         flow.planned(state, ["pi1"])
+
+
+def test_labels_that_a_profile_drops_are_taken_off_and_those_of_others_stay(bundle: Bundle) -> None:
+    state = wanted(bundle)
+    texts = after(state, plan(state))
+    mine = "master True rack "
+    assert mine in texts["master"]
+    texts["master"] = texts["master"].replace(
+        mine + '{"rack": "one"}', mine + '{"rack": "one", "zone": "a", "rack2": "two"}'
+    )
+
+    def script(labels: str, texts: dict[str, str] = texts) -> str:
+        found = plan(wanted(bundle, PROFILE.replace("{rack: one}", labels), texts))
+        return "".join(action.script for action in found if action.phase == "labels")
+
+    assert script("{rack: one}") == ""
+    # Renamed: the old one goes with the new one's coming; the record follows.
+    (line,) = script("{row: one}").splitlines()
+    assert json.loads(shlex.split(line)[7])["metadata"] == {
+        "labels": {"row": "one", "rack": None}, "annotations": {"k8sdds.io/labels": "row"},
+    }  # fmt: skip
+    (line,) = script("{}").splitlines()
+    assert json.loads(shlex.split(line)[7])["metadata"] == {
+        "labels": {"rack": None}, "annotations": {"k8sdds.io/labels": None},
+    }  # fmt: skip
+    # What somebody else has set to what the profile wants stays theirs, also when the profile drops it.
+    assert script("{rack: one, zone: a}") == ""
+    # And it is done: nothing is left to do with what was read back.
+    other = wanted(bundle, PROFILE.replace("{rack: one}", "{row: one}"), texts)
+    done = after(other, [one for one in plan(other) if one.phase == "labels"], texts)
+    assert script("{row: one}", done) == "" and '"zone": "a"' in done["master"].splitlines()[-1]
 
 
 def test_an_address_is_that_of_the_route_or_the_named_interface(bundle: Bundle) -> None:
@@ -344,16 +379,17 @@ def test_what_looks_like_a_secret_is_not_logged() -> None:
 
 def test_a_cluster_as_its_control_plane_tells_it() -> None:
     text = (
-        'kube.api\tready\nkube.node\tone True {"a":"b c"}\nkube.node\ttwo Unknown {}\n'
+        'kube.api\tready\nkube.node\tone True x,y/z {"a":"b c"}\nkube.node\ttwo Unknown  {}\n'
         "kube.object\tDaemonSet/k8sdds-network/flannel abc 1/2 flannel-vxlan \n"
         "kube.object\tDeployment/kube-system/metrics-server def /1  \n"
         "kube.object\tNamespace//k8sdds-system 123 /  proof\n"
     )
     found = kube.cluster(facts.parse(text))
     assert found.ready == {"one": True, "two": False} and found.labels["one"] == {"a": "b c"}
+    assert found.own_labels == {"one": {"x", "y/z"}, "two": set()}
     assert found.short == {"DaemonSet/k8sdds-network/flannel", "Deployment/kube-system/metrics-server"}
     assert found.networks == {"flannel-vxlan"} and found.proven == "proof"
-    assert not kube.cluster(facts.parse("kube.node\tone True {}\n")).up
+    assert not kube.cluster(facts.parse("kube.node\tone True  {}\n")).up
 
 
 def test_packages_come_from_a_bundle_that_the_profile_names(bundle: Bundle) -> None:
@@ -377,6 +413,49 @@ def test_packages_come_from_a_bundle_that_the_profile_names(bundle: Bundle) -> N
     assert "apt-get update" not in action.script
     with pytest.raises(LackError, match="no packages of bookworm for arm64"):
         install(bundle)
+
+
+def with_flannel(bundle: Bundle, folder: Path, *programs: str) -> Bundle:
+    """The bundle, its image of flannel one with these programs."""
+    layout = oci.Layout(folder / "oci")
+    layer = layout.layer({program: b"" for program in programs})
+    made = layout.image("flannel", "amd64", ["/opt/bin/flanneld"], [layer])
+    items = [replace(one, sha256=made) if "flannel" in one.name else one for one in bundle.items]
+    return replace(bundle, folder=folder, items=tuple(items))
+
+
+def test_a_network_that_the_bundle_does_not_have_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "psk").write_text("0123456789abcdef" * 6)
+    (tmp_path / "psk").chmod(0o600)
+    secret = f"network: {{name: flannel-ipsec, password_file: {tmp_path / 'psk'}}}\n"
+
+    def refused(text: str, from_there: Bundle, image: str = "") -> None:
+        profile = yamltext.parse(text, Profile, "mine.yaml")
+        texts = {
+            node.name: changed() + (f"image\t{image} sha256:ab\n" if image else "") for node in profile.nodes
+        }
+        seen = {name: facts.parse(one) for name, one in texts.items()}
+        flow.wanted(profile, seen, Software(profile, from_there), lambda line: None)
+
+    plain = with_flannel(bundle, tmp_path / "plain", "/opt/bin/flanneld", "/etc/charon/conf")
+    with pytest.raises(InputError, match="flannel-ipsec needs charon, which the bundle's image") as error:
+        refused(PROFILE + secret, plain)
+    assert error.value.remedy == (
+        "with this bundle: flannel-vxlan, flannel-hostgw, flannel-wireguard, host;"
+        " or software: packages, where the machines reach registries"
+    )
+    refused(PROFILE.replace("software: bundle", "software: packages") + secret, plain)
+    refused(
+        PROFILE + secret,
+        with_flannel(bundle, tmp_path / "full", "/opt/bin/flanneld", "/usr/lib/ipsec/charon"),
+    )
+    refused(PROFILE, plain)
+    # An image that it lacks, unless all machines have it already.
+    router = PROFILE + "network: kube-router\n"
+    with pytest.raises(InputError, match=r"kube-router needs the image \S+, which the bundle does not"):
+        refused(router, plain)
+    (image,) = networks.install(yamltext.parse(router, Profile, "mine.yaml")).images
+    refused(router, plain, image)
 
 
 def test_only_machines_of_this_cluster_are_given_back(bundle: Bundle) -> None:
