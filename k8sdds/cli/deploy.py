@@ -79,9 +79,13 @@ def deploy(
         software = flow.make_machines(wanted, _note)
         targets = profiles.targets(wanted)
         with Connections(targets, accept_new_host_keys, concurrency) as connections:
-            if allow_reboot and not show_plan:
-                flow.enable_memory_cgroups(wanted, connections, _note)
             look = flow.look(wanted, connections)
+            rebooting = flow.boot_lines(wanted, look, limit or ()) if allow_reboot and not show_plan else []
+            if rebooting:
+                names = ", ".join(rebooting)
+                _confirm(f"Turn the memory cgroup on by the boot line of {names}, and reboot?", yes)
+                flow.reboot(rebooting, look, connections, _note)
+                look = flow.look(wanted, connections)
             look.refuse(wanted)
             state = flow.wanted(wanted, look.facts, software, _note)
             actions = flow.planned(state, limit or ())

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 STATE = "/etc/k8sdds"
 """Folder on every machine of a cluster: whose it is, and what was there before."""
+HASHES = f"{STATE}/hashes"
+"""What deploy has installed there: path, inode, size, both times, SHA-256."""
 PRIVATE = "/run/k8sdds-deploy"
 """Folder on a machine for what is secret, while an action needs it; in memory, for root alone."""
 KUBECONFIG = "/etc/kubernetes/admin.conf"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from k8sdds.deploy import images
-from k8sdds.deploy.actions import PRELUDE, PRIVATE, Action, Private, Step, Upload
+from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, Private, Step, Upload
 from k8sdds.deploy.software import Software
 from k8sdds.errors import LackError
 from k8sdds.hosts import Connections, Done, Host
@@ -205,6 +205,9 @@ def _install(host: Host, upload: Upload, timeout_s: float) -> Done:
         f'[ "$(sha256sum <{new} | cut -c1-64)" = {upload.sha256} ] ||'
         f" {{ rm -f {new}; echo {target} arrived damaged >&2; exit 1; }}\n"
         f"chmod {upload.mode} {new}; mv -f {new} {target}\n"
+        f"{{ grep -v '^{upload.target} ' {HASHES} 2>/dev/null || :;"
+        f" echo \"$(stat -L --format '%n %i %s %.9Y %.9Z' {target}) {upload.sha256}\"; }} >{HASHES}.new\n"
+        f"mv -f {HASHES}.new {HASHES}\n"
     )
     if upload.shared:
         return host.run(f"{PRELUDE}{begin}cp {shlex.quote(upload.shared)} {new}\n{end}", timeout_s=timeout_s)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from k8sdds.deploy.actions import LOCK
+from k8sdds.deploy.actions import HASHES, LOCK
 from k8sdds.errors import K8sddsError
 from k8sdds.hosts import Connections, Host, HostError
 
@@ -17,6 +17,8 @@ MARKER = "/etc/k8sdds/cluster"
 
 BUSY_S = 600
 """How long what an interrupted deploy began may go on."""
+BUSY = 75
+"""Exit code of a probe that found a machine at it."""
 
 PORTS = (6443, 2379, 2380, 10250, 10257, 10259)
 """TCP ports of a Kubernetes node: API server, etcd, kubelet, controllers, scheduler."""
@@ -55,13 +57,18 @@ has containerd && say containerd "$(containerd --version | awk '{ print $3 }')"
 has systemctl && for unit in containerd kubelet; do
   say unit "$unit $(systemctl is-active $unit 2>/dev/null)"
 done
+# Each is large and slow to start; from a bundle they are one and the same file, asked once.
+asked=
 for program in kubeadm kubelet kubectl; do
-  has $program || continue
-  case $program in
-    kubeadm) version=$(kubeadm version -o short 2>/dev/null) ;;
-    kubelet) version=$(kubelet --version 2>/dev/null | awk '{ print $2 }') ;;
-    kubectl) version=$(kubectl version --client 2>/dev/null | awk '/Client Version/ { print $3 }') ;;
-  esac
+  file=$(readlink -f "$(command -v $program)") && [ -n "$file" ] || continue
+  if [ "$file" != "$asked" ]; then
+    case $program in
+      kubeadm) version=$(kubeadm version -o short 2>/dev/null) ;;
+      kubelet) version=$(kubelet --version 2>/dev/null | awk '{ print $2 }') ;;
+      kubectl) version=$(kubectl version --client 2>/dev/null | awk '/Client Version/ { print $3 }') ;;
+    esac
+    asked=$file
+  fi
   say program "$program $version"
 done
 [ -f /etc/k8sdds/cluster ] && say marker "$(head -n 1 /etc/k8sdds/cluster)"
@@ -77,30 +84,39 @@ ip -4 -o addr show scope global 2>/dev/null | awk '{ print "address\t" $2 " " $4
 say capabilities "$(awk '/^CapBnd/ { print $2 }' /proc/1/status)"
 if [ -d /proc/sys/net/bridge ] || modprobe -n br_netfilter 2>/dev/null; then say feature br_netfilter; fi
 if grep -qw overlay /proc/filesystems || modprobe -n overlay 2>/dev/null; then say feature overlay; fi
-try() {
-  if said=$(unshare --net sh -c "$2" 2>&1); then say feature "$1"
-  else say lacks "$1 $(printf %s "$said" | tail -n 1 | tr '\t' ' ')"; fi
-}
-try vxlan 'ip link add probe type vxlan id 1 dstport 8472 dev lo'
-try ipip 'ip link add probe type ipip local 127.0.0.1 remote 127.0.0.2'
-try wireguard 'ip link add probe type wireguard'
-try bridge 'ip link add probe type bridge'
-try esp 'ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 1 mode transport \
-  aead "rfc4106(gcm(aes))" 0x0102030405060708090a0b0c0d0e0f1011121314 128'
-try nftables 'nft add table ip probe'
+unshare --net sh -c '
+  try() {
+    if said=$(sh -c "$2" 2>&1); then printf "feature\t%s\n" "$1"
+    else printf "lacks\t%s %s\n" "$1" "$(printf %s "$said" | tail -n 1 | tr "\t" " ")"; fi
+  }
+  try vxlan "ip link add vxlan9 type vxlan id 1 dstport 8472 dev lo"
+  try ipip "ip link add ipip9 type ipip local 127.0.0.1 remote 127.0.0.2"
+  try wireguard "ip link add wireguard9 type wireguard"
+  try bridge "ip link add bridge9 type bridge"
+  try esp "ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 1 mode transport \
+    aead \"rfc4106(gcm(aes))\" 0x0102030405060708090a0b0c0d0e0f1011121314 128"
+  try nftables "nft add table ip probe"
+'
 if [ -d /sys/module/openvswitch ] || modprobe -n openvswitch 2>/dev/null; then say feature openvswitch
 else say lacks "openvswitch no such module"; fi
 # Which of the names it is asked for it can resolve.
 for name in $NAMES; do getent hosts "$name" >/dev/null 2>&1 && say resolves "$name"; done
 for key in $SYSCTLS; do say sysctl "$key $(sysctl -n "$key" 2>/dev/null | tr '\t' ' ')"; done
-for path in $FILES; do [ -f "$path" ] && say file "$path $(sha256sum <"$path" | cut -c1-64)"; done
+# What deploy has installed is written down with all that tells an untouched file (inode, size, times), which
+# need not be read again.
+stat -L --format '%n %i %s %.9Y %.9Z' $FILES 2>/dev/null | awk '
+  BEGIN { while ((getline <"HASHES") > 0) { sha = $NF; sub(/ [^ ]*$/, ""); known[$0] = sha } }
+  $0 in known { print "file\t" $1 " " known[$0]; next }
+  { unread = unread " " $1 }
+  # The brackets matter: without them mawk would run what it is to hash.
+  END { if (unread) while ((("sha256sum" unread) | getline) > 0) print "file\t" $2 " " $1 }'
 # Only where this machine is ours: else it is none of our business which images it has.
 if [ -f /etc/k8sdds/cluster ] && has ctr; then
   ctr --namespace k8s.io images ls 2>/dev/null |
     awk 'NR > 1 && $1 ~ /:/ && $1 !~ /^sha256:/ { print "image\t" $1 " " $3 }'
 fi
 :
-"""
+""".replace("HASHES", HASHES)
 
 OBJECTS = (
     "namespaces,serviceaccounts,configmaps,secrets,services,daemonsets.apps,deployments.apps,statefulsets.apps,"
@@ -139,9 +155,9 @@ class Facts:
     many: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Facts with several values, by key."""
     clock_ahead_s: float = 0.0
-    """How far its clock is ahead of this machine's, to within the time of a round trip."""
+    """How far its clock is ahead of this machine's, more or less."""
     clock_error_s: float = 0.0
-    """Half that round trip."""
+    """How much more or less: half of what the probe took beyond its own time, so of connecting mostly."""
 
     @property
     def architecture(self) -> str:
@@ -197,8 +213,9 @@ def parse(text: str, sent_s: float | None = None, received_s: float | None = Non
             one[key] = value
     ahead = error = 0.0
     if sent_s is not None and received_s is not None and "epoch" in one:
-        error = (received_s - sent_s) / 2
-        ahead = float(one["epoch"]) - (sent_s + error)
+        # Its first look at its clock came after we had sent, its last one before we had received.
+        most, least = float(one["epoch"]) - sent_s, float(one.get("ended", one["epoch"])) - received_s
+        ahead, error = (most + least) / 2, (most - least) / 2
     return Facts(one, {key: tuple(values) for key, values in many.items()}, ahead, error)
 
 
@@ -207,7 +224,8 @@ def probe(
 ) -> str:
     """The probe's script, which also looks at these host names, sysctls and files; `extra` is more script."""
     words = {"NAMES": names, "SYSCTLS": sysctls, "FILES": files}
-    return "".join(f"{key}='{' '.join(values)}'\n" for key, values in words.items()) + PROBE + extra
+    given = "".join(f"{key}='{' '.join(values)}'\n" for key, values in words.items())
+    return given + PROBE + extra + 'say ended "$(date +%s.%N)"\n'
 
 
 def gather(
@@ -222,16 +240,15 @@ def gather(
     """
 
     def look(host: Host) -> Facts:
-        # The connection is made first, so that the round trip of the clock is short.
-        free = host.run(f"flock --shared --timeout {BUSY_S} {LOCK} true", timeout_s=BUSY_S + 30)
-        if free.code == 1:
-            raise HostError(
-                host.name, "is still busy with what a command began that was interrupted", "again in a minute"
-            )
         # Its own name alone: each name that nobody answers for takes seconds.
         script = probe((host.name,), sysctls, files, extra(host.name))
+        free = f"flock --shared --nonblock {LOCK} true\n[ $? != 1 ] || exit {BUSY}\n"
         sent = time.time()
-        done = host.run(script, timeout_s=60)
+        done = host.run(free + script, timeout_s=60)
+        if done.code == BUSY:
+            _await_end(host)
+            sent = time.time()
+            done = host.run(script, timeout_s=60)
         facts = parse(done.out, sent, time.time())
         if done.code != 0 or "machine" not in facts.one:
             said = (done.err.strip().splitlines() or ["nothing was said"])[-1]
@@ -239,3 +256,11 @@ def gather(
         return facts
 
     return connections.each(look, connections.hosts)
+
+
+def _await_end(host: Host) -> None:
+    waited = host.run(f"flock --shared --timeout {BUSY_S} {LOCK} true", timeout_s=BUSY_S + 30)
+    if waited.code == 1:
+        raise HostError(
+            host.name, "is still busy with what a command began that was interrupted", "again in a minute"
+        )

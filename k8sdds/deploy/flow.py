@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from k8sdds.bundle import recipe
 from k8sdds.bundle.create import ARCH_HERE
@@ -91,19 +91,29 @@ def make_machines(profile: Profile, said: Said) -> Software | None:
     return found
 
 
-def enable_memory_cgroups(profile: Profile, connections: Connections, said: Said) -> None:
-    """Where a memory cgroup is off and the boot line is a file (a Raspberry Pi): turn it on and reboot.
+def boot_lines(profile: Profile, found: Look, limit: Collection[str] = ()) -> list[str]:
+    """The machines whose memory cgroup is off while their boot line is a file (Raspberry Pis).
 
-    Returns when all such machines answer again. Raises LackError where one does not.
+    Raises what else prevents a deploy: nobody's machine is rebooted in vain.
     """
-    seen, _ = facts.gather(connections, SYSCTLS)
-    chosen = [name for name, found in seen.items() if boot_line.needed(found)]
-    if not chosen:
-        return
-    for name in chosen:
+    chosen = [
+        name for name, one in found.facts.items() if boot_line.needed(one) and (not limit or name in limit)
+    ]
+    if chosen:
+        after = {**found.facts, **{name: boot_line.enabled(found.facts[name]) for name in chosen}}
+        replace(found, problems=preflight.judge(profile, after)).refuse(profile)
+    return chosen
+
+
+def reboot(names: Sequence[str], found: Look, connections: Connections, said: Said) -> None:
+    """Turn the memory cgroup on by the boot line of these machines; return when all answer again.
+
+    Raises LackError where one does not.
+    """
+    for name in names:
         said(f"{name}: turning the memory cgroup on, and rebooting")
-    scripts = {name: boot_line.script(seen[name]) for name in chosen}
-    connections.all(lambda host: boot_line.reboot(host, scripts[host.name]), chosen)
+    scripts = {name: boot_line.script(found.facts[name]) for name in names}
+    connections.all(lambda host: boot_line.reboot(host, scripts[host.name]), names)
 
 
 def wanted(profile: Profile, seen: Mapping[str, Facts], found: Software | None, said: Said) -> Wanted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from k8sdds.deploy.facts import PORTS, Facts
 from k8sdds.errors import Problem
@@ -40,7 +40,7 @@ _MODULE_REMEDY = {
 }
 
 
-def judge(profile: Profile, facts: dict[str, Facts]) -> list[Problem]:
+def judge(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
     """Everything that prevents the deploy, machine by machine. `facts` may lack some."""
     problems = []
     for node in profile.nodes:
@@ -257,7 +257,7 @@ def _names(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     ]
 
 
-def _clocks(facts: dict[str, Facts]) -> list[Problem]:
+def _clocks(facts: Mapping[str, Facts]) -> list[Problem]:
     if len(facts) < 2:
         return []
     by_clock = sorted(facts, key=lambda name: facts[name].clock_ahead_s)

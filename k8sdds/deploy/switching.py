@@ -155,15 +155,13 @@ class _Switch:
     def _fetch_images(self) -> None:
         """Have the new network's images on every node before anything is changed: without a network there is
         no other chance to say that one cannot be had."""
-        script = (
-            "PATH=$PATH:/usr/local/bin\n"
-            + "".join(
-                f"ctr -n k8s.io images ls -q | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
-                f" || {{ echo cannot get {image} >&2; exit 1; }}\n"
-                for image in self.install.images
-            )
-            + "".join(_has(image, program) for image, program in self.install.programs)
-        )
+        lines = [
+            f"ctr -n k8s.io images ls -q | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
+            f" || {{ echo cannot get {image} >&2; exit 1; }}\n"
+            for image in self.install.images
+        ]
+        lines += [_has(image, program) for image, program in self.install.programs]
+        script = "".join(["PATH=$PATH:/usr/local/bin\n", *lines])
 
         def fetch(host: Host) -> Done:
             done = host.run(script, timeout_s=IMAGES_S)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import Bundle, Item, oci
-from k8sdds.deploy import boot_line, destroying, facts, flow, kube, networks
+from k8sdds.deploy import boot_line, destroying, facts, flow, kube, networks, preflight
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import hidden
 from k8sdds.deploy.facts import Facts
@@ -369,6 +369,26 @@ def test_a_raspberry_pis_boot_line(line: str, new: str) -> None:
     pi = facts.parse(changed(**PI, controllers="cpu", boot_file="/boot/firmware/cmdline.txt", boot_line=line))
     assert boot_line.needed(pi) and new in boot_line.script(pi)
     assert not boot_line.needed(facts.parse(changed(**PI, boot_file="/boot/firmware/cmdline.txt")))
+
+
+def test_no_machine_is_rebooted_in_vain(bundle: Bundle) -> None:
+    off = {**PI, "controllers": "cpu", "boot_file": "/boot/firmware/cmdline.txt", "boot_line": "rootwait"}
+    profile = wanted(bundle).profile
+
+    def lines(limit: Iterable[str] = (), **more: str) -> list[str]:
+        texts = {"master": changed(), "pi1": changed(**off), "pi2": changed(**off, **more)}
+        seen = {name: facts.parse(text + f"resolves\t{name}\n") for name, text in texts.items()}
+        return flow.boot_lines(profile, flow.Look(seen, {}, preflight.judge(profile, seen), []), list(limit))
+
+    assert lines() == ["pi1", "pi2"]
+    with pytest.raises(LackError, match="pi2: belongs to the cluster 'other'") as error:
+        lines(marker="other")
+    assert "memory cgroup" not in str(error.value)
+    # A machine that is left out stays as it is, and prevents the deploy.
+    with pytest.raises(LackError, match="pi2: the memory cgroup is not enabled"):
+        lines(["pi1"])
+    seen = {name: facts.parse(changed()) for name in ("master", "pi1", "pi2")}
+    assert flow.boot_lines(profile, flow.Look(seen, {}, [], [])) == []
 
 
 def test_what_looks_like_a_secret_is_not_logged() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from k8sdds.deploy.actions import STATE, Action, file_script
 from k8sdds.deploy.wanted import Wanted
-from k8sdds.model.profile import Node
+from k8sdds.model.profile import Kubernetes, Node
 
 PHASE = "control plane"
 CONFIG_FILE = f"{STATE}/kubeadm.yaml"
@@ -65,11 +65,20 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     ]  # fmt: skip
 
 
+def lists(kubernetes: Kubernetes) -> bool:
+    """Whether its kubeadm has extra arguments as lists."""
+    return kubernetes.minor >= LISTS_FROM_MINOR
+
+
+def api(kubernetes: Kubernetes) -> str:
+    """The version of kubeadm's configuration."""
+    return f"kubeadm.k8s.io/v1beta{4 if lists(kubernetes) else 3}"
+
+
 def documents(wanted: Wanted) -> str:
     """kubeadm's configuration."""
     node, kubernetes = wanted.profile.control_plane, wanted.profile.kubernetes
-    new = kubernetes.minor >= LISTS_FROM_MINOR
-    version = f"kubeadm.k8s.io/v1beta{4 if new else 3}"
+    version = api(kubernetes)
     address = wanted.address(node.name)
     init = {
         "apiVersion": version,
@@ -94,7 +103,7 @@ def documents(wanted: Wanted) -> str:
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
     }
-    if new and any(facts.one.get("cgroup") == "1" for facts in wanted.facts.values()):
+    if lists(kubernetes) and any(facts.one.get("cgroup") == "1" for facts in wanted.facts.values()):
         kubelet["failCgroupV1"] = False
     proxy: dict[str, Any] = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -112,11 +121,11 @@ def documents(wanted: Wanted) -> str:
 def registration(wanted: Wanted, node: Node) -> dict[str, Any]:
     """How kubeadm registers a node."""
     arguments = {"node-ip": wanted.address(node.name)}
-    new = wanted.profile.kubernetes.minor >= LISTS_FROM_MINOR
+    named = [{"name": key, "value": value} for key, value in arguments.items()]
     made: dict[str, Any] = {
         "name": node.name,
         "criSocket": SOCKET,
-        "kubeletExtraArgs": [{"name": k, "value": v} for k, v in arguments.items()] if new else arguments,
+        "kubeletExtraArgs": named if lists(wanted.profile.kubernetes) else arguments,
     }
     if wanted.facts[node.name].one.get("cgroup") == "1":
         # kubeadm's check of the system refuses cgroup v1, which the kubelet is told to accept.

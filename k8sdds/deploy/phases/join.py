@@ -24,17 +24,10 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
             return []
         script = "systemctl start containerd\nsystemctl restart kubelet\n"
         return [Action(node.name, PHASE, "start the kubelet, whose node is not ready", script)]
-    new = wanted.profile.kubernetes.minor >= control_plane.LISTS_FROM_MINOR
-    config = {
-        "apiVersion": f"kubeadm.k8s.io/v1beta{4 if new else 3}",
-        "kind": "JoinConfiguration",
-        "discovery": {"file": {"kubeConfigPath": DISCOVERY_FILE}},
-        "nodeRegistration": control_plane.registration(wanted, node),
-    }
     script = (
         f"rm -f {STATE}/joined\n"
         + control_plane.RESET
-        + file_script(CONFIG_FILE, json.dumps(config, indent=1) + "\n", "0600")
+        + file_script(CONFIG_FILE, document(wanted, node), "0600")
         + f"kubeadm join --config {CONFIG_FILE}\n: >{STATE}/joined\n"
     )
     return [
@@ -45,6 +38,17 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
             remedy=control_plane.KUBELET,
         )
     ]  # fmt: skip
+
+
+def document(wanted: Wanted, node: Node) -> str:
+    """kubeadm's configuration of a worker."""
+    config = {
+        "apiVersion": control_plane.api(wanted.profile.kubernetes),
+        "kind": "JoinConfiguration",
+        "discovery": {"file": {"kubeConfigPath": DISCOVERY_FILE}},
+        "nodeRegistration": control_plane.registration(wanted, node),
+    }
+    return json.dumps(config, indent=1) + "\n"
 
 
 def _discovery(wanted: Wanted) -> str:

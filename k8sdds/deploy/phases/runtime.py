@@ -53,7 +53,7 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
         )  # fmt: skip
     if not facts.one.get("containerd"):
         actions.append(_install(wanted, node))
-    config = {CONFIG_FILE: _config(wanted, node)}
+    config = {CONFIG_FILE: configuration(wanted, node)}
     active = facts.pairs("unit").get("containerd") == "active"
     if _changed(wanted, node, config) or not active:
         script = file_script(CONFIG_FILE, config[CONFIG_FILE])
@@ -96,7 +96,8 @@ rm {STATE}/packages.now
     )  # fmt: skip
 
 
-def _config(wanted: Wanted, node: Node) -> str:
+def configuration(wanted: Wanted, node: Node) -> str:
+    """containerd's configuration on a node."""
     # Format 2 is read by containerd 1.6 and, converted on the fly, by 2.x.
     facts = wanted.facts[node.name]
     bounding = int(facts.one.get("capabilities") or "ffffffffffffffff", 16)

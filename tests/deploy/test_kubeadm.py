@@ -1,0 +1,71 @@
+"""kubeadm's configuration in both of its versions, judged by a real kubeadm: strictly, down to unknown fields."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from k8sdds import bundle
+from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.deploy import facts, networks
+from k8sdds.deploy.phases import control_plane, join
+from k8sdds.deploy.software import Software
+from k8sdds.deploy.wanted import Wanted
+from k8sdds.model import yamltext
+from k8sdds.model.profile import Profile
+from tests.unit.test_preflight import PROFILE, changed
+
+Validate = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def made() -> bundle.Bundle:
+    return bundle.default((ARCH_HERE,))
+
+
+@pytest.fixture
+def validate(made: bundle.Bundle, tmp_path: Path) -> Validate:
+    """`kubeadm config validate` of the bundle's kubeadm."""
+    (program,) = [made.file(one) for one in made.binaries(ARCH_HERE) if one.name == "kubernetes"]
+    kubeadm, config = tmp_path / "kubeadm", tmp_path / "config.yaml"
+    kubeadm.symlink_to(program)
+
+    def run(text: str) -> subprocess.CompletedProcess[str]:
+        config.write_text(text)
+        words = [str(kubeadm), "config", "validate", "--config", str(config)]
+        return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+    return run
+
+
+@pytest.mark.parametrize(("lists_from", "api"), [(31, "v1beta4"), (99, "v1beta3")])
+@pytest.mark.parametrize("roles", ["[control-plane]", "[control-plane, worker]"])
+def test_kubeadm_takes_what_it_is_given(
+    validate: Validate,
+    made: bundle.Bundle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lists_from: int,
+    api: str,
+    roles: str,
+) -> None:
+    monkeypatch.setattr(control_plane, "LISTS_FROM_MINOR", lists_from)
+    # It wants to see the file that tells where to join, which deploy puts there.
+    monkeypatch.setattr(join, "DISCOVERY_FILE", str(tmp_path / "discovery.conf"))
+    (tmp_path / "discovery.conf").touch()
+    profile = yamltext.parse(PROFILE.replace("[control-plane]", roles), Profile, "mine.yaml")
+    # The recorded machine has cgroup v1: with what that takes.
+    seen = {
+        node.name: facts.parse(changed(containerd="1.6.20", address=f"eth0 192.0.2.{number}/24"))
+        for number, node in enumerate(profile.nodes, 1)
+    }
+    wanted = Wanted(profile, seen, Software(profile, made), networks.install(profile))
+    for text in (control_plane.documents(wanted), join.document(wanted, profile.node("pi1"))):
+        assert f"kubeadm.k8s.io/{api}" in text
+        done = validate(text)
+        assert (done.returncode, done.stdout.strip()) == (0, "ok"), done.stderr
+        broken = validate(text.replace('"nodeRegistration"', '"registration"'))
+        assert broken.returncode and 'unknown field "registration"' in broken.stderr

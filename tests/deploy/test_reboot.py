@@ -1,0 +1,78 @@
+"""A machine whose boot line must change: written, rebooted and found again, on a local node that reboots for real."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from k8sdds import nodes
+from k8sdds.deploy import boot_line, flow, profiles
+from k8sdds.hosts import Connections
+
+CLUSTER = "pis"
+BEFORE = "console=tty1 rootwait cgroup_disable=memory"
+# What such a board shows; in the node's own namespaces, so that its reboot ends it.
+AS_A_PI = f"""
+mkdir -p /boot/firmware
+echo '{BEFORE}' >/boot/firmware/cmdline.txt
+grep -v ^memory /proc/cgroups >/root/cgroups
+mount --bind /root/cgroups /proc/cgroups
+file=/sys/fs/cgroup/cgroup.controllers
+if [ -e $file ]; then sed 's/memory//' $file >/root/controllers; mount --bind /root/controllers $file; fi
+"""
+
+
+@pytest.fixture
+def pi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.LocalNode]:
+    """A node that looks like a Raspberry Pi as it is delivered."""
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    (made,) = nodes.up(CLUSTER, [nodes.NodeSpec("pi1")])
+    try:
+        nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=AS_A_PI)
+        yield made
+    finally:
+        nodes.down(CLUSTER)
+
+
+def power_on(stop: threading.Event) -> None:
+    """Boot the node whenever it has ended, as firmware would."""
+    while not stop.wait(0.2):
+        (node,) = nodes.ls(CLUSTER)
+        if node.state != "running":
+            nodes.up(CLUSTER, [nodes.NodeSpec("pi1")])
+
+
+@pytest.mark.long
+def test_the_boot_line_is_written_and_the_machine_comes_back(pi: nodes.LocalNode, tmp_path: Path) -> None:
+    path = tmp_path / "pi.yaml"
+    path.write_text(
+        f"name: pi\naccess: {{ssh_config: {pi.ssh_config}}}\nnodes: [{{name: pi1, roles: [control-plane]}}]\n"
+    )
+    profile = profiles.load(str(path))
+    said: list[str] = []
+    stop = threading.Event()
+    power = threading.Thread(target=power_on, args=(stop,))
+    with Connections(profiles.targets(profile)) as connections:
+        found = flow.look(profile, connections)
+        assert ["the memory cgroup is not enabled" in one.what for one in found.problems] == [True]
+        assert flow.boot_lines(profile, found) == ["pi1"]
+        power.start()
+        try:
+            began = time.monotonic()
+            flow.reboot(["pi1"], found, connections, said.append)
+        finally:
+            stop.set()
+            power.join()
+        assert time.monotonic() - began < boot_line.REBOOT_TIMEOUT_S
+        after = flow.look(profile, connections)
+    assert said == ["pi1: turning the memory cgroup on, and rebooting"]
+    assert not after.failures and not after.problems
+    line = after.facts["pi1"].one["boot_line"]
+    assert line == "console=tty1 rootwait cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
+    kept = nodes.run(CLUSTER, "pi1", ["cat", "/etc/k8sdds/saved/boot/firmware/cmdline.txt"])
+    assert kept.strip() == BEFORE
