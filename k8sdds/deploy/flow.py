@@ -17,6 +17,7 @@ from k8sdds.deploy import (
     local,
     networks,
     preflight,
+    probe,
     profiles,
     record,
     software,
@@ -66,7 +67,7 @@ def look(profile: Profile, connections: Connections) -> Look:
 
     def extra(name: str) -> str:
         more = tuning.facts_script(profile.tuning, profile.network.interface)
-        return more + (facts.CLUSTER_PROBE if name == profile.control_plane.name else "")
+        return more + (probe.CLUSTER if name == profile.control_plane.name else "")
 
     seen, failures = facts.gather(connections, SYSCTLS, (*FILES, *sorted(binaries)), extra)
     notes = preflight.notes(profile, seen)

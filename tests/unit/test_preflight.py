@@ -1,13 +1,17 @@
 """Preflight on recorded facts: of this project's build machine, and changed to what is known of Raspberry Pis."""
 
+import hashlib
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.deploy import facts, preflight
+from k8sdds.deploy import facts, preflight, probe
+from k8sdds.deploy.actions import HASHES
 from k8sdds.deploy.facts import Facts
 from k8sdds.errors import Problem
 from k8sdds.model import yamltext
@@ -146,3 +150,32 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     assert isinstance(found, Facts)
     wanted = yamltext.parse(PROFILE, Profile, "mine.yaml")
     assert all(str(problem) for problem in preflight.judge(wanted, {"pi1": found}))
+
+
+def test_a_file_is_read_unless_it_is_as_deploy_left_it(tmp_path: Path) -> None:
+    names = ("untouched", "touched", "replaced", "new")
+    paths = {name: tmp_path / name for name in names}
+    known = tmp_path / "hashes"
+    for name, path in paths.items():
+        path.write_text(name)
+        if name != "new":
+            mark = ("stat", "-L", "--format", "%n %i %s %.9Y %.9Z", path)
+            said = subprocess.run(mark, capture_output=True, text=True, check=True).stdout.strip()
+            # No file has this hash: where it is told, the file was not read.
+            with known.open("a") as file:
+                file.write(f"{said} {name}\n")
+    os.utime(paths["touched"])
+    times = paths["replaced"].stat()
+    paths["replaced"].write_text("another!"[: times.st_size])
+    os.utime(paths["replaced"], ns=(times.st_atime_ns, times.st_mtime_ns))
+    files = " ".join(map(str, (*paths.values(), tmp_path / "missing")))
+    script = f"FILES='{files}'\n" + probe.FILE_HASHES.replace(HASHES, str(known))
+    said = subprocess.run(["sh"], input=script, capture_output=True, text=True, check=True, timeout=20).stdout
+    assert facts.parse(said).pairs("file") == {
+        str(path): name if name == "untouched" else hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in paths.items()
+    }
+    # Nobody has deployed anything yet.
+    known.unlink()
+    said = subprocess.run(["sh"], input=script, capture_output=True, text=True, timeout=20).stdout
+    assert len(facts.parse(said).pairs("file")) == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from k8sdds.deploy.actions import STATE, Action
-from k8sdds.deploy.facts import MARKER
+from k8sdds.deploy.probe import MARKER
 from k8sdds.deploy.wanted import Wanted
 from k8sdds.model.profile import Node
 
