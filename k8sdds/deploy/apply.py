@@ -127,8 +127,13 @@ class _Run:
         try:
             for secret in action.private:
                 step(_put_private(host, secret, self._secret(secret)))
+            here = [_installed(one, f"cp {shlex.quote(one.shared)}") for one in action.uploads if one.shared]
+            if here:
+                step(host.run(PRELUDE + "".join(here), timeout_s=action.timeout_s))
             for upload in action.uploads:
-                step(_install(host, upload, action.timeout_s))
+                if not upload.shared:
+                    script = PRELUDE + _installed(upload, "cat >")
+                    step(host.send(upload.source, script, timeout_s=action.timeout_s))
             if action.images is not None:
                 assert self.software is not None
                 archive = self.software.archive(action.images)
@@ -198,10 +203,11 @@ def _put_private(host: Host, secret: Private, content: bytes) -> Done:
     return host.send(content, f"umask 077; mkdir -p {PRIVATE} && cat >{path}", timeout_s=60)
 
 
-def _install(host: Host, upload: Upload, timeout_s: float) -> Done:
+def _installed(upload: Upload, fetch: str) -> str:
+    """Shell words that install a file which `fetch` writes to the path that follows it."""
     target, new = shlex.quote(upload.target), shlex.quote(f"{upload.target}.k8sdds")
-    begin = f"keep {target}; mkdir -p {shlex.quote(upload.target.rpartition('/')[0])}\n"
-    end = (
+    return (
+        f"keep {target}; mkdir -p {shlex.quote(upload.target.rpartition('/')[0])}\n{fetch} {new}\n"
         f'[ "$(sha256sum <{new} | cut -c1-64)" = {upload.sha256} ] ||'
         f" {{ rm -f {new}; echo {target} arrived damaged >&2; exit 1; }}\n"
         f"chmod {upload.mode} {new}; mv -f {new} {target}\n"
@@ -209,9 +215,6 @@ def _install(host: Host, upload: Upload, timeout_s: float) -> Done:
         f" echo \"$(stat -L --format '%n %i %s %.9Y %.9Z' {target}) {upload.sha256}\"; }} >{HASHES}.new\n"
         f"mv -f {HASHES}.new {HASHES}\n"
     )
-    if upload.shared:
-        return host.run(f"{PRELUDE}{begin}cp {shlex.quote(upload.shared)} {new}\n{end}", timeout_s=timeout_s)
-    return host.send(upload.source, f"{PRELUDE}{begin}cat >{new}\n{end}", timeout_s=timeout_s)
 
 
 def _last(text: str) -> str:

@@ -83,15 +83,14 @@ def _ready(wanted: Wanted, node: Node) -> list[Action]:
         same = set(cluster.objects)
         if daemonsets <= same:
             return []
+    # kubectl waits by itself, but not for a node that the API server has not heard of yet.
     script = (
-        "ready() { kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name}"
-        '{.status.conditions[?(@.type=="Ready")].status}{"\\n"}{end}\'; }\n'
-        "for second in $(seq 180); do\n  all=yes\n  seen=$(ready 2>/dev/null) || seen=\n"
-        f"  for name in {' '.join(names)}; do\n"
-        '    echo "$seen" | grep -qx "${name}True" || all=no\n  done\n'
-        "  [ $all = no ] || break\n  sleep 0.5\ndone\n"
-        "if [ $all = no ]; then\n  kubectl get nodes >&2\n"
-        "  kubectl describe nodes | grep -E '^Name:|NotReady|not ready' >&2\n  exit 1\nfi\n"
+        "ready() {\n"
+        f"  kubectl wait node {' '.join(names)} --for=condition=Ready --timeout=60s >/dev/null 2>&1\n}}\n"
+        "end=$(($(date +%s) + 180))\nuntil ready; do\n  if [ $(date +%s) -ge $end ]; then\n"
+        "    kubectl get nodes >&2\n"
+        "    kubectl describe nodes | grep -E '^Name:|NotReady|not ready' >&2\n    exit 1\n  fi\n"
+        "  sleep 0.5\ndone\n"
     )
     script += kube.wait_script(wanted.network.ready)
     script += kube.wait_script(("deployment/kube-system/coredns",))
