@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.deploy import facts
+from k8sdds.errors import LackError
 from k8sdds.hosts import Connections, Host, HostError, Target
 from tests.deploy.conftest import Farm
 
@@ -22,6 +23,20 @@ def look(targets: list[Target], **options: bool) -> tuple[dict[str, str], dict[s
 def test_scripts_run_on_the_machines_themselves(farm: Farm) -> None:
     targets = farm.add("alpha", "beta")
     assert look(targets) == ({"alpha": "alpha", "beta": "beta"}, {})
+
+
+def test_where_all_must_succeed_every_failure_is_told(farm: Farm) -> None:
+    def ask(host: Host) -> str:
+        if host.name != "alpha":
+            raise HostError(host.name, "is not well", "a rest")
+        return host.run("hostname").out.strip()
+
+    with Connections(farm.add("alpha", "beta", "gamma")) as connections:
+        assert connections.all(ask, ["alpha"]) == {"alpha": "alpha"}
+        with pytest.raises(HostError, match=r"^beta: is not well\n  → a rest$"):
+            connections.all(ask, ["alpha", "beta"])
+        with pytest.raises(LackError, match=r"(?s)^beta: is not well\n  → a rest\ngamma: is not well"):
+            connections.all(ask, connections.hosts)
 
 
 def test_a_script_is_read_whole_and_tells_its_end(farm: Farm) -> None:
