@@ -108,10 +108,12 @@ def _from_packages(wanted: Wanted, node: Node) -> list[Action]:
     script = (
         "export DEBIAN_FRONTEND=noninteractive\n"
         "before=$(dpkg-query -Wf '${Package}\\n' | sort)\n"
-        "[ -e /etc/ssl/certs/ca-certificates.crt ] && command -v curl >/dev/null || {\n"
-        "  apt-get update -q=2; apt-get install -q=2 -y --no-install-recommends ca-certificates curl; }\n"
+        "[ -e /etc/ssl/certs/ca-certificates.crt ] || {\n"
+        "  apt-get update -q=2; apt-get install -q=2 -y --no-install-recommends ca-certificates; }\n"
         f"keep {KEY_FILE}; mkdir -p {KEY_FILE.rpartition('/')[0]}\n"
-        f"curl -fsSL --retry 3 {source}Release.key -o {KEY_FILE}\n"
+        # apt's own client for https: a fresh system may have no other.
+        f"/usr/lib/apt/apt-helper -o Acquire::Retries=3 download-file {source}Release.key {KEY_FILE}.new"
+        f" >/dev/null\nchmod 644 {KEY_FILE}.new; mv -f {KEY_FILE}.new {KEY_FILE}\n"
         + file_script(SOURCE_FILE, f"deb [signed-by={KEY_FILE}] {source} /\n")
         + "apt-get update -q=2\n"
         f"apt-get install -q=2 -y --allow-change-held-packages {packages}\n"

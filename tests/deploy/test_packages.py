@@ -1,0 +1,189 @@
+"""Kubernetes from packages, on a local node: from a repository like the project's, of packages made here; and
+what is said where it cannot be reached.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from k8sdds import bundle, nodes
+from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.deploy import destroying, flow, profiles
+from k8sdds.deploy.actions import Action
+from k8sdds.deploy.apply import ActionFailed, apply
+from k8sdds.deploy.phases import claim, kubernetes
+from k8sdds.hosts import Connections
+from k8sdds.model.profile import Profile
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"),
+]
+CLUSTER = "pkgs"
+SWITCH, PORT = "10.88.0.1", 8080
+VERSION = "1.36.3"
+NEWER = "1.36.9"
+"""A newer one in the repository, which nobody wants."""
+
+
+class Quiet:
+    """Nobody is told."""
+
+    def started(self, action: Action) -> None: ...
+
+    def ended(self, action: Action, seconds: float, error: Exception | None) -> None: ...
+
+
+def package(folder: Path, name: str, version: str, program: Path | None) -> str:
+    """Make a package with a program, or with a link to the kubelet, which is all of them; its entry in the index."""
+    tree = folder / "tree"
+    for part in ("DEBIAN", "usr/bin", "lib/systemd/system"):
+        (tree / part).mkdir(parents=True)
+    if name == "kubelet":
+        (tree / "lib/systemd/system/kubelet.service").write_text(kubernetes.UNIT)
+    if program and name == "kubelet":
+        os.link(program, tree / "usr/bin/kubelet")
+    else:
+        (tree / "usr/bin" / name).symlink_to("kubelet")
+    control = (
+        f"Package: {name}\nVersion: {version}-1.1\nArchitecture: {ARCH_HERE}\nMaintainer: nobody <nobody@localhost>\n"
+        "Description: for a test\n"
+    )
+    (tree / "DEBIAN/control").write_text(control)
+    path = folder / f"{name}_{version}.deb"
+    subprocess.run(
+        ["dpkg-deb", "-Znone", "--root-owner-group", "-b", tree, path], check=True, capture_output=True
+    )
+    subprocess.run(["rm", "-r", tree], check=True)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{control}Filename: ./{path.name}\nSize: {path.stat().st_size}\nSHA256: {digest}\n\n"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a signed repository, laid out like the Kubernetes project's, with its key beside it."""
+    top = tmp_path_factory.mktemp("repository")
+    folder = top / "v1.36"
+    folder.mkdir()
+    made = bundle.default((ARCH_HERE,))
+    (program,) = [made.file(one) for one in made.binaries(ARCH_HERE) if one.name == "kubernetes"]
+    copy = top / "kubernetes"
+    copy.write_bytes(program.read_bytes())
+    copy.chmod(0o755)
+    index = ""
+    for name in kubernetes.PROGRAMS:
+        index += package(folder, name, VERSION, copy) + package(folder, name, NEWER, None)
+    (folder / "Packages").write_text(index)
+    (folder / "Packages.gz").write_bytes(gzip.compress(index.encode()))
+    lines = "".join(
+        f" {hashlib.sha256((folder / name).read_bytes()).hexdigest()} {(folder / name).stat().st_size} {name}\n"
+        for name in ("Packages", "Packages.gz")
+    )
+    at = time.strftime("%a, %d %b %Y %H:%M:%S UTC", time.gmtime())
+    (folder / "Release").write_text(f"Origin: test\nDate: {at}\nSHA256:\n{lines}")
+    home = top / "gpg"
+    home.mkdir(mode=0o700)
+    gpg = [
+        "gpg",
+        "--homedir",
+        str(home),
+        "--batch",
+        "--quiet",
+        "--pinentry-mode",
+        "loopback",
+        "--passphrase",
+        "",
+    ]
+    try:
+        subprocess.run([*gpg, "--quick-gen-key", "test", "ed25519", "sign"], check=True, capture_output=True)
+        subprocess.run(
+            [*gpg, "--clearsign", "--output", folder / "InRelease", folder / "Release"],
+            check=True,
+            capture_output=True,
+        )
+        key = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
+        (folder / "Release.key").write_bytes(key)
+    finally:
+        subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False)
+    return top
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profile]:
+    """A profile of one local node that is reached as any machine is."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
+    (made,) = nodes.up(CLUSTER, [nodes.NodeSpec("one")])
+    path = tmp_path / "pkgs.yaml"
+    path.write_text(
+        f"name: pkgs\naccess: {{ssh_config: {made.ssh_config}}}\nnodes: [{{name: one, roles: [control-plane]}}]\n"
+        f"kubernetes: {{version: {VERSION}}}\nsoftware: packages\n"
+    )
+    try:
+        yield profiles.load(str(path))
+    finally:
+        nodes.down(CLUSTER)
+
+
+def planned(profile: Profile, connections: Connections) -> list[Action]:
+    """What concerns packages in the plan of a deploy."""
+    look = flow.look(profile, connections)
+    look.refuse(profile)
+    actions = flow.planned(flow.wanted(profile, look.facts, None, lambda line: None))
+    return [one for one in actions if one.phase in (claim.PHASE, kubernetes.PHASE)]
+
+
+def inside(*words: str) -> str:
+    return nodes.run(CLUSTER, "one", words)
+
+
+def test_kubernetes_from_a_repository_of_packages(
+    profile: Profile, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = inside("dpkg-query", "-Wf", "${Package}\n")
+    with Connections(profiles.targets(profile)) as connections:
+        # Nothing leaves the switch: the project's own repository cannot be reached.
+        with pytest.raises(ActionFailed) as error:
+            apply(planned(profile, connections), connections, tmp_path / "logs", Quiet())
+        said = str(error.value)
+        host = kubernetes.REPOSITORY.split("/")[2]
+        assert "one: kubernetes packages: could not install Kubernetes 1.36.3" in said
+        assert "Failed to fetch" in said and f"the machine must reach {host}" in said and "bundle" in said
+        assert inside("dpkg-query", "-Wf", "${Package}\n") == installed
+
+        monkeypatch.setattr(kubernetes, "REPOSITORY", f"http://{SWITCH}:{PORT}/v1.{{minor}}/")
+        words = [
+            *nodes.exec_argv(CLUSTER, "switch"),
+            sys.executable,
+            "-m",
+            "http.server",
+            "--bind",
+            SWITCH,
+            str(PORT),
+        ]
+        with subprocess.Popen(
+            [*words, "--directory", str(repository)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as server:
+            try:
+                apply(planned(profile, connections), connections, tmp_path / "logs", Quiet())
+            finally:
+                server.terminate()
+        assert inside("apt-mark", "showhold").split() == ["kubeadm", "kubectl", "kubelet"]
+        assert inside("kubeadm", "version", "-o", "short").strip() == f"v{VERSION}"
+        assert planned(profile, connections) == []
+
+        purge = destroying.plan(profile, flow.look(profile, connections), purge=True)
+        apply(purge, connections, tmp_path / "logs", Quiet())
+    assert inside("dpkg-query", "-Wf", "${Package}\n") == installed
+    assert inside("sh", "-c", "ls -A /etc/apt/sources.list.d /etc/apt/keyrings; ls -d /etc/k8sdds || :").split() == [
+        "/etc/apt/keyrings:", "/etc/apt/sources.list.d:",
+    ]  # fmt: skip
