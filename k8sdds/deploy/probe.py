@@ -142,6 +142,6 @@ def script(
     words = {"NAMES": names, "SYSCTLS": sysctls, "FILES": files}
     given = "".join(f"{key}='{' '.join(values)}'\n" for key, values in words.items())
     # In memory, since a disk may be full; whole files, since two who write at once would mix their lines.
-    begin = f"work=$(mktemp -d -p /run) || exit 1\n(\n{more}\n) >$work/more &\n"
+    begin = f"work=$(mktemp -d -p /run) || exit 1\n(\n:\n{more}\n) >$work/more &\n"
     end = 'wait\ncat $work/more\nrm -rf $work\nsay ended "$(date +%s.%N)"\n'
     return given + _BEGIN + begin + _MACHINE + end
