@@ -8,9 +8,11 @@ Scripts go through stdin, never into an argument list.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
@@ -26,6 +28,12 @@ CONNECT_S = 10
 
 SSH_FAILED = 255
 """Exit code by which ssh says that it, and not the command, failed."""
+
+_BEGUN = "k8sdds: begun"
+"""What a machine says first on stderr: what comes before it is ssh's, or the machine's greeting."""
+
+_CONTROLS = "k8sdds-ssh-"
+"""How the folders of shared connections' sockets begin."""
 
 Result = TypeVar("Result")
 
@@ -137,7 +145,7 @@ class Host:
                 if isinstance(content, Path):
                     stdin = {"stdin": opened.enter_context(content.open("rb"))}
                 ended = subprocess.run(
-                    [*self.ssh(), shell],
+                    [*self.ssh(), f"echo '{_BEGUN}' >&2; {shell}"],
                     **stdin,
                     capture_output=True,
                     timeout=timeout_s,
@@ -151,9 +159,18 @@ class Host:
             raise HostError(
                 self.name, f"no answer within {timeout_s:g} s", "is the machine overloaded, or its cable out?"
             ) from error
-        out, said = ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace")
-        if ended.returncode == SSH_FAILED and said.strip():
-            raise self._unreached(said)
+        out = ended.stdout.decode(errors="replace")
+        greeting, begun, said = ended.stderr.decode(errors="replace").partition(f"{_BEGUN}\n")
+        if ended.returncode == SSH_FAILED and greeting.strip() and not begun:
+            raise self._unreached(greeting)
+        if ended.returncode == SSH_FAILED and not self._connected():
+            # Silent otherwise: the client of a shared connection says nothing where that breaks.
+            raise HostError(
+                self.name,
+                "the connection was lost in the middle",
+                "is it on, its cable in, and has it not been booted again?",
+            )
+        said = said if begun else greeting
         if root and "sudo:" in said and "password is required" in said:
             raise HostError(
                 self.name,
@@ -166,9 +183,19 @@ class Host:
 
     def close(self) -> None:
         """End the shared connection, if there is one."""
+        self._control("exit")
+
+    def _connected(self) -> bool:
+        """Whether the shared connection stands."""
+        return self._control("check")
+
+    def _control(self, what: str) -> bool:
         words = self.ssh()
-        words[1:2] = ["-O", "exit"]
-        subprocess.run(words, capture_output=True, timeout=CONNECT_S, check=False)
+        words[1:2] = ["-O", what]
+        try:
+            return subprocess.run(words, capture_output=True, timeout=CONNECT_S, check=False).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
 
     def _unreached(self, said: str) -> HostError:
         lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Warning:")]
@@ -203,10 +230,8 @@ class Connections:
     def __init__(
         self, targets: Iterable[Target], accept_new_keys: bool = False, concurrency: int = 20
     ) -> None:
-        # A short path: the name of a socket has at most 108 bytes.
-        self._folder = Path(
-            tempfile.mkdtemp(prefix="k8sdds-ssh-", dir="/run" if os.geteuid() == 0 else "/tmp")
-        )
+        clean()
+        self._folder, self._lock = _controls()
         self.hosts = {target.name: Host(target, self._folder, accept_new_keys) for target in targets}
         self._concurrency = concurrency
 
@@ -216,6 +241,7 @@ class Connections:
     def __exit__(self, *_: object) -> None:
         self.each(Host.close, self.hosts)
         shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._lock)
 
     def each(
         self, work: Callable[[Host], Result], names: Iterable[str]
@@ -241,3 +267,46 @@ class Connections:
         if failures:
             raise LackError("\n".join(str(error) for error in failures.values()))
         return results
+
+def _controls() -> tuple[Path, int]:
+    """A new folder for sockets, and the lock on it, which ends with this process whatever ends it."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_CONTROLS, dir=_place()))
+        # Another process may take it for a left-over before it is locked.
+        with contextlib.suppress(OSError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists():
+                return path, lock
+            os.close(lock)
+
+
+def _place() -> Path:
+    # A short path: the name of a socket has at most 108 bytes.
+    return Path("/run" if os.geteuid() == 0 else "/tmp")
+
+
+def clean() -> list[str]:
+    """Remove this user's folders of sockets whose process was killed; their names.
+
+    Connections may outlive it, for what goes on through them and then for a minute: such a folder stays.
+    """
+    removed = []
+    for path in _place().glob(f"{_CONTROLS}*"):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_uid != os.geteuid():
+                continue
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not any(_serves(one) for one in path.iterdir()):
+                    shutil.rmtree(path)
+                    removed.append(path.name)
+            finally:
+                os.close(lock)
+    return removed
+
+
+def _serves(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,7 +32,8 @@ ProfileName = Annotated[
     str, typer.Argument(help="Name of a profile, or a YAML file.", autocompletion=complete_profiles)
 ]
 Limit = Annotated[
-    list[str] | None, typer.Option("--limit", metavar="NODE", help="Only this node (repeatable).")
+    list[str] | None,
+    typer.Option("--limit", metavar="NODE", help="Only this node (repeatable); other workers may be down."),
 ]
 AcceptKeys = Annotated[
     bool, typer.Option("--accept-new-host-keys", help="Trust and remember host keys that are not known yet.")
@@ -79,33 +81,34 @@ def deploy(
         software = flow.make_machines(wanted, _note)
         targets = profiles.targets(wanted)
         with Connections(targets, accept_new_host_keys, concurrency) as connections:
-            look = flow.look(wanted, connections)
-            rebooting = flow.boot_lines(wanted, look, limit or ()) if allow_reboot and not show_plan else []
+            part, look = flow.within(wanted, flow.look(wanted, connections), limit or ())
+            rebooting = flow.boot_lines(part, look, limit or ()) if allow_reboot and not show_plan else []
             if rebooting:
                 names = ", ".join(rebooting)
                 _confirm(f"Turn the memory cgroup on by the boot line of {names}, and reboot?", yes)
                 flow.reboot(rebooting, look, connections, _note)
-                look = flow.look(wanted, connections)
+                part, look = flow.within(wanted, flow.look(wanted, connections), limit or ())
             look.refuse(wanted)
-            state = flow.wanted(wanted, look.facts, software, _note)
+            state = flow.wanted(part, look.facts, software, _note)
             actions = flow.planned(state, limit or ())
             if show_plan:
                 _show(actions, look.notes, as_json)
                 return
             if not actions:
+                if limit:
+                    _notes(look.notes)
                 flow.reachable(wanted, connections)
                 console().print("no changes", highlight=False)
                 return
             if not asked:
                 _show(actions, look.notes, False)
                 _confirm("Do this?", yes)
-            for note in look.notes:
-                _note(note)
+            _notes(look.notes)
             with Progress(actions) as progress:
-                flow.carry_out(state, actions, connections, progress)
+                flow.carry_out(wanted, state, actions, connections, progress)
     current.write(current.Chosen(current.CLUSTER, wanted.name))
     console().print(
-        f"The cluster {wanted.name} is ready: {len(wanted.nodes)} nodes, {wanted.network.name}.\n"
+        f"The cluster {wanted.name} is ready: {len(part.nodes)} nodes, {wanted.network.name}.\n"
         f"It is the current testbed now (k8sdds testbed). Try: k8sdds run quickstart\n"
         f"Or: kubectl --kubeconfig {record.folder(wanted.name) / 'kubeconfig'} get nodes",
         highlight=False,
@@ -163,11 +166,13 @@ def status(
 def kubeconfig(profile: ProfileName, path: Annotated[
     bool, typer.Option("--path", help="Print the path of the file instead of its content.")
 ] = False) -> None:  # fmt: skip
-    """Print the admin kubeconfig of a deployed cluster, whose server can be reached from this machine."""
+    """Print the admin kubeconfig of a deployed cluster; where that takes ssh, also how one gets there."""
     from k8sdds.deploy import access
 
-    with access.reach(_load(profile).name) as found:
-        say(str(found) if path else found.read_text().rstrip("\n"))
+    found, way = access.lasting(_load(profile).name)
+    say(str(found) if path else found.read_text().rstrip("\n"))
+    if way:
+        _note(way)
 
 
 def logs(
@@ -260,6 +265,11 @@ def _confirm(question: str, yes: bool) -> None:
 
 def _note(text: str) -> None:
     console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _notes(lines: Sequence[str]) -> None:
+    for line in lines:
+        _note(line)
 
 
 def _would_make(wanted: Profile, as_json: bool) -> None:

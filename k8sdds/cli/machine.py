@@ -165,7 +165,7 @@ def clean(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Remove what a killed campaign or a power cut left: exactly what k8sdds made, and nothing else."""
+    """Remove what a killed command or a power cut left: exactly what k8sdds made, and nothing else."""
     of_cluster = kubeconfig or context or namespace
     chosen = choose(on or (CLUSTER if of_cluster else LAB), kubeconfig, context, namespace)
     removed, kept, failed = _clean_here(everything) if chosen.testbed == LAB else _clean(chosen, everything)
@@ -199,6 +199,7 @@ def _clean(chosen: Chosen, everything: bool) -> tuple[list[str], list[str], list
 
 
 def _clean_here(everything: bool) -> tuple[list[str], list[str], list[str]]:
+    from k8sdds import hosts
     from k8sdds.testbeds.lab import registry
 
     removed, kept, failed = [], [], []
@@ -214,4 +215,5 @@ def _clean_here(everything: bool) -> tuple[list[str], list[str], list[str]]:
         clusters = nodes.clean(everything)
         removed += [f"nodes of {name}" for name in clusters[0]]
         kept += [f"nodes of {name}" for name in clusters[1]]
+    removed += hosts.clean()
     return removed, kept, failed

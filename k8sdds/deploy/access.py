@@ -7,9 +7,12 @@ reached directly, or through such a forward for as long as it is needed.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import re
+import shlex
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -53,29 +56,18 @@ def reach(name: str) -> Iterator[Path]:
 
     Raises InputError where no such cluster was deployed from here, LackError where it cannot be reached.
     """
-    known = record.read(name)
-    path = record.folder(name) / "kubeconfig"
-    if known is None or not path.exists():
-        raise InputError(f"no cluster {name!r} was deployed from here", f"k8sdds deploy {name}")
-    profile = Profile.model_validate(known["profile"])
-    if profile.provider == "local":
-        port = _forward_local(profile)
-        new = _SERVER.sub(rf"\g<1>https://{HERE}:{port}", path.read_text())
-        if new != path.read_text():
-            record.private(path, new)
-        yield path
-        return
-    url = urlsplit(_server(path))
-    if _listens(url.hostname or "", url.port or API_PORT, 3):
+    profile, path = _known(name)
+    if profile.provider == "local" or _answers(path):
         yield path
         return
     # Behind a jump host, or a firewall: as ssh gets there.
-    (target,) = [one for one in profiles.targets(profile) if one.name == profile.control_plane.name]
-    port = _free_port()
-    client = _forward(target, port, f"{url.hostname}:{url.port or API_PORT}", [])
-    own = path.with_name(f"kubeconfig.{port}")
+    address, port = _server(path)
+    target = _control_plane(profile)
+    here = _free_port()
+    client = _forward(target, here, f"{address}:{port}", [])
+    own = path.with_name(f"kubeconfig.{here}")
     try:
-        record.private(own, _SERVER.sub(rf"\g<1>https://{HERE}:{port}", path.read_text()))
+        record.private(own, _SERVER.sub(rf"\g<1>https://{HERE}:{here}", path.read_text()))
         yield own
     finally:
         own.unlink(missing_ok=True)
@@ -83,9 +75,46 @@ def reach(name: str) -> Iterator[Path]:
         client.wait(CONNECT_S)
 
 
-def _server(kubeconfig: Path) -> str:
+def lasting(name: str) -> tuple[Path, str]:
+    """The kubeconfig of a deployed cluster, for other programs; and how they get there by ssh where its API
+    server cannot be reached directly, else empty. Raises InputError and LackError as `reach`."""
+    profile, path = _known(name)
+    if profile.provider == "local" or _answers(path):
+        return path, ""
+    address, port = _server(path)
+    target = _control_plane(profile)
+    words = ["ssh", "-N", "-L", f"{API_PORT}:{address}:{port}", *target.options()]
+    return path, (
+        f"{address}:{port} cannot be reached directly from here. By ssh, in another terminal:\n"
+        f"  {shlex.join([*words, target.address or target.name])}\n"
+        f"then kubectl --server https://{HERE}:{API_PORT}"
+    )
+
+
+def _known(name: str) -> tuple[Profile, Path]:
+    """A cluster's profile, and its kubeconfig, which for local nodes leads to a port that serves now."""
+    known = record.read(name)
+    path = record.folder(name) / "kubeconfig"
+    if known is None or not path.exists():
+        raise InputError(f"no cluster {name!r} was deployed from here", f"k8sdds deploy {name}")
+    profile = Profile.model_validate(known["profile"])
+    if profile.provider == "local":
+        new = _SERVER.sub(rf"\g<1>https://{HERE}:{_forward_local(profile)}", path.read_text())
+        if new != path.read_text():
+            record.private(path, new)
+    return profile, path
+
+
+def _control_plane(profile: Profile) -> Target:
+    (target,) = [one for one in profiles.targets(profile) if one.name == profile.control_plane.name]
+    return target
+
+
+def _server(kubeconfig: Path) -> tuple[str, int]:
+    """Address and port of the API server that a kubeconfig names."""
     found = _SERVER.search(kubeconfig.read_text())
-    return found[0].split(":", 1)[1].strip() if found else ""
+    url = urlsplit(found[0].split(":", 1)[1].strip() if found else "")
+    return url.hostname or "", url.port or API_PORT
 
 
 def _forward_local(profile: Profile) -> int:
@@ -145,6 +174,23 @@ def _forward(target: Target, port: int, to: str, before: list[str]) -> subproces
         f"{target.name}: its API server cannot be reached: {said[-1] if said else 'no answer'}",
         "is the cluster up? k8sdds status",
     )
+
+
+def _answers(kubeconfig: Path) -> bool:
+    """Whether the cluster's own API server answers where its kubeconfig says, and nobody in its place."""
+    found = re.search(r"^\s*certificate-authority-data: (\S+)$", kubeconfig.read_text(), re.MULTILINE)
+    if found is None:
+        return False
+    context = ssl.create_default_context(cadata=base64.b64decode(found[1]).decode())
+    address, port = _server(kubeconfig)
+    try:
+        with (
+            socket.create_connection((address, port), timeout=3) as connection,
+            context.wrap_socket(connection, server_hostname=address),
+        ):
+            return True
+    except OSError:
+        return False
 
 
 def _listens(address: str, port: int, patience_s: float) -> bool:

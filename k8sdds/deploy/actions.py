@@ -66,6 +66,7 @@ class Private:
     """A secret that is a file of mode 0600 on the node while an action runs."""
 
     path: str
+    """Without signs that mean something to a shell."""
     node: str = ""
     """Where a script gives it on its stdout, just before the action; else it is one that apply was given."""
     script: str = ""

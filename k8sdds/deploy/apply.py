@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import threading
@@ -15,8 +16,8 @@ from typing import Protocol
 from k8sdds.deploy import images
 from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, Private, Step, Upload
 from k8sdds.deploy.software import Software
-from k8sdds.errors import LackError
-from k8sdds.hosts import Connections, Done, Host
+from k8sdds.errors import K8sddsError, LackError
+from k8sdds.hosts import Connections, Done, Host, HostError
 
 # A second line of defence: nothing that is logged should have one.
 _SECRETS = re.compile(
@@ -26,6 +27,7 @@ _SECRETS = re.compile(
 )
 LAST_LINES = 12
 """Of a failed command, in the message; the log has all."""
+AGAIN = "then run the same command again: it goes on where it ended"
 
 
 class Observer(Protocol):
@@ -110,8 +112,22 @@ class _Run:
                 return
 
     def _do(self, action: Action) -> None:
-        """Change a machine."""
+        """Change a machine, and leave no secret on it."""
         host = self.connections.hosts[action.node]
+        try:
+            self._carry_out(action, host)
+        except Exception as error:
+            if action.private:
+                with contextlib.suppress(K8sddsError):
+                    host.run(_without_private(action), timeout_s=30)
+            if isinstance(error, HostError):
+                raise ActionFailed(
+                    f"{action.node}: {action.phase}: could not {action.title}:\n    {error.message}",
+                    f"{error.remedy}\n  → {AGAIN}",
+                ) from error
+            raise
+
+    def _carry_out(self, action: Action, host: Host) -> None:
         began = time.monotonic()
         out: list[str] = []
         err: list[str] = []
@@ -124,26 +140,23 @@ class _Run:
                 self.log.write(action, whole, time.monotonic() - began)
                 raise self._failed(action, done)
 
-        try:
-            for secret in action.private:
-                step(_put_private(host, secret, self._secret(secret)))
-            here = [_installed(one, f"cp {shlex.quote(one.shared)}") for one in action.uploads if one.shared]
-            if here:
-                step(host.run(PRELUDE + "".join(here), timeout_s=action.timeout_s))
-            for upload in action.uploads:
-                if not upload.shared:
-                    script = PRELUDE + _installed(upload, "cat >")
-                    step(host.send(upload.source, script, timeout_s=action.timeout_s))
-            if action.images is not None:
-                assert self.software is not None
-                archive = self.software.archive(action.images)
-                step(images.load(host, archive.source, archive.shared, action.timeout_s))
-            if action.script:
-                step(host.run(PRELUDE + action.script, timeout_s=action.timeout_s))
-        finally:
-            if action.private:
-                paths = " ".join(shlex.quote(secret.path) for secret in action.private)
-                host.run(f"rm -f {paths}; rmdir {PRIVATE} 2>/dev/null || :", timeout_s=30)
+        for secret in action.private:
+            step(_put_private(host, secret, self._secret(secret)))
+        here = [_installed(one, f"cp {shlex.quote(one.shared)}") for one in action.uploads if one.shared]
+        if here:
+            step(host.run(PRELUDE + "".join(here), timeout_s=action.timeout_s))
+        for upload in action.uploads:
+            if not upload.shared:
+                script = PRELUDE + _installed(upload, "cat >")
+                step(host.send(upload.source, script, timeout_s=action.timeout_s))
+        if action.images is not None:
+            assert self.software is not None
+            archive = self.software.archive(action.images)
+            step(images.load(host, archive.source, archive.shared, action.timeout_s))
+        if action.script:
+            # By the script itself: it goes on to its end where this process is killed.
+            forget = f"trap '{_without_private(action)}' EXIT\n" if action.private else ""
+            step(host.run(PRELUDE + forget + action.script, timeout_s=action.timeout_s))
         self.log.write(action, Done(0, "".join(out), "".join(err)), time.monotonic() - began)
 
     def _secret(self, secret: Private) -> bytes:
@@ -168,7 +181,7 @@ class _Run:
         return ActionFailed(
             f"{action.node}: {action.phase}: could not {action.title} (exit code {done.code}):\n"
             + _indented(said),
-            f"{remedy}\n  → then run the same command again: it goes on where it ended",
+            f"{remedy}\n  → {AGAIN}",
         )
 
 
@@ -201,6 +214,11 @@ def apply(
 def _put_private(host: Host, secret: Private, content: bytes) -> Done:
     path = shlex.quote(secret.path)
     return host.send(content, f"umask 077; mkdir -p {PRIVATE} && cat >{path}", timeout_s=60)
+
+
+def _without_private(action: Action) -> str:
+    paths = " ".join(secret.path for secret in action.private)
+    return f"rm -f {paths}; rmdir {PRIVATE} 2>/dev/null || :"
 
 
 def _installed(upload: Upload, fetch: str) -> str:

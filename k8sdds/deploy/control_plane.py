@@ -54,7 +54,10 @@ class ControlPlane:
         """Its output; LackError where it fails."""
         done = self.ask(words, content, timeout_s)
         if done.code:
-            raise LackError(f"{self.host.name}: {what}: {done.err.strip() or done.out.strip()}")
+            raise LackError(
+                f"{self.host.name}: {what}: {done.err.strip() or done.out.strip()}",
+                "does the cluster stand? k8sdds status PROFILE; what its machines say: k8sdds logs PROFILE",
+            )
         return done.out
 
     def list(self, words: str) -> list[Object]:

@@ -48,6 +48,17 @@ for variant in iptables-nft iptables-legacy ip6tables-nft ip6tables-legacy; do
   $variant-save 2>/dev/null | grep -q KUBE- || continue
   $variant-save 2>/dev/null | grep -v KUBE- | $variant-restore
 done
+# iptables' own tables, where nothing is in them: as before anybody asked for a rule.
+empty='^(table .*|chain (INPUT|OUTPUT|FORWARD|PREROUTING|POSTROUTING) [{]|type .*; policy accept;|[}]|#.*|)$'
+if command -v nft >/dev/null; then
+  nft list tables | while read -r word family name; do
+    case "$family $name" in
+      "ip filter"|"ip nat"|"ip mangle"|"ip raw"|"ip6 filter"|"ip6 nat"|"ip6 mangle"|"ip6 raw") ;;
+      *) continue ;;
+    esac
+    nft list table $family $name | tr -d '\t' | grep -qvE "$empty" || nft delete table $family $name || :
+  done
+fi
 """
 
 _RESTORE = f"""\

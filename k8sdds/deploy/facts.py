@@ -18,6 +18,9 @@ BUSY_S = 600
 BUSY = 75
 """Exit code of a look at a machine on which that goes on."""
 
+DATA = "/var/lib/etcd/member"
+"""Folder of what a control plane knows."""
+
 PORTS = (6443, 2379, 2380, 10250, 10257, 10259)
 """TCP ports of a Kubernetes node: API server, etcd, kubelet, controllers, scheduler."""
 

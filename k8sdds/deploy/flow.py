@@ -76,6 +76,25 @@ def look(profile: Profile, connections: Connections) -> Look:
     return Look(seen, failures, preflight.judge(profile, seen), notes)
 
 
+def within(profile: Profile, seen: Look, limit: Collection[str]) -> tuple[Profile, Look]:
+    """The profile and what was seen, without those workers outside `limit` that cannot be reached or do not
+    fit: this is told in the notes, and they are left out. Without a limit, all must do."""
+    if not limit:
+        return profile, seen
+    why: dict[str, str] = {name: error.message for name, error in seen.failures.items()}
+    for name, found in seen.facts.items():
+        alone = profile.model_copy(update={"nodes": [profile.node(name)]})
+        problems = preflight.judge(alone, {name: found})
+        if problems:
+            why[name] = problems[0].what
+    out = {name for name in why if name not in limit and not profile.node(name).is_control_plane}
+    kept = profile.model_copy(update={"nodes": [node for node in profile.nodes if node.name not in out]})
+    facts = {name: found for name, found in seen.facts.items() if name not in out}
+    failures = {name: error for name, error in seen.failures.items() if name not in out}
+    notes = [*seen.notes, *(f"left out, as --limit allows: {why[name]}" for name in sorted(out))]
+    return kept, Look(facts, failures, preflight.judge(kept, facts), notes)
+
+
 def machines_stand(profile: Profile) -> bool:
     """Whether there are machines to look at: local nodes may not have been made yet."""
     return profile.provider != "local" or local.complete(profile)
@@ -137,9 +156,14 @@ def _network(profile: Profile) -> Install:
     return networks.install(profile, profiles.password(profile))
 
 
-def carry_out(state: Wanted, actions: Sequence[Action], connections: Connections, observer: Observer) -> None:
-    """Apply a plan, and have the cluster reached from here: also where only a part of it came to stand."""
-    profile = state.profile
+def carry_out(
+    profile: Profile,
+    state: Wanted,
+    actions: Sequence[Action],
+    connections: Connections,
+    observer: Observer,
+) -> None:
+    """Apply a plan, and have the profile's cluster reached from here: also where only a part of it stands."""
     stamped = kube.stamped(state.network.manifests, state.network.name)
     secrets = {network.PHASE: secret_objects(stamped, state.network.secrets)}
     folder = record.logs(profile.name)

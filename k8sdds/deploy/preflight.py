@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from k8sdds.deploy import kube
 from k8sdds.deploy.facts import PORTS, Facts
 from k8sdds.errors import Problem
 from k8sdds.model.profile import Node, Profile
@@ -17,6 +18,7 @@ MIN_KERNEL = (4, 19)
 CGROUP2_FROM_MINOR = 35
 """From this Kubernetes on, a kubelet on cgroup v1 starts only when it is told to."""
 CONTAINERD2_FROM_MINOR = 37
+CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 BOOT_WORDS = "cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
 
 NEEDS = {
@@ -235,6 +237,22 @@ def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     return problems
 
 
+def _data(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+    labels = kube.cluster(facts).labels.get(node.name)
+    if not node.is_control_plane or not _is_ours(profile, facts) or "initialised" not in facts.all("flag"):
+        return []
+    if labels is None or CONTROL_PLANE_LABEL in labels:
+        return []
+    # Its kubelet came back to an empty store by itself: what looks like a cluster has no kube-proxy, no DNS.
+    return [
+        Problem(
+            "its API server has lost what kubeadm wrote there: the node is no control plane any more",
+            f"k8sdds destroy {profile.name}, then deploy it again; or, where only the label was taken off:"
+            f" kubectl label node {node.name} {CONTROL_PLANE_LABEL}=",
+        )
+    ]
+
+
 def _swap(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     if facts.number("swap_kib") == 0:
         return []
@@ -310,6 +328,7 @@ CHECKS: tuple[Callable[[Profile, Node, Facts], list[Problem]], ...] = (
     _sizes,
     _network,
     _foreign,
+    _data,
     _names,
     _containerd,
 )

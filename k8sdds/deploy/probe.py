@@ -75,6 +75,8 @@ done
 file=/etc/kubernetes/kubelet.conf
 [ -f $file ] && say server "$(sed -n 's/^ *server: //p' $file | head -n 1)"
 for link in /sys/class/net/*; do say link "${link##*/}"; done
+fixed=/proc/sys/net/netfilter/nf_conntrack_max
+[ -e $fixed ] && [ ! -w $fixed ] && say conntrack fixed
 say route "$(ip -4 route show default 2>/dev/null | head -n 1)"
 ip -4 -o addr show scope global 2>/dev/null | awk '{ print "address\t" $2 " " $4 }'
 say capabilities "$(awk '/^CapBnd/ { print $2 }' /proc/1/status)"

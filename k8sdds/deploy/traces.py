@@ -187,6 +187,19 @@ def removal(found: Sequence[Trace]) -> str:
     return "\n".join([*lines, ":"])
 
 
+def forgetting() -> str:
+    """Shell words for a machine that leaves its cluster, on which no agent runs: they remove by their names
+    the links and files of all networks, which keep the addresses of pods that the next cluster gives anew."""
+    signs = all_signs()
+    links = "|".join(sorted({name for one in signs for name in one.links}))
+    files = " ".join(sorted({path for one in signs for path in one.files}))
+    return (
+        f"for link in /sys/class/net/*; do\n  case ${{link##*/}} in\n    {links})\n"
+        "      ip link delete ${link##*/} 2>/dev/null || : ;;\n  esac\ndone\n"
+        f"rm -rf {files}"
+    )
+
+
 # -- telling -------------------------------------------------------------------------------------------------
 
 

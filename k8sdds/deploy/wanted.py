@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from k8sdds.deploy import kube
-from k8sdds.deploy.facts import Facts
+from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.deploy.networks import Install
 from k8sdds.deploy.software import Software
 from k8sdds.errors import InputError
@@ -31,8 +31,9 @@ class Wanted:
 
     @cached_property
     def cluster(self) -> kube.Cluster:
-        """What the API server knows."""
-        return kube.cluster(self.facts.get(self.head))
+        """What the API server knows; nothing where it is to be made anew, though it may still answer."""
+        head = self.facts.get(self.head)
+        return kube.cluster(head if head is not None and self.joined(self.head) else None)
 
     @property
     def server(self) -> str:
@@ -48,12 +49,18 @@ class Wanted:
         return address(self.facts[node], self.profile.network.interface, node)
 
     def joined(self, node: str) -> bool:
-        """Whether a machine is a node of this cluster."""
+        """Whether a machine is a node of this cluster, as far as there is a cluster."""
         flags, files = self.facts[node].all("flag"), self.facts[node].all("leftover")
         if self.profile.node(node).is_control_plane:
-            return "initialised" in flags and "/etc/kubernetes/admin.conf" in files
+            return "initialised" in flags and {"/etc/kubernetes/admin.conf", DATA} <= set(files)
         there = not self.cluster.up or node in self.cluster.ready
-        return "joined" in flags and "/etc/kubernetes/kubelet.conf" in files and there
+        # A control plane that is made anew knows nobody.
+        return (
+            self.joined(self.head)
+            and "joined" in flags
+            and "/etc/kubernetes/kubelet.conf" in files
+            and there
+        )
 
     def sha256(self, node: str, path: str) -> str:
         """Hash of a file on a node; empty: it is not there."""

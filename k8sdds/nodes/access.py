@@ -54,7 +54,7 @@ def node(known: Record, name: str) -> LocalNode:
         port=SSH_PORT,
         user=machine.spec.user,
         arch=ARCHES.get(platform.machine(), platform.machine()),
-        state="running" if machine.alive else "stopped",
+        state=("running" if machine.answered else "boots") if machine.alive else "stopped",
         key_file=known.folder / "key",
         known_hosts_file=known.folder / "known_hosts",
         ssh_config=known.folder / "ssh_config",

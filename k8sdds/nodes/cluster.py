@@ -200,7 +200,7 @@ def _known(cluster: str, name: str | None = None) -> Record:
 def _stopped_all(known: Record) -> None:
     """The holder has ended (a reboot, a kill): its machines have too, but their disks are here."""
     for one in known.machines.values():
-        one.pid, one.started = 0, None
+        one.pid, one.started, one.answered = 0, None, False
     known.holder = (0, None)
     known.write()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -47,12 +48,13 @@ def boot(known: Record, sandbox: Sandbox, name: str, base: Path) -> None:
     """Start a machine over the root file system `base`, and record it. Raises LackError."""
     machine, folder = known.machines[name], Path(known.data) / name
     spec = machine.spec
-    if machine.pid:
-        # It ended by itself (a reboot, a kill), and its cable still hangs there.
+    if machine.pid or any(Path(group, name).is_dir() for group in known.cgroup_folders):
+        # It ended by itself (a reboot, a kill) and its cable still hangs there; or the command that booted it
+        # was killed before it could write that down.
         halt(known, name)
-    sandbox.run(["sh", "-e"], stdin=switch.cable(machine))
     found = cgroups.hierarchies()
     joins = [cgroups.make(hierarchy, f"k8sdds-{Path(known.data).name}", name) for hierarchy in found]
+    sandbox.run(["sh", "-e"], stdin=switch.cable(machine))
     environment = {
         "PATH": PATH, "NAME": name, "USER_NAME": spec.user, "SUDO": "yes" if spec.sudo else "no",
         "BOOT": spec.boot, "CONTAINERD": "yes" if spec.containerd else "no", "ROOTFS": str(base),
@@ -96,6 +98,8 @@ def await_ssh(known: Record, name: str) -> None:
             # No stdin: sshd greets, and the pipe ends with it.
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
             if done.stdout.startswith(b"SSH-"):
+                machine.answered = True
+                known.write()
                 return
         except subprocess.TimeoutExpired:
             pass
@@ -116,7 +120,8 @@ def halt(known: Record, name: str) -> None:
     machine = known.machines[name]
     if processes.kill(machine.pid, machine.started):
         processes.wait_gone(machine.pid, HALT_TIMEOUT_S)
-    machine.pid, machine.started = 0, None
+    _end_strays(known, name)
+    machine.pid, machine.started, machine.answered = 0, None, False
     known.write()
     if known.alive:
         sandbox = switch.sandbox_of(known)
@@ -127,6 +132,16 @@ def halt(known: Record, name: str) -> None:
             sandbox.run(["ip", "netns", "del", name])
     for folder in known.cgroup_folders:
         cgroups.remove(Path(folder) / name)
+
+
+def _end_strays(known: Record, name: str) -> None:
+    """End what runs in a machine's cgroup though it is not recorded to run."""
+    for folder in known.cgroup_folders:
+        for path in Path(folder, name).rglob("cgroup.procs"):
+            # A cgroup or process may end at this moment.
+            with contextlib.suppress(OSError):
+                for line in path.read_text().split():
+                    os.kill(int(line), signal.SIGKILL)
 
 
 def _last_words(console: Path) -> str:

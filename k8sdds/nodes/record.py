@@ -29,6 +29,8 @@ class Machine:
     pid: int = 0
     """Its first process as this machine sees it; 0 while it is stopped."""
     started: int | None = None
+    answered: bool = False
+    """Whether its sshd has greeted since it was booted."""
 
     @property
     def alive(self) -> bool:

@@ -27,12 +27,14 @@ MASKED = (
     "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "getty.target", "getty@tty1.service",
     "proc-sys-fs-binfmt_misc.automount", "proc-sys-fs-binfmt_misc.mount", "sys-fs-fuse-connections.mount",
     "sys-kernel-config.mount", "sys-kernel-debug.mount", "sys-kernel-tracing.mount",
-    "systemd-binfmt.service", "systemd-logind.service", "systemd-modules-load.service",
-    "systemd-remount-fs.service", "systemd-sysctl.service", "systemd-timesyncd.service",
-    "systemd-udev-trigger.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket",
-    "systemd-udevd.service", "nftables.service",
+    "systemd-ask-password-console.path", "systemd-ask-password-wall.path", "systemd-binfmt.service",
+    "systemd-logind.service", "systemd-modules-load.service", "systemd-remount-fs.service",
+    "systemd-sysctl.service", "systemd-timesyncd.service", "systemd-udev-trigger.service",
+    "systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udevd.service",
+    "nftables.service",
 )  # fmt: skip
-"""Units that would touch the kernel that the nodes share with this machine, or that wait for hardware."""
+"""Units that would touch the kernel that the nodes share with this machine, or that wait for hardware or for
+somebody's password, which takes an inotify instance each."""
 
 FILES = {
     "etc/ssh/sshd_config.d/k8sdds.conf": "PermitRootLogin prohibit-password\nUseDNS no\nMaxStartups 100\n",

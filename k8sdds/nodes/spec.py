@@ -75,7 +75,8 @@ class LocalNode:
     user: str
     arch: str
     """As Kubernetes calls it: amd64, arm64."""
-    state: Literal["running", "stopped"]
+    state: Literal["running", "boots", "stopped"]
+    """`boots`: it has not answered yet; who was to wait for it may have been killed."""
     key_file: Path
     known_hosts_file: Path
     ssh_config: Path

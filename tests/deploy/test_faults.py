@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import re
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from k8sdds import nodes
+from k8sdds.errors import K8sddsError
 from tests.clusters import K8SDDS, run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
@@ -24,6 +28,18 @@ ENDED = re.compile(r"^(\S+): ([a-z ]+): .* \(([0-9.]+ s|failed after [0-9.]+ s)\
 SEED = int(os.environ.get("K8SDDS_TEST_SEED") or time.time() // 86400)
 """Another choice each day, and the same again by K8SDDS_TEST_SEED."""
 TIMEOUT_S = 900
+PROFILE = """\
+name: faulty
+provider: local
+nodes:
+- {name: head, roles: [control-plane, worker], labels: {k8sdds.io/test: faulty}}
+- name: work
+software: bundle
+"""
+PHASES = (
+    "claim", "tuning", "runtime", "kubernetes packages", "control plane", "network", "metrics server", "images",
+    "join", "labels", "discovery service", "smoke test",
+)  # fmt: skip
 
 
 @dataclass
@@ -44,45 +60,86 @@ class Site:
             env={**os.environ, "K8SDDS_STATE_DIR": str(self.state)},
         )  # fmt: skip
 
-    def kill_after(self, actions: int, then_s: float) -> str | None:
-        """Kill a deploy a moment after so many actions have ended; None if it ended itself before.
+    def kill_when(self, enough: Callable[[str], bool], then_s: float) -> str | None:
+        """Kill a deploy a moment after an action has ended of which, by its phase, it is enough; the phase.
 
-        Gives the last phase that was seen to end.
+        None if the deploy ended itself before, in order.
         """
         process = self.begin()
         assert process.stdout is not None
-        seen = "nothing"
         try:
             for line in process.stdout:
                 found = ENDED.match(line.rstrip("\n"))
-                if found is None:
-                    continue
-                seen, actions = found[2], actions - 1
-                if actions <= 0:
+                if found is not None and enough(found[2]):
                     time.sleep(then_s)
                     if process.poll() is None:
                         process.kill()
-                        return seen
+                        return found[2]
             assert process.wait(60) == 0, process.stderr.read() if process.stderr else ""
             return None
         finally:
             process.kill()
             process.communicate()
 
+    def fails(self, *said: str) -> None:
+        """Deploy, which must fail with a message that names this and a remedy."""
+        done = self.deploy()
+        assert done.returncode == 3, done.stdout + done.stderr
+        for words in (*said, "→"):
+            assert re.search(words, done.stderr), done.stderr
+        assert "Traceback" not in done.stderr and "defect" not in done.stderr, done.stderr
+        assert "is ready" not in done.stdout
+
     def becomes_ready(self) -> None:
-        """Deploy again, to the end; then nothing is left to do, and all nodes are ready."""
+        """Deploy again, to the end; then nothing is left to do, and the cluster works."""
         done = self.deploy()
         assert done.returncode == 0, done.stdout + done.stderr
         again = self.deploy()
         assert (again.returncode, again.stdout) == (0, "no changes\n"), again.stdout + again.stderr
-        script = "kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes -o json"
-        found = json.loads(nodes.run(self.name, "head", ["sh", "-c", script]))["items"]
-        conditions = {one["metadata"]["name"]: one["status"]["conditions"] for one in found}
-        ready = {
-            name: any(c["type"] == "Ready" and c["status"] == "True" for c in conditions[name])
-            for name in conditions
-        }
-        assert ready == {"head": True, "work": True}
+        found = self.kubectl("get", "nodes")
+        ready = {one["metadata"]["name"]: conditions(one)["Ready"] for one in found}
+        assert ready == {"head": "True", "work": "True"}
+        # What kubeadm brings as well: without these the nodes alone would be half a cluster.
+        (proxy,) = self.kubectl("get", "daemonset", "-n", "kube-system", "-l", "k8s-app=kube-proxy")
+        assert proxy["status"]["numberReady"] == 2, proxy["status"]
+        (dns,) = self.kubectl("get", "deployment", "-n", "kube-system", "-l", "k8s-app=kube-dns")
+        assert conditions(dns)["Available"] == "True"
+        # No secret of an interrupted step is left.
+        for node in ("head", "work"):
+            self.shell(node, "[ ! -e /run/k8sdds-deploy ]")
+
+    def kubectl(self, *words: str) -> list[dict[str, Any]]:
+        argv = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", *words, "-o", "json"]
+        items: list[dict[str, Any]] = json.loads(nodes.run(self.name, "head", argv))["items"]
+        return items
+
+    def shell(self, node: str, script: str) -> None:
+        nodes.run(self.name, node, ["sh", "-e"], stdin=script)
+
+    def when(self, node: str, process: str, then: Callable[[], None]) -> threading.Thread:
+        """Do something as soon as a process of this name runs on a node."""
+
+        def runs() -> bool:
+            try:
+                nodes.run(self.name, node, ["pgrep", "-x", process])
+            except K8sddsError:  # not yet, or the node does not stand yet
+                return False
+            return True
+
+        def watch() -> None:
+            deadline = time.monotonic() + TIMEOUT_S
+            while time.monotonic() < deadline:
+                if runs():
+                    return then()
+                time.sleep(0.1)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        return thread
+
+
+def conditions(one: dict[str, Any]) -> dict[str, str]:
+    return {condition["type"]: condition["status"] for condition in one["status"]["conditions"]}
 
 
 @pytest.fixture
@@ -91,10 +148,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     state.mkdir(mode=0o700)
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
     profile = tmp_path / "faulty.yaml"
-    profile.write_text(
-        "name: faulty\nprovider: local\nnodes:\n- {name: head, roles: [control-plane, worker]}\n- name: work\n"
-        "metrics_server: null\nsoftware: bundle\n"
-    )
+    profile.write_text(PROFILE + "metrics_server: null\n")
     made = Site(state, profile)
     try:
         yield made
@@ -106,12 +160,101 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 def the_deployer_is_killed_once(site: Site) -> None:
     chosen = random.Random(SEED)
-    site.kill_after(chosen.randint(1, 12), chosen.uniform(0, 2))
+    last, ended = chosen.randint(1, 12), itertools.count(1)
+    site.kill_when(lambda phase: next(ended) >= last, chosen.uniform(0, 2))
     site.becomes_ready()
 
 
-def test_the_deployer_is_killed_somewhere(site: Site) -> None:
-    the_deployer_is_killed_once(site)
+def the_deployer_is_killed_in_every_phase(site: Site) -> None:
+    """Each phase that a deploy tells of for the first time is its last one: what goes on then, in it or in the
+    next, is cut off."""
+    site.profile.write_text(PROFILE + "tuning: [nic-optimizations]\ndiscovery_service: true\n")
+    chosen = random.Random(SEED)
+    process = site.begin()
+    time.sleep(chosen.uniform(0.5, 4))  # while it makes the machines
+    process.kill()
+    process.communicate()
+    killed: list[str] = []
+
+    def is_new(phase: str) -> bool:
+        return phase not in killed
+
+    while (phase := site.kill_when(is_new, chosen.uniform(0, 1))) is not None:
+        killed.append(phase)
+    # Others went on by themselves to their end after a kill, and were not told of any more.
+    assert set(killed) <= set(PHASES) and len(killed) >= 5, killed
+    site.becomes_ready()
+
+
+def a_node_dies_while_it_joins(site: Site) -> None:
+    dying = site.when("work", "kubeadm", lambda: nodes.stop(site.name, "work"))
+    site.fails(r"work: join: could not join", "connection was lost|cannot be reached")
+    dying.join(10)
+    assert not dying.is_alive()
+    site.becomes_ready()
+
+
+def the_network_is_cut_in_the_middle(site: Site) -> None:
+    cutting = site.when("head", "kubeadm", lambda: nodes.cut(site.name, "head"))
+    site.fails(r"head: control plane: could not make", "connection was lost|cannot be reached")
+    cutting.join(10)
+    assert not cutting.is_alive()
+    # Still cut: said at once, of the machine that it is.
+    site.fails(r"head: cannot be reached")
+    nodes.cut(site.name, "head", False)
+    site.becomes_ready()
+
+
+def a_cluster_of_ours_is_broken(site: Site) -> None:
+    site.becomes_ready()
+    # Files are gone from a disk: what the control plane knows, and who the worker is.
+    site.shell("head", "systemctl stop kubelet\nrm -rf /var/lib/etcd/member /etc/kubernetes/*")
+    site.shell("work", "rm -rf /etc/kubernetes/kubelet.conf /etc/cni/net.d/*")
+    site.becomes_ready()
+
+
+def a_machine_is_exchanged(site: Site) -> None:
+    """Another one, or another card, with its name and address: first the worker's, then the control plane's."""
+    site.becomes_ready()
+    for name in ("work", "head"):
+        nodes.down(site.name, [name])
+        site.becomes_ready()
+
+
+def the_control_planes_data_is_lost(site: Site) -> None:
+    """An empty store looks like a cluster, since kubelets register themselves: it must not be taken for one."""
+    site.becomes_ready()
+    end = "ctr -n k8s.io tasks ls | awk 'NR > 1 { print $1 }' | xargs -n 1 ctr -n k8s.io tasks kill -s KILL -a"
+    site.shell("head", f"systemctl stop kubelet\n{end} || :\nrm -rf /var/lib/etcd/member\nsystemctl start kubelet")
+    deadline = time.monotonic() + 120
+    while not registered(site) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    site.fails("head: its API server has lost what kubeadm wrote there", "k8sdds destroy faulty")
+
+
+def registered(site: Site) -> bool:
+    try:
+        return any(one["metadata"]["name"] == "head" for one in site.kubectl("get", "nodes"))
+    except K8sddsError:
+        return False
+
+
+FAULTS = (
+    the_deployer_is_killed_once, the_deployer_is_killed_in_every_phase, a_node_dies_while_it_joins,
+    the_network_is_cut_in_the_middle, a_cluster_of_ours_is_broken, a_machine_is_exchanged,
+    the_control_planes_data_is_lost,
+)  # fmt: skip
+SHORT = (the_deployer_is_killed_once, a_node_dies_while_it_joins, the_network_is_cut_in_the_middle)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_fault(site: Site, fault: Callable[[Site], None]) -> None:
+    fault(site)
+
+
+def test_one_fault_by_seed(site: Site) -> None:
+    random.Random(SEED).choice(SHORT)(site)
 
 
 def test_machines_that_do_not_fit_are_named_and_left_alone(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from k8sdds import hosts
 from k8sdds.deploy import facts
 from k8sdds.errors import LackError
-from k8sdds.hosts import Connections, Host, HostError, Target
+from k8sdds.hosts import Connections, Done, Host, HostError, Target
 from tests.deploy.conftest import Farm
 
 
@@ -54,6 +58,39 @@ def test_all_commands_share_one_connection_that_ends(farm: Farm) -> None:
         folder = host.controls
         assert len(clients) == 1 and len(list(folder.iterdir())) == 1
     assert not folder.exists()
+
+
+def test_what_a_killed_command_left_is_removed_and_nothing_else() -> None:
+    script = (
+        "import sys, time\nfrom k8sdds.hosts import Connections\n"
+        "print(Connections([])._folder, flush=True)\ntime.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        folder = Path(other.stdout.readline().strip())
+        used = folder.with_name(folder.name + "-used")
+        used.mkdir()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.bind(str(used / "socket"))
+            connection.listen()
+            assert not {folder.name, used.name} & set(hosts.clean()) and folder.is_dir()
+            other.kill()
+            other.wait()
+            assert folder.name in hosts.clean() and not folder.exists()
+            assert used.is_dir()
+        # The next command finds it, too.
+        with Connections([]):
+            assert not used.exists()
+
+
+def test_a_connection_that_is_lost_in_the_middle_is_said(farm: Farm) -> None:
+    targets = farm.add("alpha")
+    with Connections(targets) as connections:
+        host = connections.hosts["alpha"]
+        assert host.run("echo warning >&2; exit 255") == Done(255, "", "warning\n")
+        # As when its power is cut: the server's process of this connection ends.
+        with pytest.raises(HostError, match="alpha: the connection was lost in the middle"):
+            host.run('echo warning >&2; kill -9 $PPID; sleep 60', root=False)
 
 
 def test_an_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None:

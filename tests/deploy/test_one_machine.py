@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import stat
 import subprocess
+from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from k8sdds.nodes import record
 from tests.clusters import Deployed
 
 
@@ -76,6 +82,23 @@ def test_status_and_logs_tell_of_it_without_secrets(one_machine: Deployed, tmp_p
     assert ids and len(texts) > 20
     for text in texts:
         assert key not in text and not any(f"{one}." in text for one in ids)
+
+
+def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
+    one_machine: Deployed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
+    known = record.read(one_machine.name)
+    assert known is not None
+    taken: Counter[str] = Counter()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # Counted by user: those of pods that run as another are not root's.
+            if process.stat().st_uid == 0 and f"/k8sdds-{Path(known.data).name}/" in (process / "cgroup").read_text():
+                open_ = [os.readlink(one) for one in (process / "fd").iterdir()]
+                taken[(process / "comm").read_text().strip()] += open_.count("anon_inode:inotify")
+    assert taken["kubelet"] and taken["systemd"], taken
+    assert taken.total() <= 60, taken
 
 
 def test_without_a_terminal_nothing_is_changed_unasked(one_machine: Deployed) -> None:

@@ -17,10 +17,10 @@ from k8sdds.model.network import Capabilities
 from k8sdds.networks import NETWORKS, flannel_ipsec, strongswan
 from k8sdds.testbeds.lab import capabilities, wire
 from k8sdds.testbeds.lab.bench import Bench
-from k8sdds.testbeds.lab.plan import Plan, plan
-from k8sdds.testbeds.lab.sandbox import Sandbox
+from k8sdds.testbeds.lab.plan import plan
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
+from tests.lab.building import built
 from tests.lab.conftest import cell, enter, said
 
 ENCRYPTED = [name for name, network in NETWORKS.items() if network.engines]
@@ -113,16 +113,6 @@ def test_a_foreign_pod_of_the_same_node_hears_nothing_on_pod_networks(network: s
 def with_neighbour(network: str) -> Bench:
     """A bench whose two subscribers share a node."""
     return built(plan(cell(network, placement={"pub0": 0, "sub0": 1, "sub1": 1}, nodes=2)))
-
-
-def built(made: Plan) -> Bench:
-    bench = Bench(made, Sandbox(f"test-{made.key.network}"))
-    try:
-        bench.build({})
-    except BaseException:
-        bench.close()
-        raise
-    return bench
 
 
 @pytest.mark.parametrize("network", ["flannel-ipsec", "weavenet-encrypt"])

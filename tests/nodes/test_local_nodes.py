@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -129,6 +130,31 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
         nodes.down("life")
     assert traces(tmp_path) == before
     assert not record.clusters()
+
+
+def test_an_up_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
+    before = traces(tmp_path)
+    script = (
+        "import sys, time\nfrom k8sdds import nodes\nfrom k8sdds.nodes import machine\n"
+        "machine.await_ssh = lambda known, name: (print('booted', flush=True), time.sleep(60))\n"
+        "nodes.up('life', [nodes.NodeSpec('one', boot='sshd')])\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None and killed.stdout.readline() == "booted\n"
+        killed.kill()
+    try:
+        assert [node.state for node in nodes.ls("life")] == ["boots"]
+        (one,) = nodes.up("life", [nodes.NodeSpec("one", boot="sshd")])
+        assert one.state == "running" and ssh(one, "hostname").stdout == "one\n"
+        # As if the kill had come before the machine was written down: its processes and cable are there.
+        known = record.read("life")
+        known.machines["one"].pid = 0
+        known.write()
+        (one,) = nodes.up("life", [nodes.NodeSpec("one", boot="sshd")])
+        assert ssh(one, "hostname").stdout == "one\n"
+    finally:
+        nodes.down("life")
+    assert traces(tmp_path) == before
 
 
 def test_a_killed_holder_takes_all_with_it(tmp_path: Path) -> None:

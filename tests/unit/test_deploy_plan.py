@@ -17,7 +17,7 @@ from k8sdds.bundle import Bundle, Item, oci
 from k8sdds.deploy import boot_line, destroying, facts, flow, kube, networks, preflight
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import hidden
-from k8sdds.deploy.facts import Facts
+from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.deploy.phases import control_plane, runtime
 from k8sdds.deploy.plan import plan, shown
 from k8sdds.deploy.software import Software
@@ -120,7 +120,7 @@ def after(state: Wanted, actions: Iterable[Action], texts: dict[str, str] | None
         if "systemctl restart containerd" in action.script:
             add(action.node, "unit\tcontainerd active")
         if action.script.endswith("/initialised\n"):
-            add(action.node, "flag\tinitialised\nleftover\t/etc/kubernetes/admin.conf\nkube.api\tready")
+            add(action.node, f"flag\tinitialised\nleftover\t/etc/kubernetes/admin.conf\nleftover\t{DATA}\nkube.api\tready")
         if action.script.endswith("/joined\n"):
             add(action.node, "flag\tjoined\nleftover\t/etc/kubernetes/kubelet.conf")
             if f"kube.node\t{action.node} " not in made[head]:
@@ -225,6 +225,39 @@ def test_what_differs_is_planned_and_nothing_else(bundle: Bundle) -> None:
     assert found == [("master", "metrics server"), ("master", "smoke test"), ("master", "metrics server")]
 
 
+def test_a_control_plane_that_is_made_anew_knows_nobody(bundle: Bundle) -> None:
+    """Its card was exchanged, or its data is gone: the workers still say that they have joined."""
+    state = wanted(bundle)
+    texts = after(state, plan(state))
+    for lost in (
+        {"master": bare(state.profile)["master"]},
+        {"master": texts["master"].replace(f"leftover\t{DATA}\n", "").replace("kube.api\tready\n", "")},
+        # Its processes still run, and answer.
+        {"master": texts["master"].replace(f"leftover\t{DATA}\n", "")},
+    ):
+        found = plan(wanted(bundle, texts=texts | lost))
+        assert {("master", "control plane"), ("pi1", "join"), ("pi2", "join")} <= {
+            (action.node, action.phase) for action in found
+        }
+        assert {"network", "labels"} <= set(phases(found, "master"))
+        (join,) = [action for action in found if (action.node, action.phase) == ("pi1", "join")]
+        assert "kubeadm reset" in join.script and "delete node" not in join.private[0].script
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_worker_that_was_installed_anew_takes_its_own_name_back(bundle: Bundle, up: bool) -> None:
+    state = wanted(bundle)
+    texts = after(state, plan(state))
+    texts["pi1"] = bare(state.profile)["pi1"]
+    if not up:
+        texts["master"] = texts["master"].replace("kube.api\tready\n", "")
+    joins = [action for action in plan(wanted(bundle, texts=texts)) if action.phase == "join" and action.private]
+    assert [action.node for action in joins] == ["pi1"]
+    assert "kubectl delete node pi1 --ignore-not-found" in joins[0].private[0].script
+    (labels,) = [action for action in plan(wanted(bundle, texts=texts)) if action.phase == "labels"]
+    assert "k8sdds.io/board" in labels.script
+
+
 def test_packages_of_the_project_on_a_raspberry_pi(bundle: Bundle) -> None:
     text = PROFILE.replace("software: bundle", "software: packages")
     actions = plan(wanted(bundle, text))
@@ -258,6 +291,9 @@ def test_kubeadm_is_told_what_the_machines_are(bundle: Bundle) -> None:
     assert init["nodeRegistration"]["ignorePreflightErrors"] == ["SystemVerification"]
     assert kubelet["failCgroupV1"] is False and kubelet["imageGCHighThresholdPercent"] == 100
     assert whole["kubernetesVersion"] == "v1.36.3" and "127.0.0.1" in whole["apiServer"]["certSANs"]
+    fixed = {name: facts.parse(changed(hostname=name, conntrack="fixed")) for name in NODES}
+    confined = control_plane.documents(replace(state, facts={**state.facts, **fixed}, network=state.network))
+    assert json.loads(confined.split("---\n")[3])["conntrack"] == {"maxPerCore": 0}
     assert "conntrack" not in proxy and "taints" not in init["nodeRegistration"]
     both = wanted(bundle, PROFILE.replace("roles: [control-plane]", "roles: [control-plane, worker]"))
     assert control_plane.registration(both, both.profile.control_plane)["taints"] == []

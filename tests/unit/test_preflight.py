@@ -106,6 +106,17 @@ def test_an_existing_cluster_is_refused_but_our_own_is_not() -> None:
     assert judged(changed(marker="mine") + leftovers) == []
 
 
+def test_a_control_plane_whose_data_was_lost_is_not_taken_for_one() -> None:
+    # Its kubelet registers it anew by itself, without what kubeadm had written.
+    lines = "flag\tinitialised\nkube.api\tready\nkube.node\tmaster True  "
+    text = changed(marker="mine") + lines
+    label = preflight.CONTROL_PLANE_LABEL
+    assert judged(f'{text}{{"{label}":""}}\n', node="master") == []
+    (problem,) = judged(f"{text}{{}}\n", node="master")
+    assert "has lost what kubeadm wrote" in problem.what and "k8sdds destroy mine" in problem.remedy
+    assert judged(f"{text}{{}}\n".replace("master True", "other True"), node="master") == []
+
+
 def test_leftovers_of_another_network_and_taken_ports() -> None:
     told = [
         p.what for p in judged(changed() + "leftover\t/etc/cni/net.d/10-weave.conflist\nlistens\t10250\n")

@@ -17,7 +17,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.networks.flannel import CLUSTER
 from k8sdds.testbeds.lab.bench import Bench
 from k8sdds.testbeds.lab.plan import Plan, plan
-from k8sdds.testbeds.lab.sandbox import Sandbox
+from tests.lab.building import built
 from tests.lab.multicast import RECEIVER, SENDER
 
 
@@ -26,16 +26,6 @@ def planned(network: str, **changes: object) -> Plan:
     return plan(
         Cell(network=network, network_options=options, test="latency", payload_bytes=64, **changes)  # type: ignore[arg-type]
     )
-
-
-def built(made: Plan) -> Bench:
-    bench = Bench(made, Sandbox(made.key.network))
-    try:
-        bench.build({})
-    except BaseException:
-        bench.close()
-        raise
-    return bench
 
 
 def said(bench: Bench, place: str, *argv: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from k8sdds.deploy import traces
 from k8sdds.deploy.actions import STATE, Action, file_script
 from k8sdds.deploy.wanted import Wanted
 from k8sdds.model.profile import Kubernetes, Node
@@ -30,12 +31,14 @@ for second in $(seq 90); do kubectl get --raw /readyz >/dev/null 2>&1 && break; 
 kubectl get --raw /readyz >/dev/null
 """
 
-# What an interrupted or failed attempt left; of a first attempt, nothing. Folders may be mount points.
+# What an interrupted or failed attempt, or an earlier cluster of ours, left; of a first attempt, nothing.
+# Folders may be mount points.
 RESET = f"""\
-if [ -n "$(ls /etc/kubernetes 2>/dev/null)" ]; then
+if [ -n "$(find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -mindepth 1 -print -quit 2>/dev/null)" ]; then
   kubeadm reset --force --cri-socket {SOCKET} >/dev/null 2>&1 || :
   rm -f /etc/kubernetes/*.conf
   find /var/lib/etcd -mindepth 1 -delete 2>/dev/null || :
+{traces.forgetting()}
 fi
 """
 
@@ -110,10 +113,12 @@ def documents(wanted: Wanted) -> str:
         "kind": "KubeProxyConfiguration",
         "mode": "iptables",
     }
-    if wanted.profile.provider == "local":
+    local = wanted.profile.provider == "local"
+    if local:
         # The disk is this machine's, and most of it is not the nodes': a share of its size says nothing.
         kubelet["evictionHard"] = EVICTION
-        # Not writable outside the machine's first network namespace.
+    if local or any(facts.one.get("conntrack") == "fixed" for facts in wanted.facts.values()):
+        # Not writable outside a machine's first network namespace: kube-proxy would end over it.
         proxy["conntrack"] = {"maxPerCore": 0}
     return "---\n".join(json.dumps(one, indent=1) + "\n" for one in (init, whole, kubelet, proxy))
 

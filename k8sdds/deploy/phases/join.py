@@ -33,7 +33,7 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     return [
         Action(
             node.name, PHASE, f"join the cluster at {wanted.server}", script,
-            private=(Private(DISCOVERY_FILE, wanted.head, _discovery(wanted)),),
+            private=(Private(DISCOVERY_FILE, wanted.head, _discovery(wanted, node)),),
             needs=((wanted.head, control_plane.PHASE),), timeout_s=420,
             remedy=control_plane.KUBELET,
         )
@@ -51,11 +51,16 @@ def document(wanted: Wanted, node: Node) -> str:
     return json.dumps(config, indent=1) + "\n"
 
 
-def _discovery(wanted: Wanted) -> str:
+def _discovery(wanted: Wanted, node: Node) -> str:
     # A token that is valid for as long as joining takes, beside the cluster's own certificate: nothing is
     # trusted that did not come over ssh.
+    cluster = wanted.cluster
+    forget = ""
+    if wanted.joined(wanted.head) and (not cluster.up or node.name in cluster.ready):
+        # kubeadm lets nobody join by the name of a node that was ready a moment ago.
+        forget = f"kubectl delete node {node.name} --ignore-not-found --timeout=60s >/dev/null\n"
     return f"""\
-token=$(kubeadm token create --ttl 15m 2>/dev/null)
+{forget}token=$(kubeadm token create --ttl 15m 2>/dev/null)
 cat <<END
 apiVersion: v1
 kind: Config
@@ -79,7 +84,9 @@ def _ready(wanted: Wanted, node: Node) -> list[Action]:
     names = [one.name for one in wanted.profile.nodes]
     daemonsets = {f"DaemonSet/{one.split('/')[1]}/{one.split('/')[2]}" for one in wanted.network.ready}
     cluster = wanted.cluster
-    if all(cluster.ready.get(name) for name in names) and not daemonsets & cluster.short:
+    # Nodes that are left out now (--limit) may be down, and their pods with them.
+    whole = set(cluster.ready) <= set(names)
+    if all(cluster.ready.get(name) for name in names) and not (whole and daemonsets & cluster.short):
         same = set(cluster.objects)
         if daemonsets <= same:
             return []
@@ -92,7 +99,8 @@ def _ready(wanted: Wanted, node: Node) -> list[Action]:
         "    kubectl describe nodes | grep -E '^Name:|NotReady|not ready' >&2\n    exit 1\n  fi\n"
         "  sleep 0.5\ndone\n"
     )
-    script += kube.wait_script(wanted.network.ready)
-    script += kube.wait_script(("deployment/kube-system/coredns",))
+    if whole:
+        script += kube.wait_script(wanted.network.ready)
+        script += kube.wait_script(("deployment/kube-system/coredns",))
     needs = tuple((one.name, PHASE) for one in wanted.workers())
     return [Action(node.name, PHASE, "wait until all nodes are ready", script, needs=needs, timeout_s=600)]

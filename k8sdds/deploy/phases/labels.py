@@ -21,7 +21,11 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     """Set from the control plane, after a node has joined."""
     if not node.is_control_plane:
         return []
-    patches = {one.name: patch(wanted.cluster, one) for one in wanted.profile.nodes}
+    # A node that joins again is a new one.
+    patches = {
+        one.name: patch(wanted.cluster if wanted.joined(one.name) else kube.Cluster(), one)
+        for one in wanted.profile.nodes
+    }
     # Labels and the record of them in one request: whoever is interrupted has set both or neither.
     lines = [
         f"kubectl patch node {name} --type merge --patch {shlex.quote(json.dumps(one))} >/dev/null\n"

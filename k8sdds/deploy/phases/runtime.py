@@ -18,6 +18,14 @@ SYSCTLS = {
     "net.bridge.bridge-nf-call-iptables": "1",
     "net.bridge.bridge-nf-call-ip6tables": "1",
 }
+OF_OTHERS = (
+    "kernel.keys.root_maxbytes", "kernel.keys.root_maxkeys", "kernel.panic", "kernel.panic_on_oops",
+    "vm.overcommit_memory", "vm.panic_on_oom",
+    "net.ipv4.conf.all.route_localnet", "net.netfilter.nf_conntrack_max",
+    "net.netfilter.nf_conntrack_tcp_timeout_close_wait",
+    "net.netfilter.nf_conntrack_tcp_timeout_established",
+)  # fmt: skip
+"""What the kubelet and kube-proxy will set: remembered, so that destroy can put it back."""
 SYSCTLS_FILE = "/etc/sysctl.d/90-k8sdds.conf"
 CONFIG_FILE = "/etc/containerd/config.toml"
 FILES = (MODULES_FILE, SYSCTLS_FILE, CONFIG_FILE)
@@ -42,7 +50,8 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     files = {MODULES_FILE: _MODULES, SYSCTLS_FILE: _SYSCTLS}
     now = facts.pairs("sysctl")
     if _changed(wanted, node, files) or any(now.get(key) != value for key, value in SYSCTLS.items()):
-        before = f"[ -e {STATE}/sysctls ] || sysctl {' '.join(SYSCTLS)} 2>/dev/null >{STATE}/sysctls || :\n"
+        keys = " ".join((*SYSCTLS, *OF_OTHERS))
+        before = f"[ -e {STATE}/sysctls ] || sysctl {keys} 2>/dev/null >{STATE}/sysctls || :\n"
         modules, rest = _KERNEL.split("done\n", 1)
         script = modules + "done\n" + before + "".join(file_script(*one) for one in files.items()) + rest
         actions.append(

@@ -1,0 +1,18 @@
+"""A bench of its own for one test; used in the virtual machine as well, where there is no pytest."""
+
+from __future__ import annotations
+
+from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.testbeds.lab.plan import Plan
+from k8sdds.testbeds.lab.sandbox import Sandbox
+
+
+def built(made: Plan) -> Bench:
+    """A bench that is up, to be closed; nothing is left where it does not come up."""
+    bench = Bench(made, Sandbox(f"test-{made.key.network}"))
+    try:
+        bench.build({})
+    except BaseException:
+        bench.close()
+        raise
+    return bench
