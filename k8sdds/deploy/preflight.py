@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from k8sdds.deploy import kube
-from k8sdds.deploy.facts import PORTS, Facts
+from k8sdds.deploy.facts import DATA, PORTS, Facts
 from k8sdds.errors import Problem
 from k8sdds.model.profile import Node, Profile
 
@@ -18,7 +17,6 @@ MIN_KERNEL = (4, 19)
 CGROUP2_FROM_MINOR = 35
 """From this Kubernetes on, a kubelet on cgroup v1 starts only when it is told to."""
 CONTAINERD2_FROM_MINOR = 37
-CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 BOOT_WORDS = "cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
 
 NEEDS = {
@@ -238,17 +236,13 @@ def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
 
 
 def _data(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    labels = kube.cluster(facts).labels.get(node.name)
-    if not node.is_control_plane or not _is_ours(profile, facts) or "initialised" not in facts.all("flag"):
+    if facts.one.get("kube.api") != "forbidden":
         return []
-    if labels is None or CONTROL_PLANE_LABEL in labels:
-        return []
-    # Its kubelet came back to an empty store by itself: what looks like a cluster has no kube-proxy, no DNS.
+    # An API server on an empty store; its kubelet comes back to it by itself, and it looks like a cluster.
     return [
         Problem(
-            "its API server has lost what kubeadm wrote there: the node is no control plane any more",
-            f"k8sdds destroy {profile.name}, then deploy it again; or, where only the label was taken off:"
-            f" kubectl label node {node.name} {CONTROL_PLANE_LABEL}=",
+            "its API server does not know its own administrator: it has lost what kubeadm wrote there",
+            f"k8sdds destroy {profile.name}, then deploy it again; or put the data in {DATA} back",
         )
     ]
 

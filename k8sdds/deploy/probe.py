@@ -127,9 +127,10 @@ if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
     --output jsonpath="$(each kube.object '.kind}/{.metadata.namespace}/{.metadata.name' \
     '.metadata.annotations.k8sdds\.io/sha256' "$counts" '.metadata.labels.k8sdds\.io/network' \
     '.metadata.annotations.k8sdds\.io/proven')" >$work/objects 2>/dev/null &
-  kubectl get --request-timeout=5s nodes --output jsonpath="$(each kube.node .metadata.name \
+  if kubectl get --request-timeout=5s nodes --output jsonpath="$(each kube.node .metadata.name \
     '.status.conditions[?(@.type=="Ready")].status' '.metadata.annotations.k8sdds\.io/labels' \
-    .metadata.labels)" 2>/dev/null && say kube.api ready
+    .metadata.labels)" 2>$work/said; then say kube.api ready
+  elif grep -q Forbidden $work/said; then say kube.api forbidden; fi
   wait
   cat $work/objects
 fi
