@@ -15,6 +15,7 @@ from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.watching import PodWatch
 
 END = object()
+PATH = "/api/v1/namespaces/n/pods"
 
 
 class Server:
@@ -22,20 +23,23 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.version = 1
         self._events: queue.Queue[Any] = queue.Queue()
 
     def get(self, path: str, **_: Any) -> dict[str, Any]:
         self.asked.append(f"get {path}")
         return {"items": [], "metadata": {"resourceVersion": "1"}}
 
-    def watch(self, path: str, **_: Any) -> Iterator[dict[str, Any]]:
-        self.asked.append(f"watch {path}")
+    def watch(self, path: str, resourceVersion: str, **_: Any) -> Iterator[dict[str, Any]]:
+        self.asked.append(f"watch {path} from {resourceVersion}")
         while (event := self._events.get()) is not END:
             yield event
 
     def tell(self, kind: str, name: str, phase: str, **conditions: str) -> None:
+        self.version += 1
+        meta = {"name": name, "resourceVersion": str(self.version)}
         status = {"phase": phase, "conditions": [{"type": t, "status": s} for t, s in conditions.items()]}
-        self._events.put({"type": kind, "object": {"metadata": {"name": name}, "status": status}})
+        self._events.put({"type": kind, "object": {"metadata": meta, "status": status}})
 
     def end(self) -> None:
         self._events.put(END)
@@ -88,7 +92,7 @@ def test_looks_grow_with_the_pods_and_nobody_polls(
     assert count <= looks <= 3 * count
     threading.Thread(target=lambda: [server.tell("DELETED", name, "") for name in names]).start()
     watch.await_gone(names, 60)
-    assert server.asked == ["get /api/v1/namespaces/n/pods", "watch /api/v1/namespaces/n/pods"]
+    assert server.asked == [f"get {PATH}", f"watch {PATH} from 1"]
 
 
 def test_one_that_fails_ends_the_wait_with_its_reason(server: Server, watch: PodWatch) -> None:
@@ -122,3 +126,17 @@ def test_what_never_comes_is_named_when_the_time_is_over(server: Server, watch: 
         watch.await_ready(["a", "b"], 0.2)
     with pytest.raises(LackError, match="pods do not go: a"):
         watch.await_gone(["a", "b"], 0.2)
+
+
+def test_a_watch_that_ends_goes_on_where_it_was_and_one_too_old_begins_anew(
+    server: Server, watch: PodWatch
+) -> None:
+    server.tell("ADDED", "a", "Running", Ready="True")
+    server.tell("BOOKMARK", "", "")
+    server.end()
+    server.tell("ADDED", "b", "Running", Ready="True")
+    watch.await_ready(["a", "b"], 60)
+    assert server.asked == [f"get {PATH}", f"watch {PATH} from 1", f"watch {PATH} from 3"]
+    server.tell("ERROR", "", "")
+    # The list is empty here: what it does not have is gone.
+    watch.await_gone(["a", "b"], 60)

@@ -50,23 +50,34 @@ class PodWatch:
             return self._pods.get(name)
 
     def _follow(self) -> None:
+        version = ""
         while not self._closed:
+            began = time.monotonic()
             try:
-                listed = self._api.get(self._path, labelSelector=self._selector)
-                with self._changed:
-                    before = self._pods
-                    self._pods = {one["metadata"]["name"]: one for one in listed["items"]}
-                    self._tell({**before, **self._pods})
-                version = listed["metadata"]["resourceVersion"]
-                for event in self._api.watch(
-                    self._path, labelSelector=self._selector, resourceVersion=version
-                ):
-                    if self._closed or event["type"] == "ERROR":
-                        break  # the version is too old: listed anew
-                    self._apply(event)
+                version = version or self._list()
+                query = {"labelSelector": self._selector, "resourceVersion": version}
+                for event in self._api.watch(self._path, allowWatchBookmarks="true", **query):
+                    if self._closed:
+                        break
+                    if event["type"] == "ERROR":
+                        version = ""  # it is too old: listed anew
+                        break
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        self._apply(event)
             except (LackError, urllib3.exceptions.HTTPError, OSError, ValueError, KeyError):
-                # The server is away, or the connection broke within a line.
+                version = ""  # the server is away, or the connection broke within a line
+            if time.monotonic() - began < 1:
                 time.sleep(0.5)
+
+    def _list(self) -> str:
+        """All pods as they are now; the version from which they are to be watched."""
+        listed = self._api.get(self._path, labelSelector=self._selector)
+        with self._changed:
+            before = self._pods
+            self._pods = {one["metadata"]["name"]: one for one in listed["items"]}
+            self._tell({**before, **self._pods})
+        return str(listed["metadata"]["resourceVersion"])
 
     def _apply(self, event: dict[str, Any]) -> None:
         one = event["object"]
