@@ -154,6 +154,7 @@ def _evidence(seen: Seen) -> dict[str, Any]:
             "received": measurement.received_bytes,
             "delivered_samples": delivered,
             **({} if measurement.decrypted_bytes is None else {"decrypted": measurement.decrypted_bytes}),
+            **({} if measurement.carried_bytes is None else {"carried": measurement.carried_bytes}),
         },
         "drops": drops,
     }

@@ -104,6 +104,12 @@ def _off_the_wire(seen: Seen) -> str | None:
             return f"no-proof: the link of sub{index}'s node was not read"
         if carried < delivered:
             return f"not-on-wire: sub{index} got {delivered} bytes of samples, its node's link only {carried}"
+        through = (seen.measurement.carried_bytes or {}).get(f"sub{index}")
+        if through is not None and through < delivered:
+            return (
+                f"not-on-network: sub{index} got {delivered} bytes of samples, the links that are the network"
+                f" on its node only {through}"
+            )
         if seen.measurement.decrypted_bytes is None:
             continue
         decrypted = seen.measurement.decrypted_bytes[f"sub{index}"]

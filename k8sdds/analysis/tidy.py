@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _TEXT = (
     "trial_id", "cell_id", "testbed", "network", "network_label", "engine", "fidelity", "test",
     "reliability", "transport", "middleware", "middleware_version", "security", "qos", "layout",
-    "discovery", "receive_mode", "started_at", "reason",
+    "discovery", "receive_mode", "started_at", "reason", "network_proof",
 )  # fmt: skip
 _JSON = ("network_options", "placement", "link", "link_bytes", "drops")
 _INTEGER = (

@@ -45,6 +45,34 @@ def by_network(run: RunFolder) -> list[Row]:
     ]
 
 
+SOURCES = {
+    "resource": "the network's own pods",
+    "kubelet": "kubelets",
+    "nft": "packet filters",
+    "iptables": "older packet filters",
+}
+"""What a meter's sources are for."""
+
+
+def lacks(run: RunFolder) -> list[str]:
+    """What was to be metered and could not be, each with its reason, once."""
+    found: dict[str, None] = {}
+    nodes: dict[str, set[str]] = {}
+    reasons: dict[str, str] = {}
+    for line in run.readings():
+        if line.get("kind") == "lack":
+            found[str(line.get("said"))] = None
+        for source, why in (line.get("lacks") or {}).items():
+            # One node's reason stands for all: they differ in its address.
+            reasons.setdefault(source, str(why))
+            nodes.setdefault(source, set()).add(str(line.get("node")))
+    said = [
+        f"{SOURCES.get(source, source)} on {', '.join(sorted(nodes[source]))}: {why}"
+        for source, why in reasons.items()
+    ]
+    return [*found, *said]
+
+
 def _block(lines: Sequence[Row], attempts: Sequence[Row]) -> Row:
     ends: dict[str, dict[str, meter.Reading]] = {"before": {}, "after": {}}
     for line in lines:

@@ -75,6 +75,23 @@ class Present:
 
 
 @dataclass(frozen=True)
+class Carrier:
+    """How a node's links and routes show that this network carries packets, to whoever may only look.
+
+    Names of links match as in a shell.
+    """
+
+    bridge: str = ""
+    """The link that the node's pods are on; empty: they use the node's own."""
+    tunnels: tuple[str, ...] = ()
+    """Links of which one takes every packet for another node; none: the routes lead straight to the node."""
+    may: tuple[str, ...] = ()
+    """Tunnels that it may use all the same, such as between nodes of different subnets."""
+    unseen: str = ""
+    """What makes it this network and cannot be seen so."""
+
+
+@dataclass(frozen=True)
 class ClusterHalf:
     """How a network is installed on a cluster, and how one sees it there."""
 
@@ -86,6 +103,7 @@ class ClusterHalf:
     present: Present
     daemonset: str
     """Its agent, in NAMESPACE."""
+    carrier: Carrier
     programs: tuple[str, ...] = ()
     """What the agent starts, by name: the plugin's own image has it, one made by others may not."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from k8sdds.model.installing import (
     Asked,
+    Carrier,
     ClusterHalf,
     Manifest,
     Present,
@@ -56,9 +57,10 @@ def half(
     capabilities: tuple[str, ...] = (),
     xfrm: bool = False,
     programs: tuple[str, ...] = (),
+    unseen: str = "",
 ) -> ClusterHalf:
-    """Flannel with a backend, given as flannel's own configuration of it, with the backend's links and the
-    programs that it starts."""
+    """Flannel with a backend, given as flannel's own configuration of it, with the programs that it starts
+    and its links, by which it then carries all packets."""
 
     def render(asked: Asked, manifests: list[Manifest]) -> list[Manifest]:
         net = {"Network": str(asked.pod_cidr), "EnableNFTables": False, "Backend": backend(asked)}
@@ -74,4 +76,5 @@ def half(
         return manifests
 
     signs = replace(SIGNS, links=(*SIGNS.links, *links), xfrm=xfrm)
-    return ClusterHalf("flannel", render, signs, present, "flannel", programs)
+    carrier = Carrier(bridge="cni0", tunnels=links, unseen=unseen)
+    return ClusterHalf("flannel", render, signs, present, "flannel", carrier, programs)

@@ -60,6 +60,7 @@ IPSEC = Network(
         capabilities=("NET_BIND_SERVICE",),
         xfrm=True,
         programs=("charon",),
+        unseen=strongswan.UNSEEN,
     ),
     unprotected="flannel-hostgw",
     engines=ENGINES,

@@ -12,6 +12,7 @@ from ipaddress import IPv4Interface
 
 from k8sdds.model.installing import (
     Asked,
+    Carrier,
     ClusterHalf,
     Manifest,
     Present,
@@ -133,5 +134,7 @@ KUBE_ROUTER = Network(
         SIGNS,
         Present(links=("kube-bridge",), routes_to_peers=True),
         "kube-router",
+        # Between nodes of different subnets it makes tunnels.
+        Carrier(bridge="kube-bridge", may=("tun-*",)),
     ),
 )

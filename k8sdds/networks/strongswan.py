@@ -20,6 +20,9 @@ USERSPACE_NEEDS = ("strongswan", "tun")
 TUN_MTU = 1400
 """MTU of ipsec0, kernel-libipsec's device."""
 
+UNSEEN = "that its packets are encrypted: only who has NET_ADMIN on a node may read its IPsec states"
+"""Of these networks on a cluster, where participants and those beside them have no such right."""
+
 FOLDER = "/run/k8sdds"
 INITIATE_TIMEOUT_S = 20
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from k8sdds.model.installing import (
     Asked,
+    Carrier,
     ClusterHalf,
     Manifest,
     Present,
@@ -17,6 +18,7 @@ from k8sdds.model.installing import (
     find,
     set_variables,
 )
+from k8sdds.networks import strongswan
 
 IMAGE = "docker.io/rajchaudhuri/weave-kube:2.9.0"
 SIGNS = Signs(
@@ -54,4 +56,7 @@ def half(default_mtu: int, encrypted: bool) -> ClusterHalf:
     status = "/home/weave/weave --local status connections"
     connected = f"! {status} | grep -v -e '{wanted}' -e 'cannot connect to ourself'"
     present = Present(links=("weave", "datapath"), connected=("weave", "sh", "-c", connected))
-    return ClusterHalf("weave", render, SIGNS, present, "weave")
+    # Weave's datapath in userspace (`sleeve`) leaves the VXLAN device alone.
+    tunnels = ("vxlan-6784", "vxlan_sys_6784")
+    carrier = Carrier(bridge="weave", tunnels=tunnels, unseen=strongswan.UNSEEN if encrypted else "")
+    return ClusterHalf("weave", render, SIGNS, present, "weave", carrier)

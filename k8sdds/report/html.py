@@ -330,7 +330,7 @@ def _networks(content: Content) -> list[dict[str, str]]:
             "label": label, "mtu": get("mtu", "mtu_bytes"), "options": get("options", "network_options"),
             "encapsulation": get("encapsulation") or "none", "encryption": get("encryption") or "none",
             "multicast": get("multicast") or "no", "engine": get("engine"), "fidelity": get("fidelity"),
-            "differences": get("differences"),
+            "differences": get("differences"), "proof": str(trial.get("network_proof") or ""),
         })  # fmt: skip
     return networks
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from k8sdds.analysis import overhead
+from k8sdds.analysis import overhead, upkeep
 from k8sdds.analysis.conditions import CONDITION, UNIT, payload, words
 from k8sdds.analysis.overhead import Quantity
 from k8sdds.report import formats
@@ -74,6 +74,7 @@ def caveats(content: Content) -> list[str]:
     warned = sum(1 for texts in content.best["warnings"] if texts)
     if warned:
         notes.append(f"{formats.count(warned, 'valid trial')} came with warnings; see the report.")
+    notes += [f"Not metered: {lack}." for lack in upkeep.lacks(content.run)]
     if content.testbed.startswith("lab"):
         notes.append(f"Measured in the {content.testbed}. Compare within this campaign only.")
     else:

@@ -82,6 +82,9 @@ class Measurement:
     """Bytes that each subscriber's node received on its link."""
     decrypted_bytes: dict[str, int] | None = None
     """Bytes that each subscriber's node has decrypted; None where the network does not encrypt."""
+    carried_bytes: dict[str, int] | None = None
+    """Bytes that came to each subscriber's node through the links that are the network's there; None where
+    nobody looked."""
     daemons_cpu_percent: float | None = None
     """CPU time of the network's daemons on all nodes, percent of one core; None where it has none."""
     daemons_user_percent: float | None = None

@@ -37,6 +37,12 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
         assert 0 <= row["start_skew_s"] < 5
         # A stream for each participant, at most two questions for each subscriber's node, and the watch anew.
         assert 2 <= row["api_calls"] <= 2 + 2 + 2
+        if row["network"] == "flannel-vxlan":
+            assert row["network_proof"].startswith("carried by flannel.1 (vxlan)")
+            assert row["link_bytes"]["carried"]["sub0"] >= samples * 1024
+        else:
+            assert row["network_proof"].startswith("routed by eth0, no tunnel")
+        assert not any(one.startswith("unproven") for one in row["warnings"])
     assert "one kernel" in (folder / "report" / "report.html").read_text()
     campaign = json.loads((folder / "campaign.json").read_text())
     assert len({one["boot_id"] for one in campaign["testbed"]["facts"]["nodes"].values()}) == 1
@@ -47,16 +53,18 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
 
 
 @pytest.mark.parametrize(
-    ("experiment", "settings"),
+    ("experiment", "words"),
     [
-        ("best-effort", ("networks=[host, flannel-vxlan]", "payload_bytes=1024")),
-        ("multicast-4sub", ("payload_bytes=1024",)),
+        (
+            "best-effort",
+            ("--set", "networks=[host, flannel-vxlan]", "--set", "payload_bytes=1024", "--meter"),
+        ),
+        ("multicast-4sub", ("--set", "payload_bytes=1024")),
     ],
 )
 def test_experiments_of_the_study(
-    experiment: str, settings: tuple[str, ...], k8sdds: Command, user: User, tmp_path: Path
+    experiment: str, words: tuple[str, ...], k8sdds: Command, user: User, tmp_path: Path
 ) -> None:
-    words = [word for setting in settings for word in ("--set", setting)]
     done = k8sdds("run", experiment, *user.options, "--repeat", "1", "--duration", "1", *words, "-o", "run")
     assert done.returncode in (0, 4), done.stderr
     found = rows(tmp_path / "run")
@@ -64,9 +72,27 @@ def test_experiments_of_the_study(
     assert any(row["valid"] for row in found)
     reasons = {str(row["reason"]).split(":")[0] for row in found if not row["valid"]}
     assert reasons <= {"uneven", "lost-samples", "deadline", "peer-lost"}
+    if "--meter" in words:
+        metered(tmp_path / "run", found, done.stdout)
     if experiment == "multicast-4sub":
         assert {row["subscribers"] for row in found} == {4}
         assert {row["transport"] for row in found if row["network"] == "host"} >= {"multicast"}
+
+
+def metered(folder: Path, found: list[dict[str, Any]], said: str) -> None:
+    """Readings of a user who may not make a ClusterRole: of one network each, and what they lack is said."""
+    lines = [json.loads(line) for line in (folder / "readings.jsonl").read_text().splitlines()]
+    nodes = [line for line in lines if line["kind"] == "node"]
+    by_block = {
+        row["block"]: {one["network_label"] for one in found if one["block"] == row["block"]} for row in found
+    }
+    assert {frozenset({line["network"]}) for line in nodes} == {frozenset(one) for one in by_block.values()}
+    assert all({line["network"]} == by_block[line["block"]] for line in nodes)
+    assert all(line["stat"] and line["lacks"]["resource"] and "resource" not in line for line in nodes)
+    reason = "this user may not create clusterrolebindings and clusterroles"
+    assert any(line["kind"] == "lack" and reason in line["said"] for line in lines)
+    assert reason in (folder / "report" / "report.html").read_text()
+    assert "Not metered: kubelets and the network's own pods" in " ".join(said.split())
 
 
 @pytest.mark.long

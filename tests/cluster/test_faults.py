@@ -33,6 +33,7 @@ baseline: flannel-vxlan
 """
 DURATION_S = 240
 CUT_S = 8
+AWAY_S = 20
 
 
 class Victims:
@@ -54,6 +55,14 @@ class Victims:
     def pod_killed(self) -> None:
         meta = self._pod("sub0")["metadata"]
         self.admin.delete(f"{CORE}/namespaces/{meta['namespace']}/pods/{meta['name']}", grace_s=0)
+
+    def pod_killed_and_not_replaced(self) -> None:
+        """The scheduler finds no place for another one for a while."""
+        node = self._pod("sub0")["spec"]["nodeName"]
+        self.cluster.kubectl("cordon", node)
+        self.pod_killed()
+        time.sleep(AWAY_S)
+        self.cluster.kubectl("uncordon", node)
 
     def containerd_restarted(self) -> None:
         self._on(self._pod("sub0")["spec"]["nodeName"], "systemctl", "restart", "containerd")
@@ -86,6 +95,7 @@ FAULTS: list[tuple[str, tuple[str, ...]]] = [
     # Nothing is lost: participants go on, their streams are taken up again.
     ("containerd_restarted", ()),
     ("kubelet_restarted", ()),
+    ("pod_killed_and_not_replaced", ("pod-lost", "peer-lost", "no-match", "not-started")),
     (
         "link_cut",
         ("pod-lost", "peer-lost", "no-match", "deadline", "no-samples", "not-started", "lost-samples"),

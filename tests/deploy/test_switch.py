@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from k8sdds.deploy import kube, traces
 from k8sdds.deploy.networks import install, with_network
 from k8sdds.deploy.profiles import load
 from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, PodNetwork
+from tests.cluster import secured
 from tests.clusters import K8SDDS, Deployed
 
 POD_CIDR = IPv4Network("10.244.0.0/16")
@@ -124,7 +126,9 @@ def switched(cluster: Deployed, name: str) -> dict[str, Any]:
     return answer
 
 
-def test_there_and_back(one_machine: Deployed, inside: Callable[..., str], pods: None) -> None:
+def test_there_and_back(
+    one_machine: Deployed, inside: Callable[..., str], pods: None, tmp_path: Path
+) -> None:
     first = left(inside, one_machine)
     before = await_pods(one_machine)
     for name, links, annotated in (
@@ -160,6 +164,8 @@ def test_there_and_back(one_machine: Deployed, inside: Callable[..., str], pods:
             "-l", "k8sdds.io/network,k8sdds.io/network!=" + name, "-o", "name",
         )  # fmt: skip
         assert others == "" and one_machine.kubectl("get", "daemonsets", "-A", "-l", label, "-o", "name")
+        if name == secured.NETWORK:
+            assert_measured_in_secret(one_machine, tmp_path)
         before = after
     # The profile has not changed: deploying it brings its own network back, and says so.
     plan = json.loads(one_machine.k8sdds("deploy", one_machine.name, "--plan", "--json").stdout)
@@ -172,6 +178,15 @@ def test_there_and_back(one_machine: Deployed, inside: Callable[..., str], pods:
     assert {one for one in after if uids(before).get(one) == after[one]["metadata"]["uid"]} == {"on-host", "ended"}
     assert left(inside, one_machine) == first
     assert one_machine.k8sdds("deploy", one_machine.name, "--yes").stdout == "no changes\n"
+
+
+def assert_measured_in_secret(cluster: Deployed, folder: Path) -> None:
+    """DDS Security on a network that is there for a moment; all levels: tests/cluster/test_security.py."""
+    found = secured.measure(cluster, folder, ["EncryptRTPS"])
+    assert {(row["network"], row["test"]) for row in found if row["valid"]} == {
+        (secured.NETWORK, "latency"), (secured.NETWORK, "throughput"),
+    }  # fmt: skip
+    assert all(row["network_proof"].startswith("routed by eth0, no tunnel") for row in found)
 
 
 def test_a_switch_to_what_is_there_changes_nothing(one_machine: Deployed) -> None:

@@ -154,6 +154,12 @@ def test_networks_that_are_not_there() -> None:
     (problem,) = checking.networks([cell(network="weavenet"), cell(network="host")], ["host", "kube-router"])
     assert "weavenet" in problem.what
     assert "kube-router" in problem.what
+    (problem,) = checking.networks([cell(network="weavenet")], ["host"], lambda name: "no kernel")
+    assert "--pod-network" in problem.remedy
+    (problem,) = checking.networks(
+        [cell(network="weavenet")], ["host", "kube-router"], lambda name: "no kernel"
+    )
+    assert problem.what == "weavenet cannot be installed on this cluster: no kernel"
     quickstart = library.load("quickstart")
     fitting, left_out = checking.only(quickstart, ["host", "flannel-vxlan"], [])
     assert [choice.name for choice in fitting.sweeps[0].networks] == ["host", "flannel-vxlan"]
@@ -225,6 +231,9 @@ def test_networks_that_replace_each_other_are_blocks_of_their_own() -> None:
             for test in ("throughput", "latency")
         ]
 
+    metered = Cluster(None, Chosen("cluster", meter=True), "c")  # type: ignore[arg-type]
+    for block in metered.blocks(trials("host", "flannel-vxlan"), 7):
+        assert len({trial.cell.network for trial in block.trials}) == 1 and len(block.trials) == 2
     cluster = Cluster(None, Chosen("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
     together = cluster.blocks(trials("host", "flannel-vxlan"), 7)
     assert [len(block.trials) for block in together] == [4, 4, 4]

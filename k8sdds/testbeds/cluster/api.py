@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import urllib3
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from kubernetes.config.config_exception import ConfigException
 
-from k8sdds.errors import InputError, LackError
+from k8sdds.errors import LackError
+from k8sdds.testbeds.cluster import kubeconfig as kubeconfigs
 
 PATIENCE_S = 120
 """How long the API server may be away, as while it restarts, before a request gives up."""
@@ -31,6 +31,9 @@ WATCH_S = 300
 """After so long a watch is begun anew."""
 PASSING = (0, 429, 500, 502, 503, 504)
 """Answers of a server that starts, stops or is overburdened."""
+
+EXPIRED = "the cluster does not know this user: has the kubeconfig's token or certificate expired?"
+STRANGE = "check the kubeconfig's `server`: is that the API server, or a proxy or a login page before it?"
 
 CORE = "/api/v1"
 
@@ -62,18 +65,7 @@ class Api:
     @classmethod
     def of(cls, kubeconfig: Path | None, context: str | None) -> Api:
         """The cluster of a kubeconfig's context, by default those that kubectl takes; else an InputError."""
-        configuration = client.Configuration()
-        try:
-            config.load_kube_config(
-                str(kubeconfig) if kubeconfig else None, context, configuration, persist_config=False
-            )
-        except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            where = f"{kubeconfig or 'the kubeconfig'}{f', context {context!r}' if context else ''}"
-            raise InputError(
-                f"{where} cannot be used: {' '.join(str(error).split())}",
-                "give another with --kubeconfig and --context; see: kubectl config get-contexts",
-            ) from error
-        return cls(configuration)
+        return cls(kubeconfigs.read(kubeconfig, context))
 
     @property
     def server(self) -> str:
@@ -95,7 +87,7 @@ class Api:
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
         """One object, or a list."""
-        return json.loads(self.get_raw(path, **query))
+        return self._object(self.get_raw(path, **query))
 
     def get_raw(self, path: str, **query: Any) -> bytes:
         """What a GET of a path answers, such as of /apis/metrics.k8s.io/v1beta1/nodes."""
@@ -115,7 +107,7 @@ class Api:
         tried: list[int] = []
         try:
             query = {"fieldValidation": "Strict", "fieldManager": "k8sdds", **query}
-            return json.loads(self._request("POST", _url(path, query), body, tried))
+            return self._object(self._request("POST", _url(path, query), body, tried))
         except Refused as refused:
             if refused.status == 409 and len(tried) > 1:
                 # The answer to an earlier try was lost, not the object.
@@ -131,6 +123,15 @@ class Api:
         except Refused as refused:
             if refused.status != 404:
                 raise
+
+    def _object(self, data: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(data)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise LackError(f"{self.server} answers, but not as a Kubernetes API server does", STRANGE)
+        return found
 
     def _request(
         self, method: str, url: str, body: dict[str, Any] | None = None, tried: list[int] | None = None
@@ -150,7 +151,8 @@ class Api:
         response = self._client.call_api(method, self.server + url, headers, body, None, TIMEOUT_S)
         data = response.read()
         if not 200 <= response.status < 300:
-            raise Refused(response.status, _message(response.status, data))
+            remedy = {401: EXPIRED, 501: STRANGE}.get(response.status, "")
+            raise Refused(response.status, _message(response.status, data), remedy)
         return data
 
     def watch(self, path: str, for_s: float = WATCH_S, **query: Any) -> Iterator[dict[str, Any]]:

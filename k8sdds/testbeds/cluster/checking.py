@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.errors import InputError, Problem
@@ -78,8 +78,10 @@ def only(experiment: Experiment, there: Sequence[str], asked: Sequence[str]) -> 
     return experiment.model_copy(update={"sweeps": sweeps}), list(left_out)
 
 
-def networks(cells: Sequence[Cell], there: Sequence[str]) -> list[Problem]:
-    """Networks that are asked for and not there."""
+def networks(
+    cells: Sequence[Cell], there: Sequence[str], lack: Callable[[str], str] = lambda name: ""
+) -> list[Problem]:
+    """Networks that are asked for and not there; `lack`: why one cannot be installed, where that is known."""
     wanted = dict.fromkeys(cell.network for cell in cells)
     missing = [name for name in wanted if name not in there]
     if not missing:
@@ -92,6 +94,12 @@ def networks(cells: Sequence[Cell], there: Sequence[str]) -> list[Problem]:
             )
         ]
     known = ", ".join(there)
+    reasons = {name: why for name in missing if (why := lack(name))}
+    if reasons:
+        return [
+            Problem(f"{name} cannot be installed on this cluster: {why}", f"leave it out: it has {known}")
+            for name, why in reasons.items()
+        ]
     return [
         Problem(
             f"this cluster does not have the network{'s' if len(missing) > 1 else ''} {', '.join(missing)}"

@@ -57,14 +57,16 @@ class Crew:
         self._memory = memory
         self._campaign = campaign
         self._members: dict[Slot, Member] = {}
+        self._gone: dict[Slot, Member] = {}
+        """What is known of those that have none."""
         self._names: dict[Slot, str] = {}
         self._made = 0
         self._suspect = False
         self.watch = PodWatch(api, space.namespace, space.selector)
 
     def member(self, slot: Slot) -> Member:
-        """The pod of a slot that `muster` has made ready."""
-        return self._members[slot]
+        """The pod of a slot that `muster` has made ready; the last one, where it is lost and not replaced."""
+        return self._members[slot] if slot in self._members else self._gone[slot]
 
     def has(self, slot: Slot) -> bool:
         """Whether a slot's pod is ready."""
@@ -137,7 +139,8 @@ class Crew:
         self._each(remove, names)
         for slot in slots:
             del self._names[slot]
-            self._members.pop(slot, None)
+            if slot in self._members:
+                self._gone[slot] = self._members.pop(slot)
         self.watch.await_gone(names)
 
     def _meet(self, slot: Slot) -> Member:

@@ -75,17 +75,36 @@ class Metering:
         wanted = meter.objects(self._space.namespace, self._filters, self._image)
         inside = [one for one in wanted if "namespace" in one["metadata"]]
         outside = [one for one in wanted if "namespace" not in one["metadata"]]
-        if not self._space.own or not all(objects.may_create(self._api, one) for one in inside):
+        if not self._space.own:
+            self._lacks("nodes: in a prepared namespace k8sdds makes no meter")
+            return
+        refused = self._refused(inside)
+        if refused:
+            self._lacks(f"nodes: this user may not create {refused} in the campaign's namespace")
             return
         try:
-            if all(objects.may_create(self._api, one) for one in outside):
+            refused = self._refused(outside)
+            if refused:
+                self._lacks(
+                    f"kubelets and the network's own pods: this user may not create {refused},"
+                    " by which the meter would get `nodes/metrics`"
+                )
+            else:
                 objects.create(self._api, self._owned(outside))
             objects.create(self._api, inside)
             self._made = inside[-1]
             objects.await_replicas(self._api, self._made, READY_S)
         except LackError as error:
             # What cannot be read is missing in a table; no reason to measure nothing.
-            self._lines.append({"kind": "lack", **self._block, "said": error.message})
+            self._lacks(f"nodes: {error.message}")
+
+    def _refused(self, wanted: list[dict[str, Any]]) -> str:
+        """The kinds of these objects that this user may not make."""
+        kinds = {objects.PLURALS[one["kind"]] for one in wanted if not objects.may_create(self._api, one)}
+        return " and ".join(sorted(kinds))
+
+    def _lacks(self, said: str) -> None:
+        self._lines.append({"kind": "lack", **self._block, "said": said})
 
     def _owned(self, outside: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Objects that belong to no namespace, told to go with the campaign's own, whatever becomes of us."""
@@ -109,7 +128,10 @@ class Metering:
             read = partial(self._node, filters=self._filters and when == "after")
             for line in pool.map(read, self._ready() if self._made else []):
                 self._lines.append({**line, **self._block, "when": when})
-        tops = [*self._top(top.nodes), *self._top(lambda get: top.pods(get, self._space.namespace))]
+        tops = [
+            *self._top("nodes", top.nodes),
+            *self._top("pods", lambda get: top.pods(get, self._space.namespace)),
+        ]
         if tops:
             self._lines.append({"kind": "top", **self._block, "when": when, "tops": tops})
 
@@ -123,10 +145,12 @@ class Metering:
             meter.read(data)
             return {"kind": "node", **data}
         except (LackError, ValueError) as error:
-            return {"kind": "lack", "said": f"{pod}: {error}"}
+            return {"kind": "lack", "said": f"a node, by {pod}: {error}"}
 
-    def _top(self, read: Any) -> list[dict[str, Any]]:
+    def _top(self, what: str, read: Any) -> list[dict[str, Any]]:
         try:
             return [asdict(one) for one in read(self._api.get_raw)]
-        except LackError:
-            return []  # no metrics server, or not for this user
+        except LackError as error:
+            # No metrics server, or not for this user.
+            self._lacks(f"what `kubectl top {what}` shows: {error.message}")
+            return []

@@ -1,60 +1,183 @@
-"""Before anything is measured: pods reach each other, by whole packets and, if asked for, by multicast."""
+"""Before anything is measured: pods reach each other by whole packets and, if asked for, by multicast, and
+the nodes' links show that packets go the way that the network's name says. Each trial is seen there too."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from k8sdds.errors import LackError
-from k8sdds.testbeds.cluster.crew import Crew
+from k8sdds.model.installing import Carrier
+from k8sdds.model.trial import Cell
+from k8sdds.networks import find
+from k8sdds.testbeds.cluster import carrying
+from k8sdds.testbeds.cluster.blocks import HOST
+from k8sdds.testbeds.cluster.carrying import End, Look
+from k8sdds.testbeds.cluster.crew import Crew, Member
 from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.testbeds.cluster.witnesses import Witnesses
 
 PROBE = "/usr/local/bin/k8sdds-probe"
 FIRST_PORT = 17000
 GROUP = "239.255.77.1"
+WHOLE = 40
+"""Datagrams each way: so many bytes go by no link of a node unless they carry it."""
+GROUPED = 3
 LISTEN_S = 20
 ASK_S = 8
 HEADERS_BYTES = 28
 """IPv4 and UDP."""
+UNPROVEN = "unproven"
+"""First word of the warning of trials whose network could not be proven."""
 
 
-def prove(
-    crew: Crew, label: str, publishers: Sequence[Slot], subscribers: Sequence[Slot], multicast: bool
-) -> None:
-    """Datagrams that fill the MTU and may not be fragmented, from each publisher to each subscriber.
+@dataclass(frozen=True)
+class Proof:
+    """What was proven of a network between some participants."""
 
-    A LackError names the first pair that the network does not carry.
-    """
-    ports = {slot: FIRST_PORT + index for index, slot in enumerate(subscribers)}
-    listen = [
-        (slot, [PROBE, "listen", "--udp", str(port), "--for", str(LISTEN_S), "--group", GROUP])
-        for slot, port in ports.items()
-    ]
-    with crew.background(listen):
+    words: str
+    """How packets go between their nodes."""
+    lack: str = ""
+    """What could not be proven, and why."""
+    links: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node to its links that carry the network; without nodes that nobody could look at."""
+
+    def said(self) -> str:
+        """All of it, in one line."""
+        return "; ".join(filter(None, (self.words, f"not proven: {self.lack}" if self.lack else "")))
+
+
+Key = tuple[tuple[Slot, ...], tuple[str, ...], bool]
+"""Slots, the nodes that their pods are on, and whether multicast is part of it."""
+
+
+class Proofs:
+    """The proofs of a campaign, each made once for the same pods on the same network."""
+
+    def __init__(self, crew: Crew, witnesses: Witnesses, interface: str = "") -> None:
+        """`interface`: the nodes' link that pod networks were told to use; empty: any."""
+        self._interface = interface
+        self._crew = crew
+        self._witnesses = witnesses
+        self._made: dict[Key, Proof] = {}
+        self._last: dict[str, Look] = {}
+        """Node to what its links had carried when it was last looked at."""
+
+    def prove(self, cell: Cell, slots: Mapping[str, Slot]) -> None:
+        """Prove the network of a cell's pods, which are ready. LackError with what is wrong with it."""
+        key = self._key(cell, slots)
+        if key not in self._made:
+            self._made[key] = self._prove(cell, slots, multicast=key[-1])
+
+    def of(self, cell: Cell, slots: Mapping[str, Slot]) -> Proof | None:
+        """What was proven for a cell, whose pods are ready; None where nobody has tried yet."""
+        return self._made.get(self._key(cell, slots))
+
+    def _key(self, cell: Cell, slots: Mapping[str, Slot]) -> Key:
+        # Where the scheduler places, a pod that replaces another one may be elsewhere.
+        nodes = tuple(self._crew.member(slot).node for slot in slots.values())
+        return tuple(slots.values()), nodes, "multicast" in (cell.transport, cell.discovery_kind)
+
+    def forget(self) -> None:
+        """Another pod network takes the place of the one that was proven."""
+        self._made = {key: proof for key, proof in self._made.items() if all(slot.host for slot in key[0])}
+        self._last = {}
+
+    def carried(self, cell: Cell, slots: Mapping[str, Slot]) -> tuple[dict[str, int] | None, str]:
+        """(subscriber to bytes that came to its node through this network's links since the last look there,
+        why that is not known). Of pods on the nodes' own network their own counters say it: (None, "")."""
+        proof = self.of(cell, slots)
+        if proof is None or cell.network == HOST:
+            return None, ""
+        if not proof.links:
+            return None, proof.lack
+        nodes = {name: self._crew.member(slot).node for name, slot in slots.items() if name.startswith("sub")}
+        before, now = self._last, self._witnesses.looks(nodes.values())
+        self._last = {**before, **now} if now else {}
+        if not now:
+            return None, self._witnesses.lack
+        if not set(nodes.values()) <= before.keys() & proof.links.keys():
+            return None, "the nodes' links were not looked at before this trial"
+        return {
+            name: carrying.received_bytes(now[node], proof.links[node])
+            - carrying.received_bytes(before[node], proof.links[node])
+            for name, node in nodes.items()
+        }, proof.lack
+
+    def _prove(self, cell: Cell, slots: Mapping[str, Slot], multicast: bool) -> Proof:
+        members = {name: self._crew.member(slot) for name, slot in slots.items()}
+        nodes = [member.node for member in members.values()]
+        # One participant stands for all of its node: their packets go the same way.
+        addresses = {member.node: member.address for member in members.values()}
+        before = self._witnesses.looks(nodes, list(addresses.values()))
+        sent_bytes = self._ask_all(cell.network_label, slots, members, multicast)
+        whole = f"whole packets of {members['pub0'].mtu_bytes} bytes pass"
+        after = self._witnesses.looks(nodes, list(addresses.values())) if before else {}
+        if not after:
+            return Proof(whole, f"which links of the nodes carry it, because {self._witnesses.lack}")
+        self._last = {**self._last, **after}
+        carrier = _carrier(cell)
+        ends = {node: End(node, addresses[node], before[node], after[node]) for node in addresses}
+        ways: dict[str, None] = {}
+        links: dict[str, tuple[str, ...]] = {}
+        for one, other in _pairs(members):
+            wanted = "" if cell.network == HOST else self._interface
+            wrong = carrying.amiss(carrier, ends[one], ends[other], sent_bytes, wanted)
+            if wrong:
+                raise LackError(
+                    f"{cell.network_label}: this is not {find(cell.network).title}: {wrong}",
+                    "is another network installed, or has it fallen back? name what is there: --pod-network",
+                )
+            ways[carrying.words(ends[one], ends[other], carrier)] = None
+            for here, there in ((one, other), (other, one)):
+                more = carrying.links(carrier, after[here], addresses[there])
+                links[here] = tuple(dict.fromkeys([*links.get(here, ()), *more]))
+        return Proof(f"{', '.join(ways)}; {whole}", carrier.unseen, links)
+
+    def _ask_all(
+        self, label: str, slots: Mapping[str, Slot], members: Mapping[str, Member], multicast: bool
+    ) -> int:
+        """Datagrams that fill the MTU and may not be fragmented, from each publisher to each subscriber, and
+        back: so many bytes went at least each way. A LackError names the first pair that does not answer."""
+        publishers = [name for name in members if name.startswith("pub")]
+        ports = {name: FIRST_PORT + i for i, name in enumerate(set(members) - set(publishers))}
+        listen = [
+            (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(LISTEN_S), "--group", GROUP])
+            for name, port in ports.items()
+        ]
+        size = min(members[name].mtu_bytes or 1500 for name in publishers) - HEADERS_BYTES
+        within = ["--timeout", str(ASK_S)]
         questions = []
         for pub in publishers:
-            size = (crew.member(pub).mtu_bytes or 1500) - HEADERS_BYTES
             for sub, port in ports.items():
-                target = f"{crew.member(sub).address}:{port}"
-                whole = ["--whole", "--bytes", str(size), "--count", "3", "--timeout", str(ASK_S)]
-                questions.append((pub, sub, [PROBE, "ask", target, *whole]))
+                whole = ["--whole", "--bytes", str(size), "--count", str(WHOLE), *within]
+                questions.append((pub, sub, [PROBE, "ask", f"{members[sub].address}:{port}", *whole]))
                 if multicast:
-                    group = [
-                        "--count",
-                        "3",
-                        "--timeout",
-                        str(ASK_S),
-                        "--interface",
-                        crew.member(pub).interface,
-                    ]
-                    questions.append((pub, sub, [PROBE, "ask", f"{GROUP}:{port}", *group]))
-        answers = crew.run_all([(pub, argv) for pub, _, argv in questions], ASK_S + 10)
-    for (pub, sub, argv), done in zip(questions, answers, strict=True):
-        if done.code:
-            raise LackError(
-                f"{label}: {sub.participant} does not answer {pub.participant}{_how(argv)}: {_said(done)}",
-                "is the network's own pod on both nodes ready? kubectl get pods -A -o wide",
-            )
+                    out = ["--count", str(GROUPED), *within, "--interface", members[pub].interface]
+                    questions.append((pub, sub, [PROBE, "ask", f"{GROUP}:{port}", *out]))
+        with self._crew.background(listen):
+            answers = self._crew.run_all([(slots[pub], argv) for pub, _, argv in questions], ASK_S + 10)
+        for (pub, sub, argv), done in zip(questions, answers, strict=True):
+            if done.code:
+                raise LackError(
+                    f"{label}: {sub} does not answer {pub}{_how(argv)}: {_said(done)}",
+                    "is the network's own pod on both nodes ready? kubectl get pods -A -o wide",
+                )
+        return WHOLE * size
+
+
+def _carrier(cell: Cell) -> Carrier:
+    half = find(cell.network).cluster
+    assert half is not None  # networks that no cluster has are refused before
+    return half.carrier
+
+
+def _pairs(members: Mapping[str, Member]) -> list[tuple[str, str]]:
+    """The nodes of each publisher and each subscriber, each pair once."""
+    pubs = [one.node for name, one in members.items() if name.startswith("pub")]
+    subs = [one.node for name, one in members.items() if name.startswith("sub")]
+    return list(dict.fromkeys((pub, sub) for pub in pubs for sub in subs if pub != sub))
 
 
 def _how(argv: Sequence[str]) -> str:

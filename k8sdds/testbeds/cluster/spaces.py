@@ -19,6 +19,8 @@ OWNER = "k8sdds.io/owner"
 NAME = "k8sdds.io/name"
 """Annotation with the campaign's full name."""
 SELECTOR = f"{pods.MANAGED}=k8sdds,{pods.CAMPAIGN}"
+BESIDE = "-nodes"
+"""Ends the name of the namespace that a campaign has beside its own."""
 
 
 def identifier(campaign: str) -> str:
@@ -88,7 +90,17 @@ def make(api: Api, name: str, prepared: str | None, with_host: bool) -> Space:
         space = Space(api, campaign, prepared, own=False)
         space.remove()
         return space
-    wanted = manifest(campaign, name, with_host)
+    return _made(api, campaign, manifest(campaign, name, with_host))
+
+
+def beside(space: Space, name: str) -> Space:
+    """A second namespace of a campaign, for pods on the nodes' own network, that its own does not take."""
+    wanted = manifest(space.campaign, name, with_host=True)
+    wanted["metadata"]["name"] += BESIDE
+    return _made(space.api, space.campaign, wanted)
+
+
+def _made(api: Api, campaign: str, wanted: dict[str, Any]) -> Space:
     space = Space(api, campaign, wanted["metadata"]["name"], own=True)
     path = f"{rights.NAMESPACES}/{space.namespace}"
     if api.find(path) is not None:
@@ -140,7 +152,8 @@ def leftovers(api: Api, prepared: str | None) -> list[Leftover]:
         space = Space(api, campaign, prepared or meta["name"], own=prepared is None)
         notes = meta.get("annotations", {})
         if "deletionTimestamp" not in meta:
-            found[campaign] = Leftover(space, notes.get(NAME, campaign), _in_use(notes.get(OWNER, "")))
+            key = campaign if prepared else space.namespace
+            found[key] = Leftover(space, notes.get(NAME, campaign), _in_use(notes.get(OWNER, "")))
     return list(found.values())
 
 

@@ -7,8 +7,8 @@ from k8sdds.deploy import named, networks, record
 from k8sdds.errors import InputError
 from k8sdds.model.network import Network
 from k8sdds.model.profile import Profile
-from k8sdds.networks import NETWORKS
-from k8sdds.testbeds.lab.capabilities import can
+from k8sdds.networks import NETWORKS, find
+from k8sdds.testbeds.lab.capabilities import can, probe
 
 
 class Switch:
@@ -24,10 +24,19 @@ class Switch:
 
     def able(self) -> list[str]:
         """Networks that can be installed with what is here; the installed one is among them."""
-        known = record.read(self._cluster) or {}
-        profile = Profile.model_validate(known["profile"])
-        found = [name for name, one in NETWORKS.items() if one.cluster and _can_be(profile, one)]
+        found = [name for name, one in NETWORKS.items() if one.cluster and not self.lack(name)]
         return list(dict.fromkeys([self.current, *found]))
+
+    @property
+    def interface(self) -> str:
+        """The nodes' link that its profile wants networks to use; empty: that of the default route."""
+        known = record.read(self._cluster) or {}
+        return Profile.model_validate(known["profile"]).network.interface or ""
+
+    def lack(self, network: str) -> str:
+        """Why a network cannot be installed here; empty where it can."""
+        known = record.read(self._cluster) or {}
+        return _lack(Profile.model_validate(known["profile"]), find(network))
 
     def is_there(self, network: str, options: dict[str, object]) -> bool:
         """Whether this very network is installed."""
@@ -49,17 +58,20 @@ def _given(options: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in options.items() if key == "mtu"}
 
 
-def _can_be(profile: Profile, network: Network) -> bool:
+def _lack(profile: Profile, network: Network) -> str:
+    if profile.provider == "local":
+        # The nodes have this machine's kernel; those of others are looked at by their own preflight.
+        own = {"engine": network.engines[0].option} if network.engines else {}
+        lacking = [need for need in network.needs_of(own) if not can(need)]
+        if lacking:
+            said = probe((lacking[-1],)).lacks[lacking[-1]]
+            return f"this machine's kernel cannot do {lacking[-1]}: {said}"
     try:
         chosen = networks.asked(profile, network.name)
         wanted = networks.install(networks.with_network(profile, chosen))
-    except InputError:
-        return False  # it needs what only its user can give, such as a password
-    if profile.software.source == "bundle":
-        here = {image.name for image in recipe.IMAGES}
-        if not set(wanted.images) <= here:
-            return False
-    if profile.provider != "local":
-        return True  # its own preflight looks at the machines
-    own = {"engine": network.engines[0].option} if network.engines else {}
-    return all(can(need) for need in network.needs_of(own))
+    except InputError as error:
+        return error.message  # it needs what only its user can give, such as a password
+    missing = set(wanted.images) - {image.name for image in recipe.IMAGES}
+    if profile.software.source == "bundle" and missing:
+        return f"the bundle lacks its image {', '.join(sorted(missing))}"
+    return ""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,23 +15,25 @@ from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import find, resolved
 from k8sdds.perftest.connext import licence
 from k8sdds.perftest.connext import settings as connext_settings
-from k8sdds.testbeds import Block, Launch, Measurement, Site, repetitions
-from k8sdds.testbeds.cluster import checking, measuring, objects, proving, rights, spaces
+from k8sdds.testbeds import Block, Launch, Measurement, Site
+from k8sdds.testbeds.cluster import blocks as grouping
+from k8sdds.testbeds.cluster import checking, measuring, objects, placing, provenance, rights, spaces
 from k8sdds.testbeds.cluster.api import Api
-from k8sdds.testbeds.cluster.attending import Attendance
+from k8sdds.testbeds.cluster.attending import NOT_STARTED, Attendance
+from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.crew import Crew, Member
 from k8sdds.testbeds.cluster.metering import Metering
-from k8sdds.testbeds.cluster.nodes import Node, assign, installed_network, one_kernel, usable
+from k8sdds.testbeds.cluster.nodes import Node, installed_network, one_kernel, usable
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
+from k8sdds.testbeds.cluster.proving import UNPROVEN, Proofs
 from k8sdds.testbeds.cluster.serving import Services
+from k8sdds.testbeds.cluster.witnesses import Witnesses
 from k8sdds.testbeds.current import Chosen, beside
-from k8sdds.testbeds.lab import cores
 
 if TYPE_CHECKING:
     from k8sdds.testbeds.cluster.switching import Switch
 
 NAME = "cluster"
-HOST = "host"
 
 
 class Cluster:
@@ -51,7 +52,10 @@ class Cluster:
         self._metering: Metering | None = None
         self._trials: Sequence[Trial] = ()
         self._switch: Switch | None = None
-        self._proven: set[tuple[Slot, ...]] = set()
+        self._witnesses: Witnesses | None = None
+        self._proofs: Proofs | None = None
+        self._absent = ""
+        """Why the pods of the trial that is about to run are not there."""
         self._forget: dict[str, str] = {}
         """Pod to the folder of an attempt whose files are home."""
         self._calls = 0
@@ -118,50 +122,37 @@ class Cluster:
             return unfit
         lacks = rights.lacks(self.api, self.chosen.namespace)
         return lacks or [
-            *checking.networks(cells, self.networks()),
+            *checking.networks(cells, self.networks(), *([self.switch.lack] if self.switch else [])),
             *checking.places(cells, self.nodes, self._image(trials)),
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
-        """In each repetition one block per pod network, in random order, for they replace each other; what
-        needs no other network than the installed one is one block."""
-        if len({_pod_network(trial.cell) for trial in trials} - {None}) < 2:
-            return repetitions(trials, seed)
-        order = random.Random(seed)
-        blocks: list[Block] = []
-        for repetition in sorted({trial.repetition for trial in trials}):
-            groups: dict[Any, list[Trial]] = {}
-            for trial in trials:
-                if trial.repetition == repetition:
-                    groups.setdefault(_pod_network(trial.cell), []).append(trial)
-            shuffled = list(groups.values())
-            order.shuffle(shuffled)
-            for group in shuffled:
-                order.shuffle(group)
-                blocks.append(Block(len(blocks), tuple(group)))
-        return blocks
+        """Blocks of one network each where networks are switched, or metered; else whole repetitions."""
+        return grouping.of(trials, seed, apart=self.chosen.meter)
 
     # -- building and measuring -------------------------------------------------------------------------
 
     def prepare(self, block: Block) -> Cluster:
         """Pods for all trials of the block, ready and proven."""
         trials = self._trials or block.trials
-        if self._crew is None or self._services is None:
+        if self._crew is None or self._services is None or self._proofs is None:
             with_host = any(trial.cell.network == HOST for trial in trials)
             self._space = spaces.make(self.api, self._campaign, self.chosen.namespace, with_host)
             memory = memory_bytes(trial.cell for trial in trials)
             image, parts = self._image(trials), self._licence(trials)
             self._crew = Crew(self.api, self._space, image, memory, self._campaign, parts)
             self._services = Services(self.api, self._space, self.chosen.image)
+            self._witnesses = Witnesses(self.api, self._space, with_host, image, self._campaign)
+            self._proofs = Proofs(self._crew, self._witnesses, self.switch.interface if self.switch else "")
             if self.chosen.meter:
                 tools = beside(self.chosen.image, meter.IMAGE)
                 self._metering = Metering(self.api, self._space, with_host, tools)
                 self._crew.watch.listeners.append(self._metering.seen)
         cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
-        self._install(next((one for one in map(_pod_network, cells) if one), None))
+        self._install(next((one for one in map(grouping.pod_network, cells) if one), None))
         self._crew.muster(slot for cell in cells for slot in self._slots(cell).values())
         for cell in cells:
-            self._prove(cell)
+            self._proofs.prove(cell, self._slots(cell))
             self._services.provide(cell)
         if self._metering is not None:
             self._metering.begins(block.index, [cell.network_label for cell in cells])
@@ -192,32 +183,17 @@ class Cluster:
         """What the meters said around the block that has just ended."""
         return self._metering.ends() if self._metering is not None else []
 
-    def _install(self, wanted: tuple[str, tuple[tuple[str, object], ...]] | None) -> None:
+    def _install(self, wanted: grouping.PodNetwork | None) -> None:
         """Give the cluster the pod network that a block needs. Pods of the one before go first."""
-        assert self._crew is not None
+        assert self._crew is not None and self._proofs is not None
         if wanted is None or self.switch is None or self.switch.is_there(wanted[0], dict(wanted[1])):
             return
         self._crew.dismiss(unless=lambda slot: slot.host)
-        self._proven = {key for key in self._proven if key[0].host}
+        self._proofs.forget()
         self.switch.to(wanted[0], dict(wanted[1]))
 
-    def _prove(self, cell: Cell) -> None:
-        assert self._crew is not None
-        slots = self._slots(cell)
-        multicast = "multicast" in (cell.transport, cell.discovery_kind)
-        key = (*slots.values(), Slot(f"multicast {multicast}", "", False, None))
-        if key in self._proven:
-            return
-        publishers = [slot for name, slot in slots.items() if name.startswith("pub")]
-        subscribers = [slot for name, slot in slots.items() if name.startswith("sub")]
-        proving.prove(self._crew, cell.network_label, publishers, subscribers, multicast)
-        self._proven.add(key)
-
     def _slots(self, cell: Cell) -> dict[str, Slot]:
-        """Participant to its pod's slot."""
-        places = assign(cell, self._usable()) if self.nodes else dict.fromkeys(cell.participants, "")
-        host = cell.network == HOST
-        return {name: Slot(name, node, host, cell.cpu_quota) for name, node in places.items()}
+        return placing.slots(cell, self._usable() if self.nodes else None)
 
     def _usable(self) -> list[Node]:
         return usable(self.nodes, checking.arches(self._image(self._trials)))
@@ -235,6 +211,7 @@ class Cluster:
         # Of networks whose turn has not come only their own facts are known.
         here = self._crew is not None and all(map(self._crew.has, slots.values()))
         members = self._members(trial.cell) if here else {}
+        proof = self._proofs.of(trial.cell, slots) if self._proofs and here else None
         nodes = {member.node for member in members.values()} or {slot.node for slot in slots.values()}
         return {
             "mtu_bytes": (members["pub0"].mtu_bytes if here else None) or network.mtu(options),
@@ -242,6 +219,7 @@ class Cluster:
             "engine_mode": chosen.mode if chosen else None,
             "fidelity": "real",
             "nodes": len(nodes),
+            "network_proof": proof.said() if proof else None,
         }
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:
@@ -252,30 +230,27 @@ class Cluster:
         return {"link_mtu_bytes": min(filter(None, seen), default=None), "offloads": None, "differences": ""}
 
     def places(self, trial: Trial) -> dict[str, Place]:
-        """Address, interface and cores of each participant."""
+        """Address, interface and cores of each participant. Pods that were lost are replaced first; where
+        they cannot be, `run` says so."""
+        self._absent = self._gather(trial.cell)
         members = self._members(trial.cell)
-        layout = self._layout(trial.cell, members)
+        layout = placing.layout(trial.cell, members)
         return {
             name: Place(member.address, member.interface, layout.cpus[name])
             for name, member in members.items()
         }
 
-    def _layout(self, cell: Cell, members: dict[str, Member]) -> cores.Layout:
-        """Cores on each machine for the participants that run there, each machine by itself."""
-        cpus: dict[str, tuple[int, ...] | None] = {}
-        scheduling, harness = False, None
-        for machine in {member.machine for member in members.values()}:
-            here = {name: one for name, one in members.items() if one.machine == machine}
-            pubs = [name for name in here if name.startswith("pub")]
-            subs = [name for name in here if name.startswith("sub")]
-            free = tuple(next(iter(here.values())).facts["cpus"])
-            layout = cores.assign(cell.layout, len(pubs), len(subs), free)
-            numbered = [f"pub{i}" for i in range(len(pubs))] + [f"sub{i}" for i in range(len(subs))]
-            for name, number in zip([*pubs, *subs], numbered, strict=True):
-                cpus[name] = layout.cpus[number]
-            scheduling = scheduling or layout.includes_scheduling
-            harness = layout.harness
-        return cores.Layout(cpus, harness, scheduling)
+    def _gather(self, cell: Cell) -> str:
+        """Pods for a cell, ready and their network proven: all that are there stay. Why not, or empty."""
+        assert self._crew is not None and self._proofs is not None
+        slots = self._slots(cell)
+        try:
+            self._crew.muster(slots.values())
+            self._proofs.prove(cell, slots)
+        except LackError as error:
+            self._crew.suspect()
+            return error.message
+        return ""
 
     def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
         """Paths in the participant's pod."""
@@ -289,15 +264,11 @@ class Cluster:
         return replace(measured, api_calls=self._calls - before)
 
     def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        assert self._crew is not None and self._space is not None
-        slots = self._slots(trial.cell)
-        try:
-            self._crew.muster(slots.values())
-        except LackError as error:
-            self._crew.suspect()
-            return measuring.lost(launches, error.message)
+        assert self._crew is not None and self._space is not None and self._proofs is not None
+        if self._absent:
+            return measuring.lost(launches, self._absent)
         members = self._members(trial.cell)
-        layout = self._layout(trial.cell, members)
+        layout = placing.layout(trial.cell, members)
         attended = []
         for launch in launches:
             pod = members[launch.participant].name
@@ -316,59 +287,31 @@ class Cluster:
                 )
             )
         endings = measuring.attend(attended)
-        if any(one.lost for one in endings.values()):
+        # Also where it did not start: the next attempt waits until all pods answer.
+        if any(one.lost or one.code == NOT_STARTED for one in endings.values()):
             self._crew.suspect()
         for one in attended:
             if not endings[one.launch.participant].lost:
                 self._forget[one.pod] = str(Path(measuring.output(one.launch.directory)))
-        return measuring.measurement(trial, members, attended, endings, layout)
+        seen = measuring.measurement(trial, members, attended, endings, layout)
+        carried, lack = self._proofs.carried(trial.cell, self._slots(trial.cell))
+        warnings = (*seen.warnings, *((f"{UNPROVEN}: {lack}",) if lack else ()))
+        return replace(seen, carried_bytes=carried, warnings=warnings)
 
     # -- the rest ---------------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """Provenance: the cluster's version, and of each node what the API and the pods on it say."""
-        version = self.api.get("/version")
-        nodes = {
-            node.name: {
-                "boot_id": node.boot_id,
-                "architecture": node.arch,
-                **{key: node.info.get(key) for key in NODE_INFO},
-            }
-            for node in self.nodes
-        }
-        if self._crew is not None:
-            for member in (self._crew.member(slot) for slot in self._crew.slots()):
-                nodes.setdefault(member.node, {}).update(
-                    {key: value for key, value in member.facts.items() if key in POD_FACTS}
-                )
-        kernels = {one.get("kernelVersion") or one.get("kernel") for one in nodes.values()}
-        models = {one.get("cpu_model") for one in nodes.values()} - {None}
-        return {
-            "server_version": version.get("gitVersion"),
-            "nodes": nodes,
-            "one_kernel": one_kernel(self.nodes),
-            "kernel": kernels.pop() if len(kernels) == 1 else None,
-            "cpu_model": models.pop() if len(models) == 1 else None,
-            "installed_network": self.installed,
-            "image": self.chosen.image,
-            "cluster_uid": self._uid(),
-            "reached": {key: value for key, value in asdict(self.chosen).items() if value},
-            "api_calls": dict(self.api.calls),
-        }
-
-    def _uid(self) -> str | None:
-        """What tells this cluster from others, where this user may know it."""
-        try:
-            found = self.api.find(f"{rights.NAMESPACES}/kube-system")
-        except LackError:
-            return None
-        return found["metadata"]["uid"] if found else None
+        members = [self._crew.member(slot) for slot in self._crew.slots()] if self._crew else []
+        return provenance.facts(self.api, self.chosen, self.nodes, members, self.installed)
 
     def close(self) -> None:
         """Remove all that was made. Safe to call twice, from any state."""
         if self._crew is not None:
             self._crew.close()
             self._crew = None
+        if self._witnesses is not None:
+            self._witnesses.close()
         if self._space is not None:
             space, self._space = self._space, None
             space.remove()
@@ -378,21 +321,3 @@ class Cluster:
 
 def _connext(trials: Sequence[Trial]) -> bool:
     return any(trial.cell.middleware == "connext" for trial in trials)
-
-
-def _pod_network(cell: Cell) -> tuple[str, tuple[tuple[str, object], ...]] | None:
-    """What tells a cell's pod network from others; None on the nodes' own network."""
-    return None if cell.network == HOST else (cell.network, tuple(sorted(cell.network_options.items())))
-
-
-NODE_INFO = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion")
-POD_FACTS = (
-    "boot_id",
-    "kernel",
-    "cpu_model",
-    "cpu_count",
-    "cpu_governor",
-    "memory_bytes",
-    "clocksource",
-    "sysctls",
-)

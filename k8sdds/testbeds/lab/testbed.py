@@ -144,7 +144,7 @@ class Lab:
         return f"{name}-{len(taken)}"
 
     def network_facts(self, trial: Trial) -> dict[str, Any]:
-        """MTU, engine with its mode, and fidelity of the trial's network."""
+        """MTU, engine with its mode, fidelity of the trial's network, and what `Bench.prove` has proven."""
         network = find(trial.cell.network)
         options = trial.cell.network_options
         chosen = network.engine_of(options)
@@ -153,6 +153,8 @@ class Lab:
             "engine": network.engine_title(options),
             "engine_mode": chosen.mode if chosen else None,
             "fidelity": network.fidelity,
+            "network_proof": f"whole packets of {network.mtu(options)} bytes pass"
+            + ("; nothing between nodes but encrypted packets" if network.encryption else ""),
         }
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:

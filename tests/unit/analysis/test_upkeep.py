@@ -92,3 +92,15 @@ def test_what_kubectl_top_showed(run: RunFolder) -> None:
     assert shown.top_rows(run) == [
         {"network": "host", "node": "n1", "readings": "2", "cpu": "1.00", "memory": "1.00", "window": "10.0 to 20.0"}
     ]
+
+
+def test_what_could_not_be_metered_is_said_once(run: RunFolder) -> None:
+    assert upkeep.lacks(run) == []
+    for node in ("n2", "n1", "n2"):
+        lacks = {"resource": f"https://{node}:10250/metrics/resource: 403 Forbidden"}
+        run.append_reading({"kind": "node", "node": node, "lacks": lacks})
+        run.append_reading({"kind": "lack", "said": "what `kubectl top nodes` shows: not found"})
+    assert upkeep.lacks(run) == [
+        "what `kubectl top nodes` shows: not found",
+        "the network's own pods on n1, n2: https://n2:10250/metrics/resource: 403 Forbidden",
+    ]

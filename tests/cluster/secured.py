@@ -1,0 +1,93 @@
+"""A campaign with DDS Security on a cluster, and what can be seen of its keys meanwhile and afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from k8sdds.security.names import KEY
+from k8sdds.testbeds.cluster import pods, spaces, streams
+from k8sdds.testbeds.cluster.api import CORE, Api
+from tests.clusters import K8SDDS, Deployed
+
+NETWORK = "flannel-hostgw"
+EXPERIMENT = """name: secured
+baseline: {network}
+repetitions: 1
+duration_s: 1
+warmup_s: 0.2
+sweeps:
+  - networks: [{network}]
+    test: [latency, throughput]
+    payload_bytes: 1024
+    security: [{levels}]
+"""
+LOOK = f"ls -ln /run/k8sdds/*/{KEY}; grep ' /run/k8sdds ' /proc/mounts; cat /run/k8sdds/*/{KEY}"
+
+
+def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict[str, Any]]:
+    """Measure these levels on a deployed cluster, and look after the keys; the attempts of the run folder."""
+    experiment, run = folder / "secured.yaml", folder / "secured"
+    experiment.write_text(EXPERIMENT.format(network=NETWORK, levels=", ".join(levels)))
+    admin = Api.of(cluster.kubeconfig, None)
+    argv = [str(K8SDDS), "run", str(experiment), "--testbed", cluster.name, "-o", str(run)]
+    secrets: set[bytes] = set()
+    with subprocess.Popen(
+        argv, cwd=folder, env={**os.environ, "K8SDDS_STATE_DIR": str(cluster.state)}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as campaign:  # fmt: skip
+        try:
+            while campaign.poll() is None and len(secrets) < 2:
+                time.sleep(0.2)
+                secrets |= keys(admin)
+            open_to_all = exposed(secrets)
+            asked = json.dumps(admin.get(f"{CORE}/pods")) + json.dumps(admin.get(f"{CORE}/secrets"))
+        finally:
+            said = campaign.communicate(timeout=300)[0]
+    assert campaign.returncode == 0, said.decode()
+    assert len(secrets) == 2, "each participant has a key of its own"
+    assert open_to_all == []
+    for secret in secrets:
+        line = secret.splitlines()[1]
+        assert line not in said and line.decode() not in asked
+        assert [path for path in run.rglob("*") if path.is_file() and line in path.read_bytes()] == []
+    for one in admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]:
+        assert "deletionTimestamp" in one["metadata"]
+        spaces.await_gone(admin, f"{CORE}/namespaces/{one['metadata']['name']}")
+    return [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+
+
+def keys(admin: Api) -> set[bytes]:
+    """The private keys in the participants' pods now: for their owner alone, and in memory."""
+    listed = admin.get(f"{CORE}/pods", labelSelector=f"{spaces.SELECTOR},{pods.ROLE} in (pub,sub)")["items"]
+    found = set()
+    for one in filter(pods.is_ready, listed):
+        meta = one["metadata"]
+        try:
+            done = streams.run(admin, meta["namespace"], meta["name"], ["sh", "-c", LOOK])
+        except Exception:  # the pod goes, or the file comes, at this very moment
+            continue
+        listing, _, rest = done.stdout.partition(b"tmpfs ")
+        if done.code == 0 and rest.rstrip().endswith(b"PRIVATE KEY-----"):
+            assert listing.split()[0] == b"-rw-------", listing
+            assert listing.split()[2] == str(pods.USER).encode()
+            found.add(rest[rest.index(b"-----BEGIN") :])
+    return found
+
+
+def exposed(secrets: set[bytes]) -> list[str]:
+    """Processes of all local nodes, and of this machine, whose command line or environment has a key."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            seen = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
+        except OSError:
+            continue
+        if any(secret.splitlines()[1] in seen for secret in secrets):
+            found.append(path.name)
+    return found

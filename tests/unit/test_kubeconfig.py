@@ -1,0 +1,122 @@
+"""What strangers give as a kubeconfig: each time what is wrong with it, and never a traceback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from k8sdds.errors import InputError, LackError
+from k8sdds.testbeds.cluster.api import Api, Refused
+
+GOOD = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "users": [{"name": "u", "user": {"token": "secret-token"}}],
+    "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u"}}],
+    "current-context": "a",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "empty"),
+        ("hello: [", "cannot be used"),
+        ("[]", "is no kubeconfig"),
+        ("just words", "is no kubeconfig"),
+        (b"\xa0\xff", "cannot be used"),
+        (yaml.safe_dump({**GOOD, "users": []}), "names the user 'u', and there is none"),
+        (yaml.safe_dump({**GOOD, "users": None}), "names the user 'u', and there is none"),
+        (yaml.safe_dump({**GOOD, "clusters": []}), "cannot be used"),
+        (
+            yaml.safe_dump({key: one for key, one in GOOD.items() if key != "current-context"}),
+            "current-context",
+        ),
+        (yaml.safe_dump({**GOOD, "current-context": "b"}), "b"),
+    ],
+)
+def test_what_is_no_kubeconfig(text: str | bytes, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=said) as raised:
+        Api.of(file, None)
+    assert str(file) in str(raised.value) and "secret-token" not in str(raised.value)
+
+
+def test_a_file_and_a_context_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"there is no kubeconfig {tmp_path}/none"):
+        Api.of(tmp_path / "none", None)
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(GOOD))
+    with pytest.raises(InputError, match=r"has no context 'b' \(it has: a\)"):
+        Api.of(file, "b")
+    assert Api.of(file, "a").server == "https://127.0.0.1:1"
+
+
+def test_several_files_as_kubectl_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = {**GOOD, "clusters": [{"name": "d", "cluster": {"server": "https://127.0.0.1:2"}}],
+             "contexts": [{"name": "b", "context": {"cluster": "d", "user": "u"}}]}  # fmt: skip
+    for name, data in (("one", GOOD), ("two", other)):
+        (tmp_path / name).write_text(yaml.safe_dump(data))
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none:{tmp_path}/one:{tmp_path}/two")
+    assert Api.of(None, None).server == "https://127.0.0.1:1"
+    assert Api.of(None, "b").server == "https://127.0.0.1:2"
+
+
+def of(server: str, folder: Path) -> Api:
+    file = folder / "config"
+    file.write_text(yaml.safe_dump({**GOOD, "clusters": [{"name": "c", "cluster": {"server": server}}]}))
+    api = Api.of(file, None)
+    api.patience_s = 0.2
+    return api
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(LackError, match="does not answer") as raised:
+        of(f"https://127.0.0.1:{port}", tmp_path).get("/version")
+    assert "is the cluster up?" in raised.value.remedy
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Something else that speaks HTTP."""
+
+    def do_GET(self) -> None:
+        self.send_response(401 if "users" in self.path else 200)
+        self.end_headers()
+        self.wfile.write(b"<html>log in first</html>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_that_is_no_api_server(stranger: str, tmp_path: Path) -> None:
+    api = of(stranger, tmp_path)
+    with pytest.raises(LackError, match="not as a Kubernetes API server does") as raised:
+        api.get("/version")
+    assert "proxy" in raised.value.remedy
+    with pytest.raises(Refused) as refused:
+        api.get("/users")
+    assert "expired" in refused.value.remedy
+    with pytest.raises(LackError) as posted:
+        api.create("/pods", {})
+    assert "proxy" in posted.value.remedy
