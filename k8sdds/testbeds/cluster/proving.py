@@ -139,19 +139,21 @@ class Proofs:
         self, label: str, slots: Mapping[str, Slot], members: Mapping[str, Member], multicast: bool
     ) -> int:
         """Datagrams that fill the MTU and may not be fragmented, from each publisher to each subscriber, and
-        back: so many bytes went at least each way. A LackError names the first pair that does not answer."""
+        answers: returns how many bytes went at least each way. LackError with the first pair that does not."""
         publishers = [name for name in members if name.startswith("pub")]
-        ports = {name: FIRST_PORT + i for i, name in enumerate(set(members) - set(publishers))}
+        ports = {
+            name: FIRST_PORT + i for i, name in enumerate(one for one in members if one not in publishers)
+        }
         listen = [
             (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(LISTEN_S), "--group", GROUP])
             for name, port in ports.items()
         ]
-        size = min(members[name].mtu_bytes or 1500 for name in publishers) - HEADERS_BYTES
+        sizes = {name: (members[name].mtu_bytes or 1500) - HEADERS_BYTES for name in publishers}
         within = ["--timeout", str(ASK_S)]
         questions = []
         for pub in publishers:
             for sub, port in ports.items():
-                whole = ["--whole", "--bytes", str(size), "--count", str(WHOLE), *within]
+                whole = ["--whole", "--bytes", str(sizes[pub]), "--count", str(WHOLE), *within]
                 questions.append((pub, sub, [PROBE, "ask", f"{members[sub].address}:{port}", *whole]))
                 if multicast:
                     out = ["--count", str(GROUPED), *within, "--interface", members[pub].interface]
@@ -164,7 +166,7 @@ class Proofs:
                     f"{label}: {sub} does not answer {pub}{_how(argv)}: {_said(done)}",
                     "is the network's own pod on both nodes ready? kubectl get pods -A -o wide",
                 )
-        return WHOLE * size
+        return WHOLE * min(sizes.values())
 
 
 def _carrier(cell: Cell) -> Carrier:
