@@ -139,7 +139,7 @@ class Proofs:
         self, label: str, slots: Mapping[str, Slot], members: Mapping[str, Member], multicast: bool
     ) -> int:
         """Datagrams that fill the MTU and may not be fragmented, from each publisher to each subscriber, and
-        answers: returns how many bytes went at least each way. LackError with the first pair that does not."""
+        answers: returns how many bytes went at least each way. LackError with the first pair without one."""
         publishers = [name for name in members if name.startswith("pub")]
         ports = {
             name: FIRST_PORT + i for i, name in enumerate(one for one in members if one not in publishers)
