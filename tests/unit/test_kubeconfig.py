@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 import yaml
 
-from k8sdds.errors import InputError, LackError
-from k8sdds.testbeds.cluster.api import Api, Refused
+from k8sdds.errors import InputError
+from k8sdds.testbeds.cluster.api import Api
 
 GOOD = {
     "apiVersion": "v1",
@@ -68,55 +64,3 @@ def test_several_files_as_kubectl_takes_them(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none:{tmp_path}/one:{tmp_path}/two")
     assert Api.of(None, None).server == "https://127.0.0.1:1"
     assert Api.of(None, "b").server == "https://127.0.0.1:2"
-
-
-def of(server: str, folder: Path) -> Api:
-    file = folder / "config"
-    file.write_text(yaml.safe_dump({**GOOD, "clusters": [{"name": "c", "cluster": {"server": server}}]}))
-    api = Api.of(file, None)
-    api.patience_s = 0.2
-    return api
-
-
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(LackError, match="does not answer") as raised:
-        of(f"https://127.0.0.1:{port}", tmp_path).get("/version")
-    assert "is the cluster up?" in raised.value.remedy
-
-
-class Stranger(BaseHTTPRequestHandler):
-    """Something else that speaks HTTP."""
-
-    def do_GET(self) -> None:
-        self.send_response(401 if "users" in self.path else 200)
-        self.end_headers()
-        self.wfile.write(b"<html>log in first</html>")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def stranger() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-def test_a_server_that_is_no_api_server(stranger: str, tmp_path: Path) -> None:
-    api = of(stranger, tmp_path)
-    with pytest.raises(LackError, match="not as a Kubernetes API server does") as raised:
-        api.get("/version")
-    assert "proxy" in raised.value.remedy
-    with pytest.raises(Refused) as refused:
-        api.get("/users")
-    assert "expired" in refused.value.remedy
-    with pytest.raises(LackError) as posted:
-        api.create("/pods", {})
-    assert "proxy" in posted.value.remedy

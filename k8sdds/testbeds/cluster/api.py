@@ -6,6 +6,7 @@ Objects are plain dicts, as in a manifest. Every request is counted, so that the
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections import Counter
@@ -29,6 +30,9 @@ TIMEOUT_S = (10, 30)
 """To connect, and between two bytes of an answer."""
 WATCH_S = 300
 """After so long a watch is begun anew."""
+SETTLES_S = 15
+"""After an outage the API server may refuse what it allows a moment later: it reads roles after it serves."""
+UNSETTLED = (401, 403)
 PASSING = (0, 429, 500, 502, 503, 504)
 """Answers of a server that starts, stops or is overburdened."""
 
@@ -60,6 +64,8 @@ class Api:
         """Requests as sent, each try of one included, by kind: get, create, delete, watch, exec."""
         self._counting = threading.Lock()
         self.patience_s = FIRST_PATIENCE_S
+        self._away_s = -math.inf
+        """When it was found away the last time, on a clock that does not jump."""
         self._client = client.ApiClient(configuration)
 
     @classmethod
@@ -141,9 +147,36 @@ class Api:
                 tried.append(1)
             return self._once(method, url, body)
 
-        data = patiently(once, self.server, self.patience_s)
+        data = self.patiently(once, self.patience_s)
         self.patience_s = PATIENCE_S
         return data
+
+    def patiently(self, once: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+        """Call again while the API server is away, says that it cannot now, or has just come back and does
+        not know yet what its users may do; then a LackError."""
+        end = time.monotonic() + patience_s
+        pause = 0.1
+        while True:
+            try:
+                return once()
+            except Refused as refused:
+                now = time.monotonic()
+                if refused.status in PASSING:
+                    self._away_s = now
+                elif refused.status not in UNSETTLED or now > self._away_s + SETTLES_S:
+                    raise
+                if now > end:
+                    raise
+            except (urllib3.exceptions.HTTPError, ApiException, OSError) as error:
+                self._away_s = time.monotonic()
+                certificate = "certificate" in str(error).lower()
+                if certificate or self._away_s > end:
+                    raise LackError(
+                        f"{self.server} does not answer: {_short(error)}",
+                        "check the kubeconfig" if certificate else "is the cluster up? kubectl get nodes",
+                    ) from error
+            time.sleep(pause)
+            pause = min(2.0, pause * 1.6)
 
     def _once(self, method: str, url: str, body: dict[str, Any] | None) -> bytes:
         self.count({"GET": "get", "POST": "create", "DELETE": "delete"}[method])
@@ -189,27 +222,6 @@ class Api:
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         return bool(self.create(path, review)["status"].get("allowed"))
-
-
-def patiently(once: Callable[[], T], server: str, patience_s: float = PATIENCE_S) -> T:
-    """Call again while the API server is away or says that it cannot now; then a LackError."""
-    end = time.monotonic() + patience_s
-    pause = 0.1
-    while True:
-        try:
-            return once()
-        except Refused as refused:
-            if refused.status not in PASSING or time.monotonic() > end:
-                raise
-        except (urllib3.exceptions.HTTPError, ApiException, OSError) as error:
-            certificate = "certificate" in str(error).lower()
-            if certificate or time.monotonic() > end:
-                raise LackError(
-                    f"{server} does not answer: {_short(error)}",
-                    "check the kubeconfig" if certificate else "is the cluster up? kubectl get nodes",
-                ) from error
-        time.sleep(pause)
-        pause = min(2.0, pause * 1.6)
 
 
 def _url(path: str, query: dict[str, Any]) -> str:

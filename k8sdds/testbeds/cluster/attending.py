@@ -157,7 +157,10 @@ class Attendance:
 
     def _is_gone(self) -> bool:
         """Whether the pod is no more, or no longer runs."""
-        found = self._api.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
+        try:
+            found = self._api.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
+        except LackError:
+            return False  # nobody knows; asked again
         return found is None or bool(trouble(found))
 
     def _read(self, stream: Stream, end: float) -> Ending:

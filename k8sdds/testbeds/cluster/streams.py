@@ -14,7 +14,7 @@ import websocket
 import yaml
 from kubernetes.stream import ws_client
 
-from k8sdds.testbeds.cluster.api import CORE, Api, Refused, patiently
+from k8sdds.testbeds.cluster.api import CORE, Api, Refused
 
 CONNECT_TIMEOUT_S = 30
 BROKEN = (websocket.WebSocketException, OSError, ssl.SSLError)
@@ -133,7 +133,7 @@ def run(api: Api, namespace: str, pod: str, argv: Sequence[str], timeout_s: floa
         except (StreamLost, TimeoutError) as error:
             raise OSError(f"{pod}: `{' '.join(argv)}`: {error or 'no answer'}") from error
 
-    return patiently(once, api.server)
+    return api.patiently(once)
 
 
 def _code(status: bytes) -> int:
