@@ -13,7 +13,7 @@ TUNNELS = ("vxlan", "geneve", "wireguard", "tun", "ipip", "gre", "gretap", "ip6t
 """Kinds of links that put packets into others."""
 
 COMMAND = (
-    "sh", "-c", 'ip -json -details -statistics link && for one; do ip -json route get "$one"; done', "ip",
+    "sh", "-c", '/bin/ip -json -details -statistics link && for one; do /bin/ip -json route get "$one"; done', "ip",
 )  # fmt: skip
 """What is run on a node's own network, with addresses behind it; its output is for `read`."""
 
