@@ -12,8 +12,10 @@ from k8sdds.model.installing import Carrier
 TUNNELS = ("vxlan", "geneve", "wireguard", "tun", "ipip", "gre", "gretap", "ip6tnl", "sit", "vti", "xfrm")
 """Kinds of links that put packets into others."""
 
+# By its path: busybox's shell would take its own, which cannot do this.
 COMMAND = (
-    "sh", "-c", '/bin/ip -json -details -statistics link && for one; do /bin/ip -json route get "$one"; done', "ip",
+    "sh", "-c",
+    '/bin/ip -json -details -statistics link && for one; do /bin/ip -json route get "$one"; done', "ip",
 )  # fmt: skip
 """What is run on a node's own network, with addresses behind it; its output is for `read`."""
 

@@ -65,7 +65,7 @@ class Witnesses:
             try:
                 found[node] = carrying.read(done.stdout.decode(errors="replace"))
             except ValueError as error:
-                why = done.stderr.decode(errors="replace").strip() or str(error)
+                why = " ".join(done.stderr.decode(errors="replace").split())[:200] or str(error)
                 raise LackError(f"links of node {node} cannot be read: {why}") from error
         return found
 
