@@ -11,6 +11,7 @@ from k8sdds.errors import LackError
 from k8sdds.model.experiment import Link
 from k8sdds.model.network import Batch
 from k8sdds.networks import NETWORKS, find
+from k8sdds.testbeds.cluster import carrying
 from k8sdds.testbeds.lab.bench import Bench
 from k8sdds.testbeds.lab.sandbox import Sandbox
 from k8sdds.testbeds.lab.testbed import Lab
@@ -69,6 +70,30 @@ def test_multicast_crosses_nodes_only_where_it_is_claimed(benches: dict[str, Ben
     said(bench, "pub0", sys.executable, "-c", SENDER, addresses["pub0"])
     heard = [receiver.communicate()[0].strip() for receiver in receivers]
     assert heard == (["hello"] * 2 if find(network).multicast else ["nothing"] * 2)
+
+
+SEEN = ("flannel-vxlan", "flannel-hostgw", "flannel-wireguard", "kube-router", "weavenet")
+"""Networks whose objects in the lab bear the plugin's names, and that need no right to be told apart."""
+
+
+@pytest.mark.parametrize("network", SEEN)
+def test_the_nodes_links_tell_which_network_carries_packets(benches: dict[str, Bench], network: str) -> None:
+    """As a cluster's campaign proves it, by the same objects that the plugins make."""
+    bench = benches[network]
+    addresses = {bench.node_of(pod): bench.plan.datapath.attachments[pod].address for pod in ("pub0", "sub0")}
+
+    def looks() -> list[carrying.Look]:
+        return [carrying.read(said(bench, node, *carrying.COMMAND, *addresses.values())) for node in addresses]
+
+    before = looks()
+    target, size = bench.plan.datapath.attachments["sub0"].address, bench.plan.datapath.mtu - 28
+    said(bench, "pub0", "ping", "-n", "-q", "-c", "40", "-i", "0.01", "-M", "do", "-s", str(size), target)
+    one, other = map(carrying.End, addresses, addresses.values(), before, looks())
+    for name in SEEN:
+        half = find(name).cluster
+        assert half is not None
+        wrong = carrying.amiss(half.carrier, one, other, 40 * size)
+        assert bool(wrong) == (name != network), (name, wrong)
 
 
 def test_flannel_vxlan_device(benches: dict[str, Bench]) -> None:

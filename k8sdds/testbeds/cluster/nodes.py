@@ -53,10 +53,12 @@ def _unfit(spec: dict[str, Any], status: dict[str, Any]) -> str:
     ready = next((one for one in status.get("conditions", []) if one.get("type") == "Ready"), {})
     if ready.get("status") != "True":
         return f"not ready: {ready.get('message') or ready.get('reason') or 'no word from its kubelet'}"
+    if spec.get("unschedulable"):
+        return "cordoned"
     for taint in spec.get("taints", []):
         if taint.get("effect") in ("NoSchedule", "NoExecute"):
             return f"taint {taint['key']}"
-    return "cordoned" if spec.get("unschedulable") else ""
+    return ""
 
 
 def usable(nodes: Sequence[Node], arches: Sequence[str]) -> list[Node]:
@@ -73,7 +75,7 @@ def assign(cell: Cell, nodes: Sequence[Node]) -> dict[str, str]:
         count = cell.nodes or len(nodes)
         if count < 2:
             raise InputError(
-                f"{cell.words()}: samples cross a link only between two nodes; {count} can take pods",
+                f"samples cross a link only between two nodes; {count} can take pods",
                 "see: kubectl get nodes; kubectl describe node",
             )
         if cell.placement == "packed":
