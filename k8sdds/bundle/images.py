@@ -11,11 +11,21 @@ from pathlib import Path
 
 from k8sdds.bundle import oci
 from k8sdds.bundle.content import Bundle, Item
-from k8sdds.bundle.recipe import OWN
+from k8sdds.bundle.recipe import IMAGES, OWN
 from k8sdds.errors import InputError, LackError
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 PUSH_TIMEOUT_S = 1800
+
+
+def check(names: Sequence[str]) -> None:
+    """Raise InputError for a name that none of our images has; before they are made."""
+    known = {image.name.removeprefix(OWN): "" for image in IMAGES if image.name.startswith(OWN)}
+    known |= {name.partition(":")[0]: name for name in known}
+    for name in names:
+        if name.removeprefix(OWN) not in known:
+            choice = ", ".join(short for short, whole in known.items() if whole)
+            raise InputError(f"there is no image {name!r}", f"one of: {choice}")
 
 
 def own(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
@@ -46,6 +56,8 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
     skopeo finds credentials where `skopeo login`, podman or docker left them. Raises LackError where it is
     not here or fails.
     """
+    if not target.strip("/"):
+        raise InputError("no registry is named", "REGISTRY or REGISTRY/PATH, such as registry.example/lab")
     if not shutil.which("skopeo"):
         raise LackError("skopeo is not installed, which talks to registries", "sudo apt-get install skopeo")
     pushed = []

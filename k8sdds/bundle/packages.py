@@ -5,16 +5,20 @@ apt works here with folders of its own: nothing is installed, and this machine's
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from k8sdds.bundle import oci
+from k8sdds.bundle import cache, oci
 from k8sdds.errors import InputError, LackError
+from k8sdds.folders import cache_folder
 
 NODE_PACKAGES = (
     "conntrack", "containerd", "ebtables", "ethtool", "iproute2", "ipset", "iptables", "kmod", "nftables",
@@ -67,6 +71,50 @@ def fetch(
     return files
 
 
+def program(package: str, inside: str, arch: str, target: Path) -> None:
+    """Fetch a package and take one file out of it; nothing is installed, none of its scripts run.
+
+    Raises LackError.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        apt = _Apt(Path(made), arch)
+        apt.write_sources(suite_here(), None)
+        apt.run("update", "-q=2")
+        apt.run("download", "-q=2", package)
+        (archive,) = Path(made).glob("*.deb")
+        with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", archive], stdout=subprocess.PIPE) as unpacking:
+            with tarfile.open(fileobj=unpacking.stdout, mode="r|") as content:
+                for member in content:
+                    if member.name.removeprefix(".") == inside:
+                        source = content.extractfile(member)
+                        if source is not None:
+                            with target.open("wb") as output:
+                                shutil.copyfileobj(source, output)
+                            target.chmod(0o755)
+                            break
+            unpacking.kill()
+    if not target.exists():
+        raise LackError(f"{inside} is not in the package {package}", "Debian 12's has it")
+
+
+def cached(suite: str, arch: str, said: Callable[[str], None]) -> Path:
+    """A folder with NODE_PACKAGES and all that they need, with its index; fetched anew each day.
+
+    Raises InputError or LackError.
+    """
+    wanted = hashlib.sha256(oci.canonical(NODE_PACKAGES)).hexdigest()[:8]
+    today = datetime.now(UTC).strftime("%Y%m%d")
+    folder = cache_folder() / "packages" / f"{suite}-{arch}-{today}{wanted}"
+    with cache.making(folder) as missing:
+        if missing:
+            with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as unfinished:
+                fetch(Path(unfinished, "packages"), suite, arch, said)
+                Path(unfinished, "packages").rename(folder)
+    if missing:
+        cache.prune()
+    return folder
+
+
 class _Apt:
     """apt for another suite and architecture, with its state in a folder that is thrown away."""
 
@@ -117,7 +165,7 @@ class _Apt:
         try:
             done = subprocess.run(
                 ["apt-get", "-c", own, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=TIMEOUT_S, env=environment,
+                timeout=TIMEOUT_S, env=environment, cwd=self.folder,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise LackError(f"apt-get {words[0]} did not end within {TIMEOUT_S} s") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 
 KUBERNETES = "1.36.3"
@@ -9,6 +10,7 @@ GO = "1.26.6"
 """The Go release that programs are built with, so that the same sources give the same bytes everywhere."""
 
 ARCHES = ("amd64", "arm64")
+ARCH_HERE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 HUB = "registry.k8s.io"
 OWN = "k8sdds.local/"
 """Where our images have their names from: a registry that does not exist, so they are never fetched."""
@@ -106,7 +108,7 @@ class Image:
     base: bool = False
     """On the Debian layer."""
     native: str = ""
-    """A group of programs of this machine that it has as well: `perftest` or `discovery`."""
+    """A group of programs that are not Go, which it has as well: `perftest` or `discovery`."""
     user: str = ""
     """Number of the user that it runs as; none: root."""
 

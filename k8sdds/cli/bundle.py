@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import Json
+from k8sdds.cli.options import Json, listed
 from k8sdds.cli.terminal import console, say
 from k8sdds.errors import InputError
 
@@ -40,17 +40,20 @@ def create(
         ),
     ] = None,
 ) -> None:
-    """Build a bundle from Go modules and Debian packages: about 20 minutes at first, then seconds."""
+    """Build a bundle from Go modules and Debian packages: about 20 minutes at first, then seconds.
+
+    What takes long is kept in the cache: `k8sdds bundle cache`.
+    """
     from k8sdds import bundle
     from k8sdds.bundle import packages
     from k8sdds.bundle.create import ARCH_HERE
     from k8sdds.bundle.fit import arches_of
     from k8sdds.deploy import profiles
 
-    wanted = arch.split(",") if arch else []
+    wanted = listed(arch)
     if profile is not None:
         wanted = arches_of(profiles.load(profile), wanted)
-    suites = [] if suite == "none" else (suite or packages.suite_here()).split(",")
+    suites = [] if suite == "none" else listed(suite or packages.suite_here())
     made = bundle.create(
         output,
         wanted or [ARCH_HERE],
@@ -88,3 +91,40 @@ def list_(folder: Folder, as_json: Json = False) -> None:
     for item in opened.items:
         size = f"{item.size_bytes / 1e6:.1f} MB"
         console().print(f"{item.arch}  {item.kind:7} {size:>9}  {item.name}", highlight=False, markup=False)
+
+
+@app.command("cache")
+def cache_(
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove what was not used lately, as `create` does at its end.")
+    ] = False,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="Remove all: the next bundle takes about 20 minutes again.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what the cache holds, or remove it. What standing local nodes use is kept."""
+    from datetime import UTC, datetime
+
+    from k8sdds.bundle import cache
+    from k8sdds.folders import cache_folder
+
+    if prune and empty:
+        raise InputError("--prune and --empty are not given together", "--empty removes more")
+    kept: list[str] = []
+    if prune or empty:
+        freed, kept = cache.empty() if empty else (cache.prune(), [])
+        if not as_json:
+            console().print(f"freed {freed / 1e6:.1f} MB", highlight=False)
+    found = cache.usage()
+    if as_json:
+        say(json.dumps([asdict(one) for one in found], indent=1))
+        return
+    for one in found:
+        used = datetime.fromtimestamp(one.used_s, UTC).strftime("%Y-%m-%d %H:%M") if one.things else ""
+        line = f"{one.kind:10} {one.things:5} {one.size_bytes / 1e6:10.1f} MB  {used}"
+        console().print(line.rstrip(), highlight=False, markup=False)
+    total = sum(one.size_bytes for one in found)
+    console().print(f"{cache_folder()}: {total / 1e6:.1f} MB", highlight=False, soft_wrap=True)
+    if kept:
+        console().print(f"kept, for local nodes use it: {', '.join(kept)}", highlight=False)

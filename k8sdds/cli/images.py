@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from k8sdds.cli.deploy import AcceptKeys, Concurrency, Limit, ProfileName
+from k8sdds.cli.options import listed
 from k8sdds.cli.terminal import console
 from k8sdds.errors import InputError
 
@@ -21,12 +23,17 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[IMAGE]…", help="O
 Arch = Annotated[str, typer.Option("--arch", help="Architectures, comma-separated: amd64, arm64.")]
 
 
-def _bundle(arch: str) -> Bundle:
+def _bundle(arch: str, names: Sequence[str]) -> Bundle:
     from k8sdds import bundle
-    from k8sdds.bundle.create import ARCH_HERE
+    from k8sdds.bundle import images
+    from k8sdds.bundle.recipe import ARCH_HERE
 
-    arches = (arch or ARCH_HERE).split(",")
-    return bundle.default(arches, lambda text: console(stderr=True).print(text, highlight=False), own=True)
+    images.check(names)
+    return bundle.default(listed(arch) or [ARCH_HERE], _said, own=True)
+
+
+def _said(text: str) -> None:
+    console(stderr=True).print(text, highlight=False)
 
 
 @app.command()
@@ -42,11 +49,11 @@ def build(
 
     from k8sdds.bundle import images
 
-    made = _bundle(arch)
-    if output is not None and len(made.arches) > 1:
+    if output is not None and len(listed(arch)) > 1:
         raise InputError(f"--output {output}: an archive holds one architecture", "give one --arch")
     if output is not None and output.exists():
         raise InputError(f"{output} exists already", "name a new file")
+    made = _bundle(arch, names or ())
     for one in made.arches:
         items = images.own(made, one, names or ())
         for item in items:
@@ -70,7 +77,7 @@ def push(
     """Copy the images to a registry, all architectures of a name as one image (with skopeo)."""
     from k8sdds.bundle import images
 
-    made = _bundle(arch)
+    made = _bundle(arch, names or ())
     items = [item for one in made.arches for item in images.own(made, one, names or ())]
     for reference in images.push(made, items, target, plain_http):
         console().print(reference, highlight=False, soft_wrap=True)
@@ -81,15 +88,27 @@ def load(
     profile: ProfileName,
     names: Names = None,
     limit: Limit = None,
+    emulate: Annotated[
+        str,
+        typer.Option(
+            "--emulate",
+            metavar="ARCH",
+            help="Those of another architecture, with the emulator in them, as IMAGE-ARCH: to try them.",
+        ),
+    ] = "",
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
 ) -> None:
     """Import the images into the containerd of a profile's nodes, through ssh: no registry is needed."""
-    from k8sdds.bundle import images
+    from k8sdds.bundle import emulation, images
+    from k8sdds.bundle.recipe import ARCHES
     from k8sdds.deploy import facts, profiles
     from k8sdds.deploy import images as importing
     from k8sdds.hosts import Connections, Host, HostError
 
+    if emulate and emulate not in ARCHES:
+        what = f"--emulate {emulate}: not an architecture of images"
+        raise InputError(what, f"one of: {', '.join(ARCHES)}")
     wanted = profiles.load(profile)
     unknown = [name for name in limit or () if name not in {node.name for node in wanted.nodes}]
     if unknown:
@@ -100,21 +119,33 @@ def load(
         if failures:
             raise next(iter(failures.values()))
         arches = {name: found.architecture for name, found in seen.items()}
-        made = _bundle(",".join(sorted(set(arches.values()))))
-        archives = {
-            arch: made.archive(arch, [item.name for item in images.own(made, arch, names or ())])
-            for arch in made.arches
-        }
+        for name, arch in arches.items():
+            if arch not in ARCHES:
+                there = " and ".join(ARCHES)
+                raise InputError(f"{name} is {arch}: images are for {there}", "leave it out: --limit")
+            if emulate:
+                emulation.check(emulate, arch)
+        made = _bundle(emulate or ",".join(sorted(set(arches.values()))), names or ())
+        # Of each architecture of nodes: the archive, and what must be there afterwards.
+        chosen: dict[str, tuple[Path, list[tuple[str, str]]]] = {}
+        for arch in sorted(set(arches.values())):
+            items = images.own(made, emulate or arch, names or ())
+            if emulate:
+                chosen[arch] = emulation.emulated(made, items, arch, _said)
+            else:
+                archive = made.archive(arch, [item.name for item in items])
+                chosen[arch] = archive, [(item.name, item.sha256) for item in items]
 
         def imported(host: Host) -> None:
-            done = importing.load(host, archives[arches[host.name]])
+            archive, digests = chosen[arches[host.name]]
+            done = importing.load(host, archive, digests=digests, foreign=bool(emulate))
             if done.code:
                 raise HostError(host.name, f"cannot import: {done.err.strip()[-300:]}", "is containerd up?")
 
         _, failures = connections.each(imported, list(arches))
     for name, arch in arches.items():
         if name not in failures:
-            loaded = ", ".join(item.name for item in images.own(made, arch, names or ()))
+            loaded = ", ".join(image for image, _ in chosen[arch][1])
             console().print(f"{name}: {loaded}", highlight=False, soft_wrap=True)
     if failures:
         raise next(iter(failures.values()))

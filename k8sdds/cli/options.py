@@ -8,6 +8,11 @@ from typing import Annotated
 import typer
 
 
+def listed(text: str) -> list[str]:
+    """The words of a comma-separated option."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 def complete_experiments(incomplete: str) -> list[str]:
     """Names of installed experiments that begin so, for the shell's completion."""
     from k8sdds import library

@@ -152,7 +152,8 @@ class _Run:
         if action.images is not None:
             assert self.software is not None
             archive = self.software.archive(action.images)
-            step(images.load(host, archive.source, archive.shared, action.timeout_s))
+            digests = action.images.digests
+            step(images.load(host, archive.source, archive.shared, action.timeout_s, digests))
         if action.script:
             # By the script itself: it goes on to its end where this process is killed.
             forget = f"trap '{_without_private(action)}' EXIT\n" if action.private else ""

@@ -144,6 +144,7 @@ def wanted(profile: Profile, seen: Mapping[str, Facts], found: Software | None, 
     if found is None:
         arches = {facts.architecture for facts in seen.values()} & set(ARCHES_OF_BUNDLES)
         found = software.of(profile, sorted(arches), said)
+    found = software.with_packages(found, seen.values(), said)
     install = _network(profile)
     there: dict[str, set[str]] = {}
     for one in seen.values():

@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.deploy.actions import LOCK, STATE
 from k8sdds.hosts import Done, Host
 
 IMPORT = "ctr --namespace k8s.io images import"
+WITH_DIGESTS = "ctr --namespace k8s.io images ls | awk 'NR > 1 { print $1 \" \" $3 }'"
 # So that destroy can tell which images came with us.
 _LIST = "ctr --namespace k8s.io images ls -q | grep -v '^sha256:' | sort"
 _REMEMBER = f"exec 9<{LOCK}; flock 9; mkdir -p {STATE}; {_LIST} >{STATE}/images.before;"
 _DIFFERENCE = f"{_LIST} | comm -13 {STATE}/images.before - >>{STATE}/images; rm {STATE}/images.before"
 
 
-def load(host: Host, archive: Path, shared: str = "", timeout_s: float = 900) -> Done:
-    """Import an OCI archive of this machine on a node; `shared`: where the node sees it already."""
+def load(
+    host: Host,
+    archive: Path,
+    shared: str = "",
+    timeout_s: float = 900,
+    digests: Sequence[tuple[str, str]] = (),
+    foreign: bool = False,
+) -> Done:
+    """Import an OCI archive of this machine on a node; `shared`: where the node sees it already.
+
+    `digests`: (reference, SHA-256 of its manifest) that the node must have afterwards, else it fails.
+    `foreign`: the images are for another architecture than the node's.
+    """
+    words = f"{IMPORT} --all-platforms" if foreign else IMPORT
+    script = f"set -e; {_REMEMBER} {words} {shlex.quote(shared or '-')} >/dev/null; {_DIFFERENCE}\n"
+    script += _check(digests)
     if shared:
-        return host.run(
-            f"set -e\n{_REMEMBER}\n{IMPORT} {shlex.quote(shared)} >/dev/null\n{_DIFFERENCE}\n",
-            timeout_s=timeout_s,
-        )
-    script = f"set -e; {_REMEMBER} {IMPORT} - >/dev/null; {_DIFFERENCE}"
+        return host.run(script, timeout_s=timeout_s)
     return host.send(archive, script, timeout_s=timeout_s)
+
+
+def _check(digests: Sequence[tuple[str, str]]) -> str:
+    """Words that fail where an image is not the one of the bundle."""
+    if not digests:
+        return ""
+    lines = [f"found=$({WITH_DIGESTS})\n"]
+    for name, digest in digests:
+        wanted = shlex.quote(f"{name} sha256:{digest}")
+        missing = f"echo {wanted} did not arrive >&2; exit 1"
+        lines.append(f'echo "$found" | grep -qxF {wanted} || {{\n  {missing}\n}}\n')
+    return "".join(lines)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
 from k8sdds import bundle
-from k8sdds.bundle import Bundle, oci
+from k8sdds.bundle import Bundle, oci, packages
 from k8sdds.deploy import local, networks
 from k8sdds.deploy.actions import Upload
+from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.networks import Install
-from k8sdds.errors import InputError
+from k8sdds.errors import InputError, K8sddsError
 from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, NetworkName, PodNetwork, Profile
 
 PAUSE = "registry.k8s.io/pause:3.10.2"
@@ -39,6 +40,8 @@ class Software:
 
     profile: Profile
     bundle: Bundle
+    fetched: Mapping[tuple[str, str], Path] = field(default_factory=dict)
+    """Packages for nodes of (architecture, suite), which a bundle that is built here does not hold."""
 
     @property
     def from_bundle(self) -> bool:
@@ -55,12 +58,21 @@ class Software:
             for item in self.bundle.binaries(arch)
         )  # fmt: skip
 
+    def has_packages(self, arch: str, suite: str) -> bool:
+        """Whether the distribution's packages come with it; else nodes use their own sources of packages."""
+        named = self.profile.software.bundle is not None
+        return self.from_bundle and (named or (arch, suite) in self.fetched)
+
     def packages(self, arch: str, suite: str) -> tuple[Upload, ...]:
-        """The distribution's packages in the bundle, with their index, for one folder. Raises LackError."""
-        chosen = [(item, f"{PACKAGES}/{Path(item.path).name}") for item in self.bundle.packages(arch, suite)]
+        """The distribution's packages, with their index, for one folder. Raises LackError."""
+        if (arch, suite) in self.fetched:
+            files = sorted(self.fetched[arch, suite].iterdir())
+            found = [(path, oci.file_sha256(path), path.stat().st_size) for path in files]
+        else:
+            items = self.bundle.packages(arch, suite)
+            found = [(self.bundle.file(item), item.sha256, item.size_bytes) for item in items]
         return tuple(
-            Upload(self.bundle.file(item), target, item.sha256, item.size_bytes, "0644")
-            for item, target in chosen
+            Upload(path, f"{PACKAGES}/{path.name}", sha256, size, "0644") for path, sha256, size in found
         )
 
     def links(self, arch: str) -> dict[str, str]:
@@ -110,6 +122,28 @@ class Software:
         path = self.bundle.archive(images.arch, names)
         shared = f"{local.ARCHIVES}/{path.name}" if self.profile.provider == "local" else ""
         return Upload(path, "", "", path.stat().st_size, "0600", shared)
+
+
+def with_packages(found: Software, nodes: Iterable[Facts], said: Callable[[str], None]) -> Software:
+    """The software with the packages of nodes that lack containerd, where the profile names no bundle.
+
+    They are fetched here. Where this machine cannot, such nodes use their own sources.
+    """
+    if not found.from_bundle or found.profile.software.bundle is not None:
+        return found
+    fetched = {}
+    bare = {
+        (one.architecture, one.one.get("os.VERSION_CODENAME", ""))
+        for one in nodes
+        if not one.one.get("containerd")
+    }
+    for arch, suite in sorted(bare):
+        try:
+            fetched[arch, suite] = packages.cached(suite, arch, said)
+        except K8sddsError as error:
+            what = suite or "their distribution"
+            said(f"nodes get packages of {what} from their own sources: {error.message}")
+    return replace(found, fetched=fetched)
 
 
 def of(profile: Profile, arches: Sequence[str], said: Callable[[str], None]) -> Software:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -53,6 +54,8 @@ def rootfs(said: Callable[[str], None]) -> Path:
     recipe = json.dumps([SUITE, PACKAGES, MASKED, FILES]).encode()
     folder = cache_folder() / "rootfs" / f"{SUITE}-{hashlib.sha256(recipe).hexdigest()[:12]}"
     if folder.is_dir():
+        with contextlib.suppress(OSError):
+            os.utime(folder)  # used now: the cache keeps the last ones
         return folder
     if not shutil.which("mmdebstrap"):
         raise LackError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")

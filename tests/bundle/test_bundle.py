@@ -15,8 +15,10 @@ import pytest
 from k8sdds import nodes
 from k8sdds.bundle import Bundle, golang, oci, packages, recipe
 from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.deploy import images as importing
 from k8sdds.deploy import profiles, software
 from k8sdds.errors import InputError, LackError
+from k8sdds.hosts import Connections, Target
 from k8sdds.model.profile import Software
 from k8sdds.nodes.rootfs import SUITE
 
@@ -75,9 +77,17 @@ def test_containerd_runs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     bundle = small(tmp_path / "bundle")
     share = nodes.Share(bundle.archive(ARCH_HERE).parent, "/archives")
     try:
-        nodes.up("images", [nodes.NodeSpec("one", shares=(share,))])
-        archive = f"/archives/{bundle.archive(ARCH_HERE).name}"
-        nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "import", archive])
+        (made,) = nodes.up("images", [nodes.NodeSpec("one", shares=(share,))])
+        archive, digests = bundle.archive(ARCH_HERE), [(one.name, one.sha256) for one in bundle.images(ARCH_HERE)]
+        target = Target("one", made.address, made.user, made.port, made.key_file, made.known_hosts_file, made.proxy_command)
+        with Connections([target]) as connections:
+            host = connections.hosts["one"]
+            done = importing.load(host, archive, f"/archives/{archive.name}", digests=digests)
+            assert done.code == 0, done.err
+            # Through ssh as well, and another image of the same name is not taken for it.
+            assert importing.load(host, archive, digests=digests).code == 0
+            other = importing.load(host, archive, digests=[digests[0], (digests[1][0], "0" * 64)])
+            assert other.code == 1 and f"{digests[1][0]} sha256:{'0' * 64} did not arrive" in other.err
         listed = nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "ls", "-q"]).split()
         # Beside the names containerd lists digests.
         assert {"k8sdds.local/one:1", "k8sdds.local/two:1"} <= set(listed)
@@ -187,8 +197,8 @@ def test_probe_asks_and_answers() -> None:
 def test_packages_install_from_the_bundle_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
     folder = small(tmp_path / "bundle").folder
-    packages.fetch(tmp_path / "packages" / SUITE / ARCH_HERE, SUITE, ARCH_HERE, lambda _: None)
-    items = [asdict(item) for item in create._packages(tmp_path / "packages", folder)]
+    fetched = {(SUITE, ARCH_HERE): packages.cached(SUITE, ARCH_HERE, lambda _: None)}
+    items = [asdict(item) for item in create._packages(fetched, folder)]
     index = json.loads((folder / "bundle.json").read_text())
     (folder / "bundle.json").write_text(json.dumps(index | {"items": index["items"] + items}))
     bundle = Bundle.open(folder)

@@ -181,6 +181,9 @@ def test_what_is_wrong_with_the_nodes_is_told_before_the_start() -> None:
     assert "n2: cordoned" in few.what
     (same,) = checking.places([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
     assert same.input
+    # Whether they have it or not: nothing in it runs there by itself.
+    (foreign,) = checking.places([cell()], nodes(), f"{IMAGE}-arm64")
+    assert foreign.input and "is for arm64" in foreign.what and foreign.remedy == f"--image {IMAGE}"
 
 
 def test_names_of_campaigns_fit_kubernetes() -> None:

@@ -20,7 +20,7 @@ from k8sdds.deploy.apply import hidden
 from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.deploy.phases import control_plane, runtime
 from k8sdds.deploy.plan import plan, shown
-from k8sdds.deploy.software import Software
+from k8sdds.deploy.software import PACKAGES, Software, with_packages
 from k8sdds.deploy.wanted import Wanted
 from k8sdds.errors import InputError, LackError
 from k8sdds.model import yamltext
@@ -512,6 +512,34 @@ def test_a_network_that_the_bundle_does_not_have_is_refused(bundle: Bundle, tmp_
         refused(router, plain)
     (image,) = networks.install(yamltext.parse(router, Profile, "mine.yaml")).images
     refused(router, plain, image)
+
+
+def test_packages_are_fetched_here_where_no_bundle_is_named(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("Packages", "runc_1_arm64.deb"):
+        (tmp_path / name).write_text(name)
+    profile = wanted(bundle).profile
+    profile = profile.model_copy(update={"software": profile.software.model_copy(update={"source": "bundle"})})
+    seen = {"pi1": facts.parse(changed(containerd="", **PI))}
+
+    def install(found: Software) -> Action:
+        one = Wanted(profile, seen, found, networks.install(profile))
+        return next(a for a in runtime.plan(one, profile.node("pi1")) if a.title == "install containerd")
+
+    action = install(Software(profile, bundle, {("arm64", "bookworm"): tmp_path}))
+    assert [one.target for one in action.uploads] == [f"{PACKAGES}/Packages", f"{PACKAGES}/runc_1_arm64.deb"]
+    assert "apt-get update" not in action.script
+    # A distribution that this machine has no packages of: its nodes have their own sources, which is said.
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
+    said: list[str] = []
+    unknown = {"pi1": facts.parse("machine\taarch64\n")}
+    found = with_packages(Software(profile, bundle), unknown.values(), said.append)
+    assert found.fetched == {} and "from their own sources" in said[0]
+    assert "apt-get update" in install(found).script
+    # Nothing is fetched for nodes that have containerd, or from a bundle that is named.
+    has = facts.parse(changed(containerd="1.7.24", **PI))
+    assert with_packages(Software(profile, bundle), [has], said.append).fetched == {} and len(said) == 1
 
 
 def test_only_machines_of_this_cluster_are_given_back(bundle: Bundle) -> None:

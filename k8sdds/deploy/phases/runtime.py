@@ -87,10 +87,10 @@ def _install(wanted: Wanted, node: Node) -> Action:
     names = "containerd runc iptables conntrack socat ethtool ebtables"
     uploads = ()
     install = f"apt-get update -q=2\napt-get install -q=2 -y --no-install-recommends {names}\n"
-    # A bundle that was made here by itself has none; one that the profile names is all there is.
-    if wanted.software.from_bundle and wanted.profile.software.bundle is not None:
-        facts = wanted.facts[node.name]
-        uploads = wanted.software.packages(facts.architecture, facts.one.get("os.VERSION_CODENAME", ""))
+    facts = wanted.facts[node.name]
+    release = facts.architecture, facts.one.get("os.VERSION_CODENAME", "")
+    if wanted.software.has_packages(*release):
+        uploads = wanted.software.packages(*release)
         install = packages.install_script(PACKAGES, names.split()) + f"rm -rf {PACKAGES}\n"
     script = f"""\
 export DEBIAN_FRONTEND=noninteractive

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.bundle.recipe import ARCHES
 from k8sdds.errors import InputError, Problem
 from k8sdds.model.experiment import Experiment, Link
 from k8sdds.model.placement import same_node
@@ -17,11 +17,6 @@ from k8sdds.testbeds.cluster.nodes import Node, assign, usable
 
 LOCAL = "k8sdds.local/"
 """Images of no registry: a node has them or never gets them."""
-
-
-def arches(image: str) -> tuple[str, ...]:
-    """The architectures that an image is for, as far as we know: our own images are made here."""
-    return (ARCH_HERE,) if image.startswith(LOCAL) else ("amd64", "arm64")
 
 
 def unfit(cells: Sequence[Cell], switched: bool) -> list[Problem]:
@@ -113,7 +108,7 @@ def places(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[Pro
     """Nodes that are missing, not ready, of another architecture, or without the image."""
     if not nodes:
         return []  # nobody may ask; the pods will tell
-    fit = usable(nodes, arches(image))
+    fit = usable(nodes, ARCHES)
     problems: dict[str, Problem] = {}
     used: set[str] = set()
     for cell in cells:
@@ -135,7 +130,12 @@ def places(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[Pro
             )
             problems.setdefault(what, Problem(what, "give another placement, or add a node", input=True))
         used |= set(found.values())
-    if image.startswith(LOCAL):
+    foreign = next((arch for arch in ARCHES if image.startswith(LOCAL) and image.endswith(f"-{arch}")), "")
+    wrong = [node.name for node in fit if node.name in used and foreign and node.arch != foreign]
+    if wrong:
+        what = f"the image {image} is for {foreign}, to be emulated by hand: {', '.join(wrong)} cannot run it"
+        problems[image] = Problem(what, f"--image {image.removesuffix(f'-{foreign}')}", input=True)
+    elif image.startswith(LOCAL):
         # An empty list says nothing: kubelets may be told not to report images.
         bare = [node.name for node in fit if node.name in used and node.images and image not in node.images]
         if bare:

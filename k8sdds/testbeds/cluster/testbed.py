@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.bundle.recipe import ARCHES
 from k8sdds.errors import LackError, Problem
 from k8sdds.metrics import meter
 from k8sdds.model.experiment import Experiment
@@ -196,7 +197,7 @@ class Cluster:
         return placing.slots(cell, self._usable() if self.nodes else None)
 
     def _usable(self) -> list[Node]:
-        return usable(self.nodes, checking.arches(self._image(self._trials)))
+        return usable(self.nodes, ARCHES)
 
     def _members(self, cell: Cell) -> dict[str, Member]:
         assert self._crew is not None

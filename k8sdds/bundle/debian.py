@@ -1,0 +1,97 @@
+"""Debian packages unpacked and never run, so that any architecture can be had here: layers and sysroots."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from k8sdds.bundle import cache, oci
+from k8sdds.errors import LackError
+from k8sdds.folders import cache_folder
+from k8sdds.nodes.rootfs import SUITE
+
+TIMEOUT_S = 900
+NEEDED = ("lib", "usr/bin", "usr/include", "usr/lib")
+"""Folders of a sysroot that a compiler looks into, or that programs are taken from."""
+Said = Callable[[str], None]
+
+
+def archive(arch: str, packages: Sequence[str], said: Said) -> Path:
+    """Archive of packages with all that they need, from the cache; LackError where it cannot be made."""
+    return _made("bases", ".tar", arch, packages, said, lambda packed, path: packed.rename(path))
+
+
+def sysroot(arch: str, packages: Sequence[str], said: Said) -> Path:
+    """Folder that a cross compiler builds against, from the cache; LackError where it cannot be made."""
+    return _made("sysroots", "", arch, packages, said, _unpack)
+
+
+def _made(
+    kind: str,
+    suffix: str,
+    arch: str,
+    packages: Sequence[str],
+    said: Said,
+    finish: Callable[[Path, Path], object],
+) -> Path:
+    key = hashlib.sha256(oci.canonical([SUITE, packages])).hexdigest()[:12]
+    path = cache_folder() / kind / f"{SUITE}-{arch}-{key}{suffix}"
+    with cache.making(path) as missing:
+        if missing:
+            said(f"fetching Debian packages for {arch}")
+            with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as folder:
+                _fetch(Path(folder, "base.tar"), arch, packages)
+                finish(Path(folder, "base.tar"), path)
+    return path
+
+
+def _fetch(output: Path, arch: str, packages: Sequence[str]) -> None:
+    if not shutil.which("mmdebstrap"):
+        raise LackError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
+    mode = "root" if os.geteuid() == 0 else "unshare"
+    argv = ["mmdebstrap", f"--mode={mode}", "--variant=extract", f"--architectures={arch}"]
+    try:
+        done = subprocess.run(
+            [*argv, f"--include={','.join(packages)}", SUITE, output],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S,
+            env={**os.environ, "SOURCE_DATE_EPOCH": "0", "TMPDIR": str(output.parent)},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise LackError(f"fetching Debian packages for {arch} did not end within {TIMEOUT_S} s") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
+        raise LackError(
+            f"cannot fetch Debian packages for {arch}: {' '.join(lines[-3:])}",
+            "apt-get update must work here",
+        )
+
+
+def _unpack(packed: Path, folder: Path) -> None:
+    """What a compiler needs of an archive; absolute links, which would lead out of it, become relative."""
+    unfinished = packed.with_name("root")
+    with tarfile.open(packed) as source:
+        members = []
+        for member in source:
+            member.name = member.name.removeprefix("./").rstrip("/")
+            if not any(member.name == one or member.name.startswith(f"{one}/") for one in NEEDED):
+                continue
+            if member.issym() and member.linkname.startswith("/"):
+                inside = posixpath.dirname(f"/{member.name}")
+                member.linkname = posixpath.relpath(member.linkname, inside)
+            if member.islnk():
+                member.linkname = member.linkname.removeprefix("./")
+            if member.isdir() or member.isfile() or member.issym() or member.islnk():
+                member.mode |= 0o200
+                members.append(member)
+        source.extractall(unfinished, members)
+    # Some packages tell CMake where their libraries are on their own machine.
+    for path in unfinished.glob("usr/lib/*/cmake/*/*argets*.cmake"):
+        path.write_text(path.read_text().replace('"/usr/', f'"{folder}/usr/'))
+    unfinished.rename(folder)

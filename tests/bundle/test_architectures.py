@@ -1,0 +1,99 @@
+"""Bundles for both architectures, end to end: what an amd64 machine makes for arm64 ones, and the reverse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from k8sdds.bundle import Bundle, architecture, emulation, images, native, recipe
+from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.errors import InputError, LackError
+from k8sdds.folders import cache_folder
+from k8sdds.nodes.rootfs import SUITE
+from tests.conftest import Command
+
+OTHER = "amd64" if ARCH_HERE == "arm64" else "arm64"
+
+
+def programs(made: Bundle, image: str, arch: str) -> dict[str, str]:
+    """For which machines the programs and libraries of an image are, by path."""
+    (item,) = images.own(made, arch, [image])
+    found = {}
+    for layer in json.loads(made.file(item).read_text())["layers"]:
+        with tarfile.open(made.folder / "oci/blobs/sha256" / layer["digest"][7:]) as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isfile() else None
+                machine = architecture.of_program(content.read(20)) if content else None
+                if machine:
+                    found[f"/{member.name}"] = machine
+    return found
+
+
+@pytest.mark.long
+def test_a_bundle_for_both_is_made_verified_and_listed(
+    k8sdds: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The command's user has another home; what takes long to make is here.
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(cache_folder()))
+    words = ("bundle", "create", "both", "--arch", f"{OTHER},{ARCH_HERE}", "--suite", SUITE)
+    try:
+        done = k8sdds(*words, timeout_s=7200)
+        assert done.returncode == 0, done.stderr
+        done = k8sdds("bundle", "verify", "both")
+        assert done.returncode == 0 and "items as they should be" in done.stdout, done.stderr
+        listed = json.loads(k8sdds("bundle", "list", "both", "--json").stdout)
+        kinds = {
+            arch: {(one["kind"], one["name"]) for one in listed if one["arch"] == arch and one["kind"] != "package"}
+            for arch in (ARCH_HERE, OTHER)
+        }
+        assert kinds[OTHER] == kinds[ARCH_HERE] and len(kinds[OTHER]) > 15
+        assert {("binary", "kubernetes"), ("image", "k8sdds.local/perftest:0.1.0"), ("index", "Packages")} <= kinds[OTHER]
+        made = Bundle.open(tmp_path / "both")
+        for arch in (ARCH_HERE, OTHER):
+            debs = {one.name for one in made.packages(arch, SUITE)}
+            assert {"containerd", "runc", "libc6"} <= debs
+            found = programs(made, "perftest", arch)
+            assert set(found.values()) == {arch}
+            own = [path for path in found if path.startswith("/opt/k8sdds/")]
+            assert len(own) == 5 and "/opt/k8sdds/k8sdds-perftest" in own
+        server = programs(made, "discovery-server", OTHER)
+        assert server["/usr/bin/fast-discovery-server"] == OTHER
+        # Once more it is all in the cache.
+        shutil.rmtree(tmp_path / "both")
+        again = k8sdds(*words, timeout_s=1200)
+        assert (again.returncode, again.stderr) == (0, ""), again.stderr
+    finally:
+        shutil.rmtree(tmp_path / "both", ignore_errors=True)
+
+
+@pytest.mark.long
+def test_programs_of_the_other_architecture_run_in_the_emulator() -> None:
+    """The very programs of the image, without any help of the kernel."""
+    found = native.programs("perftest", OTHER, print)
+    emulator = emulation._emulator(OTHER, ARCH_HERE, print)
+    root = native.debian.sysroot(OTHER, native.LIBRARIES, print)
+    argv = [emulator, "-L", root, found["/opt/k8sdds/k8sdds-perftest"], "-version"]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    here = native.programs("perftest", ARCH_HERE, print)["/opt/k8sdds/k8sdds-perftest"]
+    assert said.stdout == subprocess.run([here, "-version"], capture_output=True, text=True, timeout=60).stdout
+
+
+def test_what_cannot_be_had_for_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="nothing to emulate"):
+        emulation.check(ARCH_HERE, ARCH_HERE)
+    with pytest.raises(InputError, match="s390x"):
+        emulation.check("s390x", ARCH_HERE)
+    monkeypatch.setattr(native, "SOURCES", tmp_path / "nothing")
+    with pytest.raises(LackError, match="sources"):
+        native.check(OTHER)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LackError, match=f"builds perftest for {OTHER}") as error:
+        native.check(OTHER)
+    assert f"g++-{native.TRIPLETS[OTHER].replace('_', '-')}" in error.value.remedy
+    assert set(recipe.ARCHES) == set(native.TRIPLETS) == set(emulation.PROGRAMS)

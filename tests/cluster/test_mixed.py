@@ -1,0 +1,117 @@
+"""Pods of another architecture on a real cluster: perftest for arm64 beside one for amd64, and what cannot run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from k8sdds.bundle import emulation
+from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.testbeds.cluster import pods, spaces, streams
+from k8sdds.testbeds.cluster.api import CORE, Api
+from tests.cluster.conftest import Command, User
+from tests.clusters import Deployed
+
+pytestmark = pytest.mark.long
+OTHER = "amd64" if ARCH_HERE == "arm64" else "arm64"
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+IMAGE = "k8sdds.local/perftest:0.1.0"
+EMULATOR = emulation.inside(OTHER)
+UNNAMED = "k8sdds.local/perftest:foreign"
+"""The same image by a name that does not tell."""
+SPACE = "k8sdds-mixed"
+
+
+def on_node(one_machine: Deployed, node: str, *words: str) -> None:
+    """Run `ctr images …` on a node."""
+    exec_ = ("nodes", "exec", "--cluster", one_machine.name, node, "--")
+    one_machine.k8sdds(*exec_, "ctr", "-n", "k8s.io", "images", *words)
+
+
+@pytest.fixture(scope="module")
+def other_image(one_machine: Deployed) -> Iterator[str]:
+    """The perftest image of the other architecture on all nodes, as the command brings it there."""
+    words = ("images", "load", "one-machine", "perftest", "--emulate", OTHER)
+    try:
+        done = one_machine.k8sdds(*words, timeout_s=1800)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "".join(f"{node}: {IMAGE}-{OTHER}\n" for node in one_machine.nodes)
+        yield f"{IMAGE}-{OTHER}"
+    finally:
+        for node in one_machine.nodes:
+            on_node(one_machine, node, "rm", f"{IMAGE}-{OTHER}", UNNAMED)
+
+
+@pytest.fixture
+def two(admin: Api, other_image: str) -> Iterator[dict[str, str]]:
+    """A pod of each architecture, each on its own node: name to address."""
+    admin.create(f"{CORE}/namespaces", spaces.manifest("mixed", "mixed", with_host=False))
+    path = f"{CORE}/namespaces/{SPACE}/pods"
+    for name, node, image, command in (
+        (ARCH_HERE, "worker1", IMAGE, []),
+        (OTHER, "worker2", other_image, [EMULATOR]),
+    ):
+        made = pods.pod(name, pods.Slot("sub0", node, False, None), image, "mixed", pods.memory_bytes([]))
+        made["spec"]["containers"][0]["command"] = [*command, pods.SUPERVISOR, "pause"]
+        admin.create(path, made)
+    deadline = time.monotonic() + 60
+    while True:
+        found = {one["metadata"]["name"]: one for one in admin.get(path)["items"]}
+        if all(pods.is_ready(one) for one in found.values()):
+            break
+        assert time.monotonic() < deadline, [one["status"] for one in found.values()]
+        time.sleep(0.5)
+    yield {name: one["status"]["podIP"] for name, one in found.items()}
+    admin.delete(f"{CORE}/namespaces/{SPACE}")
+    spaces.await_gone(admin, f"{CORE}/namespaces/{SPACE}")
+
+
+@pytest.mark.parametrize("middleware", ["raw", "cyclonedds", "fastdds"])
+def test_both_architectures_exchange_samples(admin: Api, two: dict[str, str], middleware: str) -> None:
+    def perftest(arch: str, *words: str) -> streams.Done:
+        (peer,) = [address for name, address in two.items() if name != arch]
+        start = [EMULATOR] if arch == OTHER else []
+        both = ("-middleware", middleware, "-peer", peer, "-nic", "eth0", "-discoveryTimeout", "60",
+                "-peerTimeout", "30", "-noPrintIntervals", "-outputFormat", "json")  # fmt: skip
+        return streams.run(admin, SPACE, arch, [*start, pods.PERFTEST, *words, *both], 120)
+
+    facts = streams.run(admin, SPACE, OTHER, [EMULATOR, pods.SUPERVISOR, "facts"])
+    assert json.loads(facts.stdout)["architecture"] == MACHINES[OTHER]
+    for publisher, subscriber in ((ARCH_HERE, OTHER), (OTHER, ARCH_HERE)):
+        with ThreadPoolExecutor(1) as side:
+            other = side.submit(perftest, subscriber, "-sub")
+            numbers = ("-numIter", "500", "-pubRate", "200:sleep", "-dataLen", "1024")
+            sent = perftest(publisher, "-pub", *numbers)
+            received = other.result()
+        assert sent.code == 0, sent.stderr
+        assert received.code == 0, received.stderr
+        assert b"500" in received.stdout, received.stdout
+
+
+def test_a_pod_of_the_wrong_architecture_is_named(
+    k8sdds: Command, user: User, admin: Api, one_machine: Deployed, other_image: str, tmp_path: Path
+) -> None:
+    """Before anything is made, where the image's name tells; else before the first trial."""
+    words = ("run", "quickstart", *user.options, "--repeat", "1", "--duration", "1", "-o", "run")
+    done = k8sdds(*words, "--image", other_image)
+    assert done.returncode == 2, done.stderr
+    assert f"is for {OTHER}" in done.stderr and f"--image {IMAGE}" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+    for node in one_machine.nodes:
+        on_node(one_machine, node, "tag", other_image, UNNAMED)
+    deadline = time.monotonic() + 120
+    while not all(UNNAMED in json.dumps(node["status"]["images"]) for node in admin.get(f"{CORE}/nodes")["items"]):
+        assert time.monotonic() < deadline, "the kubelets do not report the image"
+        time.sleep(1)
+    done = k8sdds(*words, "--image", UNNAMED)
+    assert done.returncode in (3, 5), (done.returncode, done.stderr)
+    assert "exec format error" in done.stderr and "another architecture" in done.stderr
+    assert "Traceback" not in done.stderr
+    trials = tmp_path / "run/trials.jsonl"
+    assert not trials.exists() or not trials.read_text()

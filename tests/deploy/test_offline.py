@@ -1,0 +1,92 @@
+"""A lab without internet: a deploy with a bundle contacts nothing but its nodes, and they nothing at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from k8sdds import bundle, nodes
+from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.deploy import flow, profiles
+from k8sdds.nodes.rootfs import SUITE
+from tests.clusters import K8SDDS
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")]
+PROFILE = """name: offline
+provider: local
+software: {{source: bundle, bundle: {bundle}}}
+nodes:
+  - {{name: alone, roles: [control-plane, worker]}}
+"""
+INSTALLED = ("containerd", "runc", "conntrack", "socat", "ethtool", "ebtables", "ipset")
+"""What a fresh machine of the distribution lacks."""
+# Beside its own cluster's addresses a node has nothing to say to anybody.
+WATCH = """
+table inet watch {
+  chain outgoing { type filter hook output priority -500; jump strangers; }
+  chain forwarded { type filter hook forward priority -500; jump strangers; }
+  chain strangers {
+    ip daddr 10.88.0.1 udp dport 53 counter comment "names"
+    ip daddr != { 10.88.0.0/24, 10.244.0.0/16, 10.96.0.0/12, 127.0.0.0/8, 224.0.0.0/4 } counter comment "elsewhere"
+    ip6 daddr != { fe80::/10, ff00::/8, ::1 } counter comment "elsewhere6"
+  }
+}
+"""
+
+
+def cut_off(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run words where there is a loopback and nothing else: no way out, and no name can be resolved."""
+    return subprocess.run(
+        ["unshare", "--net", "sh", "-ec", 'ip link set lo up; exec "$@"', "sh", *words],
+        capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL,
+        env={**os.environ, "K8SDDS_STATE_DIR": str(state)},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(folder))
+    yield folder
+    nodes.down("offline")
+    shutil.rmtree(tmp_path / "bundle", ignore_errors=True)
+
+
+def test_a_deploy_with_a_bundle_contacts_nothing_but_its_nodes(state: Path, tmp_path: Path) -> None:
+    bundle.create(tmp_path / "bundle", [ARCH_HERE], suites=[SUITE])
+    profile = tmp_path / "offline.yaml"
+    profile.write_text(PROFILE.format(bundle=tmp_path / "bundle"))
+    flow.make_machines(profiles.load(str(profile)), lambda _: None)
+    nodes.run("offline", "alone", ["dpkg", "--purge", "--force-depends", *INSTALLED])
+    nodes.run("offline", "alone", ["nft", "-f", "-"], stdin=WATCH)
+    for words in (["getent", "hosts", "example.com"], ["ping", "-c", "1", "192.0.2.1"]):
+        assert cut_off(state, *words).returncode != 0
+
+    done = cut_off(state, str(K8SDDS), "deploy", str(profile), "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "alone: runtime: install containerd" in done.stdout
+    assert "alone: smoke test: run a pod" in done.stdout
+    again = cut_off(state, str(K8SDDS), "deploy", str(profile), "--yes")
+    assert again.stdout == "no changes\n", again.stdout + again.stderr
+
+    rules = json.loads(nodes.run("offline", "alone", ["nft", "-j", "list", "table", "inet", "watch"]))
+    found = [one["rule"] for one in rules["nftables"] if "rule" in one and "comment" in one["rule"]]
+    counted = {
+        rule["comment"]: next(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)
+        for rule in found
+    }
+    assert counted == {"names": 0, "elsewhere": 0, "elsewhere6": 0}
+    # The counters see what is there to be seen.
+    nodes.run("offline", "alone", ["sh", "-c", "ping -c 1 -W 1 192.0.2.1; getent hosts example.com; :"])
+    rules = nodes.run("offline", "alone", ["nft", "list", "table", "inet", "watch"])
+    for counter in ("names", "elsewhere"):
+        assert f'packets 0 bytes 0 comment "{counter}"' not in rules
+    done = cut_off(state, str(K8SDDS), "destroy", str(profile), "--yes")
+    assert done.returncode == 0, done.stderr
