@@ -98,7 +98,7 @@ unshare --net sh -c '
 if [ -d /sys/module/openvswitch ] || modprobe -n openvswitch 2>/dev/null; then say feature openvswitch
 else say lacks "openvswitch no such module"; fi
 # Which of the names it is asked for it can resolve.
-for name in $NAMES; do getent hosts "$name" >/dev/null 2>&1 && say resolves "$name"; done
+for name in $NAMES; do getent ahostsv4 "$name" >/dev/null 2>&1 && say resolves "$name"; done
 for key in $SYSCTLS; do say sysctl "$key $(sysctl -n "$key" 2>/dev/null | tr '\t' ' ')"; done
 FILE_HASHES
 # Only where this machine is ours: else it is none of our business which images it has.
