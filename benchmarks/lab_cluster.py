@@ -152,6 +152,13 @@ class Measured:
         ids = {one.get("boot_id") for one in nodes.values() if isinstance(one, dict)} - {None}
         self.one_kernel = "boot_id" in facts or len(ids) == 1
 
+    def load(self) -> str:
+        """The machine's load average while it measured: lowest and highest of the trials."""
+        found = []
+        for path in self.run.path.glob("raw/*/*/pub0/meters.json"):
+            found.append(json.loads(path.read_text())["machine"]["load_1m"])
+        return f"{min(found):.0f} to {max(found):.0f}" if found else "not known"
+
     def values(self, network: str, part: Callable[[Row], float | None], test: str) -> dict[int, float]:
         """Repetition to value."""
         found = {}
@@ -213,8 +220,8 @@ def tell(report: common.Report, folder: Path) -> None:
     both = {name: Measured(folder / name) for name in TESTBEDS}
     kernels = {name: "one kernel" if one.one_kernel else "several kernels" for name, one in both.items()}
     report.text(
-        f"{PAYLOAD_BYTES} B, reliable unicast, one subscriber; lab: {kernels['lab']};"
-        f" cluster: nodes of {kernels['cluster']}"
+        f"{PAYLOAD_BYTES} B, reliable unicast, one subscriber; lab: {kernels['lab']}, load average"
+        f" {both['lab'].load()}; cluster: nodes of {kernels['cluster']}, load average {both['cluster'].load()}"
     )
     tell_overheads(report, both)
     tell_added(report, both)
