@@ -219,10 +219,8 @@ def tell(report: common.Report, folder: Path) -> None:
     """Tables and data from the run folders."""
     both = {name: Measured(folder / name) for name in TESTBEDS}
     kernels = {name: "one kernel" if one.one_kernel else "several kernels" for name, one in both.items()}
-    report.text(
-        f"{PAYLOAD_BYTES} B, reliable unicast, one subscriber; lab: {kernels['lab']}, load average"
-        f" {both['lab'].load()}; cluster: nodes of {kernels['cluster']}, load average {both['cluster'].load()}"
-    )
+    where = [f"{name}: {kernels[name]}, load average {one.load()}" for name, one in both.items()]
+    report.text(f"{PAYLOAD_BYTES} B, reliable unicast, one subscriber; {'; '.join(where)}")
     tell_overheads(report, both)
     tell_added(report, both)
     tell_facts(report, both, json.loads((folder / RULES).read_text()))
