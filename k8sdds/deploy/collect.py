@@ -11,7 +11,7 @@ from pathlib import Path
 from k8sdds.deploy import record
 from k8sdds.deploy.actions import PRELUDE
 from k8sdds.deploy.apply import hidden
-from k8sdds.errors import InputError, K8sddsError
+from k8sdds.errors import InputError, K8sddsError, LackError
 from k8sdds.hosts import Connections, Host
 from k8sdds.model.profile import Profile
 
@@ -47,7 +47,10 @@ ON_CONTROL_PLANE = (
 def collect(
     profile: Profile, connections: Connections, output: Path | None = None
 ) -> tuple[Path, list[K8sddsError]]:
-    """Write the archive; its path, and why machines are left out. InputError where it cannot be written."""
+    """Write the archive; its path, and why machines are left out.
+
+    Raises InputError where it cannot be written, LackError where there is nothing to write.
+    """
     at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = output or Path(f"{profile.name}-logs-{at}.tar.gz")
     head = profile.control_plane.name
@@ -64,7 +67,10 @@ def collect(
     files = {f"{node}/{name}": text for node, texts in found.items() for name, text in texts.items()}
     for node, error in failures.items():
         files[f"{node}/unreached.txt"] = f"{error}\n"
-    for log in sorted(record.logs(profile.name).glob("*.log")):
+    done_here = sorted(record.logs(profile.name).glob("*.log"))
+    if not found and not done_here:
+        raise LackError("\n".join(["there is nothing to collect:", *map(str, failures.values())]))
+    for log in done_here:
         files[f"deploy/{log.name}"] = log.read_text()
     try:
         with path.open("xb") as opened:
