@@ -16,6 +16,11 @@ ARCHIVES = "/archives"
 """Where a local node sees, read-only, the bundle and the archives of images made from it."""
 
 
+WATCHES = {True: 21, False: 7}
+"""Inotify instances that Kubernetes takes on a control plane (API server 6, controllers 7, kubelet 7, and
+kube-proxy), and on a worker."""
+
+
 def standing(profile: Profile) -> dict[str, nodes.LocalNode]:
     """The machines of this profile that are known here, by name; running or stopped."""
     wanted = {node.name for node in profile.nodes}
@@ -33,7 +38,10 @@ def make(profile: Profile, bundle: Bundle, said: Callable[[str], None]) -> None:
     archives = cache_folder() / "archives"
     archives.mkdir(exist_ok=True)
     shares = (nodes.Share(bundle.folder, BUNDLE), nodes.Share(archives, ARCHIVES))
-    specs = [nodes.NodeSpec(node.name, shares=shares) for node in profile.nodes]
+    specs = [
+        nodes.NodeSpec(node.name, shares=shares, watches=WATCHES[node.is_control_plane])
+        for node in profile.nodes
+    ]
     nodes.up(profile.name, specs, said)
 
 

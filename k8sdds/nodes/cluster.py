@@ -49,7 +49,9 @@ def up(
             known.write()
             access.write_files(known)
             halted = [known.machines[spec.name] for spec in specs if not known.machines[spec.name].alive]
-            machine.check_watches(sum(one.spec.boot == "systemd" for one in halted))
+            machine.check_watches(
+                sum(machine.WATCHES + one.spec.watches for one in halted if one.spec.boot == "systemd")
+            )
             for spec in specs:
                 if not known.machines[spec.name].alive:
                     said(f"{spec.name}: boots at {known.machines[spec.name].address}")

@@ -19,23 +19,23 @@ from k8sdds.testbeds.lab.sandbox import Sandbox
 
 BOOT_TIMEOUT_S = 60
 HALT_TIMEOUT_S = 30
-WATCHES = 8
+WATCHES = 6
 """Inotify instances that a machine's systemd and its services take; without them it ends without a word."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def check_watches(machines: int) -> None:
-    """Raise LackError if this machine has not the inotify instances that so many more machines need."""
+def check_watches(wanted: int) -> None:
+    """Raise LackError if this machine has not so many inotify instances left."""
     libc = ctypes.CDLL(None, use_errno=True)
     opened: list[int] = []
     try:
-        for _ in range(machines * WATCHES):
+        for _ in range(wanted):
             handle = libc.inotify_init1(os.O_CLOEXEC)
             if handle < 0:
                 number = Path("/proc/sys/fs/inotify/max_user_instances").read_text().strip()
                 raise LackError(
                     f"root's inotify instances, {number} on this machine, are used up: "
-                    f"{len(opened)} are left, and {machines * WATCHES} needed",
+                    f"{len(opened)} are left, and {wanted} needed",
                     "sysctl -w fs.inotify.max_user_instances=1024; or remove other nodes: k8sdds nodes ls",
                 )
             opened.append(handle)

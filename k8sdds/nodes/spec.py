@@ -44,6 +44,8 @@ class NodeSpec:
     boot: Literal["systemd", "sshd"] = "systemd"
     """The first process. `sshd` alone starts in a moment, for many hosts at once."""
     containerd: bool = True
+    watches: int = 0
+    """Inotify instances that will be needed for what is to run on it, beside those of the machine itself."""
     shares: tuple[Share, ...] = ()
     disk_mib: int | None = None
     """Size of what the machine can write, kept in memory; without it, the cache folder's disk."""
