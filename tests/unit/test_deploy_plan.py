@@ -377,6 +377,25 @@ def test_labels_that_a_profile_drops_are_taken_off_and_those_of_others_stay(bund
     assert script("{row: one}", done) == "" and '"zone": "a"' in done["master"].splitlines()[-1]
 
 
+def test_some_nodes_only_while_others_are_down(bundle: Bundle) -> None:
+    state = wanted(bundle)
+    seen = {**state.facts, "pi1": facts.parse(changed(hostname="pi1", swap_kib="4096", **PI))}
+    del seen["pi2"]
+    lost = {"pi2": LackError("pi2: cannot be reached", "is it on?")}
+    whole = flow.Look(seen, lost, [], [])
+    # Without a limit nothing is left out; with one, what it names must do, and the control plane.
+    assert flow.within(state.profile, whole, ()) == (state.profile, whole)
+    part, look = flow.within(state.profile, whole, ["master"])
+    assert [node.name for node in part.nodes] == ["master"] and not look.failures and "pi1" not in look.facts
+    assert any("left out, as --limit allows: pi1: has 4 MiB of swap" in note for note in look.notes)
+    assert any("left out, as --limit allows: pi2: cannot be reached" in note for note in look.notes)
+    part, look = flow.within(state.profile, whole, ["pi1"])
+    assert [node.name for node in part.nodes] == ["master", "pi1"]
+    assert any("swap" in problem.what for problem in look.problems)
+    headless = flow.Look({"pi1": seen["pi1"]}, {"master": LackError("master: cannot be reached")}, [], [])
+    assert "master" in flow.within(state.profile, headless, ["pi1"])[1].failures
+
+
 def test_an_address_is_that_of_the_route_or_the_named_interface(bundle: Bundle) -> None:
     text = changed(route="default via 10.0.0.1 dev wlan0") + "address\twlan0 10.0.0.7/24\n"
     state = wanted(bundle)
