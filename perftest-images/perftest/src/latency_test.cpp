@@ -90,7 +90,7 @@ void LatencyTest::turn(bool in_callback) {
     if (!blocked_since_) blocked_since_ = now;
     if (written == Written::failed)
         state_.stop(exit_middleware, "middleware error: write: " + backend_.last_error());
-    else if (now - blocked_since_ > to_ns(options_.peer_timeout))
+    else if (now - blocked_since_ > patience_ns(options_.peer_timeout, state_.sample_bytes.load()))
         state_.stop(exit_peer_lost, "peer lost: no subscriber took a sample for the -peerTimeout");
     main_turn_.store(true);
     hand_over();
@@ -133,7 +133,7 @@ void LatencyTest::give_up_waiting() {
     if (!mine) return;
     const int64_t waited = now_ns() - asked_ns_.load(relaxed);
     const bool late = best_effort_ && waited > best_effort_wait_ns;
-    if (!late && !best_effort_ && waited > to_ns(options_.peer_timeout))
+    if (!late && !best_effort_ && waited > patience_ns(options_.peer_timeout, 2 * state_.sample_bytes.load()))
         state_.stop(exit_peer_lost, "peer lost: a ping was not answered for the -peerTimeout");
     if (!late && !state_.stopped.load()) return;
     if (!awaited_.compare_exchange_strong(mine, 0)) return;         // the pong has just come

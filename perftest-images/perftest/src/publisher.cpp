@@ -102,7 +102,7 @@ bool Publisher::write_again(const Sample& sample, Written written) {
     const int64_t since = now_ns();
     while (written == Written::blocked) {
         if (state_.stage.load(relaxed) == Stage::over) return false;
-        if (now_ns() - since > to_ns(options_.peer_timeout)) {
+        if (now_ns() - since > patience_ns(options_.peer_timeout, state_.sample_bytes.load())) {
             state_.stop(exit_peer_lost, "peer lost: no subscriber took a sample for the -peerTimeout");
             return false;
         }
@@ -184,8 +184,9 @@ void Publisher::finish() {
         return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.report.reported; });
     };
     // A subscriber that is alive reports; check() ends the run when one is silent. The bound is for one
-    // that only pretends: a subscriber waits for late samples at most half the peer timeout.
-    if (!repeat(now_ns() + 2 * to_ns(options_.peer_timeout) + 1'000'000'000, end, reported)) {
+    // that only pretends: a subscriber waits at most half the peer timeout from one late sample to the next.
+    const int64_t deadline = now_ns() + patience_ns(2 * options_.peer_timeout + 1, 2 * state_.sample_bytes.load());
+    if (!repeat(deadline, end, reported)) {
         state_.stop(exit_peer_lost, "peer lost: a subscriber did not report");
         return;
     }

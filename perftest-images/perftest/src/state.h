@@ -22,6 +22,12 @@ inline int64_t now_ns() {
 }
 inline int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
+// How long no sample may arrive before its sender counts as lost: a large one takes its time, with 1 MB/s as
+// the slowest that is waited for.
+inline int64_t patience_ns(double seconds, uint64_t sample_bytes) {
+    return to_ns(seconds) + static_cast<int64_t>(sample_bytes) * 1000;
+}
+
 enum class Stage : int { waiting, warm_up, measured, over };
 
 struct Ending {

@@ -77,7 +77,8 @@ void Subscriber::settle(Source& source, int64_t now) {
         source.progress_ns = source.heard_ns = now;
     }
     if (!source.ended || source.complete) return;
-    const int64_t quiet = reliable_ ? std::max<int64_t>(to_ns(options_.peer_timeout) / 2, 100'000'000) : 100'000'000;
+    const double half = std::max(options_.peer_timeout / 2, 0.1);
+    const int64_t quiet = reliable_ ? patience_ns(half, state_.sample_bytes.load()) : to_ns(0.1);
     source.complete = received >= source.sent || now - source.progress_ns > quiet;
 }
 
