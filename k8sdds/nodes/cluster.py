@@ -113,7 +113,7 @@ def clean(everything: bool) -> tuple[list[str], list[str]]:
             removed.append(known.cluster)
     for owner in (cache_folder() / "nodes").glob(f"*/{OWNER}"):
         if not Path(owner.read_text(), "record.json").exists():
-            shutil.rmtree(owner.parent)
+            _remove_unrecorded(owner.parent)
             removed.append(owner.parent.name)
     return removed, kept
 
@@ -205,6 +205,18 @@ def _stopped_all(known: Record) -> None:
         one.pid, one.started, one.answered = 0, None, False
     known.holder = (0, None)
     known.write()
+
+
+def _remove_unrecorded(data: Path) -> None:
+    """Remove a cluster of which only its data is known: its record went with a reboot, or with its folder."""
+    holder = data / switch.HOLDER
+    if holder.exists():
+        pid, started = map(int, holder.read_text().split())
+        if processes.kill(pid, started):
+            processes.wait_gone(pid, 30)
+    for hierarchy in cgroups.hierarchies():
+        cgroups.remove(hierarchy.parent / f"k8sdds-{data.name}")
+    shutil.rmtree(data)
 
 
 def _remove_machine(known: Record, name: str) -> None:

@@ -12,6 +12,8 @@ from k8sdds.testbeds.lab.sandbox import Sandbox
 
 NETWORK = "10.88.0"
 FIRST_ADDRESS = 11
+HOLDER = "holder"
+"""File in a cluster's data: id and start time of its holder, for who finds the data without a record."""
 
 _SWITCH = f"""\
 ip link set lo up
@@ -32,6 +34,7 @@ def make(known: Record) -> Sandbox:
     sandbox = Sandbox(known.cluster)
     known.holder = (sandbox.pid, processes.start_time(sandbox.pid))
     known.write()
+    (Path(known.data) / HOLDER).write_text(f"{sandbox.pid} {processes.start_time(sandbox.pid)}")
     sandbox.stay()
     sandbox.run(["sh", "-e"], stdin=_SWITCH)
     return sandbox

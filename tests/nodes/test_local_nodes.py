@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,6 +169,16 @@ def test_a_killed_holder_takes_all_with_it(tmp_path: Path) -> None:
     await_end("killed", "master")
     assert "does not stand" in ssh(made[0], "true").stderr
     assert nodes.clean(everything=False) == (["killed"], [])
+    assert traces(tmp_path) == before
+    assert not Path(known.data).exists()
+
+
+def test_a_cluster_whose_record_is_lost_is_removed_by_clean(tmp_path: Path) -> None:
+    before = traces(tmp_path)
+    nodes.up("killed", [nodes.NodeSpec("one", boot="sshd")])
+    known = record.read("killed")
+    shutil.rmtree(known.folder)
+    assert nodes.clean(everything=False) == ([Path(known.data).name], [])
     assert traces(tmp_path) == before
     assert not Path(known.data).exists()
 
