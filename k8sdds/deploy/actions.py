@@ -17,13 +17,17 @@ HASHES = f"{STATE}/hashes"
 PRIVATE = "/run/k8sdds-deploy"
 """Folder on a machine for what is secret, while an action needs it; in memory, for root alone."""
 KUBECONFIG = "/etc/kubernetes/admin.conf"
+KUBECTL_CACHE = "/run/k8sdds-kubectl"
+"""Where kubectl keeps what it knows of the API server, else in root's home; in memory."""
+IMAGES_BEFORE = f"{STATE}/images.before"
+"""Images that containerd had for Kubernetes before the machine became part of the cluster."""
 LOCK = "/run"
 """What a machine's changes lock, one at a time: a folder that every machine has."""
 
 PRELUDE = f"""\
 set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-export PATH LC_ALL=C KUBECONFIG={KUBECONFIG}
+export PATH LC_ALL=C KUBECONFIG={KUBECONFIG} KUBECACHEDIR={KUBECTL_CACHE}
 # What a command began that was killed goes on here: the next one waits for its end.
 exec 9<{LOCK}
 flock 9

@@ -10,7 +10,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from k8sdds.deploy import kube
-from k8sdds.deploy.actions import KUBECONFIG
+from k8sdds.deploy.actions import KUBECONFIG, KUBECTL_CACHE
 from k8sdds.errors import LackError
 from k8sdds.hosts import Done, Host
 from k8sdds.model.installing import NAMESPACE
@@ -47,7 +47,7 @@ class ControlPlane:
     def ask(self, words: str, content: bytes = b"", timeout_s: float = TIMEOUT_S) -> Done:
         """Run kubectl with these words of a shell; `content` is its stdin."""
         path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        script = f"export {path} KUBECONFIG={KUBECONFIG}; kubectl {words}"
+        script = f"export {path} KUBECONFIG={KUBECONFIG} KUBECACHEDIR={KUBECTL_CACHE}; kubectl {words}"
         return self.host.send(content, script, timeout_s=timeout_s)
 
     def must(self, what: str, words: str, content: bytes = b"", timeout_s: float = TIMEOUT_S) -> str:

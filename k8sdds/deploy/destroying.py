@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from k8sdds.deploy import local, record, tuning
-from k8sdds.deploy.actions import STATE, Action
+from k8sdds.deploy.actions import IMAGES_BEFORE, KUBECTL_CACHE, STATE, Action
 from k8sdds.deploy.apply import Observer, apply
 from k8sdds.deploy.flow import Look
 from k8sdds.deploy.phases.control_plane import SOCKET
@@ -26,9 +26,6 @@ if ctr version >/dev/null 2>&1; then
   for second in 1 2 3 4 5; do [ -z "$(all tasks ls -q)" ] && break; sleep 1; done
   for one in $(all tasks ls -q); do all tasks rm -f $one >/dev/null || :; done
   for one in $(all containers ls -q); do all containers rm $one || :; done
-  sort -u {STATE}/images 2>/dev/null | while read -r image; do
-    all images rm $image >/dev/null 2>&1 || :
-  done
 fi
 grep -o ' /var/lib/kubelet/[^ ]*' /proc/self/mountinfo | sort -ru | while read -r point; do
   umount $point || :
@@ -36,9 +33,10 @@ done
 for folder in /etc/kubernetes /var/lib/kubelet /var/lib/etcd /etc/cni/net.d /var/lib/cni /var/log/pods \\
   /var/log/containers; do
   [ ! -d $folder ] || find $folder -mindepth 1 -delete
-  rmdir $folder 2>/dev/null || :
+  rmdir -p --ignore-fail-on-non-empty $folder 2>/dev/null || :
 done
-rm -rf /run/flannel
+rmdir -p --ignore-fail-on-non-empty /usr/libexec/kubernetes/kubelet-plugins/volume/exec 2>/dev/null || :
+rm -rf /run/flannel {KUBECTL_CACHE}
 """
 
 # kube-proxy's and the kubelet's rules; kubeadm leaves them.
@@ -61,7 +59,13 @@ if command -v nft >/dev/null; then
 fi
 """
 
+# After what is left of a network has been removed: that may take a program from its image.
 _RESTORE = f"""\
+if ctr version >/dev/null 2>&1; then
+  ctr --namespace k8s.io images ls -q | grep -vxF -f {IMAGES_BEFORE} | while read -r image; do
+    ctr --namespace k8s.io images rm $image >/dev/null 2>&1 || :
+  done
+fi
 [ ! -f {STATE}/sysctls ] || while IFS=' =' read -r key value; do
   sysctl -qw "$key=$value" 2>/dev/null || :
 done <{STATE}/sysctls

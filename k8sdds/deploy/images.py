@@ -6,15 +6,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from k8sdds.deploy.actions import LOCK, STATE
+from k8sdds.deploy.actions import LOCK
 from k8sdds.hosts import Done, Host
 
 IMPORT = "ctr --namespace k8s.io images import"
 WITH_DIGESTS = "ctr --namespace k8s.io images ls | awk 'NR > 1 { print $1 \" \" $3 }'"
-# So that destroy can tell which images came with us.
-_LIST = "ctr --namespace k8s.io images ls -q | grep -v '^sha256:' | sort"
-_REMEMBER = f"exec 9<{LOCK}; flock 9; mkdir -p {STATE}; {_LIST} >{STATE}/images.before;"
-_DIFFERENCE = f"{_LIST} | comm -13 {STATE}/images.before - >>{STATE}/images; rm {STATE}/images.before"
 
 
 def load(
@@ -31,7 +27,7 @@ def load(
     `foreign`: the images are for another architecture than the node's.
     """
     words = f"{IMPORT} --all-platforms" if foreign else IMPORT
-    script = f"set -e; {_REMEMBER} {words} {shlex.quote(shared or '-')} >/dev/null; {_DIFFERENCE}\n"
+    script = f"set -e; exec 9<{LOCK}; flock 9; {words} {shlex.quote(shared or '-')} >/dev/null\n"
     script += _check(digests)
     if shared:
         return host.run(script, timeout_s=timeout_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k8sdds.deploy.actions import HASHES
+from k8sdds.deploy.actions import HASHES, KUBECTL_CACHE
 
 MARKER = "/etc/k8sdds/cluster"
 """File with the name of the profile whose cluster a machine is part of."""
@@ -119,7 +119,7 @@ OBJECTS = (
 
 # On the control plane: what the API server knows. Of Secrets the names alone.
 CLUSTER = r"""
-KUBECONFIG=/etc/kubernetes/admin.conf; export KUBECONFIG
+KUBECONFIG=/etc/kubernetes/admin.conf KUBECACHEDIR=CACHE; export KUBECONFIG KUBECACHEDIR
 if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
   each() { printf '{range .items[*]}%s{"\\t"}' "$1"; shift; printf '{%s} ' "$@"; printf '{"\\n"}{end}'; }
   counts='.status.numberReady}{.status.readyReplicas}/{.status.desiredNumberScheduled}{.spec.replicas'
@@ -135,7 +135,7 @@ if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
   cat $work/objects
 fi
 :
-""".replace("OBJECTS", OBJECTS)
+""".replace("OBJECTS", OBJECTS).replace("CACHE", KUBECTL_CACHE)
 
 
 def script(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from k8sdds.deploy.actions import STATE, Action
+from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.probe import MARKER
 from k8sdds.deploy.wanted import Wanted
 from k8sdds.model.profile import Node
 
 PHASE = "claim"
+SOCKET = "/run/containerd/containerd.sock"
 
 
 def plan(wanted: Wanted, node: Node) -> list[Action]:
@@ -15,5 +16,9 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     name = wanted.profile.name
     if wanted.facts[node.name].one.get("marker") == name:
         return []
-    script = f"mkdir -p {STATE}\nchmod 755 {STATE}\necho {name} >{MARKER}.new\nmv {MARKER}.new {MARKER}\n"
+    script = (
+        f"mkdir -p {STATE}\nchmod 755 {STATE}\n: >{IMAGES_BEFORE}\n"
+        f"[ ! -S {SOCKET} ] || ctr --namespace k8s.io images ls -q >{IMAGES_BEFORE}\n"
+        f"echo {name} >{MARKER}.new\nmv {MARKER}.new {MARKER}\n"
+    )
     return [Action(node.name, PHASE, f"mark it as part of {name}", script)]
