@@ -34,10 +34,13 @@ def readings(run: RunFolder) -> list[Row]:
 
 
 def by_node(run: RunFolder) -> list[Row]:
-    """For each network and node: number of readings, mean CPU and memory, shortest and longest window."""
+    """For each network and node: number of readings, mean CPU and memory, shortest and longest window.
+
+    Of those after a block, whose windows are at its end: before it they show what was there before.
+    """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in readings(run):
-        if row["kind"] == NODE:
+        if row["kind"] == NODE and row["when"] == "after":
             groups.setdefault((str(row["network"]), row["name"]), []).append(row)
     return [
         {

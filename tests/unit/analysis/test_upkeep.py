@@ -81,12 +81,14 @@ def test_what_kubectl_top_showed(run: RunFolder) -> None:
         return {"name": name, "namespace": namespace, "at": at, "window_s": window_s, "cpu_cores": cores, "memory_bytes": 2**20}
 
     first = [top("n1", "", "T1", 10.0, 0.5), top("pub0-pod-1", "k8sdds-c", "T1", 15.0, 0.1)]
-    for when, some in (("before", first), ("after", [*first, top("n1", "", "T2", 20.0, 1.5)])):
+    later = [top("n1", "", "T2", 10.0, 0.5), top("n1", "", "T3", 20.0, 1.5)]
+    for when, some in (("before", first), ("after", [*first, *later])):
         run.append_reading({"kind": "top", "block": 0, "network": "host", "when": when, "tops": some})
     run.append_reading({"kind": "top", "block": 0, "network": "host", "tops": [{"name": "torn"}, None]})
     found = tops.readings(run)
     assert [(row["kind"], row["name"], row["at"], row["when"]) for row in found] == [
         ("node", "n1", "T1", "before"), ("pod", "pub0-pod-1", "T1", "before"), ("node", "n1", "T2", "after"),
+        ("node", "n1", "T3", "after"),
     ]  # fmt: skip
     assert all(tuple(row) == tops.COLUMNS for row in found)
     assert shown.top_rows(run) == [
