@@ -25,6 +25,8 @@ WHOLE = 40
 """Datagrams each way: so many bytes go by no link of a node unless they carry it."""
 GROUPED = 3
 LISTEN_S = 20
+LISTEN_EACH_S = 0.2
+"""As much longer for each pair: not all of many ask at a time."""
 ASK_S = 8
 HEADERS_BYTES = 28
 """IPv4 and UDP."""
@@ -144,8 +146,9 @@ class Proofs:
         ports = {
             name: FIRST_PORT + i for i, name in enumerate(one for one in members if one not in publishers)
         }
+        listen_s = round(LISTEN_S + LISTEN_EACH_S * len(publishers) * len(ports))
         listen = [
-            (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(LISTEN_S), "--group", GROUP])
+            (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(listen_s), "--group", GROUP])
             for name, port in ports.items()
         ]
         sizes = {name: (members[name].mtu_bytes or 1500) - HEADERS_BYTES for name in publishers}
