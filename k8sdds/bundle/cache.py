@@ -67,7 +67,7 @@ def usage() -> list[Usage]:
     for folder in sorted(path for path in cache_folder().iterdir() if path.is_dir()):
         if folder.name == NODES:
             continue
-        things = [path for path in folder.iterdir() if not path.name.endswith(".lock")]
+        things = [path for path in folder.iterdir() if not path.name.endswith((".lock", ".log"))]
         last = max((path.lstat().st_mtime for path in things), default=0.0)
         found.append(Usage(folder.name, len(things), sum(_size(path, seen) for path in things), last))
     return found
