@@ -71,26 +71,33 @@ def two(admin: Api, other_image: str) -> Iterator[dict[str, str]]:
     spaces.await_gone(admin, f"{CORE}/namespaces/{SPACE}")
 
 
-@pytest.mark.parametrize("middleware", ["raw", "cyclonedds", "fastdds"])
-def test_both_architectures_exchange_samples(admin: Api, two: dict[str, str], middleware: str) -> None:
-    def perftest(arch: str, *words: str) -> streams.Done:
+def test_both_architectures_exchange_samples(admin: Api, two: dict[str, str]) -> None:
+    """Without Fast DDS, whose sockets want an option that qemu 7.2 does not know (IP_MULTICAST_IF)."""
+
+    def perftest(arch: str, middleware: str, *words: str) -> streams.Done:
         (peer,) = [address for name, address in two.items() if name != arch]
         start = [EMULATOR] if arch == OTHER else []
-        both = ("-middleware", middleware, "-peer", peer, "-nic", "eth0", "-discoveryTimeout", "60",
+        kind = ("-bestEffort",) if middleware == "raw" else ()
+        both = (*kind, "-middleware", middleware, "-peer", peer, "-nic", "eth0", "-discoveryTimeout", "60",
                 "-peerTimeout", "30", "-noPrintIntervals", "-outputFormat", "json")  # fmt: skip
         return streams.run(admin, SPACE, arch, [*start, pods.PERFTEST, *words, *both], 120)
 
     facts = streams.run(admin, SPACE, OTHER, [EMULATOR, pods.SUPERVISOR, "facts"])
     assert json.loads(facts.stdout)["architecture"] == MACHINES[OTHER]
-    for publisher, subscriber in ((ARCH_HERE, OTHER), (OTHER, ARCH_HERE)):
-        with ThreadPoolExecutor(1) as side:
-            other = side.submit(perftest, subscriber, "-sub")
-            numbers = ("-numIter", "500", "-pubRate", "200:sleep", "-dataLen", "1024")
-            sent = perftest(publisher, "-pub", *numbers)
-            received = other.result()
-        assert sent.code == 0, sent.stderr
-        assert received.code == 0, received.stderr
-        assert b"500" in received.stdout, received.stdout
+    numbers = ("-numIter", "500", "-pubRate", "200:sleep", "-dataLen", "1024")
+    for middleware in ("raw", "cyclonedds"):
+        for publisher, subscriber in ((ARCH_HERE, OTHER), (OTHER, ARCH_HERE)):
+            with ThreadPoolExecutor(1) as side:
+                other = side.submit(perftest, subscriber, middleware, "-sub")
+                sent = perftest(publisher, middleware, "-pub", *numbers)
+                received = other.result()
+            assert (sent.code, received.code) == (0, 0), (middleware, sent.stderr, received.stderr)
+            summary = json.loads(received.stdout)["perftest"][0]["summary"]
+            assert (summary["packets"], summary["lost"]) == (500, 0) or middleware == "raw"
+            assert summary["packets"] > 400
+    loads = (EMULATOR, pods.PERFTEST, "-sub", "-middleware", "fastdds", "-check")
+    checked = streams.run(admin, SPACE, OTHER, loads)
+    assert checked.code == 0, checked.stderr
 
 
 def test_a_pod_of_the_wrong_architecture_is_named(
