@@ -18,8 +18,9 @@ from k8sdds.bundle.recipe import GO, Program
 from k8sdds.errors import LackError
 from k8sdds.folders import cache_folder, shared
 
-BUILD_TIMEOUT_S = 1800
-"""Kubernetes, the longest, takes about five minutes with its download on two cores that do nothing else."""
+BUILD_TIMEOUT_S = 3600
+"""Kubernetes, the longest, takes five minutes with its download on two quiet cores. Where much else ran on them,
+builds were seen to take ten times as long; only a download that hangs takes more."""
 INSTALL_TIMEOUT_S = 900
 
 
