@@ -19,8 +19,8 @@ from k8sdds.errors import LackError
 from k8sdds.folders import cache_folder, shared
 
 BUILD_TIMEOUT_S = 3600
-"""Kubernetes, the longest, takes five minutes with its download on two quiet cores. Where much else ran on them,
-builds were seen to take ten times as long; only a download that hangs takes more."""
+"""Kubernetes, the longest, takes five minutes with its download on two quiet cores. Where much else ran on
+them, builds were seen to take ten times as long; only a download that hangs takes more."""
 INSTALL_TIMEOUT_S = 900
 
 
