@@ -70,6 +70,9 @@ def notes(profile: Profile, facts: dict[str, Facts]) -> list[str]:
             lines.append(
                 f"{node.name}: cgroup v1: the kubelet is told to start on it (--fail-cgroupv1=false)"
             )
+        api = own.one.get("kube.api", "ready")
+        if api not in ("ready", "forbidden"):
+            lines.append(f"{node.name}: its API server does not answer: {api}")
         if own.one.get("hostname") not in ("", node.name):
             lines.append(
                 f"{node.name}: calls itself {own.one.get('hostname')!r}; Kubernetes will call it {node.name}"

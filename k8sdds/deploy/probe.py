@@ -121,23 +121,40 @@ OBJECTS = (
 
 # On the control plane: what the API server knows. Of Secrets the names alone.
 CLUSTER = r"""
-KUBECONFIG=/etc/kubernetes/admin.conf KUBECACHEDIR=CACHE; export KUBECONFIG KUBECACHEDIR
+KUBECONFIG=/etc/kubernetes/admin.conf KUBECACHEDIR=FOLDER; export KUBECONFIG KUBECACHEDIR
 if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
   each() { printf '{range .items[*]}%s{"\\t"}' "$1"; shift; printf '{%s} ' "$@"; printf '{"\\n"}{end}'; }
+  # get NAME WORDS: on a busy machine an API server that is well may be late, or shut the door once. kubectl
+  # warns of other things, too: what it said stays only where it failed.
+  get() {
+    name=$1; shift
+    for try in 1 2 3; do
+      if kubectl get --request-timeout=15s "$@" >$work/$name 2>$work/$name.said; then
+        rm $work/$name.said; return
+      fi
+      if grep -q Forbidden $work/$name.said; then return; fi
+      sleep 1
+    done
+  }
   counts='.status.numberReady}{.status.readyReplicas}/{.status.desiredNumberScheduled}{.spec.replicas'
-  kubectl get --request-timeout=5s OBJECTS --all-namespaces --selector app.kubernetes.io/managed-by=k8sdds \
+  get objects OBJECTS --all-namespaces --selector app.kubernetes.io/managed-by=k8sdds \
     --output jsonpath="$(each kube.object '.kind}/{.metadata.namespace}/{.metadata.name' \
     '.metadata.annotations.k8sdds\.io/sha256' "$counts" '.metadata.labels.k8sdds\.io/network' \
-    '.metadata.annotations.k8sdds\.io/proven')" >$work/objects 2>/dev/null &
-  if kubectl get --request-timeout=5s nodes --output jsonpath="$(each kube.node .metadata.name \
+    '.metadata.annotations.k8sdds\.io/proven')" &
+  get nodes nodes --output jsonpath="$(each kube.node .metadata.name \
     '.status.conditions[?(@.type=="Ready")].status' '.metadata.annotations.k8sdds\.io/labels' \
-    .metadata.labels)" 2>$work/said; then say kube.api ready
-  elif grep -q Forbidden $work/said; then say kube.api forbidden; fi
+    .metadata.labels)"
   wait
-  cat $work/objects
+  said=$(cat $work/*.said 2>/dev/null | tail -n 1)
+  case $said in
+    '') say kube.api ready ;;
+    *Forbidden*) say kube.api forbidden ;;
+    *) say kube.api "$said" ;;
+  esac
+  cat $work/nodes $work/objects
 fi
 :
-""".replace("OBJECTS", OBJECTS).replace("CACHE", KUBECTL_CACHE)
+""".replace("OBJECTS", OBJECTS).replace("FOLDER", KUBECTL_CACHE)
 
 
 def script(

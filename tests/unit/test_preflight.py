@@ -186,3 +186,41 @@ def test_a_file_is_read_unless_it_is_as_deploy_left_it(tmp_path: Path) -> None:
     known.unlink()
     said = subprocess.run(["sh"], input=script, capture_output=True, text=True, timeout=20).stdout
     assert len(facts.parse(said).pairs("file")) == 4
+
+
+@pytest.mark.parametrize(
+    ("says", "api"),
+    [
+        ("echo Error from server: Timeout >&2; exit 1", "ready"),
+        ("echo Error from server: Forbidden >&2; exit 1", "forbidden"),
+        ("echo Warning: v1 Endpoints is deprecated >&2", "ready"),
+    ],
+)
+def test_an_api_server_that_is_late_once_is_asked_again(tmp_path: Path, says: str, api: str) -> None:
+    # A program in kubectl's place: no real server fails once when it is told to.
+    program = tmp_path / "kubectl"
+    program.write_text(
+        f"#!/bin/sh\nseen={tmp_path}/seen-${{3%%,*}}\n[ -e $seen ] || {{ : >$seen; {says}; }}\n"
+        'case $3 in nodes) printf "kube.node\\tone True  {}\\n" ;; *) printf "kube.object\\tA//b c\\n" ;; esac\n'
+    )
+    program.chmod(0o755)
+    script = (
+        f'has() {{ :; }}\nsay() {{ printf \'%s\\t%s\\n\' "$1" "$2"; }}\nwork={tmp_path}\n' + probe.CLUSTER
+    )
+    for path in ("/etc/kubernetes/admin.conf", probe.MARKER):
+        script = script.replace(path, str(program))
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh"], input=script, capture_output=True, text=True, timeout=20, env={"PATH": path}
+    )
+    found = facts.parse(done.stdout)
+    assert found.one["kube.api"] == api, done.stderr
+    if api == "ready":
+        assert found.all("kube.node") == ("one True  {}",) and found.all("kube.object") == ("A//b c",)
+
+
+def test_why_an_api_server_does_not_answer_is_told() -> None:
+    profile = yamltext.parse(PROFILE, Profile, "mine.yaml")
+    seen = {"master": facts.parse(changed() + "kube.api\tThe connection to the server was refused\n")}
+    notes = preflight.notes(profile, seen)
+    assert "master: its API server does not answer: The connection to the server was refused" in notes
