@@ -81,6 +81,9 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
                 )  # fmt: skip
             except subprocess.TimeoutExpired as error:
                 raise LackError(f"{reference}: not there after {PUSH_TIMEOUT_S} s") from error
+        if "invalid reference format" in done.stderr:
+            what = f"{reference!r} is no name of an image in a registry"
+            raise InputError(what, "lower-case letters, digits, and . _ - / between them")
         if done.returncode:
             said = (done.stderr.strip().splitlines() or ["skopeo failed"])[-1]
             raise LackError(f"{reference}: {said[:400]}", "log in: skopeo login; without TLS: --plain-http")

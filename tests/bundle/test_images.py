@@ -131,5 +131,9 @@ def test_a_registry_that_does_not_take_it(own: Bundle) -> None:
     with pytest.raises(LackError, match=r"127\.0\.0\.1:1/tools:1: .*refused") as error:
         images.push(own, items, "127.0.0.1:1")
     assert "skopeo login" in error.value.remedy
+    with pytest.raises(InputError, match="no name of an image"):
+        images.push(own, items, "127.0.0.1:1/Not A Name")
+    with pytest.raises(InputError, match="no registry"):
+        images.push(own, items, "/")
     with pytest.raises(InputError, match="one of"):
         images.own(own, ARCH_HERE, ["nothing"])
