@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import cache
+from tests.conftest import Command
 
 LONG_AGO_S = 10 * cache.RECENT_S
 
@@ -115,3 +116,14 @@ def test_what_bundles_share_counts_once(folder: Path) -> None:
     assert 100_000 <= found.size_bytes < 150_000
     # And removing one of them frees nothing of it.
     assert cache._remove(first) < 50_000 and (second / "file").stat().st_size == 100_000
+
+
+def test_the_command_shows_and_empties_it(folder: Path, k8sdds: Command) -> None:
+    thing(folder / "bundles/amd64-1", LONG_AGO_S)
+    (shown,) = json.loads(k8sdds("bundle", "cache", "--json").stdout)
+    assert (shown["kind"], shown["things"]) == ("bundles", 1)
+    refused = k8sdds("bundle", "cache", "--prune", "--empty")
+    assert refused.returncode == 2 and "not given together" in refused.stderr
+    done = k8sdds("bundle", "cache", "--empty")
+    assert done.returncode == 0 and done.stdout.startswith("freed 0.0 MB\nbundles") and str(folder) in done.stdout
+    assert names(folder / "bundles") == set()
