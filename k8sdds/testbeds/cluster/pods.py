@@ -82,6 +82,8 @@ def pod(
                 "image": image,
                 "imagePullPolicy": "IfNotPresent",
                 "command": [SUPERVISOR, "pause"],
+                # What it said last, such as `exec format error`, is the reason why it ended.
+                "terminationMessagePolicy": "FallbackToLogsOnError",
                 "resources": {"requests": {"cpu": "50m", "memory": request}, "limits": limits},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
