@@ -27,6 +27,8 @@ if ctr version >/dev/null 2>&1; then
   for one in $(all tasks ls -q); do all tasks rm -f $one >/dev/null || :; done
   for one in $(all containers ls -q); do all containers rm $one || :; done
 fi
+# systemd's groups of pods, which their kubelet has asked for.
+systemctl stop kubepods.slice 2>/dev/null || :
 grep -o ' /var/lib/kubelet/[^ ]*' /proc/self/mountinfo | sort -ru | while read -r point; do
   umount $point || :
 done
@@ -35,7 +37,9 @@ for folder in /etc/kubernetes /var/lib/kubelet /var/lib/etcd /etc/cni/net.d /var
   [ ! -d $folder ] || find $folder -mindepth 1 -delete
   rmdir -p --ignore-fail-on-non-empty $folder 2>/dev/null || :
 done
+# Folders that the kubelet makes where they are missing.
 rmdir -p --ignore-fail-on-non-empty /usr/libexec/kubernetes/kubelet-plugins/volume/exec 2>/dev/null || :
+rmdir --ignore-fail-on-non-empty /usr/lib/modules 2>/dev/null || :
 rm -rf /run/flannel {KUBECTL_CACHE}
 """
 

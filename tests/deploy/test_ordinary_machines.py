@@ -103,7 +103,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def same(after: dict[str, list[str]], before: dict[str, list[str]]) -> None:
     for name, lines in before.items():
         gone, new = sorted(set(lines) - set(after[name])), sorted(set(after[name]) - set(lines))
-        assert (gone, new) == ([], []), name
+        assert not gone and not new, "\n".join([f"{name}: what is gone, and what is new:", *gone, "", *new])
 
 
 def test_machines_are_as_they_were_before(site: Site) -> None:
