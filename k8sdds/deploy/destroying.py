@@ -37,7 +37,8 @@ for folder in /etc/kubernetes /var/lib/kubelet /var/lib/etcd /etc/cni/net.d /var
   [ ! -d $folder ] || find $folder -mindepth 1 -delete
   rmdir -p --ignore-fail-on-non-empty $folder 2>/dev/null || :
 done
-# Folders that the kubelet makes where they are missing.
+# Folders that the kubelet and containerd make where they are missing.
+rmdir /run/netns 2>/dev/null || :
 rmdir -p --ignore-fail-on-non-empty /usr/libexec/kubernetes/kubelet-plugins/volume/exec 2>/dev/null || :
 rmdir --ignore-fail-on-non-empty /usr/lib/modules 2>/dev/null || :
 rm -rf /run/flannel {KUBECTL_CACHE}

@@ -27,7 +27,7 @@ DISK_MIB = 6144
 TIMEOUT_S = 900
 
 # Everything that a deploy could have changed on a machine, a line each. Logs, caches, the lock of iptables and
-# what packages and systemd note for themselves are not what anybody wants put back.
+# what packages, systemd and logins note for themselves are not what anybody wants put back.
 LOOK = r"""
 export LC_ALL=C
 find / -xdev \( -path /var/log -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /tmp \
@@ -36,7 +36,7 @@ find / -xdev \( -path /var/log -o -path /var/cache -o -path /var/lib/dpkg -o -pa
 find / -xdev \( -path /var -o -path /usr/share -o -path /etc/ld.so.cache -o -path /tmp -o -path /home \) -prune -o \
   -type f -print0 | sort -z | xargs -0 sha256sum
 for folder in /var/lib/kubelet /var/lib/etcd; do find $folder -mindepth 1; done
-find /run -mindepth 1 -maxdepth 1 ! -name 'systemd*' ! -name xtables.lock -printf 'run %P\n' | sort
+find /run -mindepth 1 -maxdepth 1 ! -name 'systemd*' ! -name xtables.lock ! -name motd.dynamic -printf 'run %P\n' | sort
 cut -d ' ' -f 5 /proc/self/mountinfo | grep -v '^/run/user' | sort
 ps -e -o comm= | grep -vE '^(sshd|sh|ps|sort|grep|sudo|kworker.*)$' | sort | uniq -c
 systemctl list-unit-files --no-legend --no-pager | awk '{ print $1, $2 }' | sort
