@@ -148,7 +148,7 @@ class Crew:
         name = self._names[slot]
         done = streams.run(self._api, self._space.namespace, name, [SUPERVISOR, "facts"])
         if done.code:
-            said = done.stderr.decode(errors="replace").strip()
+            said = done.stderr.decode(errors="replace").strip() or self.watch.ended(name) or "it said nothing"
             raise LackError(
                 f"pod {name}: {SUPERVISOR} facts failed: {said}", f"is {self._image} an image of k8sdds?"
             )

@@ -142,6 +142,14 @@ class PodWatch:
             stuck = ", ".join(sorted(waiting)[:5])
             raise LackError(f"pods do not go: {stuck}", "is their node alive? kubectl get nodes")
 
+    def ended(self, name: str, timeout_s: float = 5) -> str:
+        """Why a pod that was ready is so no more, when the word of it comes soon; else empty."""
+
+        def look(_heard: Iterable[str], _waited_s: float, _on_time: bool) -> str | None:
+            return pods.trouble(self._pods.get(name) or {"metadata": {}}) or None
+
+        return self._wait({name: None}, look, timeout_s) or ""
+
     def _wait(
         self, wanted: Mapping[str, None], look: Callable[[list[str], float, bool], str | None], limit_s: float
     ) -> str | None:
