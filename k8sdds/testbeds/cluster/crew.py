@@ -146,7 +146,13 @@ class Crew:
     def _meet(self, slot: Slot) -> Member:
         """Ask a ready pod for its interfaces and its machine."""
         name = self._names[slot]
-        done = streams.run(self._api, self._space.namespace, name, [SUPERVISOR, "facts"])
+        try:
+            done = streams.run(self._api, self._space.namespace, name, [SUPERVISOR, "facts"])
+        except LackError as error:
+            why = self.watch.ended(name)
+            if not why:
+                raise
+            raise LackError(f"pod {name}: {why}", f"is {self._image} an image of k8sdds?") from error
         if done.code:
             said = done.stderr.decode(errors="replace").strip() or self.watch.ended(name) or "it said nothing"
             raise LackError(
