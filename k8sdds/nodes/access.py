@@ -17,7 +17,12 @@ ARCHES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
 def keygen(path: Path) -> None:
-    """Make a key pair."""
+    """Have a key pair, both halves of it."""
+    public = path.with_name(f"{path.name}.pub")
+    if path.exists() and public.exists():
+        return
+    path.unlink(missing_ok=True)
+    public.unlink(missing_ok=True)
     if not shutil.which("ssh-keygen"):
         raise LackError("ssh-keygen is not installed", "sudo apt-get install openssh-client")
     subprocess.run(
@@ -33,8 +38,7 @@ def write_files(known: Record) -> None:
     for name, machine in known.machines.items():
         folder = Path(known.data) / name
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "host_key").exists():
-            keygen(folder / "host_key")
+        keygen(folder / "host_key")
         (folder / "authorized_keys").write_text(authorized)
         (folder / "hosts").write_text(f"127.0.0.1 localhost\n::1 localhost\n{names}")
         kind, key, _ = (folder / "host_key.pub").read_text().split(" ", 2)

@@ -39,6 +39,7 @@ def up(
         if known and not known.alive:
             _stopped_all(known)
         known = known or _new(cluster)
+        _have_files(known)
         began: list[str] = []
         try:
             sandbox = switch.make(known)
@@ -176,10 +177,15 @@ def _new(cluster: str) -> Record:
         made.cgroup_folders.append(str(hierarchy.parent / f"k8sdds-{data.name}"))
     made.folder.mkdir(mode=0o700, exist_ok=True)
     made.write()
-    data.mkdir(parents=True)
-    (data / OWNER).write_text(str(made.folder))
-    access.keygen(made.folder / "key")
     return made
+
+
+def _have_files(known: Record) -> None:
+    """Make what a cluster has on disk, or what of it is missing since the command that made it was killed."""
+    data = Path(known.data)
+    data.mkdir(parents=True, exist_ok=True)
+    (data / OWNER).write_text(str(known.folder))
+    access.keygen(known.folder / "key")
 
 
 # -- finding ---------------------------------------------------------------------------------------

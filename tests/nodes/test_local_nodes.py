@@ -16,7 +16,7 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.errors import InputError, LackError
-from k8sdds.nodes import record
+from k8sdds.nodes import cluster, record
 from tests.conftest import Traces
 from tests.conftest import traces as all_traces
 
@@ -135,6 +135,9 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
 
 def test_an_up_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
     before = traces(tmp_path)
+    # As if it had been killed early: there is a record and half of a key pair, and nothing else.
+    known = cluster._new("life")
+    (known.folder / "key").write_text("")
     script = (
         "import sys, time\nfrom k8sdds import nodes\nfrom k8sdds.nodes import machine\n"
         "machine.await_ssh = lambda known, name: (print('booted', flush=True), time.sleep(60))\n"
