@@ -239,7 +239,8 @@ def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
 
 
 def _data(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    if facts.one.get("kube.api") != "forbidden":
+    # Where kubeadm was interrupted, it has not written that yet: then it begins anew.
+    if facts.one.get("kube.api") != "forbidden" or "initialised" not in facts.all("flag"):
         return []
     # An API server on an empty store; its kubelet comes back to it by itself, and it looks like a cluster.
     return [

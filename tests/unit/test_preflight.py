@@ -109,6 +109,8 @@ def test_an_existing_cluster_is_refused_but_our_own_is_not() -> None:
 def test_a_control_plane_whose_data_was_lost_is_not_taken_for_one() -> None:
     text = changed(marker="mine") + "flag\tinitialised\n"
     assert judged(text + "kube.api\tready\n", node="master") == []
+    # An interrupted kubeadm init: the next one begins anew.
+    assert judged(changed(marker="mine") + "kube.api\tforbidden\n", node="master") == []
     (problem,) = judged(text + "kube.api\tforbidden\n", node="master")
     assert "has lost what kubeadm wrote" in problem.what and "k8sdds destroy mine" in problem.remedy
 
