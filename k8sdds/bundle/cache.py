@@ -129,12 +129,15 @@ def _by_use(folder: Path) -> Iterator[tuple[int, Path]]:
 def _shown_to_nodes() -> tuple[set[Path], bool]:
     """What in the cache local nodes see, and whether there are any: of all state folders."""
     shown: set[Path] = set()
-    owners = list((cache_folder() / NODES).glob("*/owner"))
-    for owner in owners:
+    stand = False
+    for owner in (cache_folder() / NODES).glob("*/owner"):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            machines = json.loads(Path(owner.read_text(), "record.json").read_text())["machines"]
+            # Without a record it is what a power cut left, for `k8sdds clean`.
+            text = Path(owner.read_text(), "record.json").read_text()
+            stand = True
+            machines = json.loads(text)["machines"]
             shown |= {Path(share["host"]) for one in machines.values() for share in one["spec"]["shares"]}
-    return shown, bool(owners)
+    return shown, stand
 
 
 def _remove(path: Path, older_than_s: float | None = None) -> int:
