@@ -48,6 +48,19 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
     return found
 
 
+def shown(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
+    """Of the rows of one contrast those of one setting, where further settings were varied too: the one with
+    the most rows, or else the first. And which setting that is, empty where nothing else was varied."""
+    axes = ("test", "payload_bytes", "subscribers", rows[0]["column"])
+    names = [name for name in conditions.CONDITION if name in rows[0] and name not in axes]
+    varied = [name for name in names if len({row[name] for row in rows}) > 1]
+    settings: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        settings[tuple(row[name] for name in varied)].append(row)
+    chosen = max(settings, key=lambda setting: len(settings[setting]))
+    return settings[chosen], dict(zip(varied, chosen, strict=True))
+
+
 def reference_of(values: set[Any]) -> Any:
     """The plain value among the measured ones."""
     plain = [value for value in _PLAIN if value in values]

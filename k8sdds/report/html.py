@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.analysis import contrast
 from k8sdds.analysis.conditions import payload, words
 from k8sdds.analysis.overhead import QUANTITIES, plain_rows
 from k8sdds.rendering import templates
@@ -190,9 +191,9 @@ def _contrasts(content: Content) -> list[dict[str, Any]]:
         groups: dict[tuple, list[Row]] = {}
         for row in content.contrasts(name):
             groups.setdefault((row["column"], row["value"], row["reference"]), []).append(row)
-        for (column, value, reference), rows in groups.items():
-            # Where further settings were varied too, the first stands here and contrasts.csv has all.
-            cells = {(row["network_label"], Point.of(row)): row for row in reversed(rows)}
+        for (column, value, reference), every in groups.items():
+            rows, setting = contrast.shown(every)
+            cells = {(row["network_label"], Point.of(row)): row for row in rows}
             points = sorted({at for _, at in cells})
             labels = [label for label in content.networks if any(other == label for other, _ in cells)]
             versus = f"{words({column: value})} against {words({column: reference})}"
@@ -209,7 +210,8 @@ def _contrasts(content: Content) -> list[dict[str, Any]]:
                         for label in labels
                     ],
                     "caption": f"{content.testbed} · n = {counts} · same network and repetition;"
-                    f" {contents.INTERVAL}",
+                    f" {contents.INTERVAL}"
+                    + (f"; {words(setting)} (all settings: contrasts.csv)" if setting else ""),
                 }
             )
     return tables

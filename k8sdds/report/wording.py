@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from k8sdds.analysis import overhead, upkeep
+from k8sdds.analysis import contrast, overhead, upkeep
 from k8sdds.analysis.conditions import CONDITION, UNIT, payload, words
 from k8sdds.analysis.overhead import Quantity
 from k8sdds.report import formats
@@ -294,15 +294,16 @@ def _contrasts(content: Content) -> list[Statement]:
         groups: dict[tuple, list[Row]] = {}
         for row in content.contrasts(name):
             groups.setdefault((row["column"], row["value"], row["reference"]), []).append(row)
-        for (column, value, reference), rows in groups.items():
+        for (column, value, reference), every in groups.items():
+            rows, setting = contrast.shown(every)
             at = min(
                 (Point.of(row) for row in rows), key=lambda p: (-p.subscribers, abs(p.payload_bytes - 1024))
             )
-            # Where further settings were varied, the first stands for all; the table has the rest.
-            shown = {row[UNIT]: row for row in reversed(rows) if Point.of(row) == at}
+            shown = {row[UNIT]: row for row in rows if Point.of(row) == at}
             said = [f"{label} {_change(shown[label])}" for label in content.networks if label in shown]
             lead = formats.capital(f"{words({column: value})} against {words({column: reference})}")
             where = f"{formats.count(at.subscribers, 'subscriber')}, {payload(at.payload_bytes)}"
+            where = ", ".join(filter(None, (where, words(setting))))
             statement = statements.setdefault(lead, Statement(lead))
             statement.sentences.append(f"{where}: {what}: {'; '.join(said)}.")
     return list(statements.values())

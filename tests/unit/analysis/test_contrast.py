@@ -1,0 +1,24 @@
+"""Which of several settings a contrast is shown in."""
+
+from __future__ import annotations
+
+from k8sdds.analysis.contrast import shown
+
+
+def _row(payload_bytes: int, link: str, security: str = "SignRTPS") -> dict:
+    return {
+        "column": "security", "network_label": "host", "test": "throughput", "payload_bytes": payload_bytes,
+        "subscribers": 1, "security": security, "link": link,
+    }  # fmt: skip
+
+
+def test_the_setting_with_the_most_rows_stands_for_all_and_is_named() -> None:
+    rows = [_row(64, "100 Mbit/s"), _row(64, ""), _row(1024, ""), _row(1024, "100 Mbit/s"), _row(16384, "")]
+    chosen, setting = shown(rows)
+    assert [row["payload_bytes"] for row in chosen] == [64, 1024, 16384]
+    assert setting == {"link": ""} and all(row["link"] == "" for row in chosen)
+
+
+def test_where_nothing_else_was_varied_there_is_nothing_to_name() -> None:
+    rows = [_row(64, ""), _row(1024, "")]
+    assert shown(rows) == (rows, {})
