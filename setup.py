@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-# Installed to PREFIX/share/k8sdds, where k8sdds.folders looks for them.
+# Installed to PREFIX/share/k8sdds, where k8sdds.system.paths looks for them.
 SHARED = ("profiles", "experiments", "qos", "security", "deploy")
 
 

@@ -27,12 +27,13 @@ from typing import Any
 
 import common
 
-from k8sdds.analysis import comparison, overhead, tidy
+from k8sdds.analysis import comparison, overhead
 from k8sdds.analysis.comparison import Side
 from k8sdds.claims import load
 from k8sdds.claims.evidence import Source
 from k8sdds.claims.judge import CONTRADICTED, SUPPORTED, judge_claim
-from k8sdds.store import RunFolder
+from k8sdds.results import tidy
+from k8sdds.results.run_folder import RunFolder
 
 REPETITIONS = (3, 5, 10)
 FACTORS = (1.01, 1.02, 1.03, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.5)

@@ -29,15 +29,16 @@ from typing import Any
 import common
 import simulated
 
-from k8sdds.checks import refuse
+from k8sdds.campaign.preflight import refuse
+from k8sdds.kubernetes.client import Api
 from k8sdds.model.trial import Cell, Trial
-from k8sdds.testbeds.cluster import rights, spaces
-from k8sdds.testbeds.cluster.api import Api
-from k8sdds.testbeds.cluster.crew import Crew
+from k8sdds.testbeds.cluster import namespace as spaces
+from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import assign, usable
+from k8sdds.testbeds.cluster.pod_pool import Crew
 from k8sdds.testbeds.cluster.pods import Slot, memory_bytes
 from k8sdds.testbeds.cluster.testbed import Cluster
-from k8sdds.testbeds.current import IMAGE, Chosen
+from k8sdds.testbeds.selection import IMAGE, Chosen
 
 EACH = 10
 """Participants for each node."""
@@ -78,7 +79,7 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     phase("again")
     crew.close()
     space.remove()
-    spaces.await_gone(api, f"{rights.NAMESPACES}/{space.namespace}")
+    spaces.await_gone(api, f"{permissions.NAMESPACES}/{space.namespace}")
     phase("cleaned")
     plane.check()
     return found

@@ -248,7 +248,7 @@ class Report:
 
 def main(run: Callable[[], int]) -> None:
     """Run a benchmark: Ctrl-C and a lack of the machine end it with a sentence."""
-    from k8sdds.errors import K8sddsError
+    from k8sdds.system.errors import K8sddsError
 
     try:
         sys.exit(run())

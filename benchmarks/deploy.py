@@ -29,12 +29,14 @@ import common
 
 from k8sdds import nodes
 from k8sdds.bundle.create import ARCH_HERE
-from k8sdds.deploy import facts, flow, kube, networks, plan, profiles, software
+from k8sdds.deploy import deploy as flow
+from k8sdds.deploy import facts, network_install, plan, profiles, software
 from k8sdds.deploy.actions import KUBECONFIG
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.phases import control_plane, kubernetes, runtime
-from k8sdds.deploy.wanted import Wanted
-from k8sdds.hosts import Connections
+from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Profile
+from k8sdds.system.ssh import Connections
 
 AIM_RATIO, AIM_AGAIN_S = 1.15, 3.0
 HOSTS = 20
@@ -69,7 +71,7 @@ def stand(path: Path) -> None:
     profile = profiles.load(str(path))
     found = flow.make_machines(profile, common.say)
     assert found is not None
-    needed = networks.install(profile).images
+    needed = network_install.install(profile).images
     for images in (found.images(ARCH_HERE, True, needed), found.images(ARCH_HERE, False, needed)):
         found.archive(images)
     found.archive(found.own_images(ARCH_HERE))
@@ -97,7 +99,7 @@ class ByHand:
         self.connections = connections
         seen, _ = facts.gather(connections, plan.SYSCTLS)
         self.software = software.of(profile, (ARCH_HERE,), common.say)
-        self.wanted = Wanted(profile, seen, self.software, networks.install(profile))
+        self.wanted = Wanted(profile, seen, self.software, network_install.install(profile))
 
     def ssh(self, node: str, script: str) -> str:
         done = self.connections.hosts[node].run(f"set -e\n{script}", timeout_s=600)
@@ -128,7 +130,7 @@ class ByHand:
         """From bare nodes to a cluster whose nodes are Ready."""
         head, workers = self.wanted.head, [node.name for node in self.wanted.workers()]
         scripts = {node: self.prepare(node) for node in (head, *workers)}
-        manifests = written("/root/network.json", kube.listed(self.wanted.network.manifests))
+        manifests = written("/root/network.json", apply.listed(self.wanted.network.manifests))
         init = (
             written("/root/init.yaml", control_plane.documents(self.wanted))
             + "kubeadm init --config /root/init.yaml >/root/log 2>&1 || { tail /root/log >&2; exit 1; }\n"

@@ -33,9 +33,8 @@ from typing import Any
 import common
 
 from k8sdds.analysis.statistics import Estimate, linear_mean
-from k8sdds.model import yamltext
-from k8sdds.store import RunFolder
-from k8sdds.testbeds.lab import processes
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system import processes, yaml_text
 
 AIM_SHARE = 85
 AIM_CPU = 1
@@ -53,7 +52,7 @@ GROUPS = {
 
 def experiment(seconds: float, repetitions: int) -> str:
     """The small experiment, as YAML."""
-    return yamltext.dump(
+    return yaml_text.dump(
         {
             "name": "benchmark-harness",
             "title": "What does the harness cost?",

@@ -22,7 +22,7 @@ from statistics import median
 
 import pandas as pd
 
-from k8sdds.importing import copies, gather, import_folder, layouts, records
+from k8sdds.importing import duplicates, files, import_folder, layouts, records
 
 _CSV = re.compile(rb"^Length \(Bytes\), (?P<head>.*)\n(?P<row> +\d+,.*)$", re.MULTILINE)
 _TEXT = re.compile(rb"^Length: +(\d+) .*?(?:90% +(\d+) us|Mbps\(ave\): +([\d.]+))", re.MULTILINE)
@@ -49,14 +49,14 @@ def plain(folder: Path) -> int:
 
 def reading(folder: Path) -> int:
     """The import without its run folder; returns the number of trials."""
-    found = gather.sources(folder)
-    layout = layouts.detect([one.path for one in found if one.kind == gather.LOG])
+    found = files.sources(folder)
+    layout = layouts.detect([one.path for one in found if one.kind == files.LOG])
     trials = [
         trial
-        for bundle in gather.bundles(found, layout)
+        for bundle in files.bundles(found, layout)
         for trial in records.records(bundle, layouts.hints(bundle.folder, bundle.stem, layout), layout)
     ]
-    copies.mark(trials)
+    duplicates.mark(trials)
     return len(trials)
 
 

@@ -37,14 +37,14 @@ from typing import Any
 
 import common
 
-from k8sdds.errors import LackError
-from k8sdds.model.network import Capabilities
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import NETWORKS
-from k8sdds.testbeds.lab import capabilities
-from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.networks.network import Capabilities
+from k8sdds.system import kernel_features
+from k8sdds.system.errors import LackError
+from k8sdds.system.sandbox import Sandbox
+from k8sdds.testbeds.lab.lab_network import Bench
 from k8sdds.testbeds.lab.plan import plan
-from k8sdds.testbeds.lab.sandbox import Sandbox
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.testbeds.lab.topology import topology_of
 
@@ -223,7 +223,7 @@ def main() -> int:
     for lack in lacks:
         report.lack(f"Mininet: {lack}")
     others = [] if lacks else list(MININET)
-    capabilities.probe()  # once a process; its answers are kept
+    kernel_features.probe()  # once a process; its answers are kept
     values: dict[str, common.Values] = {}
     fence = Fence()
     mininet = Mininet() if others else None

@@ -28,12 +28,13 @@ from typing import Any
 
 import common
 
-from k8sdds.analysis import overhead, tidy, upkeep
+from k8sdds.analysis import background_cost, overhead
 from k8sdds.analysis.statistics import Estimate, linear_mean
-from k8sdds.errors import LackError
-from k8sdds.metrics import rules
+from k8sdds.kubernetes.metrics import packet_filters
 from k8sdds.model.trial import Cell
-from k8sdds.store import RunFolder
+from k8sdds.results import tidy
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import LackError
 from k8sdds.testbeds.lab.testbed import Lab
 
 BASELINE = "host"
@@ -105,7 +106,7 @@ def lab_rules() -> dict[str, dict[str, float]]:
 
 def counts(nft: dict[str, Any], iptables: str) -> dict[str, float]:
     """Chains and rules of a node, and how many of these look at connection tracking."""
-    counted = rules.count(nft, iptables)
+    counted = packet_filters.count(nft, iptables)
     tracking = [one for one in nft["nftables"] if "rule" in one and _tracks(one["rule"].get("expr"))]
     return {
         "chains": counted.nft_chains + counted.legacy_chains,
@@ -224,7 +225,7 @@ def tell(report: common.Report, folder: Path) -> None:
     tell_overheads(report, both)
     tell_added(report, both)
     tell_facts(report, both, json.loads((folder / RULES).read_text()))
-    report.data["upkeep"] = upkeep.by_network(both["cluster"].run)
+    report.data["upkeep"] = background_cost.by_network(both["cluster"].run)
     for name, one in both.items():
         for reason in {str(row["reason"]) for row in one.run.attempts() if not row["valid"]}:
             report.lack(f"an attempt in the {name}: {reason}")

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from k8sdds import attempt
-from k8sdds.folders import native_program
+from k8sdds.campaign import record as attempt
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.perftest import command
+from k8sdds.system.paths import native_program
 from k8sdds.testbeds import Launch, Measurement
 from k8sdds.testbeds.lab.testbed import Lab
 

@@ -19,13 +19,15 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-from k8sdds import __version__, attempt, campaign
-from k8sdds.model import yamltext
+from k8sdds import __version__
+from k8sdds.campaign import campaign
+from k8sdds.campaign import record as attempt
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Expansion, Trial, expand
 from k8sdds.networks import find
 from k8sdds.perftest.command import qos_file
-from k8sdds.store import SCHEMA, TRIALS, RunFolder
+from k8sdds.results.run_folder import SCHEMA, TRIALS, RunFolder
+from k8sdds.system import yaml_text
 
 NETWORKS = {"host": 1.0, "flannel-vxlan": 0.62, "flannel-hostgw": 0.74, "kube-router": 0.75, "weavenet": 0.55}
 """Each with its throughput relative to host."""
@@ -60,10 +62,10 @@ def experiment(trials: int) -> Experiment:
         }
         for mbit, receive, reliability in kinds[:settings]
     ]  # fmt: skip
-    text = yamltext.dump(
+    text = yaml_text.dump(
         {"name": f"scale-{trials}", "baseline": "host", "repetitions": REPETITIONS, "sweeps": sweeps}
     )
-    return yamltext.parse(text, Experiment, "scale.yaml")
+    return yaml_text.parse(text, Experiment, "scale.yaml")
 
 
 def make(path: Path, trials: int, seed: int = 1, raw: bool = True) -> RunFolder:

@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from k8sdds.bundle import golang, recipe
 from k8sdds.bundle.create import ARCH_HERE
-from k8sdds.errors import LackError
-from k8sdds.folders import shared
-from k8sdds.testbeds.cluster import rights
-from k8sdds.testbeds.cluster.api import Api, Refused
+from k8sdds.kubernetes.client import Api, Refused
+from k8sdds.system.errors import LackError
+from k8sdds.system.paths import shared
+from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import Node
 
 KWOK = recipe.Program("kwok", "0.8.0", "kwok", "sigs.k8s.io/kwok/cmd/kwok")
@@ -175,16 +175,16 @@ class ControlPlane:
 
     def nodes(self, count: int) -> None:
         """Returns when there are so many nodes, all fit for pods."""
-        there = {one["metadata"]["name"] for one in self.admin.get(rights.NODES)["items"]}
+        there = {one["metadata"]["name"] for one in self.admin.get(permissions.NODES)["items"]}
         for name in (f"simulated-{number:03}" for number in range(len(there), count)):
-            self.admin.create(rights.NODES, _node(name))
+            self.admin.create(permissions.NODES, _node(name))
         end = time.monotonic() + READY_S
-        listed = self.admin.get(rights.NODES)
+        listed = self.admin.get(permissions.NODES)
         waiting = {one["metadata"]["name"] for one in listed["items"] if Node.of(one).unfit}
         version = listed["metadata"]["resourceVersion"]
         while waiting and (left := end - time.monotonic()) > 0:
             self.check()
-            for event in self.admin.watch(rights.NODES, for_s=max(1.0, left), resourceVersion=version):
+            for event in self.admin.watch(permissions.NODES, for_s=max(1.0, left), resourceVersion=version):
                 version = event["object"]["metadata"]["resourceVersion"]
                 if not (node := Node.of(event["object"])).unfit:
                     waiting.discard(node.name)
@@ -218,7 +218,7 @@ def _node(name: str) -> dict[str, Any]:
 
 def inside(script: Path, words: Sequence[str]) -> int:
     """Run a script with these words in a sandbox of its own, which ends with all that it has started."""
-    from k8sdds.testbeds.lab.sandbox import Sandbox
+    from k8sdds.system.sandbox import Sandbox
 
     sandbox = Sandbox("benchmark-simulated")
     try:

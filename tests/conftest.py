@@ -12,7 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from k8sdds.testbeds.lab import cgroups
+from k8sdds.system import cgroups
 from tests.clusters import one_machine  # noqa: F401 (a fixture)
 
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"

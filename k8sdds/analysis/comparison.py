@@ -16,7 +16,7 @@ from k8sdds.analysis import overhead, tests
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import QUANTITIES, Row
 from k8sdds.analysis.tests import Contrast
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 QUANTITIES_OF = {"throughput": ("throughput_mbps",), "latency": ("latency_p90_us",)}
 """What is compared unless other quantities are asked for, by test."""

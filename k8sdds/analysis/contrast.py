@@ -4,6 +4,7 @@ reliable. Overheads compare networks; contrasts compare settings, with the same 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from k8sdds.analysis import conditions, statistics
@@ -46,6 +47,17 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
                 | {"detectable_percent": statistics.detectable_percent(ratio.spread, ratio.n)}
             )
     return found
+
+
+def compared(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]:
+    """Each contrast among the rows of `contrasts`: in words (`multicast against unicast`), with what is
+    `shown` of it."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["column"], row["value"], row["reference"]].append(row)
+    for (column, value, reference), every in groups.items():
+        versus = f"{conditions.words({column: value})} against {conditions.words({column: reference})}"
+        yield versus, *shown(every)
 
 
 def shown(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram

@@ -10,7 +10,7 @@ checking  an archive or its unpacked folder → every file that is changed, miss
 
 from __future__ import annotations
 
-from k8sdds.artifact.checking import Finding, Verified, verify
-from k8sdds.artifact.packing import Description, Packed, pack
+from k8sdds.artifact.archive import Description, Packed, pack
+from k8sdds.artifact.verification import Finding, Verified, verify
 
 __all__ = ["Description", "Finding", "Packed", "Verified", "pack", "verify"]

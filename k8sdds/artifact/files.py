@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from k8sdds.store import CAMPAIGN, EVENTS, EXPERIMENT, TRIALS
+from k8sdds.results.run_folder import CAMPAIGN, EVENTS, EXPERIMENT, TRIALS
 
 RECORDS = (CAMPAIGN, EXPERIMENT, TRIALS, EVENTS)
 """What a run folder is made of besides its raw files: without one of these a copy would be another run."""

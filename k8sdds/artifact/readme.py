@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__
 from k8sdds.claims import PAPER
-from k8sdds.rendering import templates
+from k8sdds.system.templates import templates
 
 if TYPE_CHECKING:
-    from k8sdds.artifact.packing import Description, Run
+    from k8sdds.artifact.archive import Description, Run
     from k8sdds.claims.model import Claims
 
 DISK_OF_SETUP = "about 2 GB"

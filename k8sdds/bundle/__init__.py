@@ -3,7 +3,7 @@
 Built from Go modules and Debian's packages by `create`; `Bundle` is what `k8sdds deploy` installs from.
 """
 
-from k8sdds.bundle.content import Bundle, Item
+from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.create import create, default
 
 __all__ = ["Bundle", "Item", "create", "default"]

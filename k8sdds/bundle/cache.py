@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.folders import cache_folder
+from k8sdds.system.paths import cache_folder
 
 KEPT = {
     "archives": 6, "bases": 2, "bundles": 3, "emulators": 1, "native": 2, "packages": 2, "programs": 2,
@@ -64,10 +64,8 @@ def usage() -> list[Usage]:
     """All that is in the cache, by kind; what several bundles share counts once."""
     seen: set[int] = set()
     found = []
-    for folder in sorted(path for path in cache_folder().iterdir() if path.is_dir()):
-        if folder.name == NODES:
-            continue
-        things = [path for path in folder.iterdir() if not path.name.endswith((".lock", ".log"))]
+    for folder in _kinds():
+        things = _things(folder)
         last = max((path.lstat().st_mtime for path in things), default=0.0)
         found.append(Usage(folder.name, len(things), sum(_size(path, seen) for path in things), last))
     return found
@@ -98,15 +96,23 @@ def empty() -> tuple[int, list[str]]:
     """
     protected, nodes_stand = _shown_to_nodes()
     freed, kept = 0, set()
-    for folder in sorted(path for path in cache_folder().iterdir() if path.is_dir()):
-        if folder.name == NODES:
-            continue
+    for folder in _kinds():
         for path in folder.iterdir():
             if path in protected or folder in protected or (folder.name == "rootfs" and nodes_stand):
                 kept.add(folder.name)
             elif not path.name.endswith(".lock"):
                 freed += _remove(path)
     return freed, sorted(kept)
+
+
+def _kinds() -> list[Path]:
+    """The folders of the cache, one for each kind of thing."""
+    return sorted(path for path in cache_folder().iterdir() if path.is_dir() and path.name != NODES)
+
+
+def _things(folder: Path) -> list[Path]:
+    """What a folder has of its kind, without what belongs to the making of it."""
+    return [path for path in folder.iterdir() if not path.name.endswith((".lock", ".log"))]
 
 
 def _unfinished(path: Path) -> bool:
@@ -119,8 +125,7 @@ def _by_use(folder: Path) -> Iterator[tuple[int, Path]]:
     if not folder.is_dir():
         return
     counts: dict[str, int] = {}
-    things = [path for path in folder.iterdir() if not path.name.endswith((".lock", ".log"))]
-    for path in sorted(things, key=lambda one: one.lstat().st_mtime, reverse=True):
+    for path in sorted(_things(folder), key=lambda one: one.lstat().st_mtime, reverse=True):
         group = path.name.rpartition("-")[0]
         yield counts.get(group, 0), path
         counts[group] = counts.get(group, 0) + 1

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.bundle import cache, debian, golang, native, oci, packages, recipe
-from k8sdds.bundle.content import FORMAT, INDEX, Bundle, Item
+from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
 from k8sdds.bundle.recipe import ARCH_HERE
-from k8sdds.errors import InputError, LackError
-from k8sdds.folders import cache_folder
+from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.paths import cache_folder
 
 Said = Callable[[str], None]
 

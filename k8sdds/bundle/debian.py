@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from k8sdds.bundle import cache, oci
-from k8sdds.errors import LackError
-from k8sdds.folders import cache_folder
 from k8sdds.nodes.rootfs import SUITE
+from k8sdds.system.errors import LackError
+from k8sdds.system.paths import cache_folder
 
 TIMEOUT_S = 900
 NEEDED = ("lib", "usr/bin", "usr/include", "usr/lib")

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.bundle import cache, oci, packages
-from k8sdds.bundle.content import Bundle, Item
+from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.debian import Said
 from k8sdds.bundle.recipe import ARCHES
-from k8sdds.errors import InputError
-from k8sdds.folders import cache_folder
+from k8sdds.system.errors import InputError
+from k8sdds.system.paths import cache_folder
 
 PROGRAMS = {"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
 PACKAGE = "qemu-user-static"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from k8sdds.bundle import cache
 from k8sdds.bundle.recipe import GO, Program
-from k8sdds.errors import LackError
-from k8sdds.folders import cache_folder, shared
+from k8sdds.system.errors import LackError
+from k8sdds.system.paths import cache_folder, shared
 
 BUILD_TIMEOUT_S = 3600
 """Kubernetes, the longest, takes five minutes with its download on two quiet cores. Where much else ran on

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.bundle import oci
-from k8sdds.bundle.content import Bundle, Item
+from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.recipe import IMAGES, OWN
-from k8sdds.errors import InputError, LackError
+from k8sdds.system.errors import InputError, LackError
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 PUSH_TIMEOUT_S = 1800

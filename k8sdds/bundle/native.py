@@ -12,8 +12,8 @@ from pathlib import Path
 from k8sdds.bundle import architecture, cache, debian, oci
 from k8sdds.bundle.debian import Said
 from k8sdds.bundle.recipe import ARCH_HERE
-from k8sdds.errors import LackError
-from k8sdds.folders import CHECKOUT, cache_folder, native_program
+from k8sdds.system.errors import LackError
+from k8sdds.system.paths import CHECKOUT, cache_folder, native_program
 
 SOURCES = CHECKOUT / "perftest-images"
 LIBRARIES = (

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from k8sdds.bundle import cache, oci
-from k8sdds.errors import InputError, LackError
-from k8sdds.folders import cache_folder
+from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.paths import cache_folder
 
 NODE_PACKAGES = (
     "conntrack", "containerd", "ebtables", "ethtool", "iproute2", "ipset", "iptables", "kmod", "nftables",

@@ -8,6 +8,6 @@ judge     verdicts from named tests: `k8sdds.claims.judge.judge(claims, runs)`
 
 from __future__ import annotations
 
-from k8sdds.claims.library import PAPER, find, load, read
+from k8sdds.claims.files import PAPER, find, load, read
 
 __all__ = ["PAPER", "find", "load", "read"]

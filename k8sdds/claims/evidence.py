@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from k8sdds.analysis import conditions, overhead, tidy
+from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import QUANTITIES, Row
 from k8sdds.analysis.tests import Contrast, one_sample
 from k8sdds.claims.model import USUAL, Part, Selector
-from k8sdds.store import RunFolder
+from k8sdds.results import tidy
+from k8sdds.results.run_folder import RunFolder
 
 _FOLLOWS = ("nodes", "placement", "testbed")
 """Columns that follow from others, or from the run folder."""

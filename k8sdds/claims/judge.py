@@ -19,7 +19,7 @@ from k8sdds.claims import evidence
 from k8sdds.claims.evidence import Point, Source, Variant
 from k8sdds.claims.model import Claim, Claims, Part
 from k8sdds.claims.reasons import extent, mixed_versions, models, named_test, where, why_undecided
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
 
 SUPPORTED = "supported"
 CONTRADICTED = "contradicted"

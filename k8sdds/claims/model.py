@@ -33,7 +33,7 @@ def _selector(value: Any) -> Any:
     if isinstance(value, dict):
         for key in value:
             if key not in SELECTABLE:
-                from k8sdds.model.yamltext import nearest
+                from k8sdds.system.yaml_text import nearest
 
                 raise ValueError(f"{key!r} selects nothing{nearest(str(key), list(SELECTABLE))}")
     return value
@@ -76,7 +76,7 @@ class Part(Strict):
     @model_validator(mode="after")
     def _whole(self) -> Part:
         if self.quantity not in QUANTITIES:
-            from k8sdds.model.yamltext import nearest
+            from k8sdds.system.yaml_text import nearest
 
             raise ValueError(f"{self.quantity!r} is not measured{nearest(self.quantity, list(QUANTITIES))}")
         if (self.to is None) != (self.published_as == "level" and self.published is not None):

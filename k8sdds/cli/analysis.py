@@ -38,7 +38,7 @@ def claims(
 ) -> None:
     """Judge claims by run folders: supported or contradicted, and why, each by a named test."""
     from k8sdds import claims as room
-    from k8sdds.errors import InputError
+    from k8sdds.system.errors import InputError
 
     loaded = room.load(file)
     for claim_id in only or ():
@@ -49,11 +49,11 @@ def claims(
         return
     if not runs:
         raise InputError("which run folders?", "such as: k8sdds claims runs/*; the claims: --list")
-    from k8sdds.analysis import failing
+    from k8sdds.analysis import fail_condition
     from k8sdds.claims.judge import judge
     from k8sdds.report import claims as shown
     from k8sdds.report import pages
-    from k8sdds.store import RunFolder
+    from k8sdds.results.run_folder import RunFolder
 
     judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
     if as_json:
@@ -64,7 +64,7 @@ def claims(
         for path in shown.write(loaded, judged, output):
             console(stderr=as_json).print(str(path), highlight=False, soft_wrap=True)
     if fail_if is not None:
-        failing.fail_if(shown.rows(judged), fail_if)
+        fail_condition.fail_if(shown.rows(judged), fail_if)
 
 
 def compare(
@@ -82,12 +82,12 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare two run folders, or two networks of one, cell by cell: ratio, interval, corrected test."""
-    from k8sdds.analysis import comparison, failing
+    from k8sdds.analysis import comparison, fail_condition
     from k8sdds.analysis.overhead import QUANTITIES
-    from k8sdds.errors import InputError
-    from k8sdds.model.yamltext import nearest
     from k8sdds.report import comparison as shown
     from k8sdds.report import pages
+    from k8sdds.system.errors import InputError
+    from k8sdds.system.yaml_text import nearest
 
     for name in quantity or ():
         if name not in QUANTITIES or not QUANTITIES[name].log:
@@ -105,17 +105,18 @@ def compare(
         for path in shown.write(*sides, found, overheads, output):
             console(stderr=as_json).print(str(path), highlight=False, soft_wrap=True)
     if fail_if is not None:
-        failing.fail_if(found.rows, fail_if)
+        fail_condition.fail_if(found.rows, fail_if)
 
 
 def _side(text: str) -> Any:
     """`FOLDER` or `FOLDER@LABEL` as a side of a comparison."""
-    from k8sdds.analysis import overhead, tidy
+    from k8sdds.analysis import overhead
     from k8sdds.analysis.comparison import Side
     from k8sdds.analysis.conditions import UNIT
-    from k8sdds.errors import InputError
-    from k8sdds.model.yamltext import nearest
-    from k8sdds.store import RunFolder
+    from k8sdds.results import tidy
+    from k8sdds.results.run_folder import RunFolder
+    from k8sdds.system.errors import InputError
+    from k8sdds.system.yaml_text import nearest
 
     folder, at, label = text.rpartition("@")
     if not at or Path(text).is_dir():

@@ -11,7 +11,7 @@ import typer
 
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 app = typer.Typer(
     no_args_is_help=True, help="Pack run folders for others to check, and check what was packed."

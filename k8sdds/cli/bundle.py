@@ -11,7 +11,7 @@ import typer
 
 from k8sdds.cli.options import Json, listed
 from k8sdds.cli.terminal import console, say
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 app = typer.Typer(help="All the software of a cluster in one folder with checksums.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="The bundle's folder, or a .tar of it.")]
@@ -47,7 +47,7 @@ def create(
     from k8sdds import bundle
     from k8sdds.bundle import packages
     from k8sdds.bundle.create import ARCH_HERE
-    from k8sdds.bundle.fit import arches_of
+    from k8sdds.bundle.profile_support import arches_of
     from k8sdds.deploy import profiles
 
     wanted = listed(arch)
@@ -107,7 +107,7 @@ def cache_(
     from datetime import UTC, datetime
 
     from k8sdds.bundle import cache
-    from k8sdds.folders import cache_folder
+    from k8sdds.system.paths import cache_folder
 
     if prune and empty:
         raise InputError("--prune and --empty are not given together", "--empty removes more")

@@ -13,8 +13,8 @@ import typer
 
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
-from k8sdds.errors import InputError, LackError
-from k8sdds.testbeds import current
+from k8sdds.system.errors import InputError, LackError
+from k8sdds.testbeds import selection
 
 if TYPE_CHECKING:
     from k8sdds.deploy.actions import Action
@@ -63,9 +63,10 @@ def deploy(
 
     `one-machine` makes its three nodes on this machine itself, out of namespaces (root only).
     """
-    from k8sdds.cli.deploying import Progress
-    from k8sdds.deploy import flow, profiles, record
-    from k8sdds.hosts import Connections
+    from k8sdds.cli.deploy_progress import Progress
+    from k8sdds.deploy import deploy as flow
+    from k8sdds.deploy import profiles, record
+    from k8sdds.system.ssh import Connections
 
     wanted = _load(profile, limit)
     if as_json and not show_plan:
@@ -106,7 +107,7 @@ def deploy(
             _notes(look.notes)
             with Progress(actions) as progress:
                 flow.carry_out(wanted, state, actions, connections, progress)
-    current.write(current.Chosen(current.CLUSTER, wanted.name))
+    selection.write(selection.Chosen(selection.CLUSTER, wanted.name))
     console().print(
         f"The cluster {wanted.name} is ready: {len(part.nodes)} nodes, {wanted.network.name}.\n"
         f"It is the current testbed now (k8sdds testbed). Try: k8sdds run quickstart\n"
@@ -127,8 +128,9 @@ def status(
 
     Changes nothing on them. Exit code 3 where a machine cannot be reached or does not fit.
     """
-    from k8sdds.deploy import flow, profiles
-    from k8sdds.hosts import Connections
+    from k8sdds.deploy import deploy as flow
+    from k8sdds.deploy import profiles
+    from k8sdds.system.ssh import Connections
 
     wanted = _load(profile, limit)
     profiles.password(wanted)
@@ -149,7 +151,7 @@ def status(
             )
         )
     else:
-        from k8sdds.cli.deploying import machines_table
+        from k8sdds.cli.deploy_progress import machines_table
 
         console().print(machines_table(wanted, [t.name for t in targets], look.facts))
         for line in look.notes:
@@ -167,9 +169,9 @@ def kubeconfig(profile: ProfileName, path: Annotated[
     bool, typer.Option("--path", help="Print the path of the file instead of its content.")
 ] = False) -> None:  # fmt: skip
     """Print the admin kubeconfig of a deployed cluster; where that takes ssh, also how one gets there."""
-    from k8sdds.deploy import access
+    from k8sdds.deploy import api_access
 
-    found, way = access.lasting(_load(profile).name)
+    found, way = api_access.lasting(_load(profile).name)
     say(str(found) if path else found.read_text().rstrip("\n"))
     if way:
         _note(way)
@@ -188,8 +190,9 @@ def logs(
 
     No keys, tokens or Secrets are in it.
     """
-    from k8sdds.deploy import collect, profiles
-    from k8sdds.hosts import Connections
+    from k8sdds.deploy import logs as collect
+    from k8sdds.deploy import profiles
+    from k8sdds.system.ssh import Connections
 
     wanted = _load(profile)
     with Connections(profiles.targets(wanted), accept_new_host_keys, concurrency) as connections:
@@ -210,9 +213,11 @@ def destroy(
     concurrency: Concurrency = 20,
 ) -> None:
     """Take the cluster away, and leave the machines as they were before; local nodes go with it."""
-    from k8sdds.cli.deploying import Progress
-    from k8sdds.deploy import destroying, flow, profiles, record
-    from k8sdds.hosts import Connections
+    from k8sdds.cli.deploy_progress import Progress
+    from k8sdds.deploy import deploy as flow
+    from k8sdds.deploy import destroy as destroying
+    from k8sdds.deploy import profiles, record
+    from k8sdds.system.ssh import Connections
 
     wanted = _load(profile)
     if wanted.provider == "local":
@@ -224,7 +229,7 @@ def destroy(
         with record.locked(wanted.name):
             destroying.local_nodes(wanted)
         record.forget(wanted.name)
-        current.forget(wanted.name)
+        selection.forget(wanted.name)
         console().print(f"removed {', '.join(names)}" if names else "removed", highlight=False)
         return
     with (
@@ -239,7 +244,7 @@ def destroy(
             with Progress(actions) as progress:
                 destroying.carry_out(wanted, look, actions, connections, progress)
     record.forget(wanted.name, keep_logs=not purge)
-    current.forget(wanted.name)
+    selection.forget(wanted.name)
     console().print("removed" if actions else "Nothing to destroy.", highlight=False)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from k8sdds.cli.options import Duration, Experiment, Json, Networks, Paper, Repeat, Settings
 from k8sdds.cli.terminal import console, duration_words, say, size_words
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
     from k8sdds.model.trial import Cell
@@ -53,17 +53,17 @@ def _cell(value: Any) -> str:
 
 
 def _experiments() -> list[dict[str, Any]]:
-    from k8sdds import checks, library
+    from k8sdds.campaign import experiments, preflight
     from k8sdds.model.trial import expand
 
     rows = []
-    for name in library.names():
-        expansion = expand(library.load(name))
+    for name in experiments.names():
+        expansion = expand(experiments.load(name))
         rows.append(
             {
                 "name": name,
                 "trials": len(expansion.trials("lab")),
-                "takes": duration_words(checks.estimate_s(expansion)),
+                "takes": duration_words(preflight.estimate_s(expansion)),
                 "question": expansion.experiment.title,
                 "paper": expansion.experiment.paper,
             }
@@ -101,13 +101,13 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show an experiment resolved: its cells, the time it takes, and what each pod will run."""
-    from k8sdds import checks, library
+    from k8sdds.campaign import experiments, preflight
     from k8sdds.model.trial import expand
     from k8sdds.networks import resolved
-    from k8sdds.testbeds.lab.capabilities import can
+    from k8sdds.system.kernel_features import can
 
-    changed = library.changed(
-        library.load(experiment), network or (), settings or (), repeat, duration, paper
+    changed = experiments.changed(
+        experiments.load(experiment), network or (), settings or (), repeat, duration, paper
     )
     changed = resolved(changed, can)
     expansion = expand(changed)
@@ -115,11 +115,11 @@ def show(
         {"cell_id": cell.cell_id, **cell.model_dump(mode="json"), "commands": _commands(expansion, index)}
         for index, cell in enumerate(expansion.cells)
     ]
-    problems = [str(problem) for problem in checks.contradictions(expansion)]
+    problems = [str(problem) for problem in preflight.contradictions(expansion)]
     if as_json:
         data = {
             "experiment": changed.model_dump(mode="json"),
-            "estimate_s": checks.estimate_s(expansion),
+            "estimate_s": preflight.estimate_s(expansion),
             "cells": cells,
             "problems": problems,
         }
@@ -131,7 +131,7 @@ def show(
 def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], commands: bool) -> None:
     from rich.table import Table
 
-    from k8sdds import checks
+    from k8sdds.campaign import preflight
 
     out = console()
     experiment = expansion.experiment
@@ -140,7 +140,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         out.print(experiment.description, highlight=False)
     out.print(
         f"{len(cells)} cells × {experiment.repetitions} repetitions of {experiment.duration_s:g} s"
-        f" (warm-up {experiment.warmup_s:g} s): about {duration_words(checks.estimate_s(expansion))};"
+        f" (warm-up {experiment.warmup_s:g} s): about {duration_words(preflight.estimate_s(expansion))};"
         f" baseline {experiment.baseline}\n",
         highlight=False,
     )
@@ -203,10 +203,10 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     import shlex
     from pathlib import Path
 
-    from k8sdds.errors import K8sddsError
     from k8sdds.model.trial import Place, Trial
     from k8sdds.perftest import command
     from k8sdds.security import levels
+    from k8sdds.system.errors import K8sddsError
     from k8sdds.testbeds.lab.plan import plan
 
     cell = expansion.cells[index]

@@ -11,7 +11,7 @@ import typer
 from k8sdds.cli.deploy import AcceptKeys, Concurrency, Limit, ProfileName
 from k8sdds.cli.options import listed
 from k8sdds.cli.terminal import console
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
     from k8sdds.bundle import Bundle
@@ -104,7 +104,7 @@ def load(
     from k8sdds.bundle.recipe import ARCHES
     from k8sdds.deploy import facts, profiles
     from k8sdds.deploy import images as importing
-    from k8sdds.hosts import Connections, Host, HostError
+    from k8sdds.system.ssh import Connections, Host, HostError
 
     if emulate and emulate not in ARCHES:
         what = f"--emulate {emulate}: not an architecture of images"

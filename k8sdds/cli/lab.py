@@ -12,7 +12,7 @@ import typer
 from k8sdds.cli.options import Experiment, Json, Networks, PskFile, Settings
 from k8sdds.cli.terminal import console, say
 from k8sdds.cli.testbed import psk_of
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 app = typer.Typer(help="Build, look at and enter the lab's networks without measuring.", no_args_is_help=True)
 
@@ -23,15 +23,15 @@ def _cells(
     experiment: str, networks: list[str] | None, settings: list[str] | None, baseline: bool
 ) -> list[Any]:
     """One cell for each bench of the experiment; the baseline only where it is asked for."""
-    from k8sdds import checks, library
+    from k8sdds.campaign import experiments, preflight
     from k8sdds.model.trial import expand
     from k8sdds.networks import bare_label, resolved
-    from k8sdds.testbeds.lab.capabilities import can
+    from k8sdds.system.kernel_features import can
     from k8sdds.testbeds.lab.topology import BenchKey
 
-    changed = library.changed(library.load(experiment), networks or (), settings or ())
+    changed = experiments.changed(experiments.load(experiment), networks or (), settings or ())
     expansion = expand(resolved(changed, can))
-    checks.refuse(checks.contradictions(expansion))
+    preflight.refuse(preflight.contradictions(expansion))
     cells = {BenchKey.of(cell): cell for cell in expansion.cells}
     return [
         cell
@@ -59,14 +59,14 @@ def up(
     psk_file: PskFile = None,
 ) -> None:
     """Build an experiment's networks and leave them standing, until `lab down`."""
-    from k8sdds.checks import refuse
+    from k8sdds.campaign.preflight import refuse
     from k8sdds.model.trial import Trial
-    from k8sdds.testbeds.lab import registry
+    from k8sdds.system import state_folder
     from k8sdds.testbeds.lab.testbed import Lab
 
     if not name.replace("-", "").replace("_", "").isalnum():
         raise InputError(f"--name {name!r}: letters, digits, - and _ only")
-    for record in registry.records():
+    for record in state_folder.records():
         if record.name == name and record.in_use:
             remedy = f"k8sdds lab down --name {name}; or give a --name"
             raise InputError(f"a lab named {name!r} stands already", remedy)
@@ -91,7 +91,7 @@ def up(
 @app.command("ls")
 def list_(as_json: Json = False) -> None:
     """List the labs that stand on this machine: of `lab up`, and of running or broken campaigns."""
-    from k8sdds.testbeds.lab import registry
+    from k8sdds.system import state_folder
 
     rows = [
         {
@@ -103,7 +103,7 @@ def list_(as_json: Json = False) -> None:
             "created_at": record.created_at,
             "in_use": record.in_use,
         }
-        for record in registry.records()
+        for record in state_folder.records()
         for bench in record.holders
     ]
     if as_json:
@@ -121,9 +121,9 @@ def list_(as_json: Json = False) -> None:
 
 
 def _complete_places(incomplete: str) -> list[str]:
-    from k8sdds.testbeds.lab import registry
+    from k8sdds.system import state_folder
 
-    records = registry.records()
+    records = state_folder.records()
     places = [f"{bench}/{pod}" for one in records for bench in one.holders for pod in one.pods.get(bench, {})]
     return sorted({place for place in places if place.startswith(incomplete)})
 
@@ -141,9 +141,9 @@ def exec_(
 ) -> None:
     """Run a command in a pod, or on a node, of a standing lab."""
     from k8sdds.model.trial import Cell
-    from k8sdds.testbeds.lab.bench import Bench
+    from k8sdds.system.sandbox import Sandbox
+    from k8sdds.testbeds.lab.lab_network import Bench
     from k8sdds.testbeds.lab.plan import plan as make
-    from k8sdds.testbeds.lab.sandbox import Sandbox
     from k8sdds.testbeds.lab.testbed import lab_of
 
     record = lab_of(name)
@@ -191,14 +191,14 @@ def graph(
 @app.command()
 def down(name: Name = "lab") -> None:
     """Remove a lab that `lab up` made."""
-    from k8sdds.errors import LackError
-    from k8sdds.testbeds.lab import registry
+    from k8sdds.system import state_folder
+    from k8sdds.system.errors import LackError
     from k8sdds.testbeds.lab.testbed import lab_of
 
     record = lab_of(name)
     if record.kind != "lab":
         raise InputError(f"{name!r} is a campaign's", "end the campaign, or: k8sdds clean")
-    left = registry.remove(record)
+    left = state_folder.remove(record)
     if left:
         raise LackError(f"could not be removed: {', '.join(left)}")
     console().print(f"{name}: removed", highlight=False)

@@ -15,9 +15,9 @@ import typer
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
 from k8sdds.cli.testbed import Context, Kubeconfig, Namespace, api_of, choose
-from k8sdds.errors import LackError
-from k8sdds.model.network import Capabilities, Network
-from k8sdds.testbeds.current import CLUSTER, LAB, Chosen
+from k8sdds.networks.network import Capabilities, Network
+from k8sdds.system.errors import LackError
+from k8sdds.testbeds.selection import CLUSTER, LAB, Chosen
 
 TOOLS = {
     "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
@@ -64,8 +64,8 @@ def _findings() -> Iterator[Finding]:
 
 
 def _programs() -> Iterator[Finding]:
-    from k8sdds.folders import native_program
     from k8sdds.perftest import command
+    from k8sdds.system.paths import native_program
 
     for tool, package in TOOLS.items():
         if not shutil.which(tool):
@@ -82,23 +82,23 @@ def _programs() -> Iterator[Finding]:
 
 def _kernel() -> Iterator[Finding]:
     from k8sdds.networks import NETWORKS
-    from k8sdds.testbeds.lab import capabilities
-    from k8sdds.testbeds.lab.sandbox import unprivileged_remedy
+    from k8sdds.system import kernel_features
+    from k8sdds.system.sandbox import unprivileged_remedy
 
-    lack = capabilities.namespaces_lack()
+    lack = kernel_features.namespaces_lack()
     who = "as root" if os.geteuid() == 0 else "as an ordinary user"
     yield Finding("namespaces", not lack, lack or f"can be made {who}", unprivileged_remedy())
     if lack:
         return
-    found = capabilities.probe()
+    found = kernel_features.probe()
     # What only one engine of a network needs is told, but its lack is no lack of the machine.
     networks_need = {need for network in NETWORKS.values() for need in network.needs}
-    for name, feature in capabilities.FEATURES.items():
+    for name, feature in kernel_features.FEATURES.items():
         says = found.lacks.get(name, "works")
         needed = name in networks_need or name == "veth"
         kind = "kernel" if feature.modules else "programs"
         yield Finding(
-            f"{kind}: {name} ({feature.purpose})", found.has(name), says, capabilities.remedy(name), needed
+            f"{kind}: {name} ({feature.purpose})", found.has(name), says, kernel_features.remedy(name), needed
         )
     for network in NETWORKS.values():
         missing = [need for need in network.needs if not found.has(need)]
@@ -114,7 +114,7 @@ def _kernel() -> Iterator[Finding]:
 
 def _engines(network: Network, found: Capabilities) -> Finding:
     """Which engine of a network this machine has, and why not the plugin's own."""
-    from k8sdds.testbeds.lab import capabilities
+    from k8sdds.system import kernel_features
 
     lacks = {one.title: [need for need in one.needs if not found.has(need)] for one in network.engines}
     usable = [title for title, missing in lacks.items() if not missing]
@@ -125,14 +125,16 @@ def _engines(network: Network, found: Capabilities) -> Finding:
     first = next((missing for missing in lacks.values() if missing), [])
     return Finding(
         f"network {network.name}", not first, says,
-        "; ".join(capabilities.remedy(need) for need in first), needed=False,
+        "; ".join(kernel_features.remedy(need) for need in first), needed=False,
     )  # fmt: skip
 
 
 def _resources() -> Iterator[Finding]:
-    from k8sdds.testbeds.lab import cgroups, cores, facts
+    from k8sdds.system import cgroups
+    from k8sdds.testbeds import core_layout
+    from k8sdds.testbeds.lab import facts
 
-    count = len(cores.available())
+    count = len(core_layout.available())
     yield Finding(
         "cores", count > 1, f"{count}", "with one core the numbers include scheduling", needed=False,
     )  # fmt: skip
@@ -184,7 +186,7 @@ def clean(
 
 def _clean(chosen: Chosen, everything: bool) -> tuple[list[str], list[str], list[str]]:
     """What was removed from a cluster, and what was kept for a process that still works with it."""
-    from k8sdds.testbeds.cluster import spaces
+    from k8sdds.testbeds.cluster import namespace as spaces
 
     removed, kept = [], []
     with api_of(chosen) as api:
@@ -199,15 +201,14 @@ def _clean(chosen: Chosen, everything: bool) -> tuple[list[str], list[str], list
 
 
 def _clean_here(everything: bool) -> tuple[list[str], list[str], list[str]]:
-    from k8sdds import hosts
-    from k8sdds.testbeds.lab import registry
+    from k8sdds.system import ssh, state_folder
 
     removed, kept, failed = [], [], []
-    for record in registry.records():
+    for record in state_folder.records():
         if record.in_use and not (everything and record.kind == "lab"):
             kept.append(record.name)
             continue
-        left = registry.remove(record)
+        left = state_folder.remove(record)
         (failed if left else removed).append(record.name)
     if os.geteuid() == 0:
         from k8sdds import nodes
@@ -215,5 +216,5 @@ def _clean_here(everything: bool) -> tuple[list[str], list[str], list[str]]:
         clusters = nodes.clean(everything)
         removed += [f"nodes of {name}" for name in clusters[0]]
         kept += [f"nodes of {name}" for name in clusters[1]]
-    removed += hosts.clean()
+    removed += ssh.clean()
     return removed, kept, failed

@@ -18,18 +18,18 @@ from k8sdds.cli import (
     deploy,
     experiments,
     images,
-    importing,
     lab,
     machine,
     network,
     nodes,
-    reproducing,
-    results,
-    running,
     security,
     testbed,
 )
-from k8sdds.errors import K8sddsError
+from k8sdds.cli import import_ as importing
+from k8sdds.cli import report as results
+from k8sdds.cli import reproduce as reproducing
+from k8sdds.cli import run as running
+from k8sdds.system.errors import K8sddsError
 
 app = typer.Typer(
     name="k8sdds",

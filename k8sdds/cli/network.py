@@ -53,21 +53,21 @@ def show(
     interface: Interface = None,
 ) -> None:
     """Print the Kubernetes objects that a network of this profile is made of, without secrets."""
-    from k8sdds.deploy import networks, profiles
-    from k8sdds.model import yamltext
+    from k8sdds.deploy import network_install, profiles
     from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD
+    from k8sdds.system import yaml_text
 
     wanted = profiles.load(profile)
     name = network or wanted.network.name
     # It is not shown, so it need not be there.
     password_file = "any" if name in ENCRYPTED_BY_PASSWORD else None
-    chosen = networks.asked(wanted, name, mtu, interface, password_file)
-    install = networks.install(networks.with_network(wanted, chosen))
+    chosen = network_install.asked(wanted, name, mtu, interface, password_file)
+    install = network_install.install(network_install.with_network(wanted, chosen))
     documents = []
     for one in install.manifests:
         if one["kind"] == "Secret":
             one = {**one, "data": dict.fromkeys(one["data"], "(not shown)")}
-        documents.append(yamltext.dump(one))
+        documents.append(yaml_text.dump(one))
     say("---\n".join(documents).rstrip("\n"))
 
 
@@ -87,12 +87,14 @@ def switch(
     every pod that is not on the nodes' own network is made again. The profile's file stays as it is: the next
     `deploy` of it would bring its own network back. Again after an interruption: goes on.
     """
-    from k8sdds.deploy import flow, networks, profiles, record, switching
-    from k8sdds.hosts import Connections
+    from k8sdds.deploy import deploy as flow
+    from k8sdds.deploy import network_install, profiles, record
+    from k8sdds.deploy.network_switch import switch as switching
+    from k8sdds.system.ssh import Connections
 
     known = profiles.load(profile)
-    chosen = networks.asked(known, network, mtu, interface, password_file)
-    wanted = networks.with_network(known, chosen)
+    chosen = network_install.asked(known, network, mtu, interface, password_file)
+    wanted = network_install.with_network(known, chosen)
     profiles.password(wanted)
     note = console(stderr=True)
 

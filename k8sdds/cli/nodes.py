@@ -11,7 +11,7 @@ import typer
 
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 app = typer.Typer(
     help="Machines made of namespaces on this one, with systemd, sshd and containerd. Root only.",

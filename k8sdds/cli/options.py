@@ -15,9 +15,9 @@ def listed(text: str) -> list[str]:
 
 def complete_experiments(incomplete: str) -> list[str]:
     """Names of installed experiments that begin so, for the shell's completion."""
-    from k8sdds import library
+    from k8sdds.campaign import experiments
 
-    return [name for name in library.names() if name.startswith(incomplete)]
+    return [name for name in experiments.names() if name.startswith(incomplete)]
 
 
 def complete_networks(incomplete: str) -> list[str]:
@@ -29,9 +29,9 @@ def complete_networks(incomplete: str) -> list[str]:
 
 def complete_settings(incomplete: str) -> list[str]:
     """Keys of experiments and sweeps that begin so, for the shell's completion."""
-    from k8sdds import library
+    from k8sdds.campaign import experiments
 
-    keys = [*library.PER_EXPERIMENT, *library.PER_SWEEP]
+    keys = [*experiments.PER_EXPERIMENT, *experiments.PER_SWEEP]
     return sorted({f"{key}=" for key in keys if key.startswith(incomplete)})
 
 

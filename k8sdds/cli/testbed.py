@@ -13,9 +13,9 @@ import typer
 
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
-from k8sdds.errors import InputError
-from k8sdds.testbeds import current
-from k8sdds.testbeds.current import CLUSTER, LAB, Chosen
+from k8sdds.system.errors import InputError
+from k8sdds.testbeds import selection
+from k8sdds.testbeds.selection import CLUSTER, LAB, Chosen
 
 Kubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", help="Of a cluster; else the one that kubectl takes.")
@@ -43,7 +43,7 @@ Image = Annotated[str | None, typer.Option("--image", help="Image with the super
 
 def complete_testbeds(incomplete: str) -> list[str]:
     """Testbeds that begin so, for the shell's completion."""
-    return [name for name in (LAB, CLUSTER, *current.deployed_names()) if name.startswith(incomplete)]
+    return [name for name in (LAB, CLUSTER, *selection.deployed_names()) if name.startswith(incomplete)]
 
 
 def testbed(
@@ -70,8 +70,8 @@ def testbed(
         chosen = choose(name, *options)
         if chosen.testbed == CLUSTER:
             _try(chosen)
-        current.write(chosen)
-    chosen = current.read()
+        selection.write(chosen)
+    chosen = selection.read()
     if as_json:
         import json
 
@@ -79,7 +79,7 @@ def testbed(
         return
     console().print(f"Testbed: {chosen.words()}", highlight=False)
     if name is None:
-        others = [LAB, *current.deployed_names(), CLUSTER]
+        others = [LAB, *selection.deployed_names(), CLUSTER]
         console().print(f"Others: k8sdds testbed {' | '.join(others)}", highlight=False, markup=False)
 
 
@@ -93,7 +93,7 @@ def choose(
     meter: bool | None = None,
 ) -> Chosen:
     """The testbed that these options mean: by default the current one."""
-    now = current.read()
+    now = selection.read()
     given = {
         "kubeconfig": str(kubeconfig.absolute()) if kubeconfig else None, "context": context,
         "namespace": namespace, "network": pod_network, "image": image, "meter": meter,
@@ -108,14 +108,14 @@ def choose(
         return Chosen()
     if name == CLUSTER:
         chosen = _any_cluster(now, foreign)
-    elif current.deployed(name):
+    elif selection.deployed(name):
         if foreign:
             raise InputError(
                 f"{name} was built by deploy and has its own kubeconfig", "leave --kubeconfig out"
             )
         chosen = now if now.name == name else Chosen(CLUSTER, name)
     else:
-        known = ", ".join([LAB, CLUSTER, *current.deployed_names()])
+        known = ", ".join([LAB, CLUSTER, *selection.deployed_names()])
         raise InputError(f"there is no testbed {name!r} (there is: {known})", "see: k8sdds testbed")
     if pod_network is not None:
         from k8sdds.networks import find
@@ -130,7 +130,7 @@ def _any_cluster(now: Chosen, foreign: bool) -> Chosen:
         return Chosen(CLUSTER)
     if now.testbed == CLUSTER:
         return now
-    names = current.deployed_names()
+    names = selection.deployed_names()
     if len(names) == 1:
         return Chosen(CLUSTER, names[0])
     if len(names) > 1:
@@ -145,24 +145,24 @@ def _any_cluster(now: Chosen, foreign: bool) -> Chosen:
 
 def _try(chosen: Chosen) -> None:
     """A cluster that answers and lets us work there, before it becomes the current one."""
-    from k8sdds.checks import refuse
-    from k8sdds.testbeds.cluster import rights
+    from k8sdds.campaign.preflight import refuse
+    from k8sdds.testbeds.cluster import permissions
 
     with api_of(chosen) as api:
         version = api.get("/version")["gitVersion"]
-        refuse(rights.lacks(api, chosen.namespace))
+        refuse(permissions.lacks(api, chosen.namespace))
         console().print(f"{api.server} answers: Kubernetes {version}", highlight=False)
 
 
 @contextmanager
 def api_of(chosen: Chosen) -> Iterator[Any]:
     """The API of a chosen cluster, reachable as long as the `with`."""
-    from k8sdds.testbeds.cluster.api import Api
+    from k8sdds.kubernetes.client import Api
 
     if chosen.name:
-        from k8sdds.deploy import access
+        from k8sdds.deploy import api_access
 
-        with access.reach(chosen.name) as kubeconfig:
+        with api_access.reach(chosen.name) as kubeconfig:
             yield Api.of(kubeconfig, None)
     else:
         yield Api.of(Path(chosen.kubeconfig) if chosen.kubeconfig else None, chosen.context)

@@ -16,8 +16,8 @@ from typing import Protocol
 from k8sdds.deploy import images
 from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, Private, Step, Upload
 from k8sdds.deploy.software import Software
-from k8sdds.errors import K8sddsError, LackError
-from k8sdds.hosts import Connections, Done, Host, HostError
+from k8sdds.system.errors import K8sddsError, LackError
+from k8sdds.system.ssh import Connections, Done, Host, HostError
 
 # A second line of defence: nothing that is logged should have one.
 _SECRETS = re.compile(

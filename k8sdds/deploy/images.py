@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.deploy.actions import LOCK
-from k8sdds.hosts import Done, Host
+from k8sdds.system.ssh import Done, Host
 
 IMPORT = "ctr --namespace k8s.io images import"
 WITH_DIGESTS = "ctr --namespace k8s.io images ls | awk 'NR > 1 { print $1 \" \" $3 }'"

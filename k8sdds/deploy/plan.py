@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from k8sdds.deploy.actions import Action
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.phases import PHASES, control_plane, kubernetes, metrics_server, runtime, smoke_test
-from k8sdds.deploy.wanted import Wanted
 
 FILES = runtime.FILES + kubernetes.FILES + (control_plane.CONFIG_FILE,)
 """Files whose hashes the facts must have."""

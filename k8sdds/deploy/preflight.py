@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from k8sdds.deploy.facts import DATA, PORTS, Facts
-from k8sdds.errors import Problem
 from k8sdds.model.profile import Node, Profile
+from k8sdds.system.errors import Problem
 
 CLOCKS_APART_S = 5.0
 """Certificates made on one machine must be valid on the others at once."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from k8sdds.deploy import local
-from k8sdds.errors import InputError
-from k8sdds.hosts import Target
-from k8sdds.model import yamltext
+from k8sdds.deploy import local_nodes, record
 from k8sdds.model.profile import Profile
 from k8sdds.security import preshared
-from k8sdds.shipped import Shipped
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
+from k8sdds.system.shipped import Shipped
+from k8sdds.system.ssh import Target
 
 PROFILES = Shipped("profiles", "a profile", "there is no profile")
 
@@ -23,13 +23,26 @@ def names() -> list[str]:
 def load(name: str) -> Profile:
     """An installed profile by its name, or one from a YAML file by its path."""
     path, text = PROFILES.read(name)
-    return yamltext.parse(text, Profile, str(path))
+    return yaml_text.parse(text, Profile, str(path))
+
+
+def deployed(name: str) -> Profile:
+    """The profile of a cluster that was deployed from here. Raises InputError where there is none."""
+    known = record.read(name)
+    if known is None:
+        raise not_deployed(name)
+    return Profile.model_validate(known["profile"])
+
+
+def not_deployed(name: str) -> InputError:
+    """What to tell of a cluster that is not known here."""
+    return InputError(f"no cluster {name!r} was deployed from here", f"k8sdds deploy {name}")
 
 
 def targets(profile: Profile) -> list[Target]:
     """How ssh reaches the machines of a profile; local nodes must stand."""
     if profile.provider == "local":
-        return local.targets(profile)
+        return local_nodes.targets(profile)
     found = []
     for node in profile.nodes:
         access = profile.access_of(node)

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from k8sdds.errors import LackError
-from k8sdds.testbeds.lab import registry
+from k8sdds.system import state_folder
+from k8sdds.system.errors import LackError
 
 
 def folder(name: str, make: bool = False) -> Path:
     """The private folder of a cluster."""
-    path = registry.folder() / "clusters" / name
+    path = state_folder.folder() / "clusters" / name
     if make:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)

@@ -9,12 +9,12 @@ from typing import get_args
 
 from k8sdds import bundle
 from k8sdds.bundle import Bundle, oci, packages
-from k8sdds.deploy import local, networks
+from k8sdds.deploy import local_nodes, network_install
 from k8sdds.deploy.actions import Upload
 from k8sdds.deploy.facts import Facts
-from k8sdds.deploy.networks import Install
-from k8sdds.errors import InputError, K8sddsError
+from k8sdds.deploy.network_install import Install
 from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, NetworkName, PodNetwork, Profile
+from k8sdds.system.errors import InputError, K8sddsError
 
 PAUSE = "registry.k8s.io/pause:3.10.2"
 TOOLS = "k8sdds.local/tools:1"
@@ -53,7 +53,7 @@ class Software:
         return tuple(
             Upload(
                 self.bundle.file(item), item.target, item.sha256, item.size_bytes, item.mode,
-                f"{local.BUNDLE}/{item.path}" if self.profile.provider == "local" else "",
+                f"{local_nodes.BUNDLE}/{item.path}" if self.profile.provider == "local" else "",
             )
             for item in self.bundle.binaries(arch)
         )  # fmt: skip
@@ -120,7 +120,7 @@ class Software:
         """One archive of these images, made in the cache if need be."""
         names = [name for name, _ in images.digests]
         path = self.bundle.archive(images.arch, names)
-        shared = f"{local.ARCHIVES}/{path.name}" if self.profile.provider == "local" else ""
+        shared = f"{local_nodes.ARCHIVES}/{path.name}" if self.profile.provider == "local" else ""
         return Upload(path, "", "", path.stat().st_size, "0600", shared)
 
 
@@ -183,7 +183,7 @@ def refuse(found: Software, network: Install, machines: Mapping[str, Collection[
     profile = found.profile
     plain = [name for name in get_args(NetworkName) if name not in ENCRYPTED_BY_PASSWORD]
     wished = [PodNetwork.model_validate(name) for name in plain]
-    others = [one.name for one in wished if not lacks(networks.install(networks.with_network(profile, one)))]
+    others = [one.name for one in wished if not lacks(network_install.install(network_install.with_network(profile, one)))]
     remedy = f"with this bundle: {', '.join(others)}"
     if profile.provider != "local":
         remedy += "; or software: packages, where the machines reach registries"

@@ -13,9 +13,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from k8sdds.model import yamltext
 from k8sdds.model.experiment import Strict
-from k8sdds.shipped import Shipped
+from k8sdds.system import yaml_text
+from k8sdds.system.shipped import Shipped
 
 FOLDER = "/etc/k8sdds/tuning"
 UNIT = "k8sdds-tuning.service"
@@ -92,7 +92,7 @@ class Tuned:
 def load(name: str) -> TuningSet:
     """A set by its name. Raises InputError."""
     path, text = SETS.read(name)
-    return yamltext.parse(text, TuningSet, str(path))
+    return yaml_text.parse(text, TuningSet, str(path))
 
 
 # Lines `tuning<tab>…`: what is set now, what can be set, and what an earlier deploy found and did.

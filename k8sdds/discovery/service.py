@@ -6,9 +6,9 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds.errors import InputError
-from k8sdds.folders import shared
-from k8sdds.model import yamltext
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
+from k8sdds.system.paths import shared
 
 REPLICAS = 2
 """One can be lost, or be on its way to another node."""
@@ -69,5 +69,5 @@ def documents(name: str) -> list[dict[str, Any]]:
     if name not in _DOCUMENTS:
         path = shared("deploy") / name
         texts = path.read_text(encoding="utf-8").split("\n---\n")
-        _DOCUMENTS[name] = [yamltext.plain(yamltext.load(text, str(path))) for text in texts]
+        _DOCUMENTS[name] = [yaml_text.plain(yaml_text.load(text, str(path))) for text in texts]
     return copy.deepcopy(_DOCUMENTS[name])

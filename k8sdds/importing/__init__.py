@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from k8sdds.errors import InputError
-from k8sdds.importing import copies, gather, layouts, mapping, records, writing
-from k8sdds.importing.gather import Source
+from k8sdds.importing import duplicates, files, layouts, path_hints, records, run_folder
+from k8sdds.importing.files import Source
 from k8sdds.importing.records import Imported
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Import:
     @property
     def account(self) -> dict[str, Any]:
         """The counts of the summary: nothing is dropped in silence."""
-        return writing.account(self.sources, self.trials)
+        return run_folder.account(self.sources, self.trials)
 
 
 def import_folder(
@@ -55,18 +55,18 @@ def import_folder(
     Raises InputError for arguments that cannot be meant, and where not one log is found; a bad file never
     stops an import. `output` exists whole or not at all.
     """
-    rules = mapping.rules(maps)
+    rules = path_hints.rules(maps)
     if layout not in layouts.LAYOUTS:
         raise InputError(f"there is no layout {layout!r}", f"layouts: {', '.join(layouts.LAYOUTS)}")
     if not source.exists():
         raise InputError(f"{source} does not exist", "name a folder with logs of RTI PerfTest")
-    writing.refuse(output)
-    found = gather.sources(source, skip, leave_out=output)
+    run_folder.refuse(output)
+    found = files.sources(source, skip, leave_out=output)
     if layout == layouts.AUTO:
-        layout = layouts.detect([one.path for one in found if one.kind == gather.LOG])
+        layout = layouts.detect([one.path for one in found if one.kind == files.LOG])
     trials = [
         trial
-        for bundle in gather.bundles(found, layout)
+        for bundle in files.bundles(found, layout)
         for trial in records.records(bundle, _hints(bundle, found, layout, rules), layout)
     ]
     if not trials:
@@ -76,23 +76,23 @@ def import_folder(
             "name the folder that the logs lie below",
         )
     _number_repetitions(trials, layout)
-    said = copies.mark(trials)
+    said = duplicates.mark(trials)
     _unique(trials)
-    run = writing.write(output, source, found, trials, layout, baseline, said, [*command])
+    run = run_folder.write(output, source, found, trials, layout, baseline, said, [*command])
     return Import(run, layout, found, trials, said)
 
 
 def _hints(
-    bundle: gather.Bundle, found: list[Source], layout: str, rules: list[mapping.Rule]
+    bundle: files.Bundle, found: list[Source], layout: str, rules: list[path_hints.Rule]
 ) -> layouts.Hints:
     hints = layouts.hints(bundle.folder, bundle.stem, layout)
-    mtu = gather.mtu_of(found, bundle.folder)
+    mtu = files.mtu_of(found, bundle.folder)
     if mtu is not None:
         # A note says what is different here: another variant of the network, and no mere backup.
         hints = layouts.Hints({**hints.values, "mtu_bytes": mtu}, None, hints.variant, hints.experiment)
     given: dict[str, Any] = {}
     for source in bundle.logs.values():
-        given |= mapping.values(rules, PurePosixPath(source.path))
+        given |= path_hints.values(rules, PurePosixPath(source.path))
     return hints.given(given)
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from k8sdds.importing.gather import Bundle
+from k8sdds.importing.files import Bundle
 from k8sdds.importing.layouts import K8SDDS, Hints
 from k8sdds.model.trial import Cell
 from k8sdds.perftest.log import Log, Result
-from k8sdds.store import SCHEMA
+from k8sdds.results.run_folder import SCHEMA
 
 TESTBED = "imported"
 

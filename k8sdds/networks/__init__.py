@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from k8sdds.errors import InputError
 from k8sdds.model.experiment import Experiment, NetworkChoice
-from k8sdds.model.network import Network
-from k8sdds.model.yamltext import nearest
-from k8sdds.networks import (
-    flannel,
-    flannel_ipsec,
-    flannel_wireguard,
-    kube_router,
-    node,
-    weave,
-    weave_encrypt,
-)
+from k8sdds.networks.flannel import ipsec, wireguard
+from k8sdds.networks.flannel import lab as flannel
+from k8sdds.networks.host import network as node
+from k8sdds.networks.kube_router import network as kube_router
+from k8sdds.networks.network import Network
+from k8sdds.networks.weave import encryption
+from k8sdds.networks.weave import lab as weave
+from k8sdds.system.errors import InputError
+from k8sdds.system.yaml_text import nearest
 
 NETWORKS: dict[str, Network] = {
     network.name: network
@@ -25,11 +22,11 @@ NETWORKS: dict[str, Network] = {
         node.HOST,
         flannel.VXLAN,
         flannel.HOSTGW,
-        flannel_ipsec.IPSEC,
-        flannel_wireguard.WIREGUARD,
+        ipsec.IPSEC,
+        wireguard.WIREGUARD,
         kube_router.KUBE_ROUTER,
         weave.WEAVENET,
-        weave_encrypt.WEAVENET_ENCRYPT,
+        encryption.WEAVENET_ENCRYPT,
     )
 }
 

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from k8sdds.errors import LackError
 from k8sdds.nodes import switch
 from k8sdds.nodes.record import Record
 from k8sdds.nodes.spec import LocalNode
+from k8sdds.system.errors import LackError
 
 SSH_PORT = 22
 ARCHES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}

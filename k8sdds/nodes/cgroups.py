@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.errors import LackError
-from k8sdds.testbeds.lab.cgroups import mounts
+from k8sdds.system.cgroups import mounts
+from k8sdds.system.errors import LackError
 
 V2_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "pids")
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from k8sdds.errors import InputError, LackError
-from k8sdds.folders import cache_folder
 from k8sdds.nodes import access, cgroups, machine, record, switch
 from k8sdds.nodes.record import Machine, Record
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.nodes.spec import LocalNode, NodeSpec
-from k8sdds.testbeds.lab import processes
+from k8sdds.system import processes
+from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.paths import cache_folder
 
 OWNER = "owner"
 """File that tells whose a folder of machines' data is: the path of the record's folder."""

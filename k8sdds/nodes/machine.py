@@ -10,12 +10,12 @@ import subprocess
 import time
 from pathlib import Path
 
-from k8sdds.errors import LackError
 from k8sdds.nodes import cgroups, switch
 from k8sdds.nodes.access import SSH_PORT
 from k8sdds.nodes.record import Machine, Record
-from k8sdds.testbeds.lab import processes
-from k8sdds.testbeds.lab.sandbox import Sandbox
+from k8sdds.system import processes
+from k8sdds.system.errors import LackError
+from k8sdds.system.sandbox import Sandbox
 
 BOOT_TIMEOUT_S = 60
 HALT_TIMEOUT_S = 30

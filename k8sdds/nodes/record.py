@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from k8sdds.errors import InputError
 from k8sdds.nodes.spec import NAME, Link, NodeSpec, Share
-from k8sdds.testbeds.lab import processes, registry
+from k8sdds.system import processes, state_folder
+from k8sdds.system.errors import InputError
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Record:
 
 def folder() -> Path:
     """Where the clusters' private folders are."""
-    path = registry.folder() / "nodes"
+    path = state_folder.folder() / "nodes"
     path.mkdir(mode=0o700, exist_ok=True)
     return path
 

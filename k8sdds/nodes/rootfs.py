@@ -12,8 +12,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from k8sdds.errors import LackError
-from k8sdds.folders import cache_folder
+from k8sdds.system.errors import LackError
+from k8sdds.system.paths import cache_folder
 
 SUITE = "bookworm"
 PACKAGES = (

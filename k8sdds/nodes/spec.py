@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 USER = "k8sdds"
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from k8sdds.errors import InputError
 from k8sdds.nodes.record import Machine, Record
-from k8sdds.testbeds.lab import processes
-from k8sdds.testbeds.lab.sandbox import Sandbox
+from k8sdds.system import processes
+from k8sdds.system.errors import InputError
+from k8sdds.system.sandbox import Sandbox
 
 NETWORK = "10.88.0"
 FIRST_ADDRESS = 11

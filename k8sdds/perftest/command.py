@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.discovery import SERVICES, peers, server
-from k8sdds.errors import InputError
-from k8sdds.folders import native_program, private_folder, shared
+from k8sdds.middleware.connext import command as connext
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Place, Trial
-from k8sdds.perftest.connext import command as connext
-from k8sdds.security import names as credentials
+from k8sdds.security import file_names as credentials
+from k8sdds.system.errors import InputError
+from k8sdds.system.paths import native_program, private_folder, shared
 
 DOMAINS = range(1, 100)
 """DDS domain ids in use: their UDP ports (7400 + 250 × domain) stay below Linux' ephemeral ports."""

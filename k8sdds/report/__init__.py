@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from k8sdds.store import RunFolder
+    from k8sdds.results.run_folder import RunFolder
 
 __all__ = ["results_so_far", "summary", "write_report"]
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from k8sdds.analysis import conditions, contrast, overhead, protection, tidy
+from k8sdds.analysis import conditions, contrast, overhead, protection
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import QUANTITIES, Quantity
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report import formats
-from k8sdds.store import RunFolder
+from k8sdds.results import tidy
+from k8sdds.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis import contrast
 from k8sdds.analysis.conditions import payload, words
 from k8sdds.analysis.overhead import QUANTITIES, plain_rows
-from k8sdds.rendering import templates
+from k8sdds.report import background_cost, formats, protection, runs, summary
 from k8sdds.report import content as contents
-from k8sdds.report import formats, protection, runs, upkeep, wording
 from k8sdds.report.content import Content, Point, Row, Setting
-from k8sdds.report.look import css_variables, looks
+from k8sdds.report.theme import css_variables, looks
+from k8sdds.system.templates import templates
 
 if TYPE_CHECKING:
     from k8sdds.report.figures import Figure
@@ -66,7 +66,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         for table in runs.tables(content)
     ]
     contrasts = _contrasts(content)
-    upkept, tops = upkeep.table(content.run), upkeep.top_rows(content.run)
+    upkept, tops = background_cost.table(content.run), background_cost.top_rows(content.run)
     reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
         "colours": {label: look.light.strip("#") for label, look in looks(content.networks).items()},
@@ -89,8 +89,8 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "name": content.name,
         "campaign": campaign.get("campaign") or content.run.path.name,
         "overview": _overview(content),
-        "statements": wording.answer(content),
-        "caveats": wording.caveats(content),
+        "statements": summary.answer(content),
+        "caveats": summary.caveats(content),
         "figures": {
             section: [figure for figure in figures if figure.section == section]
             for section in ("overheads", *_DRAWN)
@@ -119,7 +119,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "command": shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
         "trials": _trials(content),
         "trials_left": max(0, len(content.table) - MAX_TRIALS),
-        "matters": wording.MATTERS_PERCENT,
+        "matters": summary.MATTERS_PERCENT,
     }
 
 
@@ -187,16 +187,11 @@ def _overhead_table(content: Content, setting: Setting, columns: list[tuple[str,
 def _contrasts(content: Content) -> list[dict[str, Any]]:
     """Tables of settings compared within each network: networks × points, one per contrast and quantity."""
     tables = []
-    for name in wording.MAIN:
-        groups: dict[tuple, list[Row]] = {}
-        for row in content.contrasts(name):
-            groups.setdefault((row["column"], row["value"], row["reference"]), []).append(row)
-        for (column, value, reference), every in groups.items():
-            rows, setting = contrast.shown(every)
+    for name in summary.MAIN:
+        for versus, rows, setting in contrast.compared(content.contrasts(name)):
             cells = {(row["network_label"], Point.of(row)): row for row in rows}
             points = sorted({at for _, at in cells})
             labels = [label for label in content.networks if any(other == label for other, _ in cells)]
-            versus = f"{words({column: value})} against {words({column: reference})}"
             counts = formats.range_of([row["n"] for row in rows])
             tables.append(
                 {

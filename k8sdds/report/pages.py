@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from k8sdds.errors import InputError
-from k8sdds.rendering import templates
-from k8sdds.report.look import css_variables
+from k8sdds.report.theme import css_variables
+from k8sdds.system.errors import InputError
+from k8sdds.system.templates import templates
 
 
 def write(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis import tops, upkeep
+from k8sdds.analysis import background_cost, kubectl_top
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import runs
@@ -61,11 +61,11 @@ def write(content: Content, folder: Path) -> list[Path]:
     files.append(_csv(content.levels.drop(columns="values"), folder / "levels.csv"))
     trials = content.table.assign(warnings=[json.dumps(texts) for texts in content.table["warnings"]])
     files.append(_csv(trials, folder / "trials.csv"))
-    blocks = upkeep.by_block(content.run)
+    blocks = background_cost.by_block(content.run)
     if blocks:
-        columns = ["network", "block", *upkeep.COLUMNS[2:]]
+        columns = ["network", "block", *background_cost.COLUMNS[2:]]
         files.append(_csv(pd.DataFrame(blocks)[columns], folder / "upkeep.csv"))
-    shown = tops.readings(content.run)
+    shown = kubectl_top.readings(content.run)
     if shown:
         files.append(_csv(pd.DataFrame(shown), folder / "tops.csv"))
     invalid = content.table.loc[~content.table["valid"], list(INVALID_COLUMNS)]

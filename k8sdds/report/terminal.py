@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from k8sdds.analysis.conditions import payload
-from k8sdds.report import formats, wording
+from k8sdds.report import formats, summary
 from k8sdds.report.content import Content, Row, Setting
 
 MAX_SETTINGS = 6
@@ -23,11 +23,11 @@ def show(content: Content, console: Console, files: list[Path]) -> None:
     """Print answer, tables, invalid attempts and where the files are."""
     console.print(Text(_title(content), style="bold"))
     console.print()
-    for statement in wording.answer(content):
+    for statement in summary.answer(content):
         console.print(Text(statement.lead, style="bold cyan"))
         for sentence in statement.sentences:
             _paragraph(console, sentence, "- ")
-    for note in wording.caveats(content):
+    for note in summary.caveats(content):
         _paragraph(console, note, "! " if _grave(note) else "  ", "yellow" if _grave(note) else "dim")
     for setting in content.settings[:MAX_SETTINGS]:
         table = _table(content, setting)
@@ -37,7 +37,7 @@ def show(content: Content, console: Console, files: list[Path]) -> None:
             console.print(table)
     if len(content.settings) > MAX_SETTINGS:
         console.print(f"{len(content.settings) - MAX_SETTINGS} further tables in the report.", style="dim")
-    if any(setting.overheads(name) for setting in content.settings for name in wording.MAIN):
+    if any(setting.overheads(name) for setting in content.settings for name in summary.MAIN):
         console.print(
             Text(f"%: overhead against {content.baseline}, [95 % interval]; ~ interval spans 0", style="dim")
         )
@@ -74,7 +74,7 @@ def _paragraph(console: Console, text: str, mark: str, style: str = "") -> None:
 def _table(content: Content, setting: Setting) -> Table:
     shown = [
         (unit, setting.levels(name), setting.overheads(name))
-        for name, unit in ((wording.THROUGHPUT, "Mbit/s"), (wording.LATENCY, "p90 µs"))
+        for name, unit in ((summary.THROUGHPUT, "Mbit/s"), (summary.LATENCY, "p90 µs"))
         if setting.levels(name)
     ]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)

@@ -9,11 +9,12 @@ from rich.console import Console
 
 from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.errors import InputError
 from k8sdds.report import content as contents
 from k8sdds.report import figures as figures_
-from k8sdds.report import html, tables, terminal, wording
-from k8sdds.store import RunFolder
+from k8sdds.report import html, tables, terminal
+from k8sdds.report import summary as wording
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import InputError
 
 
 def write_report(run: RunFolder, console: Console | None) -> Path:

@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from k8sdds.model.security import Protection
-from k8sdds.security import authority, documents, rights
+from k8sdds.security import authority, documents
+from k8sdds.security import permissions as rights
 from k8sdds.security.authority import Identity, Validity
-from k8sdds.security.names import CERTIFICATE, GOVERNANCE, IDENTITY_CA, KEY, PERMISSIONS, PERMISSIONS_CA
+from k8sdds.security.file_names import CERTIFICATE, GOVERNANCE, IDENTITY_CA, KEY, PERMISSIONS, PERMISSIONS_CA
 
 SKEW = timedelta(hours=1)
 """Credentials hold from that long ago, because the clocks of nodes differ."""

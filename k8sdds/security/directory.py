@@ -17,10 +17,11 @@ from xml.etree import ElementTree
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from k8sdds.errors import InputError, LackError
-from k8sdds.security import authority, levels, rights
+from k8sdds.security import authority, levels
+from k8sdds.security import permissions as rights
 from k8sdds.security.credentials import Credentials
-from k8sdds.security.names import CERTIFICATE, IDENTITY_CA, KEY, PERMISSIONS, PERMISSIONS_CA
+from k8sdds.security.file_names import CERTIFICATE, IDENTITY_CA, KEY, PERMISSIONS, PERMISSIONS_CA
+from k8sdds.system.errors import InputError, LackError
 
 DESCRIPTION = "security.json"
 GOVERNANCE = "governance"

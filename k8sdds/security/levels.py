@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from k8sdds.errors import InputError
-from k8sdds.folders import shared
-from k8sdds.model import yamltext
 from k8sdds.model.security import NONE, Protection
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
+from k8sdds.system.paths import shared
 
 
 def names() -> list[str]:
@@ -22,14 +22,14 @@ def load(name: str) -> Protection | None:
         return None
     path = shared("security") / f"{name}.yaml"
     if not path.is_file():
-        hint = yamltext.nearest(name, names())
+        hint = yaml_text.nearest(name, names())
         raise InputError(f"there is no security level {name!r}{hint}", f"known: {', '.join(names())}")
     return read(path)
 
 
 def read(path: Path) -> Protection:
     """A level from a file; mistakes in it are InputErrors with file and line."""
-    return yamltext.parse(path.read_text(encoding="utf-8"), Protection, str(path))
+    return yaml_text.parse(path.read_text(encoding="utf-8"), Protection, str(path))
 
 
 def resolve(security: str, options: dict[str, Any]) -> Protection | None:

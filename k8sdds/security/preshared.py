@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 MIN_CHARACTERS = 96
 """The least that flannel takes."""

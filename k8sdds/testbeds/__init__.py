@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from k8sdds.errors import Problem
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Place, Trial
+from k8sdds.system.errors import Problem
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
 
 

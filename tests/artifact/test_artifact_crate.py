@@ -12,7 +12,7 @@ import pytest
 from rocrate.rocrate import ROCrate
 
 from k8sdds import artifact
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
 
 VALIDATOR = "roc-validator==0.13.0"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds import artifact
-from k8sdds.errors import InputError
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import InputError
 
 KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49\n-----END PRIVATE KEY-----\n"
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds import artifact
-from k8sdds.artifact import sums
-from k8sdds.errors import InputError
-from k8sdds.store import RunFolder
+from k8sdds.artifact import checksums
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import InputError
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_each_kind_of_change_of_a_folder_is_named(unpacked: Path) -> None:
 
 def rewritten(packed: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
     """Another archive of the same make with other content."""
-    from k8sdds.artifact import packing
+    from k8sdds.artifact import archive as packing
 
     all_ = contents(packed)
     change(all_)
@@ -80,7 +80,7 @@ def test_each_file_of_an_archive_is_watched(packed: Path) -> None:
     """A flipped bit, a lack and an addition, for every single file."""
     whole = contents(packed)
     chance = random.Random(1)
-    for name in chance.sample(sorted(whole.keys() - {sums.NAME}), 20):
+    for name in chance.sample(sorted(whole.keys() - {checksums.NAME}), 20):
         flipped = bytearray(whole[name])
         flipped[chance.randrange(len(flipped))] ^= 1 << chance.randrange(8)
         rewritten(packed, lambda all_, name=name, flipped=flipped: all_.update({name: bytes(flipped)}))
@@ -101,8 +101,8 @@ def test_no_flipped_bit_of_the_archive_changes_a_file_unseen(
     bytes_, whole = packed.read_bytes(), contents(packed)
     # A small archive, so that headers and data are hit alike.
     small = tmp_path / "small.zip"
-    kept = {name: whole[name] for name in sorted(whole) if "raw/" not in name and name != sums.NAME}
-    kept[sums.NAME] = sums.write({name: sums.digest(content) for name, content in kept.items()}).encode()
+    kept = {name: whole[name] for name in sorted(whole) if "raw/" not in name and name != checksums.NAME}
+    kept[checksums.NAME] = checksums.write({name: checksums.digest(content) for name, content in kept.items()}).encode()
     shutil.copy(packed, small)
     rewritten(small, lambda all_: (all_.clear(), all_.update(kept)))
     bytes_ = small.read_bytes()
@@ -138,11 +138,11 @@ def test_truncated_appended_prepended_and_foreign_files(packed: Path, tmp_path: 
     )
 )
 def test_sums_read_what_they_write(files: dict[str, bytes]) -> None:
-    made = {path: sums.digest(content) for path, content in files.items()}
-    assert sums.read(sums.write(made)) == made
+    made = {path: checksums.digest(content) for path, content in files.items()}
+    assert checksums.read(checksums.write(made)) == made
 
 
 @pytest.mark.parametrize("text", ["x", "0" * 64 + "  a", "0" * 63 + "  a\n", "\n", ("0" * 64 + "  a\n") * 2])
 def test_damaged_sums_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="line"):
-        sums.read(text)
+        checksums.read(text)

@@ -12,9 +12,9 @@ import pytest
 
 from k8sdds.bundle import Bundle, architecture, emulation, images, native, recipe
 from k8sdds.bundle.recipe import ARCH_HERE
-from k8sdds.errors import InputError, LackError
-from k8sdds.folders import cache_folder
 from k8sdds.nodes.rootfs import SUITE
+from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.paths import cache_folder
 from tests.conftest import Command
 
 OTHER = "amd64" if ARCH_HERE == "arm64" else "arm64"

@@ -17,10 +17,10 @@ from k8sdds.bundle import Bundle, golang, oci, packages, recipe
 from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.deploy import images as importing
 from k8sdds.deploy import profiles, software
-from k8sdds.errors import InputError, LackError
-from k8sdds.hosts import Connections, Target
 from k8sdds.model.profile import Software
 from k8sdds.nodes.rootfs import SUITE
+from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.ssh import Connections, Target
 
 # The package's function of this name hides the module.
 create = importlib.import_module("k8sdds.bundle.create")

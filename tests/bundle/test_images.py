@@ -16,10 +16,10 @@ import pytest
 
 from k8sdds import bundle
 from k8sdds.bundle import images, oci, recipe
-from k8sdds.bundle.content import Bundle
+from k8sdds.bundle.bundle import Bundle
 from k8sdds.bundle.create import ARCH_HERE
-from k8sdds.errors import InputError, LackError
-from k8sdds.folders import cache_folder
+from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.paths import cache_folder
 from tests.conftest import Command
 
 

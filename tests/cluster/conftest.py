@@ -13,9 +13,9 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from k8sdds.folders import shared
-from k8sdds.testbeds.cluster import spaces
-from k8sdds.testbeds.cluster.api import CORE, Api, Refused
+from k8sdds.kubernetes.client import CORE, Api, Refused
+from k8sdds.system.paths import shared
+from k8sdds.testbeds.cluster import namespace as spaces
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
 

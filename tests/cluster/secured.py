@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from k8sdds.security.names import KEY
-from k8sdds.testbeds.cluster import pods, spaces, streams
-from k8sdds.testbeds.cluster.api import CORE, Api
+from k8sdds.kubernetes import exec_stream
+from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.security.file_names import KEY
+from k8sdds.testbeds.cluster import namespace, pods
 from tests.clusters import K8SDDS, Deployed
 
 NETWORK = "flannel-hostgw"
@@ -56,20 +57,20 @@ def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict
         line = secret.splitlines()[1]
         assert line not in said and line.decode() not in asked
         assert [path for path in run.rglob("*") if path.is_file() and line in path.read_bytes()] == []
-    for one in admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]:
+    for one in admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]:
         assert "deletionTimestamp" in one["metadata"]
-        spaces.await_gone(admin, f"{CORE}/namespaces/{one['metadata']['name']}")
+        namespace.await_gone(admin, f"{CORE}/namespaces/{one['metadata']['name']}")
     return [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
 
 
 def keys(admin: Api) -> set[bytes]:
     """The private keys in the participants' pods now: for their owner alone, and in memory."""
-    listed = admin.get(f"{CORE}/pods", labelSelector=f"{spaces.SELECTOR},{pods.ROLE} in (pub,sub)")["items"]
+    listed = admin.get(f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{pods.ROLE} in (pub,sub)")["items"]
     found = set()
     for one in filter(pods.is_ready, listed):
         meta = one["metadata"]
         try:
-            done = streams.run(admin, meta["namespace"], meta["name"], ["sh", "-c", LOOK])
+            done = exec_stream.run(admin, meta["namespace"], meta["name"], ["sh", "-c", LOOK])
         except Exception:  # the pod goes, or the file comes, at this very moment
             continue
         listing, _, rest = done.stdout.partition(b"tmpfs ")

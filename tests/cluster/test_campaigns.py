@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.testbeds.cluster.api import CORE, Api
+from k8sdds.kubernetes.client import CORE, Api
 from tests.cluster.conftest import Command, User, account, apply, rights
 from tests.clusters import Deployed
 

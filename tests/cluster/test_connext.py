@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from k8sdds import nodes
-from k8sdds.perftest.connext import licence, settings
-from k8sdds.testbeds.cluster import rights
-from k8sdds.testbeds.cluster.api import Api
+from k8sdds.kubernetes.client import Api
+from k8sdds.middleware.connext import license, settings
+from k8sdds.testbeds.cluster import permissions
 from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
 from tests.connext import image
@@ -45,7 +45,7 @@ def loaded(one_machine: Deployed, admin: Api, tmp_path: Path, monkeypatch: pytes
     # A kubelet tells of its images when it next tells of its node.
     version = "0"
     while waiting:
-        for event in admin.watch(rights.NODES, for_s=60, resourceVersion=version):
+        for event in admin.watch(permissions.NODES, for_s=60, resourceVersion=version):
             names = [name for one in event["object"]["status"].get("images", []) for name in one["names"]]
             if image.PERFTEST in names:
                 waiting.discard(event["object"]["metadata"]["name"])
@@ -63,10 +63,10 @@ def test_connext_by_peers_and_by_its_discovery_service(
     monkeypatch.setenv(settings.IMAGE, image.PERFTEST)
     monkeypatch.setenv(settings.VERSION, "4.1")
     monkeypatch.setenv(settings.DISCOVERY_IMAGE, image.DISCOVERY)
-    monkeypatch.delenv(licence.VARIABLE, raising=False)
+    monkeypatch.delenv(license.VARIABLE, raising=False)
     refused = k8sdds("run", "./connext.yaml", *user.options, "--dry-run")
-    assert refused.returncode == 2 and licence.VARIABLE in refused.stderr
-    monkeypatch.setenv(licence.VARIABLE, str(tmp_path / "rti_license.dat"))
+    assert refused.returncode == 2 and license.VARIABLE in refused.stderr
+    monkeypatch.setenv(license.VARIABLE, str(tmp_path / "rti_license.dat"))
     done = k8sdds("run", "./connext.yaml", *user.options, "-o", "run")
     assert done.returncode == 0, done.stderr + done.stdout
     run = tmp_path / "run"
@@ -79,7 +79,7 @@ def test_connext_by_peers_and_by_its_discovery_service(
         raw = run / "raw" / row["trial_id"] / str(row["attempt"])
         for name in ("pub0", "sub0", "sub1"):
             environment = json.loads((raw / name / "meters.json").read_text())["environment"]
-            assert environment[licence.VARIABLE] == licence.IN_POD
+            assert environment[license.VARIABLE] == license.IN_POD
             assert ("NDDS_DISCOVERY_PEERS" in environment) == (row["discovery"] == "server")
     assert "a stand-in ran in place of RTI PerfTest" in (run / "report" / "report.html").read_text()
     # The licence went to the cluster, and nowhere else.

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from k8sdds import nodes
-from k8sdds.testbeds.cluster import pods, spaces
-from k8sdds.testbeds.cluster.api import CORE, Api
+from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.testbeds.cluster import namespace, pods
 from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
@@ -46,7 +46,7 @@ class Victims:
 
     def _pod(self, participant: str) -> dict[str, Any]:
         label = f"{pods.PARTICIPANT}={participant}"
-        found = self.admin.get(f"{CORE}/pods", labelSelector=f"{spaces.SELECTOR},{label}")["items"]
+        found = self.admin.get(f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{label}")["items"]
         return next(one for one in found if "deletionTimestamp" not in one["metadata"])
 
     def _on(self, node: str, *argv: str) -> None:
@@ -172,7 +172,7 @@ def test_a_killed_campaign_goes_on_where_it_ended(
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     kept = rows(folder)
-    assert admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]
+    assert admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]
     done = k8sdds("run", "--resume", "run")
     assert done.returncode == 0, done.stderr
     found = rows(folder)
@@ -188,7 +188,7 @@ def test_what_a_killed_campaign_left_is_cleaned_and_what_is_in_use_is_kept(
     process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")
 
     def there() -> list[dict[str, Any]]:
-        listed = admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]
+        listed = admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]
         return [one for one in listed if "deletionTimestamp" not in one["metadata"]]
 
     wait(there, process, "the namespace")

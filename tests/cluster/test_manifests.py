@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from k8sdds.perftest.connext import licence
+from k8sdds.kubernetes.client import CORE, Api, Refused
+from k8sdds.middleware.connext import license
 from k8sdds.testbeds.cluster import objects, pods
-from k8sdds.testbeds.cluster.api import CORE, Api, Refused
 from k8sdds.testbeds.cluster.pods import Slot
-from k8sdds.testbeds.current import IMAGE
+from k8sdds.testbeds.selection import IMAGE
 
 MEMORY = (64 * 2**20, 512 * 2**20)
 
@@ -18,9 +18,9 @@ def test_pods_pass_strict_validation_and_pod_security(admin: Api, namespace: tup
     path = f"{CORE}/namespaces/{name}/pods"
     for slot in (Slot("pub0", "somewhere", False, 0.5), Slot("sub0", "", False, None)):
         admin.create(path, pods.pod("a", slot, IMAGE, "c", MEMORY, "flannel-vxlan"), dryRun="All")
-    licensed = pods.pod("c", Slot("pub0", "", False, None), IMAGE, "c", MEMORY, parts=licence.pod_parts())
+    licensed = pods.pod("c", Slot("pub0", "", False, None), IMAGE, "c", MEMORY, parts=license.pod_parts())
     admin.create(path, licensed, dryRun="All")
-    secret = licence.secret(name, b"a licence")
+    secret = license.secret(name, b"a licence")
     admin.create(objects.collection(secret), secret, dryRun="All")
     host = pods.pod("b", Slot("pub0", "somewhere", True, None), IMAGE, "c", MEMORY)
     if with_host:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
-from k8sdds.testbeds.cluster.api import CORE, Api
+from k8sdds.kubernetes.client import CORE, Api
 from tests.cluster.conftest import Command, User, account, apply, rights
 from tests.clusters import Deployed
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from k8sdds import discovery
-from k8sdds.metrics import meter
+from k8sdds.kubernetes.client import CORE, Api, Refused
+from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.testbeds.cluster import objects
-from k8sdds.testbeds.cluster.api import CORE, Api, Refused
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
 
@@ -33,7 +33,7 @@ def test_manifests_pass_strict_validation_and_pod_security(admin: Api, namespace
     wanted = [
         *discovery.SERVICES["fastdds"].objects(name),
         *discovery.SERVICES["connext"].objects(name, image="registry.example/cds:1"),
-        *meter.objects(name, filters=privileged),
+        *node_meter.objects(name, filters=privileged),
     ]
     for one in wanted:
         admin.create(objects.collection(one), one, dryRun="All")
@@ -45,7 +45,7 @@ def test_manifests_pass_strict_validation_and_pod_security(admin: Api, namespace
             pod["spec"] = {**template["spec"], "serviceAccountName": "default"}
             admin.create(f"{CORE}/namespaces/{name}/pods", pod, dryRun="All")
     if not privileged:
-        allowed = meter.objects(name, filters=True)[-1]["spec"]["template"]["spec"]
+        allowed = node_meter.objects(name, filters=True)[-1]["spec"]["template"]["spec"]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}}
         with pytest.raises(Refused, match="NET_ADMIN"):
             spec = {**allowed, "serviceAccountName": "default"}

@@ -11,7 +11,7 @@ from k8sdds import bundle
 from k8sdds.bundle import images, oci
 from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.bundle.recipe import NOBODY
-from k8sdds.perftest.connext.settings import IN_IMAGE
+from k8sdds.middleware.connext.settings import IN_IMAGE
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path("/usr/bin/python3").resolve()

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from k8sdds.perftest.connext import options
+from k8sdds.middleware.connext import options
 from tests.importing import logs
 
 VERSION = (4, 1)

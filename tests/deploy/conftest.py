@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.hosts import Target
+from k8sdds.system.ssh import Target
 
 STARTS_S = 10
 

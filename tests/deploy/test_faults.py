@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from k8sdds import nodes
-from k8sdds.errors import K8sddsError
+from k8sdds.system.errors import K8sddsError
 from tests.clusters import K8SDDS, run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")

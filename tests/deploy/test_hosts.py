@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds import hosts
 from k8sdds.deploy import facts
-from k8sdds.errors import LackError
-from k8sdds.hosts import Connections, Done, Host, HostError, Target
+from k8sdds.system import ssh
+from k8sdds.system.errors import LackError
+from k8sdds.system.ssh import Connections, Done, Host, HostError, Target
 from tests.deploy.conftest import Farm
 
 
@@ -62,7 +62,7 @@ def test_all_commands_share_one_connection_that_ends(farm: Farm) -> None:
 
 def test_what_a_killed_command_left_is_removed_and_nothing_else() -> None:
     script = (
-        "import sys, time\nfrom k8sdds.hosts import Connections\n"
+        "import sys, time\nfrom k8sdds.system.ssh import Connections\n"
         "print(Connections([])._folder, flush=True)\ntime.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
@@ -73,10 +73,10 @@ def test_what_a_killed_command_left_is_removed_and_nothing_else() -> None:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.bind(str(used / "socket"))
             connection.listen()
-            assert not {folder.name, used.name} & set(hosts.clean()) and folder.is_dir()
+            assert not {folder.name, used.name} & set(ssh.clean()) and folder.is_dir()
             other.kill()
             other.wait()
-            assert folder.name in hosts.clean() and not folder.exists()
+            assert folder.name in ssh.clean() and not folder.exists()
             assert used.is_dir()
         # The next command finds it, too.
         with Connections([]):

@@ -10,12 +10,12 @@ import pytest
 
 from k8sdds import bundle
 from k8sdds.bundle.create import ARCH_HERE
-from k8sdds.deploy import facts, networks
+from k8sdds.deploy import facts, network_install
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.phases import control_plane, join
 from k8sdds.deploy.software import Software
-from k8sdds.deploy.wanted import Wanted
-from k8sdds.model import yamltext
 from k8sdds.model.profile import Profile
+from k8sdds.system import yaml_text
 from tests.unit.test_preflight import PROFILE, changed
 
 Validate = Callable[[str], subprocess.CompletedProcess[str]]
@@ -56,13 +56,13 @@ def test_kubeadm_takes_what_it_is_given(
     # It wants to see the file that tells where to join, which deploy puts there.
     monkeypatch.setattr(join, "DISCOVERY_FILE", str(tmp_path / "discovery.conf"))
     (tmp_path / "discovery.conf").touch()
-    profile = yamltext.parse(PROFILE.replace("[control-plane]", roles), Profile, "mine.yaml")
+    profile = yaml_text.parse(PROFILE.replace("[control-plane]", roles), Profile, "mine.yaml")
     # The recorded machine has cgroup v1: with what that takes.
     seen = {
         node.name: facts.parse(changed(containerd="1.6.20", address=f"eth0 192.0.2.{number}/24"))
         for number, node in enumerate(profile.nodes, 1)
     }
-    wanted = Wanted(profile, seen, Software(profile, made), networks.install(profile))
+    wanted = Wanted(profile, seen, Software(profile, made), network_install.install(profile))
     for text in (control_plane.documents(wanted), join.document(wanted, profile.node("pi1"))):
         assert f"kubeadm.k8s.io/{api}" in text
         done = validate(text)

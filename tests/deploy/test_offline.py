@@ -13,7 +13,8 @@ import pytest
 
 from k8sdds import bundle, nodes
 from k8sdds.bundle.recipe import ARCH_HERE
-from k8sdds.deploy import flow, profiles
+from k8sdds.deploy import deploy as flow
+from k8sdds.deploy import profiles
 from k8sdds.nodes.rootfs import SUITE
 from tests.clusters import K8SDDS
 

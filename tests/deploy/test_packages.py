@@ -17,12 +17,13 @@ import pytest
 
 from k8sdds import bundle, nodes
 from k8sdds.bundle.create import ARCH_HERE
-from k8sdds.deploy import destroying, flow, profiles
+from k8sdds.deploy import deploy as flow
+from k8sdds.deploy import destroy, profiles
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import ActionFailed, apply
 from k8sdds.deploy.phases import claim, kubernetes
-from k8sdds.hosts import Connections
 from k8sdds.model.profile import Profile
+from k8sdds.system.ssh import Connections
 
 pytestmark = [
     pytest.mark.long,
@@ -181,7 +182,7 @@ def test_kubernetes_from_a_repository_of_packages(
         assert inside("kubeadm", "version", "-o", "short").strip() == f"v{VERSION}"
         assert planned(profile, connections) == []
 
-        purge = destroying.plan(profile, flow.look(profile, connections), purge=True)
+        purge = destroy.plan(profile, flow.look(profile, connections), purge=True)
         apply(purge, connections, tmp_path / "logs", Quiet())
     assert inside("dpkg-query", "-Wf", "${Package}\n") == installed
     assert inside("sh", "-c", "ls -A /etc/apt/sources.list.d /etc/apt/keyrings; ls -d /etc/k8sdds || :").split() == [

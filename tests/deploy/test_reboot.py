@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
-from k8sdds.deploy import boot_line, flow, profiles
-from k8sdds.hosts import Connections
+from k8sdds.deploy import boot_command_line, profiles
+from k8sdds.deploy import deploy as flow
+from k8sdds.system.ssh import Connections
 
 CLUSTER = "pis"
 BEFORE = "console=tty1 rootwait cgroup_disable=memory"
@@ -68,7 +69,7 @@ def test_the_boot_line_is_written_and_the_machine_comes_back(pi: nodes.LocalNode
         finally:
             stop.set()
             power.join()
-        assert time.monotonic() - began < boot_line.REBOOT_TIMEOUT_S
+        assert time.monotonic() - began < boot_command_line.REBOOT_TIMEOUT_S
         after = flow.look(profile, connections)
     assert said == ["pi1: turning the memory cgroup on, and rebooting"]
     assert not after.failures and not after.problems

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from k8sdds import networks, nodes
-from k8sdds.deploy import kube, traces
-from k8sdds.deploy.networks import install, with_network
+from k8sdds.deploy.network_install import install, with_network
+from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.profiles import load
+from k8sdds.kubernetes import apply
 from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, PodNetwork
 from tests.cluster import secured
 from tests.clusters import K8SDDS, Deployed
@@ -64,7 +65,7 @@ def pods(one_machine: Deployed, inside: Callable[..., str]) -> Iterator[None]:
             "spec": {"selector": {"matchLabels": {"of": "many"}}, "template": template},
         },
     ]  # fmt: skip
-    inside(one_machine.nodes[0], *KUBECTL, "apply", "-f", "-", stdin=kube.listed(objects))
+    inside(one_machine.nodes[0], *KUBECTL, "apply", "-f", "-", stdin=apply.listed(objects))
     await_pods(one_machine)
     yield
     one_machine.kubectl("delete", "namespace", SPACE)
@@ -98,12 +99,12 @@ def uids(there: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def left(inside: Callable[..., str], cluster: Deployed, names: Sequence[str] | None = None) -> dict[str, list[str]]:
     """Traces on every node, without the names that change with each pod."""
-    seen = {node: traces.parse(inside(node, "sh", stdin=traces.probe())) for node in cluster.nodes}
+    seen = {node: footprint.parse(inside(node, "sh", stdin=footprint.probe())) for node in cluster.nodes}
     addresses = [f"10.88.0.{11 + number}" for number in range(len(cluster.nodes))]
     return {
         node: sorted(
             {re.sub(r"-[0-9a-f]{64}-eth0|(?<= veth)[0-9a-f]{8}", "", str(one)) for one in
-             traces.left(what, addresses, POD_CIDR, names)}
+             footprint.left(what, addresses, POD_CIDR, names)}
         )
         for node, what in seen.items()
     }
@@ -274,7 +275,7 @@ def test_the_real_api_server_takes_every_networks_objects(
     profile = with_network(load("one-machine"), PodNetwork(name=name, mtu=1300, interface="eth0", **secret))  # type: ignore[arg-type]
     software = profile.software.model_copy(update={"source": source, "bundle": None})
     made = install(profile.model_copy(update={"software": software}), SECRET if secret else None)
-    objects = kube.stamped(made.manifests, name)
+    objects = apply.stamped(made.manifests, name)
     words = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-")
-    said = inside(one_machine.nodes[0], *KUBECTL, *words, stdin=kube.listed(objects))
+    said = inside(one_machine.nodes[0], *KUBECTL, *words, stdin=apply.listed(objects))
     assert said.count("(server dry run)") == len(objects), said

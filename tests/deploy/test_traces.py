@@ -10,8 +10,8 @@ from ipaddress import IPv4Network
 import pytest
 
 from k8sdds import nodes
-from k8sdds.deploy import traces
-from k8sdds.deploy.traces import Seen, Trace
+from k8sdds.deploy.network_switch import footprint
+from k8sdds.deploy.network_switch.footprint import Seen, Trace
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
 
@@ -173,12 +173,12 @@ def shell(script: str) -> str:
 
 
 def look() -> Seen:
-    return traces.parse(shell(traces.probe()))
+    return footprint.parse(shell(footprint.probe()))
 
 
 def remove(found: list[Trace]) -> None:
     # Not -e, as on a machine: with one end of a pair of links the other is gone.
-    nodes.run(CLUSTER, NODE, ["sh"], stdin=traces.removal(found))
+    nodes.run(CLUSTER, NODE, ["sh"], stdin=footprint.removal(found))
 
 
 def lasting(seen: Seen) -> Seen:
@@ -188,7 +188,7 @@ def lasting(seen: Seen) -> Seen:
 
 
 def left(seen: Seen, *names: str) -> list[Trace]:
-    return traces.left(seen, [OWN, PEER], PODS, names or None)
+    return footprint.left(seen, [OWN, PEER], PODS, names or None)
 
 
 @pytest.mark.parametrize("name", MADE)

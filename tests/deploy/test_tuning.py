@@ -10,7 +10,7 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.deploy import tuning
-from k8sdds.errors import LackError
+from k8sdds.system.errors import LackError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
 ALL = ("connext", "nic-optimizations")

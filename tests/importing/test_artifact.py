@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from k8sdds import report
-from k8sdds.analysis import tidy
 from k8sdds.importing import import_folder
+from k8sdds.results import tidy
 from tests.paper import PAYLOADS, TABLE_I, TABLE_II
 
 BEST_EFFORT_P90_US = {

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.errors import InputError
 from k8sdds.importing import import_folder
+from k8sdds.system.errors import InputError
 from tests.importing import logs
 
 

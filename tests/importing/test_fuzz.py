@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from k8sdds.importing import import_folder, top
+from k8sdds.importing import import_folder, kubectl_top
 from k8sdds.perftest import log
 from tests.importing import logs
 from tests.importing.conftest import artifact_folder
@@ -91,7 +91,7 @@ def check(data: bytes) -> None:
     stated = (read.settings.rate, read.settings.duration_s, read.settings.batch_bytes, read.settings.identity)
     for value in (*read.settings.payloads, *(value for value in stated if value)):
         assert value in standing
-    nodes, _ = top.read(data)
+    nodes, _ = kubectl_top.read(data)
     for values in nodes.values():
         assert set(values.values()) <= standing
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.system.sandbox import Sandbox
+from k8sdds.testbeds.lab.lab_network import Bench
 from k8sdds.testbeds.lab.plan import Plan
-from k8sdds.testbeds.lab.sandbox import Sandbox
 
 
 def built(made: Plan) -> Bench:

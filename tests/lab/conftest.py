@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from k8sdds.model.trial import Cell
-from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.testbeds.lab.lab_network import Bench
 from k8sdds.testbeds.lab.testbed import Lab
 
 

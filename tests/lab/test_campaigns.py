@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from k8sdds.folders import shared
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.paths import shared
 from tests.conftest import K8SDDS, NOBODY, Command, environment, traces
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.networks import find
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds.lab import capture
 from tests.conftest import Command
 

@@ -109,7 +109,7 @@ def test_doctor_says_what_this_machine_can_do(k8sdds: Command, user: int | None)
 
 def test_clean_spares_what_is_not_ours(k8sdds: Command) -> None:
     """A foreign namespace and cgroup with names like ours survive."""
-    from k8sdds.testbeds.lab import cgroups
+    from k8sdds.system import cgroups
 
     folders = [folder / "k8sdds-foreign" for folder in cgroups.own().folders.values()]
     subprocess.run(["ip", "netns", "add", "k8sdds-foreign"], check=True)

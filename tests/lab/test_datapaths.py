@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from k8sdds.errors import LackError
 from k8sdds.model.experiment import Link
-from k8sdds.model.network import Batch
 from k8sdds.networks import NETWORKS, find
-from k8sdds.testbeds.cluster import carrying
-from k8sdds.testbeds.lab.bench import Bench
-from k8sdds.testbeds.lab.sandbox import Sandbox
+from k8sdds.networks.network import Batch
+from k8sdds.system.errors import LackError
+from k8sdds.system.sandbox import Sandbox
+from k8sdds.testbeds.cluster import datapath as carrying
+from k8sdds.testbeds.lab.lab_network import Bench
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.lab.conftest import cell, enter, json_of, said
 from tests.lab.multicast import RECEIVER, SENDER

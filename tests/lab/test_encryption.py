@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.errors import LackError
-from k8sdds.model.network import Capabilities
-from k8sdds.networks import NETWORKS, flannel_ipsec, strongswan
-from k8sdds.testbeds.lab import capabilities, wire
-from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.networks import NETWORKS
+from k8sdds.networks.common import strongswan
+from k8sdds.networks.flannel import ipsec
+from k8sdds.networks.network import Capabilities
+from k8sdds.system import kernel_features
+from k8sdds.system.errors import LackError
+from k8sdds.testbeds.lab import wire
+from k8sdds.testbeds.lab.lab_network import Bench
 from k8sdds.testbeds.lab.plan import plan
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
@@ -167,7 +170,7 @@ def test_a_key_file_that_cannot_be_taken(
 
 def test_the_proof_of_wire_refuses_plain_packets(benches: dict[str, Bench]) -> None:
     bench = benches["flannel-hostgw"]
-    (engine,) = [one for one in flannel_ipsec.ENGINES if one.option == strongswan.USERSPACE]
+    (engine,) = [one for one in ipsec.ENGINES if one.option == strongswan.USERSPACE]
     proof = strongswan.wire(bench.plan.topology, engine)
     with (
         pytest.raises(LackError, match="packets between nodes were not encrypted"),
@@ -229,6 +232,6 @@ def test_keys_are_in_files_of_their_own_alone(benches: dict[str, Bench], network
 
 
 def test_the_engine_that_is_used_is_here() -> None:
-    found: Capabilities = capabilities.probe(("esp", "tun", "strongswan"))
+    found: Capabilities = kernel_features.probe(("esp", "tun", "strongswan"))
     assert found.has("strongswan"), found.lacks
     assert found.has("tun") or found.has("esp"), found.lacks

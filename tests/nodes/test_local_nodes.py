@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
-from k8sdds.errors import InputError, LackError
 from k8sdds.nodes import cluster, record
+from k8sdds.system.errors import InputError, LackError
 from tests.conftest import Traces
 from tests.conftest import traces as all_traces
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from k8sdds.report import write_report
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
 
 
 class Reported:

@@ -15,7 +15,7 @@ from typing import Any
 
 from hdrh.histogram import HdrHistogram
 
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
 from tests.paper import PAYLOADS, TABLE_I, TABLE_II
 
 HOST_MBPS = dict(zip(PAYLOADS, (6.1, 23.0, 70.0, 91.0, 94.0), strict=True))

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 import folders
 import pytest
 
-from k8sdds.errors import InputError
 from k8sdds.report import summary, write_report
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import InputError
 
 KINDS = list(folders.KINDS)
 OVERHEAD = [

@@ -7,14 +7,14 @@ import folders
 import pytest
 from rich.console import Console
 
-from k8sdds.report import content, formats, results_so_far, wording
-from k8sdds.store import RunFolder
+from k8sdds.report import content, formats, results_so_far, summary
+from k8sdds.results.run_folder import RunFolder
 
 
 def said(run):
     return {
         item.lead: " ".join(item.sentences).replace("\u00a0", " ")
-        for item in wording.answer(content.read(run))
+        for item in summary.answer(content.read(run))
     }
 
 
@@ -59,7 +59,7 @@ def test_one_repetition_makes_no_judgement(tmp_path):
     run = folders.single(tmp_path / "run")
     text = str(said(run))
     assert "no difference" not in text and "[" not in text.replace("['", "").strip("{}")
-    assert any("no interval" in note for note in wording.caveats(content.read(run)))
+    assert any("no interval" in note for note in summary.caveats(content.read(run)))
 
 
 def test_faster_than_the_baseline_is_no_negative_cost(tmp_path):
@@ -82,7 +82,7 @@ def test_multicast_names_its_carriers_and_where_it_wins(reports):
     text = said(run)["Multicast against unicast"]
     assert text.startswith("Multicast is carried by weavenet only.")
     assert "multicast is ahead with 4, 8 and 12 subscribers" in text
-    notes = wording.caveats(content.read(run))
+    notes = summary.caveats(content.read(run))
     assert any(note.startswith("host has no valid trial in multicast, reliable: weavenet") for note in notes)
     assert any("include scheduling" in note for note in notes)
 
@@ -94,7 +94,7 @@ def test_nothing_measured_is_said(reports):
 
 
 def test_an_interrupted_campaign_says_what_is_missing(reports):
-    note = wording.caveats(content.read(reports("troubled").run))[0]
+    note = summary.caveats(content.read(reports("troubled").run))[0]
     assert note == "105 of 144 trials have a valid attempt; 10 have only invalid ones; 29 were not tried."
 
 

@@ -12,13 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from k8sdds.folders import native_program
 from k8sdds.model.security import Protection
 from k8sdds.perftest import command
-from k8sdds.security import authority, documents, names, rights
+from k8sdds.security import authority, documents, file_names
+from k8sdds.security import permissions as rights
 from k8sdds.security.authority import Validity
 from k8sdds.security.credentials import Credentials
-from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.system.paths import native_program
+from k8sdds.testbeds.lab.lab_network import Bench
 
 LIMIT_S = 60
 PATTERN = "a5" * 32
@@ -174,12 +175,12 @@ def intruder(kind: str, role: str, genuine: Credentials, protection: Protection)
         grant, command.DOMAINS, genuine.validity.not_before, genuine.validity.not_after
     )
     return {
-        names.IDENTITY_CA: genuine.identity_ca.certificate_pem,
-        names.PERMISSIONS_CA: signer.certificate_pem,
-        names.CERTIFICATE: identity.certificate_pem,
-        names.KEY: identity.key_pem,
-        names.PERMISSIONS: authority.sign(signer, allowed),
-        names.GOVERNANCE: authority.sign(signer, documents.governance(protection, command.DOMAINS)),
+        file_names.IDENTITY_CA: genuine.identity_ca.certificate_pem,
+        file_names.PERMISSIONS_CA: signer.certificate_pem,
+        file_names.CERTIFICATE: identity.certificate_pem,
+        file_names.KEY: identity.key_pem,
+        file_names.PERMISSIONS: authority.sign(signer, allowed),
+        file_names.GOVERNANCE: authority.sign(signer, documents.governance(protection, command.DOMAINS)),
     }
 
 

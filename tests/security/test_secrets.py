@@ -8,12 +8,12 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 
-from k8sdds import campaign, checks
-from k8sdds.cli.progress import Progress
-from k8sdds.model import yamltext
+from k8sdds.campaign import campaign, preflight
+from k8sdds.cli.run_progress import Progress
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import expand
 from k8sdds.security.authority import Identity
+from k8sdds.system import yaml_text
 from k8sdds.testbeds.lab.testbed import Lab
 
 TEXT = """\
@@ -40,7 +40,7 @@ def forms(identity: Identity) -> list[bytes]:
 
 
 def test_no_secret_is_left_or_shown(tmp_path: Path) -> None:
-    expansion = expand(yamltext.parse(TEXT, Experiment, "secrets.yaml"))
+    expansion = expand(yaml_text.parse(TEXT, Experiment, "secrets.yaml"))
     folder = tmp_path / "run"
     command_lines: set[bytes] = set()
     over = threading.Event()
@@ -57,7 +57,7 @@ def test_no_secret_is_left_or_shown(tmp_path: Path) -> None:
     watcher.start()
     try:
         with Lab(f"secrets-{tmp_path.name}") as lab, Progress("kube-router", 1) as progress:
-            checks.refuse(checks.check(expansion, lab))
+            preflight.refuse(preflight.check(expansion, lab))
             started = campaign.start(expansion, lab, folder, "secrets", 1, progress)
             started.execute()
     finally:

@@ -10,8 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-from k8sdds.folders import CHECKOUT
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.paths import CHECKOUT
 
 run = RunFolder.open(Path(sys.argv[1]))
 for record in run.attempts():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds import attempt
+from k8sdds.campaign import record as attempt
 from k8sdds.model.trial import Trial
 from k8sdds.testbeds import Measurement, Outcome
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from k8sdds.bundle.fit import arches_of
 from k8sdds.bundle.packages import _own_entries
+from k8sdds.bundle.profile_support import arches_of
 from k8sdds.deploy import profiles
-from k8sdds.errors import InputError
 from k8sdds.model.profile import Kubernetes, Node
+from k8sdds.system.errors import InputError
 
 
 def test_the_architectures_of_a_profile() -> None:

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from k8sdds import library
-from k8sdds.errors import InputError
-from k8sdds.metrics import meter
+from k8sdds.campaign import experiments
+from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.model.trial import Cell, Trial
-from k8sdds.testbeds import current
-from k8sdds.testbeds.cluster import checking, pods, spaces
+from k8sdds.system.errors import InputError
+from k8sdds.testbeds import selection
+from k8sdds.testbeds.cluster import namespace as spaces
+from k8sdds.testbeds.cluster import pods, preflight
 from k8sdds.testbeds.cluster.nodes import CONTROL_PLANE, Node, assign, installed_network, one_kernel, usable
 from k8sdds.testbeds.cluster.testbed import Cluster
-from k8sdds.testbeds.current import Chosen
+from k8sdds.testbeds.selection import Chosen
 
 RECORDED = Path(__file__).parent / "recorded" / "cluster"
 PODS = json.loads((RECORDED / "pods.json").read_text())
@@ -141,48 +142,48 @@ def test_memory_and_cpu_follow_the_cells() -> None:
 
 def test_what_only_the_lab_can_do_is_refused() -> None:
     cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
-    found = checking.unfit(cells, switched=True)
+    found = preflight.unfit(cells, switched=True)
     assert len(found) == 3
     assert all(problem.input for problem in found)
-    assert checking.unfit([cell()], switched=False) == []
+    assert preflight.unfit([cell()], switched=False) == []
     smaller = cell(network_options={"mtu": 1376})
-    assert checking.unfit([smaller], switched=True) == []
-    assert "mtu" in checking.unfit([smaller], switched=False)[0].what
+    assert preflight.unfit([smaller], switched=True) == []
+    assert "mtu" in preflight.unfit([smaller], switched=False)[0].what
 
 
 def test_networks_that_are_not_there() -> None:
-    (problem,) = checking.networks([cell(network="weavenet"), cell(network="host")], ["host", "kube-router"])
+    (problem,) = preflight.networks([cell(network="weavenet"), cell(network="host")], ["host", "kube-router"])
     assert "weavenet" in problem.what
     assert "kube-router" in problem.what
-    (problem,) = checking.networks([cell(network="weavenet")], ["host"], lambda name: "no kernel")
+    (problem,) = preflight.networks([cell(network="weavenet")], ["host"], lambda name: "no kernel")
     assert "--pod-network" in problem.remedy
-    (problem,) = checking.networks(
+    (problem,) = preflight.networks(
         [cell(network="weavenet")], ["host", "kube-router"], lambda name: "no kernel"
     )
     assert problem.what == "weavenet cannot be installed on this cluster: no kernel"
-    quickstart = library.load("quickstart")
-    fitting, left_out = checking.only(quickstart, ["host", "flannel-vxlan"], [])
+    quickstart = experiments.load("quickstart")
+    fitting, left_out = preflight.only(quickstart, ["host", "flannel-vxlan"], [])
     assert [choice.name for choice in fitting.sweeps[0].networks] == ["host", "flannel-vxlan"]
     assert left_out == ["flannel-hostgw", "kube-router", "weavenet"]
     # Without its baseline nothing is left out in silence.
-    assert checking.only(quickstart, ["flannel-vxlan"], []) == (quickstart, [])
-    asked, left_out = checking.only(quickstart, ["host"], ["weavenet"])
+    assert preflight.only(quickstart, ["flannel-vxlan"], []) == (quickstart, [])
+    asked, left_out = preflight.only(quickstart, ["host"], ["weavenet"])
     assert [choice.name for choice in asked.sweeps[0].networks] == ["host", "weavenet"]
     assert "weavenet" not in left_out
 
 
 def test_what_is_wrong_with_the_nodes_is_told_before_the_start() -> None:
-    assert checking.places([cell()], nodes(), IMAGE) == []
-    (bare,) = checking.places([cell()], nodes(n2={"status": {"images": [{"names": ["other"]}]}}), IMAGE)
+    assert preflight.places([cell()], nodes(), IMAGE) == []
+    (bare,) = preflight.places([cell()], nodes(n2={"status": {"images": [{"names": ["other"]}]}}), IMAGE)
     # The condition of n2 is kept by `|=`, its images are not.
     assert "is not on n2" in bare.what
     cordoned = {"spec": {"unschedulable": True}}
-    (few,) = checking.places([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
+    (few,) = preflight.places([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
     assert "n2: cordoned" in few.what
-    (same,) = checking.places([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
+    (same,) = preflight.places([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
     assert same.input
     # Whether they have it or not: nothing in it runs there by itself.
-    (foreign,) = checking.places([cell()], nodes(), f"{IMAGE}-arm64")
+    (foreign,) = preflight.places([cell()], nodes(), f"{IMAGE}-arm64")
     assert foreign.input and "is for arm64" in foreign.what and foreign.remedy == f"--image {IMAGE}"
 
 
@@ -198,16 +199,16 @@ def test_names_of_campaigns_fit_kubernetes() -> None:
 def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
-    assert current.read() == Chosen()
+    assert selection.read() == Chosen()
     chosen = Chosen("cluster", kubeconfig="/k", context="c", namespace="n", network="weavenet")
-    current.write(chosen)
-    assert current.read() == chosen
-    current.write(Chosen())
-    assert current.read() == Chosen()
+    selection.write(chosen)
+    assert selection.read() == chosen
+    selection.write(Chosen())
+    assert selection.read() == Chosen()
     for text in ("{", "[]", '{"testbed": "moon"}', '{"testbed": "lab", "what": 1}'):
-        current.file().write_text(text)
+        selection.file().write_text(text)
         with pytest.raises(InputError, match="k8sdds testbed lab"):
-            current.read()
+            selection.read()
 
 
 @pytest.mark.parametrize(
@@ -220,7 +221,7 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_our_other_images_come_from_where_perftest_comes_from(image: str, expected: str) -> None:
-    assert current.beside(image, meter.IMAGE) == expected
+    assert selection.beside(image, node_meter.IMAGE) == expected
 
 
 def test_networks_that_replace_each_other_are_blocks_of_their_own() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from k8sdds.errors import LackError
-from k8sdds.testbeds.cluster.api import Api, Refused
+from k8sdds.kubernetes.client import Api, Refused
+from k8sdds.system.errors import LackError
 from tests.unit.test_kubeconfig import GOOD
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from k8sdds.errors import LackError
+from k8sdds.system.errors import LackError
 from k8sdds.testbeds.cluster import pods
-from k8sdds.testbeds.cluster.watching import PodWatch
+from k8sdds.testbeds.cluster.watch import PodWatch
 
 END = object()
 PATH = "/api/v1/namespaces/n/pods"

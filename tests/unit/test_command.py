@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.errors import InputError
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.perftest import command
+from k8sdds.system.errors import InputError
 
 
 def line(participant: str = "pub0", **changes: object) -> list[str]:

@@ -14,17 +14,19 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import Bundle, Item, oci
-from k8sdds.deploy import boot_line, destroying, facts, flow, kube, networks, preflight
+from k8sdds.deploy import boot_command_line, destroy, facts, network_install, preflight
+from k8sdds.deploy import deploy as flow
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import hidden
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.deploy.phases import control_plane, runtime
 from k8sdds.deploy.plan import plan, shown
 from k8sdds.deploy.software import PACKAGES, Software, with_packages
-from k8sdds.deploy.wanted import Wanted
-from k8sdds.errors import InputError, LackError
-from k8sdds.model import yamltext
+from k8sdds.kubernetes import apply as kube
 from k8sdds.model.profile import Profile
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError, LackError
 from tests.unit.test_preflight import PI, changed
 
 IMAGES = (
@@ -71,10 +73,10 @@ def wanted(
     bundle: Bundle, text: str = PROFILE, texts: dict[str, str] | None = None, password: str = ""
 ) -> Wanted:
     """What to plan from: an x86 control plane and Raspberry Pis, unless `texts` says what is there."""
-    profile = yamltext.parse(text, Profile, "mine.yaml")
+    profile = yaml_text.parse(text, Profile, "mine.yaml")
     texts = texts or bare(profile)
     seen = {name: facts.parse(one) for name, one in texts.items()}
-    return Wanted(profile, seen, Software(profile, bundle), networks.install(profile, password or None))
+    return Wanted(profile, seen, Software(profile, bundle), network_install.install(profile, password or None))
 
 
 def bare(profile: Profile) -> dict[str, str]:
@@ -271,7 +273,7 @@ def test_packages_of_the_project_on_a_raspberry_pi(bundle: Bundle) -> None:
 
 
 def test_a_machine_without_containerd_gets_it(bundle: Bundle) -> None:
-    profile = yamltext.parse(PROFILE.replace("bundle", "packages"), Profile, "mine.yaml")
+    profile = yaml_text.parse(PROFILE.replace("bundle", "packages"), Profile, "mine.yaml")
     texts = bare(profile)
     texts["pi1"] = re.sub(r"^containerd\t.*\n", "", texts["pi1"], flags=re.M)
     titles = [
@@ -420,10 +422,10 @@ def test_an_address_is_that_of_the_route_or_the_named_interface(bundle: Bundle) 
     ],
 )
 def test_a_raspberry_pis_boot_line(line: str, new: str) -> None:
-    assert boot_line.line(line) == new and boot_line.line(new) == new
+    assert boot_command_line.line(line) == new and boot_command_line.line(new) == new
     pi = facts.parse(changed(**PI, controllers="cpu", boot_file="/boot/firmware/cmdline.txt", boot_line=line))
-    assert boot_line.needed(pi) and new in boot_line.script(pi)
-    assert not boot_line.needed(facts.parse(changed(**PI, boot_file="/boot/firmware/cmdline.txt")))
+    assert boot_command_line.needed(pi) and new in boot_command_line.script(pi)
+    assert not boot_command_line.needed(facts.parse(changed(**PI, boot_file="/boot/firmware/cmdline.txt")))
 
 
 def test_no_machine_is_rebooted_in_vain(bundle: Bundle) -> None:
@@ -479,7 +481,7 @@ def test_packages_come_from_a_bundle_that_the_profile_names(bundle: Bundle) -> N
     seen = {"pi1": facts.parse(changed(containerd="", **PI))}
 
     def install(from_there: Bundle) -> Action:
-        one = Wanted(profile, seen, Software(profile, from_there), networks.install(profile))
+        one = Wanted(profile, seen, Software(profile, from_there), network_install.install(profile))
         return next(a for a in runtime.plan(one, profile.node("pi1")) if a.title == "install containerd")
 
     action = install(with_packages)
@@ -505,7 +507,7 @@ def test_a_network_that_the_bundle_does_not_have_is_refused(bundle: Bundle, tmp_
     secret = f"network: {{name: flannel-ipsec, password_file: {tmp_path / 'psk'}}}\n"
 
     def refused(text: str, from_there: Bundle, image: str = "") -> None:
-        profile = yamltext.parse(text, Profile, "mine.yaml")
+        profile = yaml_text.parse(text, Profile, "mine.yaml")
         texts = {
             node.name: changed() + (f"image\t{image} sha256:ab\n" if image else "") for node in profile.nodes
         }
@@ -529,7 +531,7 @@ def test_a_network_that_the_bundle_does_not_have_is_refused(bundle: Bundle, tmp_
     router = PROFILE + "network: kube-router\n"
     with pytest.raises(InputError, match=r"kube-router needs the image \S+, which the bundle does not"):
         refused(router, plain)
-    (image,) = networks.install(yamltext.parse(router, Profile, "mine.yaml")).images
+    (image,) = network_install.install(yaml_text.parse(router, Profile, "mine.yaml")).images
     refused(router, plain, image)
 
 
@@ -543,7 +545,7 @@ def test_packages_are_fetched_here_where_no_bundle_is_named(
     seen = {"pi1": facts.parse(changed(containerd="", **PI))}
 
     def install(found: Software) -> Action:
-        one = Wanted(profile, seen, found, networks.install(profile))
+        one = Wanted(profile, seen, found, network_install.install(profile))
         return next(a for a in runtime.plan(one, profile.node("pi1")) if a.title == "install containerd")
 
     action = install(Software(profile, bundle, {("arm64", "bookworm"): tmp_path}))
@@ -567,11 +569,11 @@ def test_only_machines_of_this_cluster_are_given_back(bundle: Bundle) -> None:
     texts["pi1"] += "marker\tmine\n"
     texts["pi2"] += "marker\tother\n"
     seen = {name: facts.parse(text) for name, text in texts.items()}
-    actions = destroying.plan(state.profile, flow.Look(seen, {}, [], []), purge=False)
+    actions = destroy.plan(state.profile, flow.Look(seen, {}, [], []), purge=False)
     assert [(a.node, a.phase) for a in actions] == [("pi1", "stop"), ("pi1", "restore")]
     assert "apt-get purge" not in actions[1].script
-    purged = destroying.plan(state.profile, flow.Look(seen, {}, [], []), purge=True)
+    purged = destroy.plan(state.profile, flow.Look(seen, {}, [], []), purge=True)
     assert "apt-get purge" in purged[1].script
     lost = {"pi2": LackError("pi2: cannot be reached")}
     with pytest.raises(LackError, match="nothing was changed"):
-        destroying.plan(state.profile, flow.Look(seen, lost, [], []), purge=False)
+        destroy.plan(state.profile, flow.Look(seen, lost, [], []), purge=False)

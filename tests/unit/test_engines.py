@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.errors import InputError
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, expand
 from k8sdds.networks import NETWORKS, bare_label, find, resolved
+from k8sdds.system.errors import InputError
 from k8sdds.testbeds.lab.plan import plan, script
 
 ENGINES = [(name, engine) for name, network in NETWORKS.items() for engine in network.engines]

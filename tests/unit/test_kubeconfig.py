@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from k8sdds.errors import InputError
-from k8sdds.testbeds.cluster.api import Api
+from k8sdds.kubernetes.client import Api
+from k8sdds.system.errors import InputError
 
 GOOD = {
     "apiVersion": "v1",

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.errors import InputError
 from k8sdds.model.experiment import Link
 from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, find
-from k8sdds.testbeds.lab import cores
+from k8sdds.system.errors import InputError
+from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab.plan import Plan, plan, script
 from k8sdds.testbeds.lab.topology import BenchKey, spread, topology_of
 
@@ -164,39 +164,39 @@ def test_an_unknown_network_suggests_the_nearest() -> None:
 
 
 def test_split_on_two_cores() -> None:
-    layout = cores.assign("split", 1, 1, (0, 1))
-    assert layout == cores.Layout({"pub0": (0,), "sub0": (1,)}, None, includes_scheduling=False)
+    layout = core_layout.assign("split", 1, 1, (0, 1))
+    assert layout == core_layout.Layout({"pub0": (0,), "sub0": (1,)}, None, includes_scheduling=False)
 
 
 def test_more_subscribers_than_cores_include_scheduling() -> None:
-    layout = cores.assign("split", 1, 12, (0, 1))
+    layout = core_layout.assign("split", 1, 12, (0, 1))
     assert {layout.cpus[f"sub{i}"] for i in range(12)} == {(1,)}
     assert layout.includes_scheduling
 
 
 def test_from_four_cores_on_one_is_kept_for_the_harness() -> None:
-    layout = cores.assign("split", 1, 2, (0, 1, 2, 3))
-    assert layout == cores.Layout({"pub0": (0,), "sub0": (1,), "sub1": (2,)}, (3,), includes_scheduling=False)
+    layout = core_layout.assign("split", 1, 2, (0, 1, 2, 3))
+    assert layout == core_layout.Layout({"pub0": (0,), "sub0": (1,), "sub1": (2,)}, (3,), includes_scheduling=False)
 
 
 def test_same_is_one_core_and_free_is_none() -> None:
-    assert set(cores.assign("same", 1, 1, (0, 1)).cpus.values()) == {(0,)}
-    assert not cores.assign("same", 1, 1, (0, 1)).includes_scheduling
-    assert set(cores.assign("free", 1, 1, (0, 1)).cpus.values()) == {None}
+    assert set(core_layout.assign("same", 1, 1, (0, 1)).cpus.values()) == {(0,)}
+    assert not core_layout.assign("same", 1, 1, (0, 1)).includes_scheduling
+    assert set(core_layout.assign("free", 1, 1, (0, 1)).cpus.values()) == {None}
 
 
 def test_one_core_serves_any_layout() -> None:
-    assert set(cores.assign("split", 1, 1, (3,)).cpus.values()) == {(3,)}
+    assert set(core_layout.assign("split", 1, 1, (3,)).cpus.values()) == {(3,)}
 
 
 @given(
-    st.sampled_from(sorted(cores.LAYOUTS)), st.integers(1, 9), st.integers(1, 30),
+    st.sampled_from(sorted(core_layout.LAYOUTS)), st.integers(1, 9), st.integers(1, 30),
     st.sets(st.integers(0, 255), min_size=1, max_size=16),
 )  # fmt: skip
 def test_every_participant_is_pinned_to_cores_that_are_there(
     name: str, publishers: int, subscribers: int, available: set[int]
 ) -> None:
-    layout = cores.assign(name, publishers, subscribers, tuple(sorted(available)))
+    layout = core_layout.assign(name, publishers, subscribers, tuple(sorted(available)))
     assert len(layout.cpus) == publishers + subscribers
     for cpus in layout.cpus.values():
         assert cpus is None or set(cpus) <= available
@@ -207,4 +207,4 @@ def test_every_participant_is_pinned_to_cores_that_are_there(
     [((), "00000000"), ((0,), "00000001"), ((1,), "00000002"), ((0, 33), "00000002,00000001")],
 )
 def test_masks_are_what_sysfs_wants(cpus: tuple[int, ...], text: str) -> None:
-    assert cores.mask(cpus) == text
+    assert core_layout.mask(cpus) == text

@@ -6,44 +6,44 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds import campaign, checks, library
-from k8sdds.errors import InputError
-from k8sdds.model import yamltext
+from k8sdds.campaign import campaign, experiments, preflight
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import expand
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
 
 PAPER_NETWORKS = {"host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"}
 
 
-@pytest.mark.parametrize("name", library.names())
+@pytest.mark.parametrize("name", experiments.names())
 def test_every_installed_experiment_holds_together(name: str) -> None:
-    experiment = library.load(name)
+    experiment = experiments.load(name)
     assert experiment.name == name
     assert experiment.title
-    assert checks.contradictions(expand(experiment)) == []
+    assert preflight.contradictions(expand(experiment)) == []
 
 
 def test_the_studys_experiments_are_there() -> None:
-    assert set(library.names()) >= {
+    assert set(experiments.names()) >= {
         "quickstart", "virtualization-overhead", "cni-overhead", "best-effort",
         "multicast-4sub", "multicast-8sub", "multicast-12sub", "multicast-scaling",
     }  # fmt: skip
-    overhead = expand(library.load("cni-overhead")).cells
+    overhead = expand(experiments.load("cni-overhead")).cells
     assert {cell.network for cell in overhead} == PAPER_NETWORKS
     assert {cell.payload_bytes for cell in overhead} == {64, 256, 1024, 4096, 16384}
     assert {cell.test for cell in overhead} == {"throughput", "latency"}
-    twelve = expand(library.load("multicast-12sub")).cells
+    twelve = expand(experiments.load("multicast-12sub")).cells
     assert {cell.subscribers for cell in twelve} == {12}
     assert {cell.network for cell in twelve if cell.transport == "multicast"} == {"host", "weavenet"}
     assert {cell.network for cell in twelve if cell.transport == "unicast"} == PAPER_NETWORKS
 
 
 def test_quickstart_takes_less_than_three_minutes() -> None:
-    assert checks.estimate_s(expand(library.load("quickstart"))) < 180
+    assert preflight.estimate_s(expand(experiments.load("quickstart"))) < 180
 
 
 def changed(*settings: str, name: str = "cni-overhead", **options: object) -> Experiment:
-    return library.changed(library.load(name), settings=settings, **options)
+    return experiments.changed(experiments.load(name), settings=settings, **options)
 
 
 def test_a_camera_in_one_line() -> None:
@@ -52,7 +52,7 @@ def test_a_camera_in_one_line() -> None:
     assert {(cell.test, cell.payload_bytes, cell.rate, cell.subscribers) for cell in cells} == {
         ("throughput", 1048576, 30, 4), ("latency", 1048576, 0, 4),
     }  # fmt: skip
-    assert checks.contradictions(expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4"))) == []
+    assert preflight.contradictions(expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4"))) == []
 
 
 def test_keys_of_the_experiment_of_sweeps_and_parts() -> None:
@@ -116,17 +116,17 @@ def test_contradictions_name_file_and_line(tmp_path: Path) -> None:
     mine.write_text(
         "name: mine\nsweeps:\n  - networks: host\n  - networks: [host, kube-router]\n    transport: multicast\n"
     )
-    (problem,) = checks.contradictions(expand(library.load(str(mine))))
+    (problem,) = preflight.contradictions(expand(experiments.load(str(mine))))
     assert problem.what == f"{mine}:4: kube-router carries no multicast between nodes"
-    only = library.changed(library.load(str(mine)), networks=["kube-router"])
-    (problem,) = checks.contradictions(expand(only))
+    only = experiments.changed(experiments.load(str(mine)), networks=["kube-router"])
+    (problem,) = preflight.contradictions(expand(only))
     assert problem.what.startswith(f"{mine}:4: ")
 
 
 def test_a_missing_qos_profile_names_file_and_line(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nsweeps:\n  - networks: host\n  - networks: weavenet\n    qos: lossless\n")
-    (problem,) = checks.contradictions(expand(library.load(str(mine))))
+    (problem,) = preflight.contradictions(expand(experiments.load(str(mine))))
     assert problem.what == f"{mine}:4: there is no QoS profile 'lossless'"
     assert "strict-reliable" in problem.remedy
 
@@ -135,7 +135,7 @@ def test_mistakes_end_with_the_page_that_explains_the_keys(tmp_path: Path) -> No
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nsweeps:\n  - networks: [host]\n    rate: fast\n")
     with pytest.raises(InputError) as caught:
-        library.load(str(mine))
+        experiments.load(str(mine))
     assert caught.value.message.startswith(f"{mine}:4: sweeps.0.rate.0: ")
     assert caught.value.remedy == "see: docs/experiments.md"
 
@@ -143,23 +143,23 @@ def test_mistakes_end_with_the_page_that_explains_the_keys(tmp_path: Path) -> No
 def test_files_by_path(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nsweeps:\n  - networks: [host]\n")
-    assert library.load(str(mine)).name == "mine"
+    assert experiments.load(str(mine)).name == "mine"
     mine.write_text("name: mine\nsweeps:\n  - networks:\n      - hosst\n")
     with pytest.raises(
         InputError, match=r"mine\.yaml:4: networks: there is no network 'hosst' \(did you mean 'host'"
     ):
-        library.load(str(mine))
+        experiments.load(str(mine))
     mine.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not UTF-8"):
-        library.load(str(mine))
+        experiments.load(str(mine))
     with pytest.raises(InputError, match="cannot read"):
-        library.load(str(tmp_path))
+        experiments.load(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", library.names())
+@pytest.mark.parametrize("name", experiments.names())
 def test_the_resolved_experiment_gives_the_same_cells(name: str) -> None:
-    experiment = library.load(name)
-    again = yamltext.parse(campaign.experiment_yaml(experiment), Experiment, "again.yaml")
+    experiment = experiments.load(name)
+    again = yaml_text.parse(campaign.experiment_yaml(experiment), Experiment, "again.yaml")
     assert [cell.cell_id for cell in expand(again).cells] == [
         cell.cell_id for cell in expand(experiment).cells
     ]

@@ -8,11 +8,11 @@ from typing import Any, get_args
 import pytest
 
 from k8sdds import networks
-from k8sdds.deploy.networks import Install, half, install, read
-from k8sdds.errors import InputError
-from k8sdds.model import yamltext
-from k8sdds.model.installing import NAMESPACE, container, find, images
+from k8sdds.deploy.network_install import Install, half, install, read
 from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, NetworkName, Profile
+from k8sdds.networks.cluster_install import NAMESPACE, container, find, images
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
 
 NAMES = [network.name for network in networks.NETWORKS.values() if network.cluster]
 PASSWORD = "0123456789abcdef" * 6
@@ -29,7 +29,7 @@ NEED_PRIVILEGED = {"kube-router", "weave", "weave-kube-init", "weave-npc"}
 def profile(name: str, options: str = "", more: str = "") -> Profile:
     secret = ", password_file: psk" if name in ENCRYPTED_BY_PASSWORD else ""
     text = f"{PROFILE}network: {{name: {name}{secret}{options}}}\n{more}"
-    return yamltext.parse(text, Profile, "mine.yaml")
+    return yaml_text.parse(text, Profile, "mine.yaml")
 
 
 def installed(name: str, options: str = "", more: str = "") -> Install:

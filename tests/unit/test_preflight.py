@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.deploy import facts, preflight, probe
+from k8sdds.deploy import facts, preflight
 from k8sdds.deploy.actions import HASHES
-from k8sdds.deploy.facts import Facts
-from k8sdds.errors import Problem
-from k8sdds.model import yamltext
+from k8sdds.deploy.facts import Facts, probe
 from k8sdds.model.profile import Profile
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import Problem
 
 RECORDED = (Path(__file__).parent / "recorded" / "probe-debian12-x86_64.txt").read_text()
 PROFILE = """\
@@ -38,7 +38,7 @@ def changed(**values: str) -> str:
 
 
 def judged(text: str, profile: str = PROFILE, node: str = "pi1") -> list[Problem]:
-    wanted = yamltext.parse(profile, Profile, "mine.yaml")
+    wanted = yaml_text.parse(profile, Profile, "mine.yaml")
     return preflight.judge(wanted, {node: facts.parse(text)})
 
 
@@ -127,7 +127,7 @@ def test_leftovers_of_another_network_and_taken_ports() -> None:
 
 @pytest.mark.parametrize(("apart_s", "told"), [(2, 0), (4000, 1), (-4000, 1)])
 def test_clocks_apart(apart_s: float, told: int) -> None:
-    wanted = yamltext.parse(PROFILE, Profile, "mine.yaml")
+    wanted = yaml_text.parse(PROFILE, Profile, "mine.yaml")
     text = changed()
     epoch = float(re.search(r"^epoch\t(.*)$", text, re.M)[1])  # type: ignore[index]
     both = {
@@ -147,7 +147,7 @@ def test_clocks_apart(apart_s: float, told: int) -> None:
     ],
 )
 def test_containerd_against_kubernetes(containerd: str, version: str, problems: int, notes: int) -> None:
-    profile = yamltext.parse(PROFILE + f"kubernetes: {{version: {version}}}\n", Profile, "mine.yaml")
+    profile = yaml_text.parse(PROFILE + f"kubernetes: {{version: {version}}}\n", Profile, "mine.yaml")
     seen = {"pi1": facts.parse(changed(containerd=containerd, hostname="pi1"))}
     assert len(preflight.judge(profile, seen)) == problems
     assert len([line for line in preflight.notes(profile, seen) if "containerd" in line]) == notes
@@ -157,7 +157,7 @@ def test_containerd_against_kubernetes(containerd: str, version: str, problems: 
 def test_no_text_breaks_the_parser(text: str) -> None:
     found = facts.parse(text, 0.0, 1.0) if "epoch" not in text else facts.parse(text)
     assert isinstance(found, Facts)
-    wanted = yamltext.parse(PROFILE, Profile, "mine.yaml")
+    wanted = yaml_text.parse(PROFILE, Profile, "mine.yaml")
     assert all(str(problem) for problem in preflight.judge(wanted, {"pi1": found}))
 
 
@@ -222,7 +222,7 @@ def test_an_api_server_that_is_late_once_is_asked_again(tmp_path: Path, says: st
 
 
 def test_why_an_api_server_does_not_answer_is_told() -> None:
-    profile = yamltext.parse(PROFILE, Profile, "mine.yaml")
+    profile = yaml_text.parse(PROFILE, Profile, "mine.yaml")
     seen = {"master": facts.parse(changed() + "kube.api\tThe connection to the server was refused\n")}
     notes = preflight.notes(profile, seen)
     assert "master: its API server does not answer: The connection to the server was refused" in notes

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from k8sdds.deploy import profiles
-from k8sdds.errors import InputError
-from k8sdds.model import yamltext
 from k8sdds.model.profile import Profile
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
 
 GOOD = """\
 name: mine
@@ -20,7 +20,7 @@ nodes:
 
 
 def parsed(text: str) -> Profile:
-    return yamltext.parse(text, Profile, "mine.yaml")
+    return yaml_text.parse(text, Profile, "mine.yaml")
 
 
 def test_what_ships_is_valid() -> None:

@@ -11,16 +11,16 @@ from xml.etree import ElementTree
 import pytest
 from cryptography import x509
 
-from k8sdds.checks import contradictions
-from k8sdds.errors import InputError
-from k8sdds.model import yamltext
+from k8sdds.campaign.preflight import contradictions
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import Cell, Expansion, expand
 from k8sdds.security import directory, documents, levels
 from k8sdds.security.credentials import Credentials
+from k8sdds.security.file_names import CERTIFICATE, GOVERNANCE, KEY, PERMISSIONS, PERMISSIONS_CA
 from k8sdds.security.keyring import Keyring
-from k8sdds.security.names import CERTIFICATE, GOVERNANCE, KEY, PERMISSIONS, PERMISSIONS_CA
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
 
 PAPER = {
     "SignRTPS": ("SIGN", "NONE", "NONE"),
@@ -34,7 +34,7 @@ DOMAINS = range(1, 100)
 
 def expanded(security: str) -> Expansion:
     text = f"name: x\nbaseline: host\nsweeps:\n  - networks: [host]\n    security: {security}\n"
-    return expand(yamltext.parse(text, Experiment, "x.yaml"))
+    return expand(yaml_text.parse(text, Experiment, "x.yaml"))
 
 
 @pytest.mark.parametrize(("name", "kinds"), PAPER.items())

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from k8sdds.deploy import standing, traces
-from k8sdds.deploy.control_plane import ClusterNode
-from k8sdds.deploy.networks import half
-from k8sdds.model.installing import Present
+from k8sdds.deploy.network_install import half
+from k8sdds.deploy.network_switch import footprint, readiness
+from k8sdds.kubernetes.kubectl import ClusterNode
+from k8sdds.networks.cluster_install import Present
 
 NODES = [
     ClusterNode("node1", "10.88.0.11", IPv4Network("10.244.0.0/24")),
@@ -20,12 +20,12 @@ NODES = [
 PODS = IPv4Network("10.244.0.0/16")
 
 
-def seen(routes: str = "[]", links: str = "[]", *more: str) -> traces.Seen:
-    return traces.parse("\n".join([f"routes\t{routes}", f"links\t{links}", *more]))
+def seen(routes: str = "[]", links: str = "[]", *more: str) -> footprint.Seen:
+    return footprint.parse("\n".join([f"routes\t{routes}", f"links\t{links}", *more]))
 
 
-def missing(name: str, found: traces.Seen) -> list[str]:
-    return standing.lacks(half(name).present, NODES[0], found, NODES)
+def missing(name: str, found: footprint.Seen) -> list[str]:
+    return readiness.lacks(half(name).present, NODES[0], found, NODES)
 
 
 def test_a_node_lacks_links_and_routes_until_the_agent_has_made_them() -> None:
@@ -66,7 +66,7 @@ def test_ipsec_stands_when_keys_are_agreed() -> None:
 
 def test_a_single_node_lacks_no_peer() -> None:
     present = Present(routes_to_peers=True, xfrm_to_peers=True)
-    assert standing.lacks(present, NODES[0], seen(), NODES[:1]) == []
+    assert readiness.lacks(present, NODES[0], seen(), NODES[:1]) == []
 
 
 def pod(name: str = "p", **status: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def test_pods_that_got_their_network_before_this_one_was_installed() -> None:
     done = pod("done", phase="Succeeded", conditions=networked("2026-11-21T15:00:00Z"))
     ending = pod("ending", conditions=networked("2026-11-21T15:00:00Z"))
     ending["metadata"]["deletionTimestamp"] = since
-    found = standing.older([old, new, waiting, ancient, on_host, done, ending], since)
+    found = readiness.older([old, new, waiting, ancient, on_host, done, ending], since)
     assert [one["metadata"]["name"] for one in found] == ["old", "ancient"]
 
 
@@ -98,7 +98,7 @@ def test_pods_without_an_address_of_the_pods_range_are_named() -> None:
     pods = [pod("good", podIP="10.244.0.5"), pod("none"), pod("other", podIP="10.32.0.4")]
     unscheduled = pod("unscheduled")
     del unscheduled["spec"]["nodeName"]
-    assert standing.without_network([*pods, unscheduled], PODS) == [
+    assert readiness.without_network([*pods, unscheduled], PODS) == [
         "mine/none on node1 has no address",
         "mine/other on node1 has 10.32.0.4",
     ]
@@ -111,7 +111,7 @@ def test_a_pod_that_nobody_makes_again_is_made_as_it_was_asked_for() -> None:
     data = {"name": "data", "mountPath": "/data"}
     alone["spec"]["containers"][0]["volumeMounts"] = [data, token]
     before = copy.deepcopy(alone)
-    made = standing.again(alone)
+    made = readiness.again(alone)
     assert alone == before
     assert made["metadata"] == {"name": "alone", "namespace": "mine", "labels": {"a": "b"}}
     assert made["spec"]["nodeName"] == "node1" and "status" not in made
@@ -120,7 +120,7 @@ def test_a_pod_that_nobody_makes_again_is_made_as_it_was_asked_for() -> None:
 
 
 def test_owned_pods_are_made_again_by_their_owners() -> None:
-    assert standing.by_itself(pod())
+    assert readiness.by_itself(pod())
     owned = pod()
     owned["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "r", "controller": True}]
-    assert not standing.by_itself(owned)
+    assert not readiness.by_itself(owned)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.errors import InputError
-from k8sdds.store import RunFolder
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import InputError
 
 CAMPAIGN = {"schema": 1, "campaign": "c"}
 

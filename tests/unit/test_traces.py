@@ -6,10 +6,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.deploy import traces
-from k8sdds.deploy.networks import half, read
-from k8sdds.deploy.traces import Seen, Trace
-from k8sdds.model.installing import images
+from k8sdds.deploy.network_install import half, read
+from k8sdds.deploy.network_switch import footprint
+from k8sdds.deploy.network_switch.footprint import Seen, Trace
+from k8sdds.networks.cluster_install import images
 
 RECORDED = Path(__file__).parent / "recorded"
 PODS = IPv4Network("10.244.0.0/16")
@@ -17,7 +17,7 @@ NODES = ("10.88.0.11", "10.88.0.12")
 
 
 def left(text: str, *names: str) -> list[Trace]:
-    return traces.left(traces.parse(text), NODES, PODS, names or None)
+    return footprint.left(footprint.parse(text), NODES, PODS, names or None)
 
 
 def words(found: list[Trace]) -> list[str]:
@@ -85,7 +85,7 @@ def test_ipsec_between_nodes_and_pods_is_a_trace_and_a_tunnel_of_the_users_is_no
         ("src", "10.88.0.11", "dst", "10.88.0.12", "proto", "esp", "spi", "0xc5a1e8f0"),
         ("src", "10.88.0.12", "dst", "10.88.0.11", "proto", "esp", "spi", "0xc0000001"),
     ]
-    script = traces.removal(found)
+    script = footprint.removal(found)
     assert "ip xfrm policy delete src 10.244.0.0/24 dst 10.244.1.0/24 dir out\n" in script
     assert "ip xfrm state delete src 10.88.0.11 dst 10.88.0.12 proto esp spi 0xc5a1e8f0\n" in script
     assert "192.0.2" not in script and "flush" not in script
@@ -105,25 +105,25 @@ def test_weaves_datapath_is_removed_by_weaves_own_program() -> None:
     assert words(found) == ["device datapath", "link weave"]
     run = "ctr --namespace k8s.io run --rm --net-host --privileged"
     assert f"{run} {images(read('weave'))[0]} k8sdds-release /usr/bin/weaveutil delete-datapath datapath" in (
-        traces.removal(found)
+        footprint.removal(found)
     )
 
 
 def test_programs_that_are_missing_are_named_only_where_they_matter() -> None:
-    seen = traces.parse("lacks\tipset\nlacks\tss")
-    assert traces.cannot_see(seen, ["kube-router"]) == ["ipset", "ss"]
-    assert traces.cannot_see(seen, ["weavenet"]) == ["ipset"]
-    assert traces.cannot_see(seen, ["flannel-vxlan"]) == []
+    seen = footprint.parse("lacks\tipset\nlacks\tss")
+    assert footprint.cannot_see(seen, ["kube-router"]) == ["ipset", "ss"]
+    assert footprint.cannot_see(seen, ["weavenet"]) == ["ipset"]
+    assert footprint.cannot_see(seen, ["flannel-vxlan"]) == []
 
 
 def test_nothing_is_left_of_nothing() -> None:
-    assert left("") == [] and traces.parse("") == Seen()
-    assert traces.removal([]).splitlines()[1:] == [":"]
+    assert left("") == [] and footprint.parse("") == Seen()
+    assert footprint.removal([]).splitlines()[1:] == [":"]
 
 
 def test_files_of_a_network_are_its_own() -> None:
     """No pattern may reach what belongs to others."""
-    for signs in traces.all_signs():
+    for signs in footprint.all_signs():
         for path in signs.files:
             assert path.startswith(("/etc/cni/net.d/10-", "/run/", "/var/lib/", "/opt/cni/bin/weave-")), path
             assert "*" not in path.split("/")[2] and path.count("/") >= 2

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from k8sdds.deploy import tuning
-from k8sdds.errors import InputError
+from k8sdds.system.errors import InputError
 
 # As `facts_script` sees a PC with an Intel card.
 CARD = [

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.errors import InputError
-from k8sdds.model import yamltext
 from k8sdds.model.experiment import Experiment
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
 
 GOOD = """\
 name: mine
@@ -20,7 +20,7 @@ sweeps:
 
 def refused(text: str) -> str:
     with pytest.raises(InputError) as caught:
-        yamltext.parse(text, Experiment, "mine.yaml")
+        yaml_text.parse(text, Experiment, "mine.yaml")
     assert caught.value.exit_code == 2
     return caught.value.message
 
@@ -62,10 +62,10 @@ def test_text_that_is_no_mapping_or_no_yaml_is_refused_with_a_line(text: str) ->
 @given(st.text(max_size=200))
 def test_any_text_gives_data_or_an_input_error(text: str) -> None:
     with suppress(InputError):
-        yamltext.parse(text, Experiment, "any.yaml")
+        yaml_text.parse(text, Experiment, "any.yaml")
 
 
 def test_the_resolved_experiment_reads_back_as_the_same() -> None:
-    experiment = yamltext.parse(GOOD, Experiment, "mine.yaml")
-    text = yamltext.dump(experiment.model_dump(mode="json", exclude_none=True))
-    assert yamltext.parse(text, Experiment, "again.yaml") == experiment
+    experiment = yaml_text.parse(GOOD, Experiment, "mine.yaml")
+    text = yaml_text.dump(experiment.model_dump(mode="json", exclude_none=True))
+    assert yaml_text.parse(text, Experiment, "again.yaml") == experiment

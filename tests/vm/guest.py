@@ -10,12 +10,12 @@ import time
 import traceback
 from ipaddress import IPv4Network
 
-from k8sdds.deploy import traces
-from k8sdds.errors import LackError
+from k8sdds.deploy.network_switch import footprint
 from k8sdds.model.experiment import Link
 from k8sdds.model.trial import Cell
-from k8sdds.networks.flannel import CLUSTER
-from k8sdds.testbeds.lab.bench import Bench
+from k8sdds.networks.flannel.lab import CLUSTER
+from k8sdds.system.errors import LackError
+from k8sdds.testbeds.lab.lab_network import Bench
 from k8sdds.testbeds.lab.plan import Plan, plan
 from tests.lab.building import built
 from tests.lab.multicast import RECEIVER, SENDER
@@ -60,12 +60,12 @@ def removed(bench: Bench, network: str) -> dict[str, object]:
     addresses = [node.address for node in bench.plan.topology.nodes]
     pods = IPv4Network(CLUSTER)
 
-    def left() -> list[traces.Trace]:
-        seen = traces.parse(said(bench, "node0", "sh", "-c", traces.probe()))
-        return traces.left(seen, addresses, pods, [network])
+    def left() -> list[footprint.Trace]:
+        seen = footprint.parse(said(bench, "node0", "sh", "-c", footprint.probe()))
+        return footprint.left(seen, addresses, pods, [network])
 
     before = left()
-    said(bench, "node0", "sh", "-c", traces.removal(before))
+    said(bench, "node0", "sh", "-c", footprint.removal(before))
     return {"made": [str(trace) for trace in before], "left": [str(trace) for trace in left()]}
 
 

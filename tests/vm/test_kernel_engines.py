@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.folders import CHECKOUT
+from k8sdds.system.paths import CHECKOUT
 from tests.vm import machine
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the virtual machine is an amd64 one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from k8sdds.deploy.actions import Action
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.phases import (
     claim,
     control_plane,
@@ -18,7 +19,6 @@ from k8sdds.deploy.phases import (
     runtime,
     tuning,
 )
-from k8sdds.deploy.wanted import Wanted
 from k8sdds.model.profile import Node
 
 PHASES: tuple[Callable[[Wanted, Node], list[Action]], ...] = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
-from k8sdds.deploy.probe import MARKER
-from k8sdds.deploy.wanted import Wanted
+from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.facts.probe import MARKER
 from k8sdds.model.profile import Node
 
 PHASE = "claim"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from k8sdds.deploy import traces
 from k8sdds.deploy.actions import STATE, Action, file_script
-from k8sdds.deploy.wanted import Wanted
+from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.network_switch import footprint
 from k8sdds.model.profile import Kubernetes, Node
 
 PHASE = "control plane"
@@ -38,7 +38,7 @@ if [ -n "$(find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -mindepth 1 -prin
   kubeadm reset --force --cri-socket {SOCKET} >/dev/null 2>&1 || :
   rm -f /etc/kubernetes/*.conf
   find /var/lib/etcd -mindepth 1 -delete 2>/dev/null || :
-{traces.forgetting()}
+{footprint.forgetting()}
 fi
 """
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from k8sdds import discovery
-from k8sdds.deploy import kube
 from k8sdds.deploy.actions import Action
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.phases import smoke_test
 from k8sdds.deploy.phases.objects import changes
-from k8sdds.deploy.wanted import Wanted
 from k8sdds.discovery.service import REPLICAS
+from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
 PHASE = "discovery service"
 SERVICE = discovery.SERVICES["fastdds"]
 
 
-def objects(wanted: Wanted) -> list[kube.Object]:
+def objects(wanted: Wanted) -> list[apply.Object]:
     """Its objects and their namespace, stamped."""
     places = sum("worker" in node.roles for node in wanted.profile.nodes)
-    made = SERVICE.objects(kube.SYSTEM, max(1, min(REPLICAS, places)))
-    return kube.stamped([smoke_test.namespace(), *made])
+    made = SERVICE.objects(apply.SYSTEM, max(1, min(REPLICAS, places)))
+    return apply.stamped([smoke_test.namespace(), *made])
 
 
 def plan(wanted: Wanted, node: Node) -> list[Action]:
@@ -29,16 +29,16 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     kind, name = SERVICE.ready
     there = wanted.cluster.objects
     if not wanted.profile.discovery_service:
-        left = [one for one in objects(wanted) if one["kind"] != "Namespace" and kube.identity(one) in there]
+        left = [one for one in objects(wanted) if one["kind"] != "Namespace" and apply.identity(one) in there]
         lines = "".join(
-            f"kubectl delete {one['kind'].lower()} {one['metadata']['name']} --namespace {kube.SYSTEM}"
+            f"kubectl delete {one['kind'].lower()} {one['metadata']['name']} --namespace {apply.SYSTEM}"
             " --ignore-not-found >/dev/null\n"
             for one in left
         )
         return [Action(node.name, PHASE, "remove the discovery service", lines)] if left else []
     needs = tuple((one.name, phase) for one in wanted.workers() for phase in ("join", "images"))
-    ready = kube.wait_script((f"{kind}/{kube.SYSTEM}/{name}",))
+    ready = apply.wait_script((f"{kind}/{apply.SYSTEM}/{name}",))
     made = changes(wanted, PHASE, f"run {SERVICE.title}", objects(wanted), needs=needs, then=ready)
-    if not made and f"StatefulSet/{kube.SYSTEM}/{name}" in wanted.cluster.short:
+    if not made and f"StatefulSet/{apply.SYSTEM}/{name}" in wanted.cluster.short:
         return [Action(node.name, PHASE, f"wait for {SERVICE.title}", ready, needs=needs, timeout_s=240)]
     return made

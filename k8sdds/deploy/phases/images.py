@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from k8sdds.deploy.actions import Action
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.phases.kubernetes import missing
-from k8sdds.deploy.wanted import Wanted
 from k8sdds.model.profile import Node
 
 PHASE = "images"

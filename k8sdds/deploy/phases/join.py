@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from k8sdds.deploy import kube
 from k8sdds.deploy.actions import PRIVATE, STATE, Action, Private, file_script
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.phases import control_plane
-from k8sdds.deploy.wanted import Wanted
+from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
 PHASE = "join"
@@ -100,7 +100,7 @@ def _ready(wanted: Wanted, node: Node) -> list[Action]:
         "  sleep 0.5\ndone\n"
     )
     if whole:
-        script += kube.wait_script(wanted.network.ready)
-        script += kube.wait_script(("deployment/kube-system/coredns",))
+        script += apply.wait_script(wanted.network.ready)
+        script += apply.wait_script(("deployment/kube-system/coredns",))
     needs = tuple((one.name, PHASE) for one in wanted.workers())
     return [Action(node.name, PHASE, "wait until all nodes are ready", script, needs=needs, timeout_s=600)]

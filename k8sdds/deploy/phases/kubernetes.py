@@ -6,8 +6,8 @@ import hashlib
 import shlex
 
 from k8sdds.deploy.actions import STATE, Action, file_script
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.software import Images
-from k8sdds.deploy.wanted import Wanted
 from k8sdds.model.profile import Node
 
 PHASE = "kubernetes packages"

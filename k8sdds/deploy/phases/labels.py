@@ -9,9 +9,9 @@ import json
 import shlex
 from typing import Any
 
-from k8sdds.deploy import kube
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.wanted import Wanted
+from k8sdds.deploy.desired_state import Wanted
+from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
 PHASE = "labels"
@@ -23,7 +23,7 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
         return []
     # A node that joins again is a new one.
     patches = {
-        one.name: patch(wanted.cluster if wanted.joined(one.name) else kube.Cluster(), one)
+        one.name: patch(wanted.cluster if wanted.joined(one.name) else apply.Cluster(), one)
         for one in wanted.profile.nodes
     }
     # Labels and the record of them in one request: whoever is interrupted has set both or neither.
@@ -38,7 +38,7 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     return [Action(wanted.head, PHASE, f"label {len(lines)} nodes", "".join(lines), needs=needs)]
 
 
-def patch(cluster: kube.Cluster, node: Node) -> dict[str, Any]:
+def patch(cluster: apply.Cluster, node: Node) -> dict[str, Any]:
     """What makes a node's labels as the profile has them, as a merge patch; empty: nothing is to be done."""
     there, own = cluster.labels.get(node.name, {}), cluster.own_labels.get(node.name, frozenset())
     new = {key: value for key, value in node.labels.items() if there.get(key) != value}
@@ -49,4 +49,4 @@ def patch(cluster: kube.Cluster, node: Node) -> dict[str, Any]:
         return {}
     changes: dict[str, str | None] = {**new, **dict.fromkeys(sorted(gone & set(there)))}
     record = ",".join(sorted(ours)) or None
-    return {"metadata": {"labels": changes, "annotations": {kube.LABELS: record}}}
+    return {"metadata": {"labels": changes, "annotations": {apply.LABELS: record}}}

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from k8sdds.deploy import kube
 from k8sdds.deploy.actions import Action
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.phases.objects import changes
-from k8sdds.deploy.wanted import Wanted
-from k8sdds.folders import shared
-from k8sdds.model import yamltext
+from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
+from k8sdds.system import yaml_text
+from k8sdds.system.paths import shared
 
 PHASE = "metrics server"
 WORKLOAD = "deployment/kube-system/metrics-server"
 DEPLOYMENT = "Deployment/kube-system/metrics-server"
 
 
-def objects(resolution_s: int) -> list[kube.Object]:
+def objects(resolution_s: int) -> list[apply.Object]:
     """Its objects, unstamped."""
     text = (shared("deploy") / "metrics-server" / "manifest.yaml").read_text(encoding="utf-8")
-    found: list[kube.Object] = yamltext.load_all(text)
+    found: list[apply.Object] = yaml_text.load_all(text)
     for one in found:
         if one["kind"] == "Deployment":
             one["spec"]["template"]["spec"]["containers"][0]["args"].append(
@@ -42,7 +42,7 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
             for kind, meta in names
         )
         return [Action(node.name, PHASE, "remove metrics-server", lines)]
-    return changes(wanted, PHASE, "apply metrics-server", kube.stamped(objects(settings.resolution_s)))
+    return changes(wanted, PHASE, "apply metrics-server", apply.stamped(objects(settings.resolution_s)))
 
 
 def wait(wanted: Wanted, node: Node) -> list[Action]:
@@ -54,6 +54,6 @@ def wait(wanted: Wanted, node: Node) -> list[Action]:
         return []
     return [
         Action(
-            node.name, PHASE, "wait until metrics-server serves", kube.wait_script((WORKLOAD,)), timeout_s=240
+            node.name, PHASE, "wait until metrics-server serves", apply.wait_script((WORKLOAD,)), timeout_s=240
         )
     ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from k8sdds.deploy import kube
 from k8sdds.deploy.actions import Action
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.phases.objects import changes
-from k8sdds.deploy.wanted import Wanted
+from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
 PHASE = "network"
@@ -20,8 +20,8 @@ def replaces(wanted: Wanted) -> str:
     others = sorted(cluster.networks - {name})
     if others:
         return f"replace {' and '.join(others)} by {name}, and make all pods again"
-    for one in kube.stamped(wanted.network.manifests, name):
-        there, wished = cluster.objects.get(kube.identity(one)), one["metadata"]["annotations"][kube.SHA256]
+    for one in apply.stamped(wanted.network.manifests, name):
+        there, wished = cluster.objects.get(apply.identity(one)), one["metadata"]["annotations"][apply.SHA256]
         if cluster.networks and there not in (None, wished):
             return f"replace {name} by itself with other options, and make all pods again"
     return ""
@@ -35,5 +35,5 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     title = replaces(wanted)
     if title:
         return [Action(node.name, PHASE, title, "")]
-    objects = kube.stamped(network.manifests, network.name)
+    objects = apply.stamped(network.manifests, network.name)
     return changes(wanted, PHASE, f"apply the network {network.name}", objects, secret=network.secrets)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from k8sdds.deploy import kube
 from k8sdds.deploy.actions import PRIVATE, Action, Private, Step
-from k8sdds.deploy.wanted import Wanted
+from k8sdds.deploy.desired_state import Wanted
+from k8sdds.kubernetes import apply
 
 
 def changes(
     wanted: Wanted,
     phase: str,
     title: str,
-    objects: Sequence[kube.Object],
+    objects: Sequence[apply.Object],
     secret: Sequence[str] = (),
     needs: tuple[Step, ...] = (),
     then: str = "",
@@ -23,24 +23,24 @@ def changes(
     Those named in `secret` (secret/NAMESPACE/NAME) travel as a private file.
     """
     there = wanted.cluster.objects
-    if all(there.get(kube.identity(one)) == one["metadata"]["annotations"][kube.SHA256] for one in objects):
+    if all(there.get(apply.identity(one)) == one["metadata"]["annotations"][apply.SHA256] for one in objects):
         return []
     public = [one for one in objects if _secret_name(one) not in secret]
-    script = kube.apply_script(public)
+    script = apply.apply_script(public)
     private: tuple[Private, ...] = ()
     if secret:
         path = f"{PRIVATE}/objects.json"
         private = (Private(path, name=phase),)
         # After the rest, which has their namespace.
-        script += f"{kube.APPLY} -f {path} >/dev/null\n"
+        script += f"{apply.APPLY} -f {path} >/dev/null\n"
     return [Action(wanted.head, phase, title, script + then, private=private, needs=needs, timeout_s=300)]
 
 
-def _secret_name(one: kube.Object) -> str:
+def _secret_name(one: apply.Object) -> str:
     meta = one["metadata"]
     return f"{one['kind'].lower()}/{meta.get('namespace', '')}/{meta['name']}"
 
 
-def secret_objects(objects: Sequence[kube.Object], secret: Sequence[str]) -> bytes:
+def secret_objects(objects: Sequence[apply.Object], secret: Sequence[str]) -> bytes:
     """The content of the private file: those objects that are secret."""
-    return kube.listed([one for one in objects if _secret_name(one) in secret]).encode()
+    return apply.listed([one for one in objects if _secret_name(one) in secret]).encode()

@@ -6,8 +6,8 @@ import hashlib
 
 from k8sdds.bundle import packages
 from k8sdds.deploy.actions import STATE, Action, file_script
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.deploy.software import PACKAGES, PAUSE
-from k8sdds.deploy.wanted import Wanted
 from k8sdds.model.profile import Node
 
 PHASE = "runtime"

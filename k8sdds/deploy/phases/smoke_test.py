@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 
 from k8sdds import networks
-from k8sdds.deploy import kube
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.wanted import Wanted
-from k8sdds.folders import shared
-from k8sdds.model import yamltext
+from k8sdds.deploy.desired_state import Wanted
+from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
+from k8sdds.system import yaml_text
+from k8sdds.system.paths import shared
 
 PHASE = "smoke test"
 PORT = 7000
@@ -18,15 +18,15 @@ GROUP = "239.255.0.1"
 TIMEOUT_S = 20
 
 
-def namespace() -> kube.Object:
+def namespace() -> apply.Object:
     """The namespace of what k8sdds runs on a cluster, unstamped."""
-    found: kube.Object = _read()[0]
+    found: apply.Object = _read()[0]
     return found
 
 
 def key(wanted: Wanted) -> str:
     """What was proven when a test passed: this network between these nodes."""
-    return kube.digest([wanted.network.name, list(wanted.network.manifests), _names(wanted)])
+    return apply.digest([wanted.network.name, list(wanted.network.manifests), _names(wanted)])
 
 
 def plan(wanted: Wanted, node: Node, changed: bool = False) -> list[Action]:
@@ -47,23 +47,23 @@ def plan(wanted: Wanted, node: Node, changed: bool = False) -> list[Action]:
 
 def script(nodes: list[str], network: str, proven: str) -> str:
     """Words for the control plane that test the network between these nodes and write down what is proven."""
-    space, template = kube.stamped(_read())
+    space, template = apply.stamped(_read())
     pods = []
     for name in nodes:
         pod = copy.deepcopy(template)
         pod["metadata"]["name"] = f"smoke-{name}"
         pod["spec"]["nodeName"] = name
         pods.append(pod)
-    run = f"kubectl --namespace {kube.SYSTEM}"
+    run = f"kubectl --namespace {apply.SYSTEM}"
     names = " ".join(f"smoke-{name}" for name in nodes)
     lines = [
-        kube.apply_script([space]),
+        apply.apply_script([space]),
         f"remove() {{ {run} delete pod {names} --ignore-not-found --now >/dev/null 2>&1 || :; }}\n",
         "remove\ntrap remove EXIT\n",
         # The namespace's account may be a moment behind it.
         "for second in $(seq 20); do\n"
         f"  {run} get serviceaccount default >/dev/null 2>&1 && break\n  sleep 0.3\ndone\n",
-        kube.apply_script(pods),
+        apply.apply_script(pods),
         f"{run} wait pod {names} --for=condition=Ready --timeout=120s >/dev/null || {{\n"
         f"  {run} get pods -o wide >&2; {run} describe pods | tail -n 30 >&2; exit 1\n}}\n",
         f"addresses=$({run} get pods {names} -o jsonpath='{{range .items[*]}}{{.status.podIP}} {{end}}')\n"
@@ -85,7 +85,7 @@ def script(nodes: list[str], network: str, proven: str) -> str:
             '  case $said in *"\\"$address:"*) found=yes ;; esac\ndone\n'
             '[ "${found:-}" = yes ] || { echo "multicast does not reach another node" >&2; exit 1; }\n'
         )
-    lines.append(f"kubectl annotate namespace {kube.SYSTEM} --overwrite {kube.PROVEN}={proven} >/dev/null\n")
+    lines.append(f"kubectl annotate namespace {apply.SYSTEM} --overwrite {apply.PROVEN}={proven} >/dev/null\n")
     return "".join(lines)
 
 
@@ -99,8 +99,8 @@ def _names(wanted: Wanted) -> list[str]:
     return sorted(node.name for node in wanted.profile.nodes)
 
 
-def _read() -> list[kube.Object]:
-    found: list[kube.Object] = yamltext.load_all(
+def _read() -> list[apply.Object]:
+    found: list[apply.Object] = yaml_text.load_all(
         (shared("deploy") / "smoke-test" / "manifest.yaml").read_text(encoding="utf-8")
     )
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from k8sdds.deploy import tuning
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.wanted import Wanted
+from k8sdds.deploy.desired_state import Wanted
 from k8sdds.model.profile import Node
 
 PHASE = "tuning"

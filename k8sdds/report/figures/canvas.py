@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.report.look import GRID, INK, MUTED, PAPER, themed
+from k8sdds.report.theme import GRID, INK, MUTED, PAPER, themed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from k8sdds.analysis.histograms import IDLE, Distribution, distribution
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Point, Setting
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
-from k8sdds.report.look import Look, looks
+from k8sdds.report.theme import Look, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Curve, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, INK, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.look import Look, looks
+from k8sdds.report.theme import Look, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

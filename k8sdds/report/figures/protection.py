@@ -15,8 +15,8 @@ from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Row
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.look import Look, free_looks
 from k8sdds.report.protection import SAME, name_of
+from k8sdds.report.theme import Look, free_looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

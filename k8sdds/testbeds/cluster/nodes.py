@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds.errors import InputError
 from k8sdds.model.placement import packed, spread
 from k8sdds.model.trial import Cell
+from k8sdds.system.errors import InputError
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 BACKENDS = {

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from k8sdds.errors import LackError
-from k8sdds.testbeds.cluster.api import Api, Refused
+from k8sdds.kubernetes.client import Api, Refused
+from k8sdds.system.errors import LackError
 
 PLURALS = {
     "Service": "services", "ServiceAccount": "serviceaccounts", "StatefulSet": "statefulsets",

@@ -9,30 +9,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.bundle.recipe import ARCHES
-from k8sdds.errors import LackError, Problem
-from k8sdds.metrics import meter
+from k8sdds.kubernetes.client import Api
+from k8sdds.kubernetes.metrics import node_meter
+from k8sdds.middleware.connext import license
+from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import find, resolved
-from k8sdds.perftest.connext import licence
-from k8sdds.perftest.connext import settings as connext_settings
+from k8sdds.system.errors import LackError, Problem
 from k8sdds.testbeds import Block, Launch, Measurement, Site
 from k8sdds.testbeds.cluster import blocks as grouping
-from k8sdds.testbeds.cluster import checking, measuring, objects, placing, provenance, rights, spaces
-from k8sdds.testbeds.cluster.api import Api
-from k8sdds.testbeds.cluster.attending import NOT_STARTED, Attendance
+from k8sdds.testbeds.cluster import facts as provenance
+from k8sdds.testbeds.cluster import namespace as spaces
+from k8sdds.testbeds.cluster import objects, permissions, placement, preflight, trial_run
 from k8sdds.testbeds.cluster.blocks import HOST
-from k8sdds.testbeds.cluster.crew import Crew, Member
-from k8sdds.testbeds.cluster.metering import Metering
+from k8sdds.testbeds.cluster.discovery import Services
+from k8sdds.testbeds.cluster.exec import NOT_STARTED, Attendance
+from k8sdds.testbeds.cluster.metrics import Metering
+from k8sdds.testbeds.cluster.node_probes import Witnesses
 from k8sdds.testbeds.cluster.nodes import Node, installed_network, one_kernel, usable
+from k8sdds.testbeds.cluster.pod_pool import Crew, Member
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
-from k8sdds.testbeds.cluster.proving import UNPROVEN, Proofs
-from k8sdds.testbeds.cluster.serving import Services
-from k8sdds.testbeds.cluster.witnesses import Witnesses
-from k8sdds.testbeds.current import Chosen, beside
+from k8sdds.testbeds.cluster.verify import UNPROVEN, Proofs
+from k8sdds.testbeds.selection import Chosen, beside
 
 if TYPE_CHECKING:
-    from k8sdds.testbeds.cluster.switching import Switch
+    from k8sdds.testbeds.cluster.network_switch import Switch
 
 NAME = "cluster"
 
@@ -74,7 +76,7 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """The cluster's nodes; none where this user may not ask for them."""
         if self._nodes is None:
-            listed = self.api.get(rights.NODES)["items"] if rights.may_see_nodes(self.api) else []
+            listed = self.api.get(permissions.NODES)["items"] if permissions.may_see_nodes(self.api) else []
             self._nodes = [Node.of(one) for one in listed]
         return self._nodes
 
@@ -83,7 +85,7 @@ class Cluster:
         """The means to give this cluster another network, where `deploy` built it."""
         if self._switch is None and self.chosen.name:
             # Imported here because a cluster that was there needs nothing of `deploy`.
-            from k8sdds.testbeds.cluster.switching import Switch
+            from k8sdds.testbeds.cluster.network_switch import Switch
 
             self._switch = Switch(self.chosen.name)
         return self._switch
@@ -106,7 +108,7 @@ class Cluster:
         experiment = resolved(experiment, lambda _: True)
         there = self.networks()
         # Where the pod network cannot be told, the check says so.
-        return (experiment, []) if there == [HOST] else checking.only(experiment, there, asked)
+        return (experiment, []) if there == [HOST] else preflight.only(experiment, there, asked)
 
     def disturbances(self) -> list[str]:
         """What may disturb a campaign here, each as a sentence."""
@@ -118,13 +120,13 @@ class Cluster:
         """What stands against these trials here. Changes nothing."""
         self._trials = trials
         cells = [trial.cell for trial in trials]
-        unfit = checking.unfit(cells, switched=bool(self.chosen.name))
+        unfit = preflight.unfit(cells, switched=bool(self.chosen.name))
         if unfit:
             return unfit
-        lacks = rights.lacks(self.api, self.chosen.namespace)
+        lacks = permissions.lacks(self.api, self.chosen.namespace)
         return lacks or [
-            *checking.networks(cells, self.networks(), *([self.switch.lack] if self.switch else [])),
-            *checking.places(cells, self.nodes, self._image(trials)),
+            *preflight.networks(cells, self.networks(), *([self.switch.lack] if self.switch else [])),
+            *preflight.places(cells, self.nodes, self._image(trials)),
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
@@ -146,7 +148,7 @@ class Cluster:
             self._witnesses = Witnesses(self.api, self._space, with_host, image, self._campaign)
             self._proofs = Proofs(self._crew, self._witnesses, self.switch.interface if self.switch else "")
             if self.chosen.meter:
-                tools = beside(self.chosen.image, meter.IMAGE)
+                tools = beside(self.chosen.image, node_meter.IMAGE)
                 self._metering = Metering(self.api, self._space, with_host, tools)
                 self._crew.watch.listeners.append(self._metering.seen)
         cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
@@ -170,10 +172,10 @@ class Cluster:
         if not _connext(trials):
             return None
         assert self._space is not None
-        found = licence.file(os.environ)
+        found = license.file(os.environ)
         if found is not None and self._space.own:
-            objects.create(self.api, [licence.secret(self._space.namespace, found.read_bytes())])
-        return licence.pod_parts()
+            objects.create(self.api, [license.secret(self._space.namespace, found.read_bytes())])
+        return license.pod_parts()
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
         """The discovery servers of the trial's participants, by name."""
@@ -194,7 +196,7 @@ class Cluster:
         self.switch.to(wanted[0], dict(wanted[1]))
 
     def _slots(self, cell: Cell) -> dict[str, Slot]:
-        return placing.slots(cell, self._usable() if self.nodes else None)
+        return placement.slots(cell, self._usable() if self.nodes else None)
 
     def _usable(self) -> list[Node]:
         return usable(self.nodes, ARCHES)
@@ -235,7 +237,7 @@ class Cluster:
         they cannot be, `run` says so."""
         self._absent = self._gather(trial.cell)
         members = self._members(trial.cell)
-        layout = placing.layout(trial.cell, members)
+        layout = placement.layout(trial.cell, members)
         return {
             name: Place(member.address, member.interface, layout.cpus[name])
             for name, member in members.items()
@@ -256,7 +258,7 @@ class Cluster:
     def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
         """Paths in the participant's pod."""
         there = Path("/run/k8sdds/qos") / qos.name if qos else None
-        return Site(PERFTEST, Path(measuring.output(directory)), there)
+        return Site(PERFTEST, Path(trial_run.output(directory)), there)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt: all ready, then all go at one moment, then all ended and their files here."""
@@ -267,13 +269,13 @@ class Cluster:
     def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         assert self._crew is not None and self._space is not None and self._proofs is not None
         if self._absent:
-            return measuring.lost(launches, self._absent)
+            return trial_run.lost(launches, self._absent)
         members = self._members(trial.cell)
-        layout = placing.layout(trial.cell, members)
+        layout = placement.layout(trial.cell, members)
         attended = []
         for launch in launches:
             pod = members[launch.participant].name
-            options = measuring.options(layout, launch.participant)
+            options = trial_run.options(layout, launch.participant)
             if pod in self._forget:
                 options += ["--forget", self._forget.pop(pod)]
             attended.append(
@@ -282,19 +284,19 @@ class Cluster:
                     self._space.namespace,
                     pod,
                     launch,
-                    measuring.output(launch.directory),
+                    trial_run.output(launch.directory),
                     options,
                     deadline_s,
                 )
             )
-        endings = measuring.attend(attended)
+        endings = trial_run.attend(attended)
         # Also where it did not start: the next attempt waits until all pods answer.
         if any(one.lost or one.code == NOT_STARTED for one in endings.values()):
             self._crew.suspect()
         for one in attended:
             if not endings[one.launch.participant].lost:
-                self._forget[one.pod] = str(Path(measuring.output(one.launch.directory)))
-        seen = measuring.measurement(trial, members, attended, endings, layout)
+                self._forget[one.pod] = str(Path(trial_run.output(one.launch.directory)))
+        seen = trial_run.measurement(trial, members, attended, endings, layout)
         carried, lack = self._proofs.carried(trial.cell, self._slots(trial.cell))
         warnings = (*seen.warnings, *((f"{UNPROVEN}: {lack}",) if lack else ()))
         return replace(seen, carried_bytes=carried, warnings=warnings)

@@ -54,7 +54,7 @@ def capture(interface: str, path: Path) -> None:
 @contextlib.contextmanager
 def running(enter: list[str], interface: str, path: Path) -> Iterator[None]:
     """Capture meanwhile, in the namespace that the words `enter`. LackError where it does not start."""
-    from k8sdds.errors import LackError
+    from k8sdds.system.errors import LackError
 
     process = subprocess.Popen(
         [*enter, sys.executable, str(Path(__file__).resolve()), interface, str(path)],

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import Template
 
-from k8sdds.errors import LackError
-from k8sdds.model.network import Batch, Daemon, Datapath, File
+from k8sdds.networks.network import Batch, Daemon, Datapath, File
 from k8sdds.security import preshared
-from k8sdds.testbeds.lab import processes
-from k8sdds.testbeds.lab.sandbox import Sandbox
+from k8sdds.system import processes
+from k8sdds.system.errors import LackError
+from k8sdds.system.sandbox import Sandbox
 
 PSK_BYTES = preshared.MIN_CHARACTERS // 2
 """In hexadecimal characters the least that flannel takes."""

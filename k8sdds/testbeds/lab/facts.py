@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from k8sdds.errors import LackError
-from k8sdds.folders import native_program
+from k8sdds.system.errors import LackError
+from k8sdds.system.paths import native_program
 
 SYSCTLS = (
     "net.core.rmem_max", "net.core.rmem_default", "net.core.wmem_max", "net.core.wmem_default",

@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from k8sdds.errors import InputError, LackError
-from k8sdds.model.network import LINK_MTU
 from k8sdds.networks import find
+from k8sdds.networks.network import LINK_MTU
+from k8sdds.system.errors import InputError, LackError
 from k8sdds.testbeds.lab.plan import Plan
 
 FORMATS = ("svg", "png", "dot")

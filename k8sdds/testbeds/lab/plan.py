@@ -6,9 +6,9 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from k8sdds.model.network import Batch, Datapath, Topology
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
+from k8sdds.networks.network import Batch, Datapath, Topology
 from k8sdds.testbeds.lab.topology import SWITCH, BenchKey, links, topology_of
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from k8sdds.folders import native_program
+from k8sdds.system import processes
+from k8sdds.system.paths import native_program
 from k8sdds.testbeds import Launch, Outcome
-from k8sdds.testbeds.lab import processes
-from k8sdds.testbeds.lab.bench import Bench
-from k8sdds.testbeds.lab.cores import Layout
+from k8sdds.testbeds.core_layout import Layout
+from k8sdds.testbeds.lab.lab_network import Bench
 
 READY_TIMEOUT_S = 15
 GRACE_S = 2

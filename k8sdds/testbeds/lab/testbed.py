@@ -11,19 +11,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from k8sdds.errors import InputError, LackError, Problem
-from k8sdds.folders import native_program
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.network import LINK_MTU, Capabilities
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import bare_label, find, resolved
-from k8sdds.store import utc_now
-from k8sdds.testbeds import Block, Launch, Measurement, Site, repetitions
-from k8sdds.testbeds.lab import capabilities, capture, cores, facts, processes, registry, runner
-from k8sdds.testbeds.lab.bench import Bench
-from k8sdds.testbeds.lab.cgroups import PodCgroups
+from k8sdds.networks.network import LINK_MTU, Capabilities
+from k8sdds.results.run_folder import utc_now
+from k8sdds.system import kernel_features, processes, state_folder
+from k8sdds.system.cgroups import PodCgroups
+from k8sdds.system.errors import InputError, LackError, Problem
+from k8sdds.system.paths import native_program
+from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
+from k8sdds.testbeds import Block, Launch, Measurement, Site, core_layout, repetitions
+from k8sdds.testbeds.lab import capture, facts, runner
+from k8sdds.testbeds.lab.lab_network import Bench
 from k8sdds.testbeds.lab.plan import plan
-from k8sdds.testbeds.lab.sandbox import Sandbox, unprivileged_remedy
 from k8sdds.testbeds.lab.topology import BenchKey, same_node, topology_of
 
 NAME = "lab"
@@ -42,7 +43,7 @@ class Lab:
         self.benches: dict[BenchKey, Bench] = {}
         self._pod_cgroups: PodCgroups | None = None
         self._cgroups: dict[BenchKey, dict[str, list[Path]]] = {}
-        self._record = registry.Record(
+        self._record = state_folder.Record(
             name=campaign,
             kind="campaign",
             owner=(os.getpid(), processes.start_time(os.getpid())),
@@ -60,7 +61,7 @@ class Lab:
 
     def fitting(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
         """The experiment with the engines that this machine has; the lab leaves no network out."""
-        return resolved(experiment, capabilities.can), []
+        return resolved(experiment, kernel_features.can), []
 
     def disturbances(self) -> list[str]:
         """What may disturb a campaign here now, each as a sentence."""
@@ -68,7 +69,7 @@ class Lab:
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         """What stands against these trials, or against them on this machine. Makes and loads nothing."""
-        lack = capabilities.namespaces_lack()
+        lack = kernel_features.namespaces_lack()
         if lack:
             return [Problem(f"namespaces cannot be made here: {lack}", unprivileged_remedy())]
         cells = {BenchKey.of(trial.cell): trial.cell for trial in trials}
@@ -76,12 +77,12 @@ class Lab:
         if unfit:
             return unfit
         needs = {need: cell for cell in cells.values() for need in needed_features(cell)}
-        found = capabilities.probe(tuple(needs))
+        found = kernel_features.probe(tuple(needs))
         quota = [cell.cpu_quota for cell in cells.values() if cell.cpu_quota]
         return [
             *_quota_problems(quota),
             *(
-                Problem(f"{cell.network_label} needs {need}: {found.lacks[need]}", capabilities.remedy(need))
+                Problem(f"{cell.network_label} needs {need}: {found.lacks[need]}", kernel_features.remedy(need))
                 for need, cell in needs.items()
                 if need in found.lacks
             ),
@@ -106,10 +107,10 @@ class Lab:
 
     def _build(self, cell: Cell) -> None:
         if self._pod_cgroups is None:
-            self.capabilities = capabilities.probe()
+            self.capabilities = kernel_features.probe()
             pod_cgroups = PodCgroups(self._record.name)
             self._record.cgroup_folders = pod_cgroups.folders
-            registry.create(self._record)
+            state_folder.create(self._record)
             self._pod_cgroups = pod_cgroups
         built = plan(cell)
         name = self._bench_name(cell)
@@ -117,19 +118,19 @@ class Lab:
         self.benches[built.key] = bench
         self._record.holders[name] = (bench.sandbox.pid, processes.start_time(bench.sandbox.pid))
         self._record.plans[name] = cell.model_dump_json()
-        registry.write(self._record)
+        state_folder.write(self._record)
         pods = built.datapath.attachments if built.datapath.in_pods else ()
         cgroups = {pod: self._pod_cgroups.make(f"{name}-{pod}", cell.cpu_quota) for pod in pods}
         self._cgroups[built.key] = cgroups
         bench.build(cgroups)
         self._record.pods[name] = bench.pods
-        registry.write(self._record)
+        state_folder.write(self._record)
         bench.prove()
 
     def stay(self) -> None:
         """Let all benches outlive this process, as `lab up` wants; `registry.remove` ends them."""
         self._record.kind = "lab"
-        registry.write(self._record)
+        state_folder.write(self._record)
         for bench in self.benches.values():
             bench.sandbox.stay()
 
@@ -170,8 +171,8 @@ class Lab:
             for name, attachment in bench.plan.datapath.attachments.items()
         }
 
-    def _layout(self, cell: Cell) -> cores.Layout:
-        return cores.assign(cell.layout, cell.publishers, cell.subscribers, cores.available())
+    def _layout(self, cell: Cell) -> core_layout.Layout:
+        return core_layout.assign(cell.layout, cell.publishers, cell.subscribers, core_layout.available())
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
         """None: discovery services are pods of the bench."""
@@ -254,7 +255,7 @@ class Lab:
             "lacking_features": self.capabilities.lacks,
             "cgroups": self._pod_cgroups.parents.version if self._pod_cgroups else "none",
             "cgroups_lack": self._pod_cgroups.lack if self._pod_cgroups else "",
-            "cores": list(cores.available()),
+            "cores": list(core_layout.available()),
             "disturbances": facts.disturbances(),
         }
 
@@ -274,7 +275,7 @@ class Lab:
             bench.close()
         self.benches.clear()
         if self._pod_cgroups is not None:
-            left = registry.remove(self._record)
+            left = state_folder.remove(self._record)
             if left:
                 raise LackError(f"cgroups could not be removed: {', '.join(left)}", "later: k8sdds clean")
             self._pod_cgroups = None
@@ -336,10 +337,10 @@ def needed_features(cell: Cell) -> list[str]:
     return needs
 
 
-def lab_of(name: str) -> registry.Record:
+def lab_of(name: str) -> state_folder.Record:
     """The record of a lab made by `lab up`; an unknown name is an InputError."""
-    for record in registry.records():
+    for record in state_folder.records():
         if record.name == name:
             return record
-    known = ", ".join(record.name for record in registry.records()) or "none"
+    known = ", ".join(record.name for record in state_folder.records()) or "none"
     raise InputError(f"there is no lab {name!r} (there is: {known})", "make one: k8sdds lab up EXPERIMENT")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from k8sdds.errors import InputError
 from k8sdds.model.experiment import Link, Placement
-from k8sdds.model.network import LINK_MTU, Batch, Node, Pod, Topology
 from k8sdds.model.placement import packed, spread
 from k8sdds.model.trial import Cell
+from k8sdds.networks.network import LINK_MTU, Batch, Node, Pod, Topology
+from k8sdds.system.errors import InputError
 
 SWITCH = "switch"
 """Name of the namespace with the bridge that all nodes hang on."""

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from k8sdds.errors import LackError
-from k8sdds.model.network import Topology, WireProof
-from k8sdds.testbeds.lab.sandbox import Sandbox
+from k8sdds.networks.network import Topology, WireProof
+from k8sdds.system.errors import LackError
+from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.lab.topology import SWITCH
 
 TABLE = "netdev wire"

@@ -7,8 +7,8 @@ import pytest
 
 from k8sdds.analysis.comparison import Side, compare
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.analysis.failing import fail_if
-from k8sdds.errors import ConditionMet, InputError
+from k8sdds.analysis.fail_condition import fail_if
+from k8sdds.system.errors import ConditionMet, InputError
 
 
 def rows(label="host", mbps=100.0, n=5, noise=0.01, seed=1, drift=0.0, **more):

@@ -3,7 +3,8 @@
 import folders
 import pytest
 
-from k8sdds.analysis import conditions, contrast, overhead, tidy
+from k8sdds.analysis import conditions, contrast, overhead
+from k8sdds.results import tidy
 
 
 def tables(run, baseline="host"):

@@ -4,8 +4,8 @@ import folders
 import pandas as pd
 import pytest
 
-from k8sdds.analysis import tidy
-from k8sdds.store import RunFolder
+from k8sdds.results import tidy
+from k8sdds.results.run_folder import RunFolder
 
 
 @pytest.mark.parametrize("kind", folders.KINDS)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis import tops, upkeep
-from k8sdds.report import upkeep as shown
-from k8sdds.store import RunFolder
+from k8sdds.analysis import background_cost, kubectl_top
+from k8sdds.report import background_cost as shown
+from k8sdds.results.run_folder import RunFolder
 
 RECORDED = Path(__file__).parents[1] / "metrics" / "recorded"
 
@@ -37,7 +37,7 @@ def test_a_block(run: RunFolder) -> None:
     pods = {"pub0": {"scheduled_s": 0.1, "network_ready_s": 1.0, "running_s": 1.5, "ready_s": None},
             "sub0": {"scheduled_s": 0.3, "network_ready_s": 3.0, "running_s": None, "ready_s": None}}  # fmt: skip
     run.append_reading({"kind": "starts", "block": 0, "network": "flannel-vxlan", "pods": pods})
-    (row,) = upkeep.by_block(run)
+    (row,) = background_cost.by_block(run)
     # Only what was delivered between the readings counts: 100000 samples of 10000 bits.
     assert (row["network"], row["block"], row["delivered_gbit"]) == ("flannel-vxlan", 0, 1)
     assert row["network_cpu_s_per_gbit"] == row["network_cpu_s"] == pytest.approx(0.9098, abs=1e-4)
@@ -49,9 +49,9 @@ def test_networks_are_means_of_their_blocks(run: RunFolder) -> None:
     for block, network in ((0, "flannel-vxlan"), (1, "host"), (2, "flannel-vxlan")):
         read(run, "before", "before", block, network)
         read(run, "after", "after", block, network)
-    rows = {row["network"]: row for row in upkeep.by_network(run)}
+    rows = {row["network"]: row for row in background_cost.by_network(run)}
     assert {name: row["blocks"] for name, row in rows.items()} == {"flannel-vxlan": 2, "host": 1}
-    assert set(rows["host"]) == set(upkeep.COLUMNS)
+    assert set(rows["host"]) == set(background_cost.COLUMNS)
     table = shown.table(run)
     assert table is not None
     heads = [words for words, _ in table.heads]
@@ -63,16 +63,16 @@ def test_an_interrupted_block_counts_from_its_first_beginning_to_its_last_end(ru
     read(run, "before", "before")
     read(run, "before", "after")
     read(run, "after", "after")
-    (row,) = upkeep.by_block(run)
+    (row,) = background_cost.by_block(run)
     assert row["interval_s"] == pytest.approx(108.797864)
 
 
 def test_without_readings_there_is_nothing(run: RunFolder) -> None:
-    assert upkeep.by_block(run) == [] and shown.table(run) is None
+    assert background_cost.by_block(run) == [] and shown.table(run) is None
     run.append_reading(
         {"kind": "node", "when": "before", "block": 0, "network": "host", "stat": "of another kind"}
     )
-    (row,) = upkeep.by_block(run)
+    (row,) = background_cost.by_block(run)
     assert row["nodes"] == 0 and row["softirq_s"] is None and shown.table(run) is None
 
 
@@ -85,24 +85,24 @@ def test_what_kubectl_top_showed(run: RunFolder) -> None:
     for when, some in (("before", first), ("after", [*first, *later])):
         run.append_reading({"kind": "top", "block": 0, "network": "host", "when": when, "tops": some})
     run.append_reading({"kind": "top", "block": 0, "network": "host", "tops": [{"name": "torn"}, None]})
-    found = tops.readings(run)
+    found = kubectl_top.readings(run)
     assert [(row["kind"], row["name"], row["at"], row["when"]) for row in found] == [
         ("node", "n1", "T1", "before"), ("pod", "pub0-pod-1", "T1", "before"), ("node", "n1", "T2", "after"),
         ("node", "n1", "T3", "after"),
     ]  # fmt: skip
-    assert all(tuple(row) == tops.COLUMNS for row in found)
+    assert all(tuple(row) == kubectl_top.COLUMNS for row in found)
     assert shown.top_rows(run) == [
         {"network": "host", "node": "n1", "readings": "2", "cpu": "1.00", "memory": "1.00", "window": "10.0 to 20.0"}
     ]
 
 
 def test_what_could_not_be_metered_is_said_once(run: RunFolder) -> None:
-    assert upkeep.lacks(run) == []
+    assert background_cost.lacks(run) == []
     for node in ("n2", "n1", "n2"):
         lacks = {"resource": f"https://{node}:10250/metrics/resource: 403 Forbidden"}
         run.append_reading({"kind": "node", "node": node, "lacks": lacks})
         run.append_reading({"kind": "lack", "said": "what `kubectl top nodes` shows: not found"})
-    assert upkeep.lacks(run) == [
+    assert background_cost.lacks(run) == [
         "what `kubectl top nodes` shows: not found",
         "the network's own pods on n1, n2: https://n2:10250/metrics/resource: 403 Forbidden",
     ]

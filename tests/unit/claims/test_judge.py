@@ -5,14 +5,14 @@ import random
 
 import pytest
 
-from k8sdds import library
+from k8sdds.campaign import experiments
 from k8sdds.claims import judge as room
 from k8sdds.claims import load
 from k8sdds.claims.evidence import Source
-from k8sdds.claims.library import find
+from k8sdds.claims.files import find
 from k8sdds.claims.model import Claim
-from k8sdds.errors import InputError
 from k8sdds.networks import NETWORKS
+from k8sdds.system.errors import InputError
 
 
 def rows(label, mbps, n=5, noise=0.01, seed=1, **more):
@@ -160,7 +160,7 @@ def test_the_papers_claims_name_experiments_and_networks_that_exist():
     claims = load()
     for one in claims.claims:
         if one.experiment:
-            library.changed(library.load(one.experiment), settings=one.settings)
+            experiments.changed(experiments.load(one.experiment), settings=one.settings)
         for part in one.parts:
             chosen = [
                 part.of,

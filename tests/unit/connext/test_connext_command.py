@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from k8sdds.discovery import cloud
-from k8sdds.errors import InputError, LackError
+from k8sdds.middleware.connext import command, license, options, settings
+from k8sdds.middleware.connext.options import Version
+from k8sdds.middleware.connext.settings import Settings
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.perftest import command as ours
-from k8sdds.perftest.connext import command, licence, options, settings
-from k8sdds.perftest.connext.options import Version
-from k8sdds.perftest.connext.settings import Settings
+from k8sdds.system.errors import InputError, LackError
 from k8sdds.testbeds.cluster import pods
 
 
@@ -134,7 +134,7 @@ def test_the_program_is_asked_for_its_release(tmp_path: Path) -> None:
 def test_an_image_is_named_with_its_release() -> None:
     image, found = settings.in_image({settings.IMAGE: "r.example/p:1", settings.VERSION: "4.3"})
     assert (image, found.version) == ("r.example/p:1", (4, 3))
-    assert found.environment()[licence.VARIABLE] == licence.IN_POD
+    assert found.environment()[license.VARIABLE] == license.IN_POD
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_an_image_is_named_with_its_release() -> None:
         ({settings.PROGRAM: "/bin/true"}, InputError, "does not say"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "9.9"}, InputError, "does not know"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "new"}, InputError, "does not know"),
-        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", licence.VARIABLE: "/none"}, InputError, "licence"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", license.VARIABLE: "/none"}, InputError, "licence"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "-scan"}, InputError, "alone"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "'"}, InputError, "quotation"),
     ],
@@ -158,25 +158,25 @@ def test_settings_that_are_wrong(environment: dict[str, str], error: type[Except
 def test_the_licence_comes_to_the_pods_as_a_secret(tmp_path: Path) -> None:
     path = tmp_path / "rti_license.dat"
     path.write_bytes(b"one\xff")
-    assert licence.file({}) is None and licence.file({licence.VARIABLE: str(path)}) == path
-    secret = licence.secret("there", path.read_bytes())
+    assert license.file({}) is None and license.file({license.VARIABLE: str(path)}) == path
+    secret = license.secret("there", path.read_bytes())
     assert secret["metadata"]["namespace"] == "there"
-    assert base64.b64decode(secret["data"][licence.KEY]) == b"one\xff"
+    assert base64.b64decode(secret["data"][license.KEY]) == b"one\xff"
     slot = pods.Slot("pub0", "n1", False, None)
-    made = pods.pod("x", slot, "image", "c", (1, 1), parts=licence.pod_parts())["spec"]
+    made = pods.pod("x", slot, "image", "c", (1, 1), parts=license.pod_parts())["spec"]
     volumes = {one["name"]: one for one in made["volumes"]}
     mounts = {one["name"]: one["mountPath"] for one in made["containers"][0]["volumeMounts"]}
     assert volumes.keys() == mounts.keys() and len(volumes) == 3
     assert volumes["licence"]["secret"]["secretName"] == secret["metadata"]["name"]
-    assert f"{mounts['licence']}/{licence.KEY}" == licence.IN_POD
+    assert f"{mounts['licence']}/{license.KEY}" == license.IN_POD
     (discovery,) = (one for one in cloud.CONNEXT.objects("there", image="i") if one["kind"] == "StatefulSet")
     spec = discovery["spec"]["template"]["spec"]
-    assert spec["volumes"][0]["secret"]["secretName"] == licence.SECRET
-    assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == licence.FOLDER
+    assert spec["volumes"][0]["secret"]["secretName"] == license.SECRET
+    assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == license.FOLDER
 
 
 def test_an_image_that_is_not_named(tmp_path: Path) -> None:
-    wrong = {settings.IMAGE: "i", settings.VERSION: "4.1", licence.VARIABLE: str(tmp_path / "none")}
+    wrong = {settings.IMAGE: "i", settings.VERSION: "4.1", license.VARIABLE: str(tmp_path / "none")}
     with pytest.raises(InputError, match="no file"):
         settings.in_image(wrong)
     with pytest.raises(LackError, match="an image"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from k8sdds.perftest.connext import options
+from k8sdds.middleware.connext import options
 
 
 @pytest.mark.parametrize(

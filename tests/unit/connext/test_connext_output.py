@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from k8sdds import attempt
+from k8sdds.campaign import record as attempt
+from k8sdds.middleware.connext import output
 from k8sdds.model.trial import Cell, Trial
-from k8sdds.perftest.connext import output
 from k8sdds.testbeds import Measurement, Outcome
 from tests.importing import logs
 

@@ -6,8 +6,8 @@ import pytest
 
 from k8sdds import discovery
 from k8sdds.discovery import peers, server
-from k8sdds.errors import InputError
 from k8sdds.model.trial import Place
+from k8sdds.system.errors import InputError
 
 FASTDDS, CONNEXT = discovery.service("fastdds"), discovery.service("connext")
 assert FASTDDS and CONNEXT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.metrics.quantities import duration_s, quantity, unix_s
+from k8sdds.kubernetes.metrics.quantities import duration_s, quantity, unix_s
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from k8sdds.errors import LackError
-from k8sdds.metrics import api, meter, rules, startup, usage
+from k8sdds.analysis import network_usage
+from k8sdds.kubernetes.metrics import metrics_api, node_meter, packet_filters, pod_startup
+from k8sdds.system.errors import LackError
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -22,8 +23,8 @@ def text(name: str) -> str:
 BEFORE, AFTER, FILTERS = (text(f"meter-{name}.json") for name in ("before", "after", "rules"))
 
 
-def changed(document: str, **values: Any) -> meter.Reading:
-    return meter.read(json.loads(document) | values)
+def changed(document: str, **values: Any) -> node_meter.Reading:
+    return node_meter.read(json.loads(document) | values)
 
 
 # -- metrics.k8s.io -----------------------------------------------------------------------------------------
@@ -36,10 +37,10 @@ def test_what_kubectl_top_shows() -> None:
         asked.append(path)
         return text("top-nodes.json" if path.endswith("nodes") else "top-pods.json").encode()
 
-    assert api.nodes(get) == [
-        api.Top("n1", "", "2026-11-21T16:27:39Z", 20.075, pytest.approx(0.29594214), 887256 * 1024)
+    assert metrics_api.nodes(get) == [
+        metrics_api.Top("n1", "", "2026-11-21T16:27:39Z", 20.075, pytest.approx(0.29594214), 887256 * 1024)
     ]
-    pods = {pod.name: pod for pod in api.pods(get, "kube-system")}
+    pods = {pod.name: pod for pod in metrics_api.pods(get, "kube-system")}
     server = pods["kube-apiserver-n1"]
     assert (server.namespace, server.window_s, server.memory_bytes) == ("kube-system", 21.23, 279996 * 1024)
     assert server.cpu_cores == pytest.approx(0.034069082)
@@ -54,14 +55,14 @@ def test_what_kubectl_top_shows() -> None:
 )
 def test_an_answer_that_is_none(answer: bytes) -> None:
     with pytest.raises(LackError, match="something else than metrics"):
-        api.read(answer)
+        metrics_api.read(answer)
 
 
 # -- the meter ----------------------------------------------------------------------------------------------
 
 
 def test_a_reading() -> None:
-    found = meter.read(BEFORE)
+    found = node_meter.read(BEFORE)
     assert (found.node, found.cpus, found.lacks) == ("n1", 2, {})
     assert found.boot_id == "e6d88def-0845-4eb9-98c9-d7a26c9bec17"
     assert (found.stat["user_s"], found.stat["softirq_s"], found.stat["steal_s"]) == (9904.07, 4284.26, 49.43)
@@ -76,10 +77,10 @@ def test_a_reading() -> None:
 
 def test_packet_filters() -> None:
     # kube-proxy in iptables mode on a node with one Flannel, by iptables-nft.
-    assert meter.read(FILTERS).rules == rules.Rules(nft_chains=61, nft_rules=89)
+    assert node_meter.read(FILTERS).rules == packet_filters.Rules(nft_chains=61, nft_rules=89)
     legacy = "*filter\n:INPUT ACCEPT [0:0]\n:KUBE-FORWARD - [0:0]\n-A KUBE-FORWARD -j ACCEPT\nCOMMIT\n"
-    counted = rules.count({"nftables": []}, legacy)
-    assert counted == rules.Rules(legacy_chains=2, legacy_rules=1)
+    counted = packet_filters.count({"nftables": []}, legacy)
+    assert counted == packet_filters.Rules(legacy_chains=2, legacy_rules=1)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +88,11 @@ def test_packet_filters() -> None:
 )
 def test_what_is_no_reading(document: str) -> None:
     with pytest.raises(ValueError):
-        meter.read(document)
+        node_meter.read(document)
 
 
 def test_objects_of_the_meter() -> None:
-    made = {one["kind"]: one for one in meter.objects("there")}
+    made = {one["kind"]: one for one in node_meter.objects("there")}
     assert made["ClusterRole"]["rules"] == [
         {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}
     ]
@@ -108,19 +109,19 @@ def test_objects_of_the_meter() -> None:
     pod = made["DaemonSet"]["spec"]["template"]["spec"]
     assert "hostNetwork" not in pod and pod["securityContext"]["runAsNonRoot"]
     assert "add" not in pod["containers"][0]["securityContext"]["capabilities"]
-    allowed = meter.objects("there", filters=True)[-1]["spec"]["template"]["spec"]
+    allowed = node_meter.objects("there", filters=True)[-1]["spec"]["template"]["spec"]
     assert allowed["hostNetwork"] and allowed["containers"][0]["securityContext"]["capabilities"]["add"] == [
         "NET_ADMIN"
     ]
-    assert meter.command(filters=True) == ["/usr/local/bin/k8sdds-meter", "--rules"]
+    assert node_meter.command(filters=True) == ["/usr/local/bin/k8sdds-meter", "--rules"]
 
 
 # -- between two readings -----------------------------------------------------------------------------------
 
 
 def test_what_a_network_has_cost() -> None:
-    one, other = meter.read(BEFORE), meter.read(AFTER)
-    found = usage.between({"n1": one}, {"n1": other}, delivered_gbit=2)
+    one, other = node_meter.read(BEFORE), node_meter.read(AFTER)
+    found = network_usage.between({"n1": one}, {"n1": other}, delivered_gbit=2)
     interval_s = 108.797864
     assert found["interval_s"] == pytest.approx(interval_s)
     # The pod's counter moved by 0.931 s within the 111.4 s between the kubelet's own readings.
@@ -131,37 +132,37 @@ def test_what_a_network_has_cost() -> None:
     assert found["softirq_s"] == pytest.approx(1.68)
     assert found["softirq_percent"] == pytest.approx(1.68 / (2 * interval_s) * 100)
     assert found["busy_percent"] == pytest.approx(100, abs=0.1)
-    assert found["nft_rules"] is None and set(found) == set(usage.COLUMNS)
+    assert found["nft_rules"] is None and set(found) == set(network_usage.COLUMNS)
 
 
 def test_nodes_of_one_kernel_count_it_once_and_pods_each() -> None:
-    one, other = meter.read(BEFORE), meter.read(AFTER)
-    both = usage.between({"n1": one, "n2": one}, {"n1": other, "n2": other}, 2)
-    single = usage.between({"n1": one}, {"n1": other}, 2)
+    one, other = node_meter.read(BEFORE), node_meter.read(AFTER)
+    both = network_usage.between({"n1": one, "n2": one}, {"n1": other, "n2": other}, 2)
+    single = network_usage.between({"n1": one}, {"n1": other}, 2)
     assert both["softirq_s"] == single["softirq_s"] and both["softirq_percent"] == single["softirq_percent"]
     assert both["network_cpu_s"] == pytest.approx(2 * single["network_cpu_s"])
     assert both["network_memory_bytes"] == single["network_memory_bytes"]
 
 
 def test_what_cannot_be_said_is_left_out() -> None:
-    one, other = meter.read(BEFORE), meter.read(AFTER)
-    assert usage.between({}, {"n1": other}, 2)["softirq_s"] is None
+    one, other = node_meter.read(BEFORE), node_meter.read(AFTER)
+    assert network_usage.between({}, {"n1": other}, 2)["softirq_s"] is None
     booted = changed(AFTER, boot_id="another")
-    assert usage.between({"n1": one}, {"n1": booted}, 2)["nodes"] == 0
+    assert network_usage.between({"n1": one}, {"n1": booted}, 2)["nodes"] == 0
     # Within half a minute the kubelet may not have looked at all.
     soon = changed(AFTER, at="2026-11-21T16:26:20.000000Z")
-    short = usage.between({"n1": one}, {"n1": soon}, 2)
+    short = network_usage.between({"n1": one}, {"n1": soon}, 2)
     assert short["network_cpu_s"] is None and short["softirq_s"] is not None
     # One node whose kubelet did not answer: a sum without it would look cheap.
     silent = changed(AFTER, resource="", kubelet="", lacks={"resource": "403 Forbidden"})
-    partly = usage.between({"n1": one, "n2": one}, {"n1": other, "n2": silent}, 2)
+    partly = network_usage.between({"n1": one, "n2": one}, {"n1": other, "n2": silent}, 2)
     assert partly["network_cpu_s"] is None and partly["kubelet_memory_bytes"] == other.kubelet.memory_bytes
-    assert usage.between({"n1": one}, {"n1": other}, 0)["network_cpu_s_per_gbit"] is None
+    assert network_usage.between({"n1": one}, {"n1": other}, 0)["network_cpu_s_per_gbit"] is None
 
 
 def test_a_network_pod_that_was_started_again_counts_from_its_start() -> None:
     one = changed(BEFORE, resource=json.loads(BEFORE)["resource"].replace("1.347299541", "99.5"))
-    found = usage.between({"n1": one}, {"n1": meter.read(AFTER)}, 2)
+    found = network_usage.between({"n1": one}, {"n1": node_meter.read(AFTER)}, 2)
     assert found["network_cpu_s"] == pytest.approx(2.278635055)
 
 
@@ -176,7 +177,7 @@ def test_a_network_pod_that_was_started_again_counts_from_its_start() -> None:
     ],
 )
 def test_which_pods_are_the_network(pod: tuple[str, str], is_one: bool) -> None:
-    assert usage.is_network(pod) is is_one
+    assert network_usage.is_network(pod) is is_one
 
 
 # -- pod starts ---------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def events() -> list[dict[str, Any]]:
 
 
 def test_pod_starts_are_timed_by_their_events() -> None:
-    seen = startup.Startups()
+    seen = pod_startup.Startups()
     for number, event in enumerate(events()):
         seen.seen(event["object"], 100 + number / 10)
     assert seen.facts() == {
@@ -201,7 +202,7 @@ def test_pod_starts_are_timed_by_their_events() -> None:
 
 
 def test_a_pod_that_was_asked_for_earlier() -> None:
-    seen = startup.Startups()
+    seen = pod_startup.Startups()
     seen.made("k8sdds-discovery-0", 99.0)
     seen.seen(events()[0]["object"], 100.0)
     seen.seen(events()[1]["object"], 100.5)
@@ -211,7 +212,7 @@ def test_a_pod_that_was_asked_for_earlier() -> None:
 
 
 def test_a_pod_first_seen_when_it_runs_has_the_apis_whole_seconds() -> None:
-    seen = startup.Startups()
+    seen = pod_startup.Startups()
     seen.seen(events()[-1]["object"], 100.0)
     assert seen.facts()["k8sdds-discovery-0"] == {
         "scheduled_s": 0, "network_ready_s": 0, "running_s": 0, "ready_s": 1, "coarse": True,
@@ -223,6 +224,6 @@ def test_older_and_stranger_pods() -> None:
     for condition in pod["status"]["conditions"]:
         if condition["type"] == "PodReadyToStartContainers":
             condition["type"] = "PodHasNetwork"
-    assert "network_ready_s" in startup.steps(pod)
-    assert startup.steps({"metadata": {"name": "x"}}) == {}
-    assert startup.steps({"status": {"containerStatuses": [{"state": {"waiting": {}}}]}}) == {}
+    assert "network_ready_s" in pod_startup.steps(pod)
+    assert pod_startup.steps({"metadata": {"name": "x"}}) == {}
+    assert pod_startup.steps({"status": {"containerStatuses": [{"state": {"waiting": {}}}]}}) == {}

@@ -1,0 +1,129 @@
+"""Experiments by name or file, with the changes that the command line asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from k8sdds.model.experiment import Experiment, Sweep
+from k8sdds.networks import find
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
+from k8sdds.system.shipped import Shipped
+
+PAPER_DURATION_S = 120
+"""Duration of a test in the study."""
+
+CHANGED = "changed"
+PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", "sweeps")]
+PER_SWEEP = list(Sweep.model_fields)
+
+
+EXPERIMENTS = Shipped("experiments", "an experiment", "there is no experiment", "see: k8sdds list")
+
+
+def names() -> list[str]:
+    """Names of the installed experiments."""
+    return EXPERIMENTS.names()
+
+
+def load(name: str) -> Experiment:
+    """An installed experiment by its name, or one from a YAML file by its path."""
+    path, text = EXPERIMENTS.read(name)
+    experiment = yaml_text.parse(text, Experiment, str(path))
+    lines = yaml_text.lines_of(text, "sweeps")
+    sweeps = [sweep.at(f"{path}:{line}: ") for sweep, line in zip(experiment.sweeps, lines, strict=True)]
+    experiment = experiment.model_copy(update={"sweeps": sweeps})
+    for sweep in experiment.sweeps:
+        for choice in sweep.networks:
+            _known(choice.name, path, text)
+    return experiment
+
+
+def _known(network: str, path: Path, text: str) -> None:
+    try:
+        find(network)
+    except InputError as error:
+        lines = text.splitlines()
+        word = re.compile(rf"\b{re.escape(network)}\b")
+        line = next((number for number, line in enumerate(lines, 1) if word.search(line)), 1)
+        raise InputError(f"{path}:{line}: networks: {error.message}", error.remedy) from error
+
+
+def changed(
+    experiment: Experiment,
+    networks: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    repetitions: int | None = None,
+    duration_s: float | None = None,
+    paper: bool = False,
+) -> Experiment:
+    """The experiment with the command line's changes.
+
+    `settings` are KEY=VALUE with VALUE in YAML; a key of sweeps changes every sweep, `link.rate_mbit`
+    and its like change one part. `networks` keeps those, and the baseline.
+    """
+    data = experiment.model_dump(mode="json", exclude_none=True)
+    for setting in settings:
+        _set(data, setting)
+    if paper:
+        data["duration_s"] = PAPER_DURATION_S
+    if repetitions is not None:
+        data["repetitions"] = repetitions
+    if duration_s is not None:
+        data["duration_s"] = duration_s
+    try:
+        result = yaml_text.parse(yaml_text.dump(data), Experiment, CHANGED)
+    except InputError as error:
+        # Its lines are those of a text that nobody sees.
+        message = re.sub(rf"^{CHANGED}:\d+: ", "with the command line's changes: ", error.message, flags=re.M)
+        raise InputError(message, error.remedy) from error
+    sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
+    if networks:
+        sweeps = _only(sweeps, networks, result.baseline)
+    return result.model_copy(update={"sweeps": sweeps})
+
+
+def _set(data: dict[str, Any], setting: str) -> None:
+    key, sign, text = setting.partition("=")
+    if not sign or not key:
+        raise InputError(f"--set {setting!r} is not KEY=VALUE", "such as: --set payload_bytes=1024")
+    value = yaml_text.plain(yaml_text.load(text, f"--set {key}"))
+    if value is None:
+        raise InputError(f"--set {key}: the value is missing", f"such as: --set {key}=VALUE")
+    top, *below = key.split(".")
+    if top in PER_EXPERIMENT:
+        targets = [data, *(sweep for sweep in data["sweeps"] if top in sweep)]
+    elif top in PER_SWEEP:
+        targets = data["sweeps"]
+    else:
+        hint = yaml_text.nearest(top, PER_EXPERIMENT + PER_SWEEP)
+        raise InputError(f"--set {key}: there is no such key{hint}", "see: docs/experiments.md")
+    for target in targets:
+        _put(target, [top, *below], value, key)
+
+
+def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:
+    *above, last = path
+    for part in above:
+        target = target.setdefault(part, {})
+        if not isinstance(target, dict):
+            raise InputError(f"--set {key}: {part} has no parts")
+    target[last] = value
+
+
+def _only(sweeps: Sequence[Sweep], networks: Sequence[str], baseline: str) -> list[Sweep]:
+    """The sweeps that have any of the networks, reduced to them and the baseline."""
+    known = sorted({choice.shown for sweep in sweeps for choice in sweep.networks})
+    for name in networks:
+        if name not in known:
+            hint = yaml_text.nearest(name, known)
+            raise InputError(f"--network {name}: not in this experiment{hint}", f"it has: {', '.join(known)}")
+    kept = []
+    for sweep in sweeps:
+        if any(choice.shown in networks for choice in sweep.networks):
+            wanted = [choice for choice in sweep.networks if choice.shown in (*networks, baseline)]
+            kept.append(sweep.model_copy(update={"networks": wanted}))
+    return kept

@@ -1,0 +1,60 @@
+"""What an attempt left behind: the participants' own accounts, their meters, and the testbed's counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from k8sdds.middleware.connext import output as connext
+from k8sdds.model.trial import Trial
+from k8sdds.perftest import output
+from k8sdds.perftest.output import Summary
+from k8sdds.testbeds import Measurement
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that is known of an attempt; summaries are None where a participant left no whole one."""
+
+    trial: Trial
+    measurement: Measurement
+    folder: Path
+    """Of the attempt's raw files, with one folder for each participant."""
+    pubs: list[Summary | None]
+    subs: list[Summary | None]
+    meters: dict[str, dict[str, Any]]
+    """Participant to what its supervisor read, docs/supervisor.md; empty where it read nothing."""
+
+    @classmethod
+    def of(cls, trial: Trial, measurement: Measurement, folder: Path) -> Seen:
+        """Read the participants' files."""
+        names = trial.cell.participants
+        read = {name: _summary(trial, folder / name) for name in names}
+        return cls(
+            trial,
+            measurement,
+            folder,
+            [read[name] for name in names if name.startswith("pub")],
+            [read[name] for name in names if name.startswith("sub")],
+            {name: outcome.meters or {} for name, outcome in measurement.outcomes.items()},
+        )
+
+    def pod_bytes(self, participant: str, key: str) -> int | None:
+        """A counter of a pod's interface; None where it has none or it was not read."""
+        name = self.measurement.outcomes[participant].interface
+        interface = (self.meters[participant].get("interfaces") or {}).get(name)
+        return interface.get(key) if isinstance(interface, dict) else None
+
+
+def _summary(trial: Trial, folder: Path) -> Summary | None:
+    """A participant's own account, in its program's format."""
+    if trial.cell.middleware != "connext":
+        return output.read(folder / "stdout")
+    return connext.read(folder, trial.cell.payload_bytes, trial.cell.test == "latency", trial.duration_s)
+
+
+def percent(meters: dict[str, Any], seconds: float | None) -> float | None:
+    """A time in percent of the interval that the meters were read over."""
+    duration = (meters.get("interval") or {}).get("duration_s")
+    return seconds / duration * 100 if seconds is not None and duration else None

@@ -1,0 +1,242 @@
+"""`run`: measure an experiment, or go on with an interrupted one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from k8sdds.cli.options import Duration, Networks, Paper, PskFile, Repeat, Settings, complete_experiments
+from k8sdds.cli.terminal import console, duration_words
+from k8sdds.cli.testbed import (
+    Context,
+    Image,
+    Kubeconfig,
+    Meter,
+    Namespace,
+    PodNetwork,
+    choose,
+    complete_testbeds,
+    opened,
+)
+from k8sdds.results.run_folder import CAMPAIGN, RunFolder
+from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
+from k8sdds.testbeds import selection
+from k8sdds.testbeds.selection import LAB, Chosen
+
+SHOW_CURSOR = b"\x1b[?25h"
+ENDED_AT_ONCE = b"\nk8sdds: ended at once; what is left: k8sdds clean\n"
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run(
+    experiment: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of an experiment (k8sdds list), or a YAML file.", autocompletion=complete_experiments
+        ),
+    ] = None,
+    network: Networks = None,
+    repeat: Repeat = None,
+    duration: Duration = None,
+    settings: Settings = None,
+    paper: Paper = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the random order of trials.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Run folder to make; else runs/TIME-EXPERIMENT.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and show everything; measure nothing.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Go on with the missing trials of this run folder.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--testbed",
+            help="lab, cluster, or a deployed cluster's name; else the current one (k8sdds testbed).",
+            autocompletion=complete_testbeds,
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    pod_network: PodNetwork = None,
+    image: Image = None,
+    meter: Meter = None,
+    psk_file: PskFile = None,
+) -> None:
+    """Measure an experiment on the current testbed and report it.
+
+    Ctrl-C once ends in order and keeps what was measured (go on later with --resume); twice ends at once.
+    """
+    changes = (network, repeat, duration, settings, seed, output)
+    if resume is not None:
+        if experiment is not None or paper or dry_run or any(change is not None for change in changes):
+            raise InputError(
+                "--resume goes on with a run folder as it is", "give no experiment and no changes"
+            )
+        reached = (on, kubeconfig, context, namespace, pod_network, image, meter)
+        # A campaign goes on where it began, unless that is reached in another way now.
+        again = RunFolder.open(resume).reached if all(option is None for option in reached) else None
+        _resume(resume, selection.of(again) if again else choose(*reached), psk_file)
+        return
+    if experiment is None:
+        raise InputError("which experiment?", "see: k8sdds list; for a start: k8sdds run quickstart")
+    from k8sdds.campaign import experiments
+
+    loaded = experiments.load(experiment)
+    changed = experiments.changed(loaded, network or (), settings or (), repeat, duration, paper)
+    if network and changed.baseline not in network:
+        console().print(f"The baseline {changed.baseline} is measured too: overheads relate to it.")
+    chosen = choose(on, kubeconfig, context, namespace, pod_network, image, meter)
+    measure(changed, seed, output, dry_run, chosen, psk_file, network or ())
+
+
+def measure(
+    experiment: Any,
+    seed: int | None,
+    output: Path | None,
+    dry_run: bool,
+    chosen: Chosen | None = None,
+    psk_file: Path | None = None,
+    asked: Sequence[str] = (),
+) -> None:
+    """Measure an experiment and report it, in the lab unless another testbed is chosen.
+
+    `asked`: networks that must be there. Raises InvalidTrials after the report.
+    """
+    from k8sdds.campaign import campaign, preflight
+    from k8sdds.model.trial import expand
+
+    chosen = chosen or Chosen()
+    name = campaign.campaign_name(experiment.name)
+    folder = output or Path("runs") / name
+    seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+    console().print(f"Testbed: {_where(chosen)}", highlight=False)
+    with _ending(folder):
+        with opened(chosen, name, experiment.name, psk_file) as testbed:
+            experiment, left_out = testbed.fitting(experiment, asked)
+            if left_out:
+                console().print(f"Left out, not there: {', '.join(left_out)}", highlight=False)
+            expansion = expand(experiment)
+            preflight.refuse(preflight.check(expansion, testbed))
+            trials = len(expansion.trials(testbed.name))
+            _announce(testbed, f"{experiment.name}: {trials} trials", preflight.estimate_s(expansion))
+            if dry_run:
+                console().print(f"Dry run: all checks passed, nothing was measured. It would write {folder}")
+                return
+            _folder_is_free(folder)
+            with _progress(experiment.baseline, expansion) as progress:
+                failed = _execute(campaign.start(expansion, testbed, folder, name, seed, progress))
+        _report(folder, failed)
+
+
+def _resume(folder: Path, chosen: Chosen, psk_file: Path | None) -> None:
+    from k8sdds.campaign import campaign, experiments
+    from k8sdds.model.trial import expand
+    from k8sdds.results.run_folder import EXPERIMENT
+
+    run_folder = RunFolder.open(folder)
+    experiment = experiments.load(str(folder / EXPERIMENT))
+    expansion = expand(experiment)
+    # By its first name: what a killed campaign has left on a cluster is found and removed.
+    name = run_folder.campaign.get("campaign") or campaign.campaign_name(experiment.name)
+    console().print(f"Testbed: {_where(chosen)}", highlight=False)
+    with _ending(folder):
+        with opened(chosen, name, experiment.name, psk_file) as testbed:
+            _announce(testbed, f"{experiment.name}: resuming {folder}", None)
+            with _progress(run_folder.campaign.get("baseline", experiment.baseline), expansion) as progress:
+                failed = _execute(campaign.resume(run_folder, testbed, progress))
+        _report(folder, failed)
+
+
+def _where(chosen: Chosen) -> str:
+    """The testbed in one line, the first that `run` prints."""
+    if chosen.testbed != LAB:
+        return chosen.words()
+    how = "as root" if os.geteuid() == 0 else "without root"
+    return f"lab (network namespaces on this machine, {how})"
+
+
+def _execute(started: Any) -> InvalidTrials | None:
+    """Run to the end. Invalid trials are given back, to end the command after the report."""
+    try:
+        started.execute()
+    except InvalidTrials as error:
+        return error
+    return None
+
+
+def _report(folder: Path, failed: InvalidTrials | None) -> None:
+    from k8sdds import report
+
+    path = report.write_report(RunFolder.open(folder), console())
+    console().print(f"\nReport: {path}", highlight=False)
+    if failed:
+        raise failed
+
+
+def _announce(testbed: Any, what: str, seconds: float | None) -> None:
+    takes = f", about {duration_words(seconds)}" if seconds is not None else ""
+    console().print(f"{what}{takes}", highlight=False)
+    for disturbance in testbed.disturbances():
+        console().print(f"Note: {disturbance}", highlight=False)
+
+
+def _folder_is_free(folder: Path) -> None:
+    """Before benches are built for it: the folder can be made, or is empty and writable."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write to {nearest}", "give another --output")
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(
+            f"{folder} exists already", f"continue it: k8sdds run --resume {folder}; or give another"
+        )
+
+
+@contextmanager
+def _progress(baseline: str, expansion: Any) -> Iterator[Any]:
+    from k8sdds.campaign import preflight
+    from k8sdds.cli.run_progress import Progress
+
+    trials = len(expansion.cells) * expansion.experiment.repetitions
+    with Progress(baseline, preflight.estimate_s(expansion) / trials) as progress:
+        yield progress
+
+
+@contextmanager
+def _ending(folder: Path) -> Iterator[None]:
+    """The first signal ends the campaign in order, the second one at once; both say how to go on."""
+    received: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 1:
+            # The sandboxes end with this process: their holders read the end of a pipe.
+            os.write(2, (SHOW_CURSOR if sys.stderr.isatty() else b"") + ENDED_AT_ONCE)
+            os._exit(130)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, handle) for number in ENDING_SIGNALS}
+    try:
+        yield
+    except KeyboardInterrupt:
+        started = (folder / CAMPAIGN).exists()
+        kept = "; what was measured is kept" if started else "; nothing was measured"
+        remedy = f"go on: k8sdds run --resume {folder}" if started else ""
+        if received and received[-1] != signal.SIGINT:
+            raise Aborted(f"ended by {signal.Signals(received[-1]).name}{kept}", remedy) from None
+        raise Interrupted(f"interrupted{kept}", remedy) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,35 @@
+"""Clusters that were deployed from here, by their names: their network, and another one for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from k8sdds.deploy import network_install, profiles, record
+from k8sdds.deploy.network_switch.switch import Said, Switched, current, switch
+from k8sdds.kubernetes.kubectl import ControlPlane
+from k8sdds.system.ssh import Connections
+
+
+def switch_cluster(
+    name: str,
+    network: str,
+    options: Mapping[str, object] | None = None,
+    said: Said = lambda line: None,
+) -> Switched:
+    """Make this the cluster's network; `options` as a profile's network has them.
+
+    Raises InputError and LackError as `switch` does.
+    """
+    profile = profiles.deployed(name)
+    chosen = network_install.asked(profile, network, **dict(options or {}))  # type: ignore[arg-type]
+    with record.locked(name), Connections(profiles.targets(profile)) as connections:
+        return switch(profile, chosen, connections, said)
+
+
+def current_of(name: str) -> str:
+    """The network that is installed on the cluster; LackError where there is not exactly one."""
+    profile = profiles.deployed(name)
+    head = profile.control_plane.name
+    targets = [one for one in profiles.targets(profile) if one.name == head]
+    with Connections(targets) as connections:
+        return current(ControlPlane(connections.hosts[head]))

@@ -1,0 +1,150 @@
+"""Take a cluster away: what runs, what its network made, and then whatever deploy changed on the machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from k8sdds.deploy import local_nodes as local
+from k8sdds.deploy import record, tuning
+from k8sdds.deploy.actions import IMAGES_BEFORE, KUBECTL_CACHE, STATE, Action
+from k8sdds.deploy.apply import Observer, apply
+from k8sdds.deploy.deploy import Look
+from k8sdds.deploy.network_switch.cleanup import sweep
+from k8sdds.deploy.phases.control_plane import SOCKET
+from k8sdds.model.profile import Profile
+from k8sdds.system.errors import LackError
+from k8sdds.system.ssh import Connections
+
+STOP, RESTORE = "stop", "restore"
+
+# The folders themselves may be mount points, or have been there before.
+_STOP = f"""\
+if command -v kubeadm >/dev/null; then kubeadm reset --force --cri-socket {SOCKET} >/dev/null 2>&1 || :; fi
+if systemctl cat kubelet >/dev/null 2>&1; then systemctl disable --now kubelet >/dev/null 2>&1; fi
+if ctr version >/dev/null 2>&1; then
+  all() {{ ctr --namespace k8s.io "$@"; }}
+  for one in $(all tasks ls -q); do all tasks kill -s KILL -a $one || :; done
+  for second in 1 2 3 4 5; do [ -z "$(all tasks ls -q)" ] && break; sleep 1; done
+  for one in $(all tasks ls -q); do all tasks rm -f $one >/dev/null || :; done
+  for one in $(all containers ls -q); do all containers rm $one || :; done
+fi
+# systemd's groups of pods, which their kubelet has asked for.
+systemctl stop kubepods.slice 2>/dev/null || :
+grep -o ' /var/lib/kubelet/[^ ]*' /proc/self/mountinfo | sort -ru | while read -r point; do
+  umount $point || :
+done
+for folder in /etc/kubernetes /var/lib/kubelet /var/lib/etcd /etc/cni/net.d /var/lib/cni /var/log/pods \\
+  /var/log/containers; do
+  [ ! -d $folder ] || find $folder -mindepth 1 -delete
+  rmdir -p --ignore-fail-on-non-empty $folder 2>/dev/null || :
+done
+# Folders that the kubelet and containerd make where they are missing.
+rmdir /run/netns 2>/dev/null || :
+rmdir -p --ignore-fail-on-non-empty /usr/libexec/kubernetes/kubelet-plugins/volume/exec 2>/dev/null || :
+rmdir --ignore-fail-on-non-empty /usr/lib/modules 2>/dev/null || :
+rm -rf /run/flannel {KUBECTL_CACHE}
+"""
+
+# kube-proxy's and the kubelet's rules; kubeadm leaves them.
+_RULES = """\
+for variant in iptables-nft iptables-legacy ip6tables-nft ip6tables-legacy; do
+  command -v $variant-save >/dev/null || continue
+  $variant-save 2>/dev/null | grep -q KUBE- || continue
+  $variant-save 2>/dev/null | grep -v KUBE- | $variant-restore
+done
+# iptables' own tables, where nothing is in them: as before anybody asked for a rule.
+empty='^(table .*|chain (INPUT|OUTPUT|FORWARD|PREROUTING|POSTROUTING) [{]|type .*; policy accept;|[}]|#.*|)$'
+if command -v nft >/dev/null; then
+  nft list tables | while read -r word family name; do
+    case "$family $name" in
+      "ip filter"|"ip nat"|"ip mangle"|"ip raw"|"ip6 filter"|"ip6 nat"|"ip6 mangle"|"ip6 raw") ;;
+      *) continue ;;
+    esac
+    nft list table $family $name | tr -d '\t' | grep -qvE "$empty" || nft delete table $family $name || :
+  done
+fi
+"""
+
+# After what is left of a network has been removed: that may take a program from its image.
+_RESTORE = f"""\
+if ctr version >/dev/null 2>&1; then
+  ctr --namespace k8s.io images ls -q | grep -vxF -f {IMAGES_BEFORE} | while read -r image; do
+    ctr --namespace k8s.io images rm $image >/dev/null 2>&1 || :
+  done
+fi
+[ ! -f {STATE}/sysctls ] || while IFS=' =' read -r key value; do
+  sysctl -qw "$key=$value" 2>/dev/null || :
+done <{STATE}/sysctls
+if [ -d {STATE}/saved ]; then cp -a {STATE}/saved/. /; fi
+if [ -f {STATE}/made ]; then
+  # Longer paths first: what lies in a folder before the folder.
+  sort -r {STATE}/made | while read -r path; do
+    if [ -d "$path" ] && [ ! -L "$path" ]; then rmdir "$path" 2>/dev/null || :; else rm -f "$path"; fi
+  done
+fi
+systemctl daemon-reload
+"""
+_CONTAINERD = f"""\
+if [ -f {STATE}/enabled ]; then systemctl disable --now containerd >/dev/null 2>&1
+elif systemctl is-active containerd >/dev/null; then systemctl restart containerd; fi
+"""
+_PURGE = f"""\
+if [ -s {STATE}/packages ]; then
+  export DEBIAN_FRONTEND=noninteractive
+  apt-mark unhold kubeadm kubelet kubectl >/dev/null 2>&1 || :
+  sort -u {STATE}/packages | xargs apt-get purge -q=2 -y >/dev/null
+fi
+"""
+
+
+def plan(profile: Profile, seen: Look, purge: bool) -> list[Action]:
+    """What takes the cluster away from its machines. Raises LackError where one of them cannot be reached."""
+    if seen.failures:
+        lines = [str(error) for error in seen.failures.values()]
+        raise LackError("\n".join(["not all machines can be reached, so nothing was changed:", *lines]))
+    actions = []
+    for node in profile.nodes:
+        if seen.facts[node.name].one.get("marker") != profile.name:
+            continue
+        restore = tuning.undo_script() + _RULES + _RESTORE + _CONTAINERD + (_PURGE if purge else "")
+        actions += [
+            Action(node.name, STOP, "end all that runs in the cluster", _STOP, timeout_s=300),
+            Action(
+                node.name, RESTORE, "put back what was there before", restore + f"rm -rf {STATE}\n",
+                needs=tuple((other.name, STOP) for other in profile.nodes), timeout_s=600,
+            ),
+        ]  # fmt: skip
+    return actions
+
+
+def carry_out(
+    profile: Profile, seen: Look, actions: Sequence[Action], connections: Connections, observer: Observer
+) -> None:
+    """Apply that plan. Raises the first error; LackError as well where something of a network is left."""
+    folder = record.logs(profile.name)
+    apply([one for one in actions if one.phase == STOP], connections, folder, observer)
+    names = dict.fromkeys(one.node for one in actions)
+    swept = connections.all(lambda host: sweep(host, _addresses(seen), profile.kubernetes.pod_cidr), names)
+    apply([one for one in actions if one.phase != STOP], connections, folder, observer)
+    left = [f"{name}: {trace}" for name, one in swept.items() for trace in one.left]
+    if left:
+        raise LackError(
+            "\n".join(["the cluster is gone, but of its network is left:", *left]),
+            "remove it by hand, or reboot that machine",
+        )
+
+
+def _addresses(seen: Look) -> list[str]:
+    """Those of all machines: `eth0 10.88.0.11/24` is what the facts have."""
+    found = [value.split()[1] for one in seen.facts.values() for value in one.all("address")]
+    return [value.partition("/")[0] for value in found]
+
+
+def local_names(profile: Profile) -> list[str]:
+    """The local nodes of this profile that are here."""
+    return list(local.standing(profile))
+
+
+def local_nodes(profile: Profile) -> None:
+    """Remove local nodes with all that is on them; the cluster ends with them."""
+    local.remove(profile)

@@ -1,0 +1,196 @@
+"""The files of a published folder: read once, told apart by what is in them, and gathered into trials."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+from k8sdds.importing import kubectl_top, layouts
+from k8sdds.perftest import log
+from k8sdds.perftest.log import Log
+
+LOG, METRICS, NOTE, OTHER, SKIPPED, UNREADABLE = "log", "metrics", "note", "other", "skipped", "unreadable"
+
+_MTU = re.compile(r"\s*MTU\s*[=:]\s*([0-9]{3,5})\s*")
+
+
+@dataclass
+class Source:
+    """One file of the published folder, and what it is."""
+
+    path: PurePosixPath
+    """Below the imported folder, as text that can be printed."""
+    data: bytes | None
+    kind: str
+    why: str = ""
+    """Why it was not understood."""
+    log: Log | None = None
+    nodes: kubectl_top.Nodes = field(default_factory=dict)
+    mtu: int | None = None
+    """What a note says of the folder it lies in."""
+    size: int = 0
+    sha256: str | None = None
+    used: list[str] = field(default_factory=list)
+    """Where it went: `TRIAL_ID PARTICIPANT`."""
+
+
+@dataclass
+class Bundle:
+    """Files that belong together: the logs of one execution of PerfTest's programs."""
+
+    folder: PurePosixPath
+    stem: str
+    logs: dict[str, Source] = field(default_factory=dict)
+    """By participant: `pub0`, `sub3`."""
+    metrics: list[Source] = field(default_factory=list)
+    clashes: list[str] = field(default_factory=list)
+    """Logs that claim to be the same participant."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for people."""
+        return str(self.folder / self.stem) if self.stem else str(self.folder)
+
+
+def sources(root: Path, skip: Iterable[str] = (), leave_out: Path | None = None) -> list[Source]:
+    """Every file below `root` (or `root` itself) in natural order. Links to elsewhere are not followed.
+
+    Files that match one of the patterns `skip` are listed but not read; `leave_out` is not looked into.
+    """
+    patterns = list(skip)
+    found = []
+    for path in sorted(_files(root, leave_out), key=_natural):
+        relative = PurePosixPath(printable(path.relative_to(root) if path != root else path.name))
+        if any(fits(pattern, relative) for pattern in patterns):
+            found.append(Source(relative, None, SKIPPED, "left out as asked"))
+        else:
+            found.append(_source(path, relative))
+    return found
+
+
+def fits(pattern: str, path: PurePosixPath) -> bool:
+    """Whether a file's path, one of its folders, or the name of one of these matches a shell pattern."""
+    names = (*path.parts, str(path), *(str(parent) for parent in path.parents))
+    return any(fnmatchcase(name, pattern) for name in names if name != ".")
+
+
+def printable(path: Path | str) -> str:
+    """A path as text that can be written anywhere: bytes that are no UTF-8 become `\\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def bundles(found: list[Source], layout: str) -> list[Bundle]:
+    """The logs gathered, in the order of their files."""
+    by_folder: dict[PurePosixPath, list[Source]] = defaultdict(list)
+    for source in found:
+        if source.kind in (LOG, METRICS):
+            by_folder[source.path.parent].append(source)
+    return [bundle for folder, files in by_folder.items() for bundle in _of_folder(folder, files, layout)]
+
+
+def mtu_of(found: list[Source], folder: PurePosixPath) -> int | None:
+    """The MTU that a note in this folder or the nearest one above it states."""
+    notes = {source.path.parent: source.mtu for source in found if source.mtu is not None}
+    return next((notes[above] for above in (folder, *folder.parents) if above in notes), None)
+
+
+def _files(root: Path, leave_out: Path | None) -> Iterator[Path]:
+    if root.is_file():
+        yield root
+        return
+    left_out = leave_out.resolve() if leave_out else None
+    for folder, names, files in os.walk(root):
+        names[:] = [n for n in names if n != ".git" and (Path(folder) / n).resolve() != left_out]
+        yield from (Path(folder) / name for name in files)
+
+
+def _natural(path: Path) -> tuple:
+    """test-2 before test-10."""
+    return tuple(
+        tuple(
+            (0, int(piece), "") if piece.isdecimal() else (1, 0, piece)
+            for piece in re.split(r"([0-9]{1,9})", part)
+        )
+        for part in path.parts
+    )
+
+
+def _source(path: Path, relative: PurePosixPath) -> Source:
+    try:
+        size = path.lstat().st_size
+        if path.is_symlink() or not path.is_file():
+            return Source(relative, None, UNREADABLE, "not a plain file")
+        if size > log.MAX_BYTES:
+            return Source(relative, None, UNREADABLE, f"{size} bytes are too many for a log", size=size)
+        data = path.read_bytes()
+    except OSError as error:
+        return Source(relative, None, UNREADABLE, error.strerror or "unreadable")
+    source = Source(relative, data, OTHER, "no log of PerfTest, no table of kubectl top", size=len(data))
+    source.sha256 = hashlib.sha256(data).hexdigest()
+    if not data.strip():
+        source.why = "empty"
+        return source
+    if data.startswith(b"name,"):
+        source.nodes, problems = kubectl_top.read(data)
+        source.why = "; ".join(problems)
+        source.kind = METRICS if source.nodes else OTHER
+        return source
+    if len(data) < 100 and (note := _MTU.fullmatch(data.decode(errors="replace"))):
+        source.kind, source.why, source.mtu = NOTE, "", int(note[1])
+        return source
+    read = log.read(data)
+    if read.understood:
+        source.kind, source.why, source.log = LOG, "", read
+    return source
+
+
+def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[Bundle]:
+    logs = [source for source in files if source.kind == LOG]
+    publishers = [source for source in logs if _role(source) == "pub"]
+    together = layout == layouts.K8SDDS or len(publishers) == 1
+    found: dict[str, Bundle] = {}
+    for source in logs:
+        stem, named = layouts.group(source.path.name)
+        if together:
+            stem = ""
+        bundle = found.setdefault(stem, Bundle(folder, stem))
+        _put(bundle, source, named)
+    metrics = [source for source in files if source.kind == METRICS]
+    for source in metrics:
+        # A table beside several trials belongs to the one whose name it has, or to none.
+        own = next((b for stem, b in found.items() if stem and source.path.name.startswith(stem)), None)
+        if own is None and len(found) == 1:
+            own = next(iter(found.values()))
+        if own is not None:
+            own.metrics.append(source)
+    return list(found.values())
+
+
+def _put(bundle: Bundle, source: Source, named: str | None) -> None:
+    """Add a log under the participant that it says it is, or else that its name says."""
+    assert source.log is not None
+    role, identity = _role(source), source.log.settings.identity
+    stated = f"{role}{identity}" if role and identity is not None else None
+    participant = stated or (named if named and (not role or named.startswith(role)) else None)
+    participant = participant or f"{role or 'unknown'}0"
+    if participant in bundle.logs:
+        bundle.clashes.append(
+            f"{bundle.logs[participant].path.name} and {source.path.name} are both {participant}"
+        )
+        while participant in bundle.logs:
+            participant += "-again"
+    bundle.logs[participant] = source
+
+
+def _role(source: Source) -> str | None:
+    role = source.log.role if source.log else None
+    if role is None:
+        _, named = layouts.group(source.path.name)
+        return named[:3] if named else None
+    return role[:3]

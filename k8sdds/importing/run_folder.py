@@ -1,0 +1,152 @@
+"""The imported run folder: every file byte for byte, every trial, and an account of both."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from k8sdds import __version__
+from k8sdds.importing import files
+from k8sdds.importing.files import Source
+from k8sdds.importing.records import TESTBED, Imported
+from k8sdds.results.run_folder import SCHEMA, RunFolder, utc_now
+from k8sdds.system.errors import InputError
+
+ACCOUNT = "import.json"
+
+
+def refuse(output: Path) -> None:
+    """Raise InputError where the run folder cannot be made."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"{output} exists already", "give an --output folder that does not exist")
+
+
+def account(sources: list[Source], trials: list[Imported]) -> dict[str, Any]:
+    """Counts: files by kind, trials, invalid ones by the word of their reason, files not understood."""
+    invalid = [trial for trial in trials if not trial.record["valid"]]
+    return {
+        "files": len(sources),
+        "bytes": sum(source.size for source in sources),
+        "by_kind": dict(Counter(source.kind for source in sources)),
+        "trials": len(trials),
+        "valid": len(trials) - len(invalid),
+        "invalid": dict(Counter(str(trial.record["reason"]).split(":")[0] for trial in invalid)),
+        "not_understood": sum(source.kind in (files.OTHER, files.UNREADABLE) for source in sources),
+        "skipped": sum(source.kind == files.SKIPPED for source in sources),
+    }
+
+
+def write(
+    output: Path, source: Path, sources: list[Source], trials: list[Imported], layout: str, baseline: str,
+    copies: list[str], command: list[str],
+) -> RunFolder:  # fmt: skip
+    """Write the run folder beside its place and move it there, so that it is never half there."""
+    output = output.absolute()
+    temporary: Path | None = None
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
+        # As a folder that mkdir made: mkdtemp's is for its owner alone.
+        temporary.chmod(0o777 & ~_umask())
+        campaign = _campaign(output, source, sources, trials, layout, baseline, command)
+        run = RunFolder.create(temporary, campaign, _experiment(source, trials))
+        run.append_event("import-start", source=files.printable(source))
+        _raw(run, sources, trials)
+        run.append_attempts([trial.record for trial in trials])
+        (temporary / ACCOUNT).write_text(
+            json.dumps(_account_of_files(source, sources, trials, copies), indent=1, ensure_ascii=False)
+            + "\n",
+            encoding="utf-8",
+        )
+        run.append_event("import-end", trials=len(trials))
+        if output.exists():
+            output.rmdir()
+        temporary.rename(output)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {output}: {error.strerror or error}", "give another --output"
+        ) from error
+    finally:
+        if temporary is not None and temporary.exists():
+            shutil.rmtree(temporary, ignore_errors=True)
+    return RunFolder(output)
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _campaign(
+    output: Path, source: Path, sources: list[Source], trials: list[Imported], layout: str, baseline: str,
+    command: list[str],
+) -> dict[str, Any]:  # fmt: skip
+    labels = list(dict.fromkeys(trial.record["network_label"] for trial in trials))
+    return {
+        "schema": SCHEMA,
+        "campaign": files.printable(output.name),
+        "k8sdds_version": __version__,
+        "started_at": utc_now(),
+        "experiment": files.printable(source.resolve().name),
+        "command": [files.printable(word) for word in command],
+        "seed": None,
+        "testbed": {"name": TESTBED, "facts": {}},
+        "baseline": baseline if baseline in labels else None,
+        "repetitions": max(trial.record["repetition"] for trial in trials) + 1,
+        "blocks": [],
+        "trials": {},
+        "networks": {label: {} for label in labels},
+        "import": {"source": files.printable(source), "layout": layout, **account(sources, trials)},
+    }
+
+
+def _experiment(source: Path, trials: list[Imported]) -> str:
+    """What stands for the experiment: nobody here planned it, so it only says where it comes from."""
+    return (
+        f"# Imported by k8sdds {__version__}: {len(trials)} trials that others measured.\n"
+        f"# What each trial was is in trials.jsonl, what became of each file in {ACCOUNT}.\n"
+        f"imported: {json.dumps(files.printable(source.resolve().name))}\n"
+    )
+
+
+def _raw(run: RunFolder, sources: list[Source], trials: list[Imported]) -> None:
+    for trial in trials:
+        folder = run.raw(trial.record["trial_id"], trial.record["attempt"])
+        for participant, log in trial.bundle.logs.items():
+            _copy(log, folder / participant / log.path.name, f"{trial.record['trial_id']} {participant}")
+        for metrics in trial.bundle.metrics:
+            _copy(metrics, folder / metrics.path.name, f"{trial.record['trial_id']} metrics")
+    for other in sources:
+        # Files that no trial uses are kept too, as far as they were read.
+        if not other.used and other.data is not None:
+            _copy(other, run.path / "raw" / "other" / other.path, "other")
+
+
+def _copy(source: Source, target: Path, use: str) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(source.data or b"")
+    source.used.append(use)
+
+
+def _account_of_files(
+    source: Path, sources: list[Source], trials: list[Imported], copies: list[str]
+) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "source": files.printable(source),
+        "summary": account(sources, trials),
+        "copies": copies,
+        "files": [
+            {
+                "path": str(one.path), "bytes": one.size, "sha256": one.sha256, "kind": one.kind,
+                "used": one.used, "why": one.why or None,
+            }
+            for one in sources
+        ],
+    }  # fmt: skip

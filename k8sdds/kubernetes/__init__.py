@@ -1,0 +1,1 @@
+"""Access to a Kubernetes API server: client, exec streams, kubeconfig, apply, metrics."""

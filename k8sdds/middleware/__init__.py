@@ -1,0 +1,1 @@
+"""The middleware plug point: what runs below perftest, one module each."""

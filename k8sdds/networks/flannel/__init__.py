@@ -1,0 +1,1 @@
+"""Flannel, with its VXLAN, host-gw, IPsec and WireGuard backends."""

@@ -1,0 +1,1 @@
+"""The node's own network: `baremetal` and `host`."""

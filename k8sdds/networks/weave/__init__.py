@@ -1,0 +1,1 @@
+"""WeaveNet, with and without encryption."""

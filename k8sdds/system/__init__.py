@@ -1,0 +1,1 @@
+"""Access to this machine and others: processes, namespaces, cgroups, SSH, files, errors."""
