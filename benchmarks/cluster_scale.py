@@ -35,10 +35,10 @@ from k8sdds.model.trial import Cell, Trial
 from k8sdds.testbeds.cluster import namespace as spaces
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import assign, usable
-from k8sdds.testbeds.cluster.pod_pool import Crew
+from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot, memory_bytes
 from k8sdds.testbeds.cluster.testbed import Cluster
-from k8sdds.testbeds.selection import IMAGE, Chosen
+from k8sdds.testbeds.selection import IMAGE, SelectedTestbed
 
 EACH = 10
 """Participants for each node."""
@@ -62,13 +62,13 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
         found[title] = {"seconds": now - began, "calls": dict(calls - before)}
         began, before = now, calls
 
-    cluster = Cluster(api, Chosen("cluster", kubeconfig=str(kubeconfig), network="flannel-vxlan"), name)
+    cluster = Cluster(api, SelectedTestbed("cluster", kubeconfig=str(kubeconfig), network="flannel-vxlan"), name)
     trial = Trial(cell=cell, testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
     refuse(cluster.check([trial]))
     phase("check")
     space = spaces.make(api, name, None, with_host=False)
     phase("namespace")
-    crew = Crew(api, space, IMAGE, memory_bytes([cell]), name)
+    crew = PodPool(api, space, IMAGE, memory_bytes([cell]), name)
     places = assign(cell, usable(cluster.nodes, [simulated.ARCH_HERE]))
     slots = [Slot(participant, node, False, None) for participant, node in places.items()]
     crew.place(slots)

@@ -32,7 +32,7 @@ from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import facts, network_install, plan, profiles, software
 from k8sdds.deploy.actions import KUBECONFIG
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import control_plane, kubernetes, runtime
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Profile
@@ -99,7 +99,7 @@ class ByHand:
         self.connections = connections
         seen, _ = facts.gather(connections, plan.SYSCTLS)
         self.software = software.of(profile, (ARCH_HERE,), common.say)
-        self.wanted = Wanted(profile, seen, self.software, network_install.install(profile))
+        self.wanted = DesiredState(profile, seen, self.software, network_install.install(profile))
 
     def ssh(self, node: str, script: str) -> str:
         done = self.connections.hosts[node].run(f"set -e\n{script}", timeout_s=600)

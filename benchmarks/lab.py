@@ -41,9 +41,9 @@ from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import NETWORKS
 from k8sdds.networks.network import Capabilities
 from k8sdds.system import kernel_features
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
-from k8sdds.testbeds.lab.lab_network import Bench
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import plan
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.testbeds.lab.topology import topology_of
@@ -88,7 +88,7 @@ class Fence:
         deadline = time.monotonic() + FREED_TIMEOUT_S
         while "fence0:" in devices.read_text():
             if time.monotonic() > deadline:
-                raise LackError(f"the kernel did not free the namespaces in {FREED_TIMEOUT_S} s")
+                raise PrerequisiteError(f"the kernel did not free the namespaces in {FREED_TIMEOUT_S} s")
             time.sleep(0.001)
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Mininet:
         answer = self._process.stdout.readline()
         if not answer:
             said = self._process.stderr.read().strip().splitlines()
-            raise LackError(f"Mininet ended: {said[-1] if said else 'no message'}")
+            raise PrerequisiteError(f"Mininet ended: {said[-1] if said else 'no message'}")
         return float(json.loads(answer)["seconds"])
 
     def close(self) -> None:
@@ -140,20 +140,20 @@ class Mininet:
 
 @contextmanager
 def proof_apart() -> Iterator[list[float]]:
-    """The seconds that `Bench.prove` takes, one for each call."""
+    """The seconds that `LabNetwork.prove` takes, one for each call."""
     took: list[float] = []
-    prove = Bench.prove
+    prove = LabNetwork.prove
 
-    def timed(self: Bench) -> None:
+    def timed(self: LabNetwork) -> None:
         begun = time.monotonic()
         prove(self)
         took.append(time.monotonic() - begun)
 
-    Bench.prove = timed  # type: ignore[method-assign]
+    LabNetwork.prove = timed  # type: ignore[method-assign]
     try:
         yield took
     finally:
-        Bench.prove = prove  # type: ignore[method-assign]
+        LabNetwork.prove = prove  # type: ignore[method-assign]
 
 
 def cycle(name: str, count: int, fence: Fence, mininet: Mininet | None) -> dict[str, float]:

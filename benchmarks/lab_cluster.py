@@ -34,7 +34,7 @@ from k8sdds.kubernetes.metrics import packet_filters
 from k8sdds.model.trial import Cell
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.testbed import Lab
 
 BASELINE = "host"
@@ -55,14 +55,14 @@ Row = dict[str, Any]
 
 
 def k8sdds(*words: str, environment: dict[str, str] | None = None, folder: Path | None = None) -> None:
-    """Run the command; LackError with its last words where it fails. Invalid trials (4) are no failure."""
+    """Run the command; PrerequisiteError with its last words where it fails. Invalid trials (4) are no failure."""
     common.say(f"k8sdds {' '.join(words)}")
     done = subprocess.run(
         [str(K8SDDS), *words], env=environment, cwd=folder, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, timeout=RUN_TIMEOUT_S,
     )  # fmt: skip
     if done.returncode not in (0, 4):
-        raise LackError(f"k8sdds {words[0]} ended with {done.returncode}: {done.stderr.strip()[-600:]}")
+        raise PrerequisiteError(f"k8sdds {words[0]} ended with {done.returncode}: {done.stderr.strip()[-600:]}")
 
 
 @contextmanager

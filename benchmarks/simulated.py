@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from k8sdds.bundle import golang, recipe
 from k8sdds.bundle.create import ARCH_HERE
-from k8sdds.kubernetes.client import Api, Refused
-from k8sdds.system.errors import LackError
+from k8sdds.kubernetes.client import Api, ApiRejected
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import Node
@@ -55,7 +55,7 @@ POLICY = {
 
 
 def programs(said: Callable[[str], None]) -> dict[str, Path]:
-    """etcd, Kubernetes and kwok for this machine; built when they are not in the cache. Raises LackError."""
+    """etcd, Kubernetes and kwok for this machine; built when they are not in the cache. Raises PrerequisiteError."""
     found = {name: golang.program(recipe.PROGRAMS[name], ARCH_HERE, said) for name in ("etcd", "kubernetes")}
     return found | {"kwok": golang.program(KWOK, ARCH_HERE, said, MODULES)}
 
@@ -149,16 +149,16 @@ class ControlPlane:
                 try:
                     Api.of(self.folder / "admin.conf", None).get_raw("/readyz")
                     return
-                except (LackError, Refused):
+                except (PrerequisiteError, ApiRejected):
                     pass
             time.sleep(0.1)
-        raise LackError(f"the API server does not answer after {READY_S} s{self._said('kube-apiserver')}")
+        raise PrerequisiteError(f"the API server does not answer after {READY_S} s{self._said('kube-apiserver')}")
 
     def check(self) -> None:
-        """LackError with its last words where one of the processes has ended."""
+        """PrerequisiteError with its last words where one of the processes has ended."""
         for name, process in self._running.items():
             if process.poll() is not None:
-                raise LackError(f"{name} ended with {process.returncode}{self._said(name)}")
+                raise PrerequisiteError(f"{name} ended with {process.returncode}{self._said(name)}")
 
     def _said(self, name: str) -> str:
         lines = (self.folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
@@ -192,7 +192,7 @@ class ControlPlane:
                     break
         if waiting:
             said = self._said("kwok")
-            raise LackError(f"{len(waiting)} simulated nodes are not ready after {READY_S} s{said}")
+            raise PrerequisiteError(f"{len(waiting)} simulated nodes are not ready after {READY_S} s{said}")
 
     # -- what the server saw ------------------------------------------------------------------------------
 

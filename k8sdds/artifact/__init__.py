@@ -11,6 +11,6 @@ checking  an archive or its unpacked folder → every file that is changed, miss
 from __future__ import annotations
 
 from k8sdds.artifact.archive import Description, Packed, pack
-from k8sdds.artifact.verification import Finding, Verified, verify
+from k8sdds.artifact.verification import VerificationIssue, Verified, verify
 
-__all__ = ["Description", "Finding", "Packed", "Verified", "pack", "verify"]
+__all__ = ["Description", "VerificationIssue", "Packed", "Verified", "pack", "verify"]

@@ -30,7 +30,7 @@ _DAMAGES = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class VerificationIssue:
     """One thing wrong: `changed`, `missing`, `added`, or `damaged` (the archive or its SHA256SUMS)."""
 
     kind: str
@@ -47,7 +47,7 @@ class Verified:
 
     content_id: str | None
     files: int
-    findings: list[Finding]
+    findings: list[VerificationIssue]
 
 
 def verify(path: Path, expect: str | None = None) -> Verified:
@@ -64,7 +64,7 @@ def verify(path: Path, expect: str | None = None) -> Verified:
             f"{path} is not there", "name an artifact: a ZIP file, or the folder it was unpacked to"
         )
     if expect is not None and found.content_id != expect.lower().removeprefix("sha256:"):
-        wrong = Finding("changed", checksums.NAME, f"its content id is {found.content_id}, not {expect}")
+        wrong = VerificationIssue("changed", checksums.NAME, f"its content id is {found.content_id}, not {expect}")
         found.findings.insert(0, wrong)
     return found
 
@@ -80,10 +80,10 @@ def _checked(contents: Iterator[Content]) -> Verified:
     listing: bytes | None = None
     for path, content, why in contents:
         if path in found:
-            findings.append(Finding("added", path, "a second time"))
+            findings.append(VerificationIssue("added", path, "a second time"))
             continue
         if content is None:
-            findings.append(Finding("changed", path, why))
+            findings.append(VerificationIssue("changed", path, why))
             found[path] = None
             continue
         found[path] = checksums.digest(content)
@@ -91,20 +91,20 @@ def _checked(contents: Iterator[Content]) -> Verified:
             listing = content
     if listing is None:
         if checksums.NAME not in found:
-            findings.append(Finding("missing", checksums.NAME))
+            findings.append(VerificationIssue("missing", checksums.NAME))
         return Verified(None, len(found), findings)
     try:
         wanted = checksums.read(listing.decode("utf-8"))
     except ValueError as error:
-        findings.append(Finding("damaged", checksums.NAME, str(error)))
+        findings.append(VerificationIssue("damaged", checksums.NAME, str(error)))
         return Verified(found[checksums.NAME], len(found), findings)
     for path in sorted(wanted.keys() | found.keys() - {checksums.NAME}):
         if path not in found:
-            findings.append(Finding("missing", path))
+            findings.append(VerificationIssue("missing", path))
         elif path not in wanted:
-            findings.append(Finding("added", path))
+            findings.append(VerificationIssue("added", path))
         elif found[path] is not None and found[path] != wanted[path]:
-            findings.append(Finding("changed", path))
+            findings.append(VerificationIssue("changed", path))
     return Verified(found[checksums.NAME], len(found), findings)
 
 
@@ -132,7 +132,7 @@ def _archive(path: Path) -> Verified:
             return found
     # A damaged directory makes zipfile stumble in many ways.
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, OverflowError) as error:
-        return Verified(None, 0, [Finding("damaged", str(path), f"no whole ZIP file: {error}")])
+        return Verified(None, 0, [VerificationIssue("damaged", str(path), f"no whole ZIP file: {error}")])
 
 
 def _entries(archive: zipfile.ZipFile) -> Iterator[Content]:
@@ -155,14 +155,14 @@ def _entries(archive: zipfile.ZipFile) -> Iterator[Content]:
             yield info.filename, content, ""
 
 
-def _loose_bytes(archive: zipfile.ZipFile) -> Iterator[Finding]:
+def _loose_bytes(archive: zipfile.ZipFile) -> Iterator[VerificationIssue]:
     """Bytes before, between or after the entries that belong to no file."""
     at = 0
     for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
         if info.header_offset != at:
-            yield Finding("added", info.filename, "bytes before its entry that belong to no file")
+            yield VerificationIssue("added", info.filename, "bytes before its entry that belong to no file")
         at = info.header_offset + HEADER_BYTES + len(info.filename.encode()) + info.compress_size
     if at != archive.start_dir:
-        yield Finding("added", "the archive", "bytes after its last entry that belong to no file")
+        yield VerificationIssue("added", "the archive", "bytes after its last entry that belong to no file")
     if archive.comment:
-        yield Finding("added", "the archive", "a comment")
+        yield VerificationIssue("added", "the archive", "a comment")

@@ -14,7 +14,7 @@ from typing import Any
 
 from k8sdds.bundle import architecture, cache, oci
 from k8sdds.bundle.recipe import ARCHES
-from k8sdds.system.errors import InputError, LackError, Problem
+from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.paths import cache_folder
 
 FORMAT = 1
@@ -89,12 +89,12 @@ class Bundle:
         return tuple(dict.fromkeys(_suite(item) for item in self.items if item.kind == "package"))
 
     def packages(self, arch: str, suite: str) -> list[Item]:
-        """The packages for a distribution, and their index, all in one folder. Raises LackError."""
+        """The packages for a distribution, and their index, all in one folder. Raises PrerequisiteError."""
         found = [item for kind in ("package", "index") for item in self._of(kind, arch)]
         chosen = [item for item in found if _suite(item) == suite]
         if not chosen:
             there = f", only for {', '.join(self.suites)}" if self.suites else ""
-            raise LackError(
+            raise PrerequisiteError(
                 f"the bundle {self.name} has no packages of {suite} for {arch}{there}",
                 f"k8sdds bundle create --suite {','.join([*self.suites, suite])}; or install by hand",
             )
@@ -107,12 +107,12 @@ class Bundle:
     def archive(self, arch: str, names: Sequence[str] | None = None) -> Path:
         """One OCI archive of an architecture's images, or those named, for `ctr images import`; in the cache.
 
-        Raises LackError for an image that is not here.
+        Raises PrerequisiteError for an image that is not here.
         """
         images = self.images(arch)
         for name in names or ():
             if name not in {image.name for image in images}:
-                raise LackError(f"the bundle has no image {name} for {arch}", "k8sdds bundle list")
+                raise PrerequisiteError(f"the bundle has no image {name} for {arch}", "k8sdds bundle list")
         chosen = [image for image in images if names is None or image.name in names]
         key = hashlib.sha256(oci.canonical([[image.name, image.sha256] for image in chosen])).hexdigest()[:16]
         output = cache_folder() / "archives" / f"{arch}-{key}.tar"
@@ -167,7 +167,7 @@ class Bundle:
     def _of(self, kind: str, arch: str) -> list[Item]:
         if arch not in self.arches:
             can = f"k8sdds bundle create --arch {','.join([*self.arches, arch])}"
-            raise LackError(
+            raise PrerequisiteError(
                 f"the bundle {self.name} has nothing for {arch}, only for {', '.join(self.arches)}",
                 can if arch in ARCHES else f"bundles can be made for {' and '.join(ARCHES)} machines",
             )
@@ -224,7 +224,7 @@ def _unpacked(path: Path) -> Path:
         raise InputError(what, "k8sdds bundle create") from error
     except OSError as error:
         what = f"cannot unpack {path}: {error.strerror}"
-        raise LackError(what, "the cache needs its space: k8sdds bundle cache") from error
+        raise PrerequisiteError(what, "the cache needs its space: k8sdds bundle cache") from error
     if missing:
         cache.prune()
     return folder

@@ -15,7 +15,7 @@ from typing import Any
 from k8sdds.bundle import cache, debian, golang, native, oci, packages, recipe
 from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
 from k8sdds.bundle.recipe import ARCH_HERE
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
 Said = Callable[[str], None]
@@ -54,7 +54,7 @@ def create(
 ) -> Bundle:
     """Make a bundle in a new folder, with the packages that nodes of these distributions (`suites`) need.
 
-    `sources` is a file with apt's sources of them; none: this machine's. Raises InputError or LackError; then
+    `sources` is a file with apt's sources of them; none: this machine's. Raises InputError or PrerequisiteError; then
     the folder is not there.
     """
     _check(arches)
@@ -134,7 +134,7 @@ def _write(
         unfinished.rename(folder)
     except OSError as error:
         remedy = "free space: k8sdds bundle cache; or name a folder on another disk"
-        raise LackError(f"cannot write {folder}: {error.strerror}", remedy) from error
+        raise PrerequisiteError(f"cannot write {folder}: {error.strerror}", remedy) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from k8sdds.bundle import cache, oci
 from k8sdds.nodes.rootfs import SUITE
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
 TIMEOUT_S = 900
@@ -24,12 +24,12 @@ Said = Callable[[str], None]
 
 
 def archive(arch: str, packages: Sequence[str], said: Said) -> Path:
-    """Archive of packages with all that they need, from the cache; LackError where it cannot be made."""
+    """Archive of packages with all that they need, from the cache; PrerequisiteError where it cannot be made."""
     return _made("bases", ".tar", arch, packages, said, lambda packed, path: packed.rename(path))
 
 
 def sysroot(arch: str, packages: Sequence[str], said: Said) -> Path:
-    """Folder that a cross compiler builds against, from the cache; LackError where it cannot be made."""
+    """Folder that a cross compiler builds against, from the cache; PrerequisiteError where it cannot be made."""
     return _made("sysroots", "", arch, packages, said, _unpack)
 
 
@@ -54,7 +54,7 @@ def _made(
 
 def _fetch(output: Path, arch: str, packages: Sequence[str]) -> None:
     if not shutil.which("mmdebstrap"):
-        raise LackError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
+        raise PrerequisiteError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
     mode = "root" if os.geteuid() == 0 else "unshare"
     argv = ["mmdebstrap", f"--mode={mode}", "--variant=extract", f"--architectures={arch}"]
     try:
@@ -64,10 +64,10 @@ def _fetch(output: Path, arch: str, packages: Sequence[str]) -> None:
             env={**os.environ, "SOURCE_DATE_EPOCH": "0", "TMPDIR": str(output.parent)},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise LackError(f"fetching Debian packages for {arch} did not end within {TIMEOUT_S} s") from None
+        raise PrerequisiteError(f"fetching Debian packages for {arch} did not end within {TIMEOUT_S} s") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
-        raise LackError(
+        raise PrerequisiteError(
             f"cannot fetch Debian packages for {arch}: {' '.join(lines[-3:])}",
             "apt-get update must work here",
         )

@@ -40,7 +40,7 @@ def emulated(
     bundle: Bundle, items: Sequence[Item], on: str, said: Said
 ) -> tuple[Path, list[tuple[str, str]]]:
     """An archive of these images of one architecture that runs on nodes of another (`on`): in the cache, with
-    (reference, SHA-256 of the manifest) of each. Their names end in -ARCHITECTURE. Raises LackError.
+    (reference, SHA-256 of the manifest) of each. Their names end in -ARCHITECTURE. Raises PrerequisiteError.
     """
     arch = items[0].arch
     emulator = _emulator(arch, on, said)

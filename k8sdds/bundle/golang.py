@@ -15,7 +15,7 @@ from pathlib import Path
 
 from k8sdds.bundle import cache
 from k8sdds.bundle.recipe import GO, Program
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder, shared
 
 BUILD_TIMEOUT_S = 3600
@@ -27,7 +27,7 @@ INSTALL_TIMEOUT_S = 900
 def program(wanted: Program, arch: str, said: Callable[[str], None], modules: Path | None = None) -> Path:
     """The built program for an architecture, from the cache where its sources have not changed.
 
-    `modules`: the folder with its module's; by default that of the bundle's programs. Raises LackError where
+    `modules`: the folder with its module's; by default that of the bundle's programs. Raises PrerequisiteError where
     it cannot be built.
     """
     source = (modules or shared("deploy") / "bundle") / wanted.folder
@@ -53,7 +53,7 @@ def _toolchain(said: Callable[[str], None]) -> Path:
     if os.access(root / "bin/go", os.X_OK):
         return root
     if given:
-        raise LackError(f"there is no Go in {given}", "K8SDDS_GOROOT names a folder with bin/go")
+        raise PrerequisiteError(f"there is no Go in {given}", "K8SDDS_GOROOT names a folder with bin/go")
     with cache.making(root.parent) as missing:
         if missing:
             said(f"installing Go {GO} into the cache")
@@ -73,7 +73,7 @@ def _install(root: Path) -> None:
     if done.returncode:
         shutil.rmtree(unfinished, ignore_errors=True)
         remedy = f"install Go {GO} by other means and set K8SDDS_GOROOT to its folder"
-        raise LackError(f"cannot install Go {GO}: {done.stderr.strip().splitlines()[-1]}", remedy)
+        raise PrerequisiteError(f"cannot install Go {GO}: {done.stderr.strip().splitlines()[-1]}", remedy)
     # Files from a wheel may have lost their permission to run.
     for folder in (
         "bin",
@@ -118,13 +118,13 @@ def _build(wanted: Program, arch: str, source: Path, built: Path, root: Path) ->
         )  # fmt: skip
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
-            raise LackError(
+            raise PrerequisiteError(
                 f"cannot build {wanted.name} for {arch}: {' | '.join(lines[-5:])}",
                 "the Go module proxy must be reachable; a C compiler for what needs C; 12 GB of disk",
             )
         unfinished.rename(built)
     except subprocess.TimeoutExpired:
-        raise LackError(
+        raise PrerequisiteError(
             f"building {wanted.name} for {arch} did not end within {BUILD_TIMEOUT_S} s",
             "again: what was compiled is kept; can the Go module proxy be reached?",
         ) from None

@@ -12,7 +12,7 @@ from pathlib import Path
 from k8sdds.bundle import oci
 from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.recipe import IMAGES, OWN
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 PUSH_TIMEOUT_S = 1800
@@ -53,13 +53,13 @@ def short(item: Item) -> str:
 def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = False) -> list[str]:
     """Copy images to `target`/NAME:VERSION with skopeo, all architectures of a name as one; their references.
 
-    skopeo finds credentials where `skopeo login`, podman or docker left them. Raises LackError where it is
+    skopeo finds credentials where `skopeo login`, podman or docker left them. Raises PrerequisiteError where it is
     not here or fails.
     """
     if not target.strip("/"):
         raise InputError("no registry is named", "REGISTRY or REGISTRY/PATH, such as registry.example/lab")
     if not shutil.which("skopeo"):
-        raise LackError("skopeo is not installed, which talks to registries", "sudo apt-get install skopeo")
+        raise PrerequisiteError("skopeo is not installed, which talks to registries", "sudo apt-get install skopeo")
     pushed = []
     for name in dict.fromkeys(item.name for item in items):
         same = [item for item in items if item.name == name]
@@ -80,13 +80,13 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
                     stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUSH_TIMEOUT_S,
                 )  # fmt: skip
             except subprocess.TimeoutExpired as error:
-                raise LackError(f"{reference}: not there after {PUSH_TIMEOUT_S} s") from error
+                raise PrerequisiteError(f"{reference}: not there after {PUSH_TIMEOUT_S} s") from error
         if "invalid reference format" in done.stderr:
             what = f"{reference!r} is no name of an image in a registry"
             raise InputError(what, "lower-case letters, digits, and . _ - / between them")
         if done.returncode:
             said = (done.stderr.strip().splitlines() or ["skopeo failed"])[-1]
-            raise LackError(f"{reference}: {said[:400]}", "log in: skopeo login; without TLS: --plain-http")
+            raise PrerequisiteError(f"{reference}: {said[:400]}", "log in: skopeo login; without TLS: --plain-http")
         pushed.append(reference)
     return pushed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from k8sdds.bundle import architecture, cache, debian, oci
 from k8sdds.bundle.debian import Said
 from k8sdds.bundle.recipe import ARCH_HERE
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import CHECKOUT, cache_folder, native_program
 
 SOURCES = CHECKOUT / "perftest-images"
@@ -28,12 +28,12 @@ BUILD_TIMEOUT_S = 1200
 
 
 def programs(group: str, arch: str, said: Said) -> dict[str, Path]:
-    """The programs of a group (`perftest` or `discovery`): path in the image to file. Raises LackError."""
+    """The programs of a group (`perftest` or `discovery`): path in the image to file. Raises PrerequisiteError."""
     found = _here() if arch == ARCH_HERE else _crossed(arch, said)
     for path in found.values():
         really = architecture.of_file(path)
         if really not in (arch, None):
-            raise LackError(f"{path} is for {really}, where {arch} is wanted", "make setup; K8SDDS_LIBEXEC?")
+            raise PrerequisiteError(f"{path} is for {really}, where {arch} is wanted", "make setup; K8SDDS_LIBEXEC?")
     if group == "discovery":
         script = Path(native_program("discovery-server"))
         return {"/opt/k8sdds/discovery-server": script, f"/usr/bin/{SERVER}": found[SERVER]}
@@ -47,19 +47,19 @@ def hashes(arch: str, said: Said) -> list[str]:
 
 
 def check(arch: str) -> None:
-    """Raise LackError where programs for this architecture cannot be had here; before anything takes long."""
+    """Raise PrerequisiteError where programs for this architecture cannot be had here; before anything takes long."""
     if arch == ARCH_HERE:
         native_program("k8sdds-perftest")
         if shutil.which(SERVER) is None:
-            raise LackError(f"{SERVER} is not installed", "sudo apt-get install fastdds-tools")
+            raise PrerequisiteError(f"{SERVER} is not installed", "sudo apt-get install fastdds-tools")
         return
     compiler = f"{TRIPLETS[arch]}-g++"
     if shutil.which(compiler) is None:
         package = f"g++-{TRIPLETS[arch].replace('_', '-')}"
-        raise LackError(f"{compiler} is not installed, which builds perftest for {arch}",
+        raise PrerequisiteError(f"{compiler} is not installed, which builds perftest for {arch}",
                         f"sudo apt-get install {package}")  # fmt: skip
     if not SOURCES.is_dir():
-        raise LackError(
+        raise PrerequisiteError(
             f"perftest's sources are not here, to be built for {arch}",
             "make it in a checkout of k8sdds; or on a machine of that architecture",
         )
@@ -128,13 +128,13 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
                     timeout=BUILD_TIMEOUT_S, env={**os.environ, "LC_ALL": "C"},
                 )  # fmt: skip
         except FileNotFoundError:
-            raise LackError("cmake is not installed", "sudo apt-get install cmake ninja-build") from None
+            raise PrerequisiteError("cmake is not installed", "sudo apt-get install cmake ninja-build") from None
         except subprocess.TimeoutExpired:
-            raise LackError(f"building perftest for {arch} did not end within {BUILD_TIMEOUT_S} s") from None
+            raise PrerequisiteError(f"building perftest for {arch} did not end within {BUILD_TIMEOUT_S} s") from None
         if done.returncode:
             lines = [line for line in log.read_text().splitlines() if "rror" in line][:3]
-            raise LackError(f"cannot build perftest for {arch}: {' | '.join(lines)}", f"all it said: {log}")
+            raise PrerequisiteError(f"cannot build perftest for {arch}: {' | '.join(lines)}", f"all it said: {log}")
     # A middleware whose package is missing is left out by the build; here none may be.
     for name in ("cyclonedds", "fastdds", "raw"):
         if not (folder / "made/libexec/k8sdds" / f"libk8sdds-perftest-{name}.so").is_file():
-            raise LackError(f"perftest for {arch} was built without {name}", f"all it said: {log}")
+            raise PrerequisiteError(f"perftest for {arch} was built without {name}", f"all it said: {log}")

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from k8sdds.bundle import cache, oci
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
 NODE_PACKAGES = (
@@ -46,14 +46,14 @@ def fetch(
     """Fetch NODE_PACKAGES, with all that they need, into a new folder, and write its index: the files.
 
     From this machine's sources of packages with its code name replaced by `suite`, or from those in a file
-    (`sources`, as in /etc/apt/sources.list: for another distribution). Raises InputError or LackError.
+    (`sources`, as in /etc/apt/sources.list: for another distribution). Raises InputError or PrerequisiteError.
     """
     if not SUITE.fullmatch(suite):
         raise InputError(f"{suite!r} cannot name a suite", "a code name such as bookworm, trixie or noble")
     if sources is not None and not sources.is_file():
         raise InputError(f"there is no file {sources}", "apt's sources, as in /etc/apt/sources.list")
     if not shutil.which("apt-get"):
-        raise LackError("apt-get is not here", "fetch packages on a machine of the Debian family")
+        raise PrerequisiteError("apt-get is not here", "fetch packages on a machine of the Debian family")
     said(f"fetching packages of {suite} for {arch}")
     with tempfile.TemporaryDirectory() as made:
         apt = _Apt(Path(made), arch)
@@ -74,7 +74,7 @@ def fetch(
 def program(package: str, inside: str, arch: str, target: Path) -> None:
     """Fetch a package and take one file out of it; nothing is installed, none of its scripts run.
 
-    Raises LackError.
+    Raises PrerequisiteError.
     """
     with tempfile.TemporaryDirectory() as made:
         apt = _Apt(Path(made), arch)
@@ -94,13 +94,13 @@ def program(package: str, inside: str, arch: str, target: Path) -> None:
                             break
             unpacking.kill()
     if not target.exists():
-        raise LackError(f"{inside} is not in the package {package}", "Debian 12's has it")
+        raise PrerequisiteError(f"{inside} is not in the package {package}", "Debian 12's has it")
 
 
 def cached(suite: str, arch: str, said: Callable[[str], None]) -> Path:
     """A folder with NODE_PACKAGES and all that they need, with its index; fetched anew each day.
 
-    Raises InputError or LackError.
+    Raises InputError or PrerequisiteError.
     """
     wanted = hashlib.sha256(oci.canonical(NODE_PACKAGES)).hexdigest()[:8]
     today = datetime.now(UTC).strftime("%Y%m%d")
@@ -152,13 +152,13 @@ class _Apt:
                 target = self.folder / "etc/sources.list.d" / f"{number}{path.suffix}"
                 target.write_text(re.sub(rf"\b{re.escape(here)}\b", suite, text) + "\n")
         if not number:
-            raise LackError(
+            raise PrerequisiteError(
                 "this machine's sources of packages name no suite of its own",
                 "give them by --apt-sources FILE",
             )
 
     def run(self, *words: str) -> None:
-        """Run apt-get to its end. Raises LackError with what it said."""
+        """Run apt-get to its end. Raises PrerequisiteError with what it said."""
         # Read before this machine's settings, for the architecture, and after them, to count.
         own = str(self.folder / "apt.conf")
         environment = {**os.environ, "APT_CONFIG": own, "LC_ALL": "C"}
@@ -168,10 +168,10 @@ class _Apt:
                 timeout=TIMEOUT_S, env=environment, cwd=self.folder,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise LackError(f"apt-get {words[0]} did not end within {TIMEOUT_S} s") from None
+            raise PrerequisiteError(f"apt-get {words[0]} did not end within {TIMEOUT_S} s") from None
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
-            raise LackError(
+            raise PrerequisiteError(
                 f"apt-get {words[0]} failed: {' '.join(lines[-3:]) or done.returncode}",
                 "the sources of packages must have this suite and architecture",
             )
@@ -189,7 +189,7 @@ def _stanza(package: Path) -> str:
     """A package's entry in the index."""
     done = subprocess.run(["dpkg-deb", "--field", package], capture_output=True, text=True, timeout=60)
     if done.returncode:
-        raise LackError(f"{package.name} is no package: {done.stderr.strip()}", "try again")
+        raise PrerequisiteError(f"{package.name} is no package: {done.stderr.strip()}", "try again")
     return (
         f"{done.stdout.rstrip()}\nFilename: ./{package.name}\nSize: {package.stat().st_size}\n"
         f"SHA256: {oci.file_sha256(package)}\n"

@@ -12,7 +12,7 @@ from k8sdds.model.trial import Cell, Expansion
 from k8sdds.networks import NETWORKS, find
 from k8sdds.perftest import command
 from k8sdds.security import levels
-from k8sdds.system.errors import InputError, K8sddsError, LackError, Problem
+from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
 from k8sdds.testbeds import Testbed
 
 NO_CLOUD = (
@@ -35,7 +35,7 @@ def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
 def refuse(problems: Sequence[Problem]) -> None:
     """Raise all problems as one error, wrong input before lacks."""
     if problems:
-        kind = InputError if any(problem.input for problem in problems) else LackError
+        kind = InputError if any(problem.input for problem in problems) else PrerequisiteError
         raise kind("\n".join(str(problem) for problem in problems))
 
 

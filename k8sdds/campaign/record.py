@@ -10,7 +10,7 @@ from typing import Any
 
 from k8sdds.campaign import validity
 from k8sdds.campaign.resource_cost import costs
-from k8sdds.campaign.trial_outputs import Seen, percent
+from k8sdds.campaign.trial_outputs import TrialOutputs, percent
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
 from k8sdds.perftest.output import Summary
@@ -30,7 +30,7 @@ def record(
 ) -> dict[str, Any]:
     """One attempt as docs/results.md describes it. `facts`: what the campaign and testbed know of it."""
     cell = trial.cell
-    seen = Seen.of(trial, measurement, folder)
+    seen = TrialOutputs.of(trial, measurement, folder)
     reason = validity.reason(seen)
     base = {
         "schema": SCHEMA,
@@ -84,7 +84,7 @@ def description(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _numbers(seen: Seen) -> dict[str, Any]:
+def _numbers(seen: TrialOutputs) -> dict[str, Any]:
     """Throughput, counts and latencies; null where the test does not measure them."""
     cell, pubs, subs = seen.trial.cell, seen.pubs, seen.subs
     throughput_test = cell.test == "throughput"
@@ -135,7 +135,7 @@ def _resources(meters: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _evidence(seen: Seen) -> dict[str, Any]:
+def _evidence(seen: TrialOutputs) -> dict[str, Any]:
     measurement, meters = seen.measurement, seen.meters
     delivered = {f"sub{index}": one["received"] for index, one in enumerate(seen.subs) if one}
     drops = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from k8sdds.campaign.trial_outputs import Seen
+from k8sdds.campaign.trial_outputs import TrialOutputs
 
 
-def costs(seen: Seen) -> dict[str, float | None]:
+def costs(seen: TrialOutputs) -> dict[str, float | None]:
     """The cost keys of trials.jsonl. CPU is that of the measured interval, by the pods' own counters.
 
     A pod's counter knows nothing of what a network does outside of it, such as a userspace ESP daemon:

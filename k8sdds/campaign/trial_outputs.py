@@ -14,7 +14,7 @@ from k8sdds.testbeds import Measurement
 
 
 @dataclass(frozen=True)
-class Seen:
+class TrialOutputs:
     """All that is known of an attempt; summaries are None where a participant left no whole one."""
 
     trial: Trial
@@ -27,7 +27,7 @@ class Seen:
     """Participant to what its supervisor read, docs/supervisor.md; empty where it read nothing."""
 
     @classmethod
-    def of(cls, trial: Trial, measurement: Measurement, folder: Path) -> Seen:
+    def of(cls, trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
         """Read the participants' files."""
         names = trial.cell.participants
         read = {name: _summary(trial, folder / name) for name in names}

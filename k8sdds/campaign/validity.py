@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k8sdds.campaign.trial_outputs import Seen, percent
+from k8sdds.campaign.trial_outputs import TrialOutputs, percent
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
 
@@ -23,17 +23,17 @@ MISSED = 0.1
 """Part by which a rate or a duration may be missed before it is told."""
 
 
-def reason(seen: Seen) -> str | None:
+def reason(seen: TrialOutputs) -> str | None:
     """Why an attempt is invalid, a word and a sentence; None where it is valid."""
     return _failed(seen) or _unproven(seen)
 
 
-def warnings(seen: Seen) -> list[str]:
+def warnings(seen: TrialOutputs) -> list[str]:
     """What speaks against a valid attempt without making it invalid."""
     return [*seen.measurement.warnings, *_disturbances(seen), *_missed(seen)]
 
 
-def _failed(seen: Seen) -> str | None:
+def _failed(seen: TrialOutputs) -> str | None:
     """The first cause among failed participants: one that lost its peer is a consequence, not a cause."""
     failures = []
     for name, outcome in seen.measurement.outcomes.items():
@@ -45,7 +45,7 @@ def _failed(seen: Seen) -> str | None:
     return min(failures)[1] if failures else None
 
 
-def _unproven(seen: Seen) -> str | None:
+def _unproven(seen: TrialOutputs) -> str | None:
     """Why an attempt whose participants all ended in order still proves nothing, or None."""
     cell = seen.trial.cell
     if any(one is None for one in [*seen.pubs, *seen.subs]):
@@ -65,7 +65,7 @@ def _unproven(seen: Seen) -> str | None:
     )
 
 
-def _uneven(seen: Seen) -> str | None:
+def _uneven(seen: TrialOutputs) -> str | None:
     """Samples must have come over the whole measured time for their rate to be one."""
     measured_s = max(one["measured_s"] or 0 for one in seen.pubs if one)
     for index, one in enumerate(seen.subs):
@@ -93,7 +93,7 @@ def _sent(summary: Summary, subs: list[Summary | None]) -> int:
     return max((one["received"] or 0 for one in subs if one), default=0)
 
 
-def _off_the_wire(seen: Seen) -> str | None:
+def _off_the_wire(seen: TrialOutputs) -> str | None:
     """The links must have carried at least what was delivered: no shared memory, no shortcut."""
     for index, summary in enumerate(seen.subs):
         # The links are read before the warm-up and after the end, so the warm-up's samples count too.
@@ -118,7 +118,7 @@ def _off_the_wire(seen: Seen) -> str | None:
     return None
 
 
-def _wrong_transport(seen: Seen) -> str | None:
+def _wrong_transport(seen: TrialOutputs) -> str | None:
     """Multicast must have left the publisher as multicast, once for all subscribers; unicast as unicast."""
     cell = seen.trial.cell
     for index, summary in enumerate(seen.pubs):
@@ -146,7 +146,7 @@ def _wrong_transport(seen: Seen) -> str | None:
     return None
 
 
-def _missed(seen: Seen) -> list[str]:
+def _missed(seen: TrialOutputs) -> list[str]:
     """What was asked for and not reached: the rate, the duration."""
     asked, duration_s = seen.trial.cell.rate, seen.trial.duration_s
     found = []
@@ -162,7 +162,7 @@ def _missed(seen: Seen) -> list[str]:
     return found
 
 
-def _disturbances(seen: Seen) -> list[str]:
+def _disturbances(seen: TrialOutputs) -> list[str]:
     """What else ran on this machine while the trial measured, by the publisher's interval.
 
     Only user time is compared: the system time of pods includes softirqs, the machine's does not.

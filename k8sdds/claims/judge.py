@@ -50,7 +50,7 @@ class Tested:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Verdict:
     """What one variant of one run folder says of a claim."""
 
     source: str
@@ -71,11 +71,11 @@ class Judged:
     imported data."""
 
     claim: Claim
-    findings: list[Finding]
+    findings: list[Verdict]
     verdict: str
     reason: str
 
-    def of(self, imported: bool) -> Finding | None:
+    def of(self, imported: bool) -> Verdict | None:
         """The finding to show for imported data, or for our runs: a decided one before others, then the one
         with the fewest gaps."""
         found = [finding for finding in self.findings if finding.imported == imported]
@@ -106,7 +106,7 @@ def judge_claim(claim: Claim, sources: Sequence[Source], level: float) -> Judged
     return Judged(claim, [], NOT_ENOUGH, f"no trial of it in these run folders; measure: {claim.command}")
 
 
-def _together(findings: list[Finding]) -> tuple[str, str]:
+def _together(findings: list[Verdict]) -> tuple[str, str]:
     """One verdict of several findings: where decided ones disagree, none."""
     decided = [finding for finding in findings if finding.verdict in _DECIDED]
     kinds = {finding.verdict for finding in decided}
@@ -123,7 +123,7 @@ def _together(findings: list[Finding]) -> tuple[str, str]:
 # -- one variant of one run folder ---------------------------------------------------------------------------
 
 
-def _findings(claim: Claim, source: Source, level: float) -> list[Finding]:
+def _findings(claim: Claim, source: Source, level: float) -> list[Verdict]:
     by_part = [evidence.points(part, source) for part in claim.parts]
     variants = list(dict.fromkeys(variant for found in by_part for variant in found))
     findings = []
@@ -138,7 +138,7 @@ def _findings(claim: Claim, source: Source, level: float) -> list[Finding]:
         name = ", ".join(filter(None, [source.name, evidence.words(variant, variants)]))
         verdict, reason, tested = _verdict(claim, found, source, level)
         reason += mixed_versions([point for _, _, points in found for point in points])
-        findings.append(Finding(name, source.imported, verdict, reason, tested))
+        findings.append(Verdict(name, source.imported, verdict, reason, tested))
     return findings
 
 

@@ -13,7 +13,7 @@ import typer
 
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds import selection
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def deploy(
             _notes(look.notes)
             with Progress(actions) as progress:
                 flow.carry_out(wanted, state, actions, connections, progress)
-    selection.write(selection.Chosen(selection.CLUSTER, wanted.name))
+    selection.write(selection.SelectedTestbed(selection.CLUSTER, wanted.name))
     console().print(
         f"The cluster {wanted.name} is ready: {len(part.nodes)} nodes, {wanted.network.name}.\n"
         f"It is the current testbed now (k8sdds testbed). Try: k8sdds run quickstart\n"
@@ -124,7 +124,7 @@ def status(
     concurrency: Concurrency = 20,
     as_json: Json = False,
 ) -> None:
-    """Look at the machines of a profile over SSH: what they are, and what keeps it from fitting them.
+    """MachineSurvey at the machines of a profile over SSH: what they are, and what keeps it from fitting them.
 
     Changes nothing on them. Exit code 3 where a machine cannot be reached or does not fit.
     """
@@ -158,7 +158,7 @@ def status(
             console().print(line, highlight=False, markup=False, soft_wrap=True)
     if look.failures or look.problems:
         lines = [str(error) for error in look.failures.values()] + [str(one) for one in look.problems]
-        raise LackError(
+        raise PrerequisiteError(
             "\n".join([f"the profile {wanted.name} does not fit its machines as they are:", *lines])
         )
     if not as_json:

@@ -27,12 +27,12 @@ def _cells(
     from k8sdds.model.trial import expand
     from k8sdds.networks import bare_label, resolved
     from k8sdds.system.kernel_features import can
-    from k8sdds.testbeds.lab.topology import BenchKey
+    from k8sdds.testbeds.lab.topology import LabNetworkKey
 
     changed = experiments.changed(experiments.load(experiment), networks or (), settings or ())
     expansion = expand(resolved(changed, can))
     preflight.refuse(preflight.contradictions(expansion))
-    cells = {BenchKey.of(cell): cell for cell in expansion.cells}
+    cells = {LabNetworkKey.of(cell): cell for cell in expansion.cells}
     return [
         cell
         for cell in cells.values()
@@ -142,7 +142,7 @@ def exec_(
     """Run a command in a pod, or on a node, of a standing lab."""
     from k8sdds.model.trial import Cell
     from k8sdds.system.sandbox import Sandbox
-    from k8sdds.testbeds.lab.lab_network import Bench
+    from k8sdds.testbeds.lab.lab_network import LabNetwork
     from k8sdds.testbeds.lab.plan import plan as make
     from k8sdds.testbeds.lab.testbed import lab_of
 
@@ -157,7 +157,7 @@ def exec_(
             f"{place!r} names no place", f"NETWORK/POD with NETWORK one of {', '.join(record.holders)}"
         )
     built = make(Cell.model_validate_json(record.plans[network]))
-    bench = Bench(built, Sandbox.attach(network, record.holders[network][0]))
+    bench = LabNetwork(built, Sandbox.attach(network, record.holders[network][0]))
     bench.pods = record.pods.get(network, {})
     if inside in built.datapath.attachments:
         words = bench.enter(inside)
@@ -192,7 +192,7 @@ def graph(
 def down(name: Name = "lab") -> None:
     """Remove a lab that `lab up` made."""
     from k8sdds.system import state_folder
-    from k8sdds.system.errors import LackError
+    from k8sdds.system.errors import PrerequisiteError
     from k8sdds.testbeds.lab.testbed import lab_of
 
     record = lab_of(name)
@@ -200,5 +200,5 @@ def down(name: Name = "lab") -> None:
         raise InputError(f"{name!r} is a campaign's", "end the campaign, or: k8sdds clean")
     left = state_folder.remove(record)
     if left:
-        raise LackError(f"could not be removed: {', '.join(left)}")
+        raise PrerequisiteError(f"could not be removed: {', '.join(left)}")
     console().print(f"{name}: removed", highlight=False)

@@ -16,8 +16,8 @@ from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
 from k8sdds.cli.testbed import Context, Kubeconfig, Namespace, api_of, choose
 from k8sdds.networks.network import Capabilities, Network
-from k8sdds.system.errors import LackError
-from k8sdds.testbeds.selection import CLUSTER, LAB, Chosen
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
 
 TOOLS = {
     "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
@@ -30,7 +30,7 @@ WANTED_BUFFER_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One thing that was looked at."""
 
     subject: str
@@ -54,40 +54,40 @@ def doctor(as_json: Json = False) -> None:
                 console().print(f"       → {finding.remedy}", highlight=False, markup=False)
     lacks = [finding.subject for finding in findings if not finding.ok and finding.needed]
     if lacks:
-        raise LackError(f"this machine lacks: {', '.join(lacks)}", "see the remedies above")
+        raise PrerequisiteError(f"this machine lacks: {', '.join(lacks)}", "see the remedies above")
 
 
-def _findings() -> Iterator[Finding]:
+def _findings() -> Iterator[Diagnosis]:
     yield from _programs()
     yield from _kernel()
     yield from _resources()
 
 
-def _programs() -> Iterator[Finding]:
+def _programs() -> Iterator[Diagnosis]:
     from k8sdds.perftest import command
     from k8sdds.system.paths import native_program
 
     for tool, package in TOOLS.items():
         if not shutil.which(tool):
-            yield Finding(tool, False, "not found", f"sudo apt-get install {package}")
+            yield Diagnosis(tool, False, "not found", f"sudo apt-get install {package}")
     for program in ("k8sdds-perftest", "k8sdds-supervisor"):
         try:
-            yield Finding(program, True, native_program(program))
-        except LackError as error:
-            yield Finding(program, False, error.message, error.remedy)
+            yield Diagnosis(program, True, native_program(program))
+        except PrerequisiteError as error:
+            yield Diagnosis(program, False, error.message, error.remedy)
             return
     built = command.backends()
-    yield Finding("middlewares", "cyclonedds" in built, ", ".join(built) or "none", "make setup")
+    yield Diagnosis("middlewares", "cyclonedds" in built, ", ".join(built) or "none", "make setup")
 
 
-def _kernel() -> Iterator[Finding]:
+def _kernel() -> Iterator[Diagnosis]:
     from k8sdds.networks import NETWORKS
     from k8sdds.system import kernel_features
     from k8sdds.system.sandbox import unprivileged_remedy
 
     lack = kernel_features.namespaces_lack()
     who = "as root" if os.geteuid() == 0 else "as an ordinary user"
-    yield Finding("namespaces", not lack, lack or f"can be made {who}", unprivileged_remedy())
+    yield Diagnosis("namespaces", not lack, lack or f"can be made {who}", unprivileged_remedy())
     if lack:
         return
     found = kernel_features.probe()
@@ -97,7 +97,7 @@ def _kernel() -> Iterator[Finding]:
         says = found.lacks.get(name, "works")
         needed = name in networks_need or name == "veth"
         kind = "kernel" if feature.modules else "programs"
-        yield Finding(
+        yield Diagnosis(
             f"{kind}: {name} ({feature.purpose})", found.has(name), says, kernel_features.remedy(name), needed
         )
     for network in NETWORKS.values():
@@ -105,14 +105,14 @@ def _kernel() -> Iterator[Finding]:
         if network.engines and not missing:
             yield _engines(network, found)
             continue
-        yield Finding(
+        yield Diagnosis(
             f"network {network.name}",
             not missing,
             f"needs {', '.join(missing)}" if missing else "can run here",
         )
 
 
-def _engines(network: Network, found: Capabilities) -> Finding:
+def _engines(network: Network, found: Capabilities) -> Diagnosis:
     """Which engine of a network this machine has, and why not the plugin's own."""
     from k8sdds.system import kernel_features
 
@@ -123,24 +123,24 @@ def _engines(network: Network, found: Capabilities) -> Finding:
     )
     says = "; ".join(filter(None, [f"can run here by {usable[0]}" if usable else "", why]))
     first = next((missing for missing in lacks.values() if missing), [])
-    return Finding(
+    return Diagnosis(
         f"network {network.name}", not first, says,
         "; ".join(kernel_features.remedy(need) for need in first), needed=False,
     )  # fmt: skip
 
 
-def _resources() -> Iterator[Finding]:
+def _resources() -> Iterator[Diagnosis]:
     from k8sdds.system import cgroups
     from k8sdds.testbeds import core_layout
     from k8sdds.testbeds.lab import facts
 
     count = len(core_layout.available())
-    yield Finding(
+    yield Diagnosis(
         "cores", count > 1, f"{count}", "with one core the numbers include scheduling", needed=False,
     )  # fmt: skip
     try:
         limit = int(Path("/proc/sys/net/core/rmem_max").read_text())
-        yield Finding(
+        yield Diagnosis(
             "socket receive buffers", limit >= WANTED_BUFFER_BYTES, f"up to {limit} bytes",
             f"sudo sysctl -w net.core.rmem_max={WANTED_BUFFER_BYTES * 4}", needed=False,
         )  # fmt: skip
@@ -148,12 +148,12 @@ def _resources() -> Iterator[Finding]:
         pass
     own = cgroups.own()
     writable = bool(own.folders) and all(os.access(folder, os.W_OK) for folder in own.folders.values())
-    yield Finding(
+    yield Diagnosis(
         "cgroups", writable, own.version + ("" if writable else ", not writable: CPU time comes from /proc"),
         "run as root for cgroups of pods and CPU quotas", needed=False,
     )  # fmt: skip
     for disturbance in facts.disturbances():
-        yield Finding("quiet machine", False, disturbance, "end other work while measuring", needed=False)
+        yield Diagnosis("quiet machine", False, disturbance, "end other work while measuring", needed=False)
 
 
 def clean(
@@ -181,10 +181,10 @@ def clean(
         if not removed and not kept and not failed:
             console().print("Nothing was left.")
     if failed:
-        raise LackError(f"could not be removed: {', '.join(failed)}", "end the processes in them, then again")
+        raise PrerequisiteError(f"could not be removed: {', '.join(failed)}", "end the processes in them, then again")
 
 
-def _clean(chosen: Chosen, everything: bool) -> tuple[list[str], list[str], list[str]]:
+def _clean(chosen: SelectedTestbed, everything: bool) -> tuple[list[str], list[str], list[str]]:
     """What was removed from a cluster, and what was kept for a process that still works with it."""
     from k8sdds.testbeds.cluster import namespace as spaces
 

@@ -30,7 +30,7 @@ from k8sdds.cli.testbed import (
 from k8sdds.results.run_folder import CAMPAIGN, RunFolder
 from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
 from k8sdds.testbeds import selection
-from k8sdds.testbeds.selection import LAB, Chosen
+from k8sdds.testbeds.selection import LAB, SelectedTestbed
 
 SHOW_CURSOR = b"\x1b[?25h"
 ENDED_AT_ONCE = b"\nk8sdds: ended at once; what is left: k8sdds clean\n"
@@ -107,7 +107,7 @@ def measure(
     seed: int | None,
     output: Path | None,
     dry_run: bool,
-    chosen: Chosen | None = None,
+    chosen: SelectedTestbed | None = None,
     psk_file: Path | None = None,
     asked: Sequence[str] = (),
 ) -> None:
@@ -118,7 +118,7 @@ def measure(
     from k8sdds.campaign import campaign, preflight
     from k8sdds.model.trial import expand
 
-    chosen = chosen or Chosen()
+    chosen = chosen or SelectedTestbed()
     name = campaign.campaign_name(experiment.name)
     folder = output or Path("runs") / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
@@ -141,7 +141,7 @@ def measure(
         _report(folder, failed)
 
 
-def _resume(folder: Path, chosen: Chosen, psk_file: Path | None) -> None:
+def _resume(folder: Path, chosen: SelectedTestbed, psk_file: Path | None) -> None:
     from k8sdds.campaign import campaign, experiments
     from k8sdds.model.trial import expand
     from k8sdds.results.run_folder import EXPERIMENT
@@ -160,7 +160,7 @@ def _resume(folder: Path, chosen: Chosen, psk_file: Path | None) -> None:
         _report(folder, failed)
 
 
-def _where(chosen: Chosen) -> str:
+def _where(chosen: SelectedTestbed) -> str:
     """The testbed in one line, the first that `run` prints."""
     if chosen.testbed != LAB:
         return chosen.words()

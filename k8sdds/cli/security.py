@@ -43,7 +43,7 @@ def init(
         f"Made {folder}: {len(names)} participants, valid until {facts['not_after']}.\n"
         "Private keys: DIR/PARTICIPANT/key.pem, and those of the authorities in"
         f" DIR/{directory.AUTHORITY_KEYS}, which belong on no node.\n"
-        f"Look at it: k8sdds security show {folder}",
+        f"MachineSurvey at it: k8sdds security show {folder}",
         highlight=False, markup=False,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
-from k8sdds.testbeds.selection import CLUSTER, LAB, Chosen
+from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
 
 Kubeconfig = Annotated[
     Path | None, typer.Option("--kubeconfig", help="Of a cluster; else the one that kubectl takes.")
@@ -91,7 +91,7 @@ def choose(
     pod_network: str | None = None,
     image: str | None = None,
     meter: bool | None = None,
-) -> Chosen:
+) -> SelectedTestbed:
     """The testbed that these options mean: by default the current one."""
     now = selection.read()
     given = {
@@ -105,7 +105,7 @@ def choose(
     if name == LAB:
         if changes:
             raise InputError("the lab has no kubeconfig, namespace, image or meter", "give --testbed cluster")
-        return Chosen()
+        return SelectedTestbed()
     if name == CLUSTER:
         chosen = _any_cluster(now, foreign)
     elif selection.deployed(name):
@@ -113,7 +113,7 @@ def choose(
             raise InputError(
                 f"{name} was built by deploy and has its own kubeconfig", "leave --kubeconfig out"
             )
-        chosen = now if now.name == name else Chosen(CLUSTER, name)
+        chosen = now if now.name == name else SelectedTestbed(CLUSTER, name)
     else:
         known = ", ".join([LAB, CLUSTER, *selection.deployed_names()])
         raise InputError(f"there is no testbed {name!r} (there is: {known})", "see: k8sdds testbed")
@@ -124,15 +124,15 @@ def choose(
     return replace(chosen, **changes)
 
 
-def _any_cluster(now: Chosen, foreign: bool) -> Chosen:
+def _any_cluster(now: SelectedTestbed, foreign: bool) -> SelectedTestbed:
     """The cluster that `cluster` means: the current one, the only deployed one, or kubectl's."""
     if foreign:
-        return Chosen(CLUSTER)
+        return SelectedTestbed(CLUSTER)
     if now.testbed == CLUSTER:
         return now
     names = selection.deployed_names()
     if len(names) == 1:
-        return Chosen(CLUSTER, names[0])
+        return SelectedTestbed(CLUSTER, names[0])
     if len(names) > 1:
         raise InputError(f"which cluster? there is {', '.join(names)}", "give its name: --testbed NAME")
     if not os.environ.get("KUBECONFIG") and not (Path.home() / ".kube/config").exists():
@@ -140,10 +140,10 @@ def _any_cluster(now: Chosen, foreign: bool) -> Chosen:
             "there is no cluster: none was deployed, and kubectl has no kubeconfig",
             "build one: k8sdds deploy one-machine; or give --kubeconfig",
         )
-    return Chosen(CLUSTER)
+    return SelectedTestbed(CLUSTER)
 
 
-def _try(chosen: Chosen) -> None:
+def _try(chosen: SelectedTestbed) -> None:
     """A cluster that answers and lets us work there, before it becomes the current one."""
     from k8sdds.campaign.preflight import refuse
     from k8sdds.testbeds.cluster import permissions
@@ -155,7 +155,7 @@ def _try(chosen: Chosen) -> None:
 
 
 @contextmanager
-def api_of(chosen: Chosen) -> Iterator[Any]:
+def api_of(chosen: SelectedTestbed) -> Iterator[Any]:
     """The API of a chosen cluster, reachable as long as the `with`."""
     from k8sdds.kubernetes.client import Api
 
@@ -176,7 +176,7 @@ def psk_of(path: Path | None) -> str | None:
 
 
 @contextmanager
-def opened(chosen: Chosen, campaign: str, experiment: str, psk_file: Path | None = None) -> Iterator[Any]:
+def opened(chosen: SelectedTestbed, campaign: str, experiment: str, psk_file: Path | None = None) -> Iterator[Any]:
     """The testbed itself, closed at the end. `psk_file`: the lab's own pre-shared key."""
     if chosen.testbed == LAB:
         psk = psk_of(psk_file)

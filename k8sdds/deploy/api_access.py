@@ -23,7 +23,7 @@ from k8sdds import nodes
 from k8sdds.deploy import profiles, record
 from k8sdds.deploy.actions import KUBECONFIG
 from k8sdds.model.profile import Profile
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import CONNECT_S, Host, Target
 
 HERE = "127.0.0.1"
@@ -34,12 +34,12 @@ _SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
 def fetch(profile: Profile, host: Host) -> Path:
     """Write the cluster's admin kubeconfig here, so that its server can be reached; its path.
 
-    `host` is the control plane. Raises LackError where it has none, or cannot be reached.
+    `host` is the control plane. Raises PrerequisiteError where it has none, or cannot be reached.
     """
     path = record.folder(profile.name, make=True) / "kubeconfig"
     done = host.run(f"cat {KUBECONFIG}")
     if done.code != 0:
-        raise LackError(
+        raise PrerequisiteError(
             f"{host.name}: it has no admin kubeconfig", f"is the cluster up? k8sdds deploy {profile.name}"
         )
     text = done.out
@@ -54,7 +54,7 @@ def fetch(profile: Profile, host: Host) -> Path:
 def reach(name: str) -> Iterator[Path]:
     """A kubeconfig of a deployed cluster by which its API server can be reached while the context lasts.
 
-    Raises InputError where no such cluster was deployed from here, LackError where it cannot be reached.
+    Raises InputError where no such cluster was deployed from here, PrerequisiteError where it cannot be reached.
     """
     profile, path = _known(name)
     if profile.provider == "local" or _answers(path):
@@ -77,7 +77,7 @@ def reach(name: str) -> Iterator[Path]:
 
 def lasting(name: str) -> tuple[Path, str]:
     """The kubeconfig of a deployed cluster, for other programs; and how they get there by ssh where its API
-    server cannot be reached directly, else empty. Raises InputError and LackError as `reach`."""
+    server cannot be reached directly, else empty. Raises InputError and PrerequisiteError as `reach`."""
     profile, path = _known(name)
     if profile.provider == "local" or _answers(path):
         return path, ""
@@ -169,7 +169,7 @@ def _forward(target: Target, port: int, to: str, before: list[str]) -> subproces
         time.sleep(0.02)
     client.kill()
     said = client.communicate()[1].decode(errors="replace").strip().splitlines()
-    raise LackError(
+    raise PrerequisiteError(
         f"{target.name}: its API server cannot be reached: {said[-1] if said else 'no answer'}",
         "is the cluster up? k8sdds status",
     )

@@ -16,7 +16,7 @@ from typing import Protocol
 from k8sdds.deploy import images
 from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, Private, Step, Upload
 from k8sdds.deploy.software import Software
-from k8sdds.system.errors import K8sddsError, LackError
+from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Done, Host, HostError
 
 # A second line of defence: nothing that is logged should have one.
@@ -40,7 +40,7 @@ class Observer(Protocol):
         """It has ended, well or not."""
 
 
-class ActionFailed(LackError):
+class ActionFailed(PrerequisiteError):
     """A command on a machine that failed."""
 
 

@@ -23,7 +23,7 @@ from k8sdds.deploy import (
 )
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import Observer, apply
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import Facts, probe
 from k8sdds.deploy.network_install import Install
 from k8sdds.deploy.network_switch import switch as switching
@@ -33,7 +33,7 @@ from k8sdds.deploy.plan import FILES, SYSCTLS, plan
 from k8sdds.deploy.software import Software
 from k8sdds.kubernetes import apply as kube
 from k8sdds.model.profile import Profile
-from k8sdds.system.errors import InputError, K8sddsError, LackError, Problem
+from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
 from k8sdds.system.ssh import Connections
 
 Said = Callable[[str], None]
@@ -41,7 +41,7 @@ ARCHES_OF_BUNDLES = ("amd64", "arm64")
 
 
 @dataclass(frozen=True)
-class Look:
+class MachineSurvey:
     """A profile's machines as they are."""
 
     facts: Mapping[str, Facts]
@@ -56,11 +56,11 @@ class Look:
             return
         text = "\n".join([f"the profile {profile.name} does not fit its machines as they are:", *lines])
         if self.failures or not all(problem.input for problem in self.problems):
-            raise LackError(text)
+            raise PrerequisiteError(text)
         raise InputError(text)
 
 
-def look(profile: Profile, connections: Connections) -> Look:
+def look(profile: Profile, connections: Connections) -> MachineSurvey:
     """The facts of all machines, and whether the profile fits them. Changes nothing."""
     binaries = {item.target for item in recipe.INSTALLS}
 
@@ -72,10 +72,10 @@ def look(profile: Profile, connections: Connections) -> Look:
     notes = preflight.notes(profile, seen)
     for name, found in seen.items():
         notes += [f"{name}: {note}" for note in tuning.plan(profile.tuning, found.all("tuning")).notes]
-    return Look(seen, failures, preflight.judge(profile, seen), notes)
+    return MachineSurvey(seen, failures, preflight.judge(profile, seen), notes)
 
 
-def within(profile: Profile, seen: Look, limit: Collection[str]) -> tuple[Profile, Look]:
+def within(profile: Profile, seen: MachineSurvey, limit: Collection[str]) -> tuple[Profile, MachineSurvey]:
     """The profile and what was seen, without those workers outside `limit` that cannot be reached or do not
     fit: this is told in the notes, and they are left out. Without a limit, all must do."""
     if not limit:
@@ -91,7 +91,7 @@ def within(profile: Profile, seen: Look, limit: Collection[str]) -> tuple[Profil
     facts = {name: found for name, found in seen.facts.items() if name not in out}
     failures = {name: error for name, error in seen.failures.items() if name not in out}
     notes = [*seen.notes, *(f"left out, as --limit allows: {why[name]}" for name in sorted(out))]
-    return kept, Look(facts, failures, preflight.judge(kept, facts), notes)
+    return kept, MachineSurvey(facts, failures, preflight.judge(kept, facts), notes)
 
 
 def machines_stand(profile: Profile) -> bool:
@@ -110,7 +110,7 @@ def make_machines(profile: Profile, said: Said) -> Software | None:
     return found
 
 
-def boot_lines(profile: Profile, found: Look, limit: Collection[str] = ()) -> list[str]:
+def boot_lines(profile: Profile, found: MachineSurvey, limit: Collection[str] = ()) -> list[str]:
     """The machines whose memory cgroup is off while their boot line is a file (Raspberry Pis).
 
     Raises what else prevents a deploy: nobody's machine is rebooted in vain.
@@ -124,10 +124,10 @@ def boot_lines(profile: Profile, found: Look, limit: Collection[str] = ()) -> li
     return chosen
 
 
-def reboot(names: Sequence[str], found: Look, connections: Connections, said: Said) -> None:
+def reboot(names: Sequence[str], found: MachineSurvey, connections: Connections, said: Said) -> None:
     """Turn the memory cgroup on by the boot line of these machines; return when all answer again.
 
-    Raises LackError where one does not.
+    Raises PrerequisiteError where one does not.
     """
     for name in names:
         said(f"{name}: turning the memory cgroup on, and rebooting")
@@ -135,7 +135,7 @@ def reboot(names: Sequence[str], found: Look, connections: Connections, said: Sa
     connections.all(lambda host: boot_command_line.reboot(host, scripts[host.name]), names)
 
 
-def wanted(profile: Profile, seen: Mapping[str, Facts], found: Software | None, said: Said) -> Wanted:
+def wanted(profile: Profile, seen: Mapping[str, Facts], found: Software | None, said: Said) -> DesiredState:
     """What to plan from. Makes what bundle is missing, which takes long the first time.
 
     Raises InputError where the bundle has not what the profile wants.
@@ -149,7 +149,7 @@ def wanted(profile: Profile, seen: Mapping[str, Facts], found: Software | None, 
     for one in seen.values():
         there.setdefault(one.architecture, set(one.pairs("image"))).intersection_update(one.pairs("image"))
     software.refuse(found, install, there)
-    return Wanted(profile, seen, found, install)
+    return DesiredState(profile, seen, found, install)
 
 
 def _network(profile: Profile) -> Install:
@@ -158,7 +158,7 @@ def _network(profile: Profile) -> Install:
 
 def carry_out(
     profile: Profile,
-    state: Wanted,
+    state: DesiredState,
     actions: Sequence[Action],
     connections: Connections,
     observer: Observer,
@@ -206,7 +206,7 @@ def reachable(profile: Profile, connections: Connections) -> None:
         record.write(profile.name, profile=data)
 
 
-def planned(state: Wanted, limit: Collection[str] = ()) -> list[Action]:
+def planned(state: DesiredState, limit: Collection[str] = ()) -> list[Action]:
     """The plan; InputError where `limit` leaves out what its nodes need first."""
     actions = plan(state, limit)
     if limit and state.head not in limit and not state.cluster.up and actions:

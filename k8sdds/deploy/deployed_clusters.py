@@ -18,7 +18,7 @@ def switch_cluster(
 ) -> Switched:
     """Make this the cluster's network; `options` as a profile's network has them.
 
-    Raises InputError and LackError as `switch` does.
+    Raises InputError and PrerequisiteError as `switch` does.
     """
     profile = profiles.deployed(name)
     chosen = network_install.asked(profile, network, **dict(options or {}))  # type: ignore[arg-type]
@@ -27,7 +27,7 @@ def switch_cluster(
 
 
 def current_of(name: str) -> str:
-    """The network that is installed on the cluster; LackError where there is not exactly one."""
+    """The network that is installed on the cluster; PrerequisiteError where there is not exactly one."""
     profile = profiles.deployed(name)
     head = profile.control_plane.name
     targets = [one for one in profiles.targets(profile) if one.name == head]

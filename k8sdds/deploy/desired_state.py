@@ -16,7 +16,7 @@ from k8sdds.system.errors import InputError
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredState:
     """A profile beside its machines as they are."""
 
     profile: Profile

@@ -8,11 +8,11 @@ from k8sdds.deploy import local_nodes as local
 from k8sdds.deploy import record, tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, KUBECTL_CACHE, STATE, Action
 from k8sdds.deploy.apply import Observer, apply
-from k8sdds.deploy.deploy import Look
+from k8sdds.deploy.deploy import MachineSurvey
 from k8sdds.deploy.network_switch.cleanup import sweep
 from k8sdds.deploy.phases.control_plane import SOCKET
 from k8sdds.model.profile import Profile
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections
 
 STOP, RESTORE = "stop", "restore"
@@ -97,11 +97,11 @@ fi
 """
 
 
-def plan(profile: Profile, seen: Look, purge: bool) -> list[Action]:
-    """What takes the cluster away from its machines. Raises LackError where one of them cannot be reached."""
+def plan(profile: Profile, seen: MachineSurvey, purge: bool) -> list[Action]:
+    """What takes the cluster away from its machines. Raises PrerequisiteError where one of them cannot be reached."""
     if seen.failures:
         lines = [str(error) for error in seen.failures.values()]
-        raise LackError("\n".join(["not all machines can be reached, so nothing was changed:", *lines]))
+        raise PrerequisiteError("\n".join(["not all machines can be reached, so nothing was changed:", *lines]))
     actions = []
     for node in profile.nodes:
         if seen.facts[node.name].one.get("marker") != profile.name:
@@ -118,9 +118,9 @@ def plan(profile: Profile, seen: Look, purge: bool) -> list[Action]:
 
 
 def carry_out(
-    profile: Profile, seen: Look, actions: Sequence[Action], connections: Connections, observer: Observer
+    profile: Profile, seen: MachineSurvey, actions: Sequence[Action], connections: Connections, observer: Observer
 ) -> None:
-    """Apply that plan. Raises the first error; LackError as well where something of a network is left."""
+    """Apply that plan. Raises the first error; PrerequisiteError as well where something of a network is left."""
     folder = record.logs(profile.name)
     apply([one for one in actions if one.phase == STOP], connections, folder, observer)
     names = dict.fromkeys(one.node for one in actions)
@@ -128,13 +128,13 @@ def carry_out(
     apply([one for one in actions if one.phase != STOP], connections, folder, observer)
     left = [f"{name}: {trace}" for name, one in swept.items() for trace in one.left]
     if left:
-        raise LackError(
+        raise PrerequisiteError(
             "\n".join(["the cluster is gone, but of its network is left:", *left]),
             "remove it by hand, or reboot that machine",
         )
 
 
-def _addresses(seen: Look) -> list[str]:
+def _addresses(seen: MachineSurvey) -> list[str]:
     """Those of all machines: `eth0 10.88.0.11/24` is what the facts have."""
     found = [value.split()[1] for one in seen.facts.values() for value in one.all("address")]
     return [value.partition("/")[0] for value in found]

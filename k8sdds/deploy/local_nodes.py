@@ -34,7 +34,7 @@ def complete(profile: Profile) -> bool:
 
 
 def make(profile: Profile, bundle: Bundle, said: Callable[[str], None]) -> None:
-    """Make what machines are missing and boot what is stopped. Raises InputError or LackError."""
+    """Make what machines are missing and boot what is stopped. Raises InputError or PrerequisiteError."""
     archives = cache_folder() / "archives"
     archives.mkdir(exist_ok=True)
     shares = (nodes.Share(bundle.folder, BUNDLE), nodes.Share(archives, ARCHIVES))

@@ -12,7 +12,7 @@ from k8sdds.deploy import record
 from k8sdds.deploy.actions import PRELUDE
 from k8sdds.deploy.apply import hidden
 from k8sdds.model.profile import Profile
-from k8sdds.system.errors import InputError, K8sddsError, LackError
+from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host
 
 COLLECT_TIMEOUT_S = 180
@@ -49,7 +49,7 @@ def collect(
 ) -> tuple[Path, list[K8sddsError]]:
     """Write the archive; its path, and why machines are left out.
 
-    Raises InputError where it cannot be written, LackError where there is nothing to write.
+    Raises InputError where it cannot be written, PrerequisiteError where there is nothing to write.
     """
     at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = output or Path(f"{profile.name}-logs-{at}.tar.gz")
@@ -69,7 +69,7 @@ def collect(
         files[f"{node}/unreached.txt"] = f"{error}\n"
     done_here = sorted(record.logs(profile.name).glob("*.log"))
     if not found and not done_here:
-        raise LackError("\n".join(["there is nothing to collect:", *map(str, failures.values())]))
+        raise PrerequisiteError("\n".join(["there is nothing to collect:", *map(str, failures.values())]))
     for log in done_here:
         files[f"deploy/{log.name}"] = log.read_text()
     try:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from k8sdds import networks
 from k8sdds.model.profile import PodNetwork, Profile
-from k8sdds.networks.cluster_install import NAMESPACE, Asked, ClusterHalf, Manifest, find, images
+from k8sdds.networks.cluster_install import NAMESPACE, ClusterInstall, InstallOptions, Manifest, find, images
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import shared
@@ -37,7 +37,7 @@ class Install:
     """(image, program) that the network starts in it: an image made by others may lack it."""
 
 
-def half(name: str) -> ClusterHalf:
+def half(name: str) -> ClusterInstall:
     """How a network is installed; InputError for one that cannot be (`baremetal`)."""
     found = networks.find(name).cluster
     if found is None:
@@ -50,7 +50,7 @@ def install(profile: Profile, password: str | None = None) -> Install:
     """What to install for the profile's network; `password` is the content of its password file."""
     wanted = profile.network
     chosen = half(wanted.name)
-    asked = Asked(
+    asked = InstallOptions(
         pod_cidr=profile.kubernetes.pod_cidr,
         service_cidr=profile.kubernetes.service_cidr,
         mtu_bytes=wanted.mtu,

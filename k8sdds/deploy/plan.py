@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import PHASES, control_plane, kubernetes, metrics_server, runtime, smoke_test
 
 FILES = runtime.FILES + kubernetes.FILES + (control_plane.CONFIG_FILE,)
@@ -15,7 +15,7 @@ FILES = runtime.FILES + kubernetes.FILES + (control_plane.CONFIG_FILE,)
 SYSCTLS = tuple(runtime.SYSCTLS)
 
 
-def plan(wanted: Wanted, limit: Collection[str] = ()) -> list[Action]:
+def plan(wanted: DesiredState, limit: Collection[str] = ()) -> list[Action]:
     """All actions that make the machines as wanted, those of one node in their order; none: no changes.
 
     With `limit`, only those on these nodes.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.system import state_folder
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 
 
 def folder(name: str, make: bool = False) -> Path:
@@ -69,13 +69,13 @@ def forget(name: str, keep_logs: bool = False) -> None:
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """One command at a time changes a cluster. Raises LackError where another is at it."""
+    """One command at a time changes a cluster. Raises PrerequisiteError where another is at it."""
     path = folder(name, make=True) / "lock"
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise LackError(
+            raise PrerequisiteError(
                 f"another k8sdds command is changing the cluster {name}", "wait until it has ended"
             ) from None
         try:

@@ -64,7 +64,7 @@ class Software:
         return self.from_bundle and (named or (arch, suite) in self.fetched)
 
     def packages(self, arch: str, suite: str) -> tuple[Upload, ...]:
-        """The distribution's packages, with their index, for one folder. Raises LackError."""
+        """The distribution's packages, with their index, for one folder. Raises PrerequisiteError."""
         if (arch, suite) in self.fetched:
             files = sorted(self.fetched[arch, suite].iterdir())
             found = [(path, oci.file_sha256(path), path.stat().st_size) for path in files]
@@ -149,7 +149,7 @@ def with_packages(found: Software, nodes: Iterable[Facts], said: Callable[[str],
 def of(profile: Profile, arches: Sequence[str], said: Callable[[str], None]) -> Software:
     """The software for machines of these architectures; what of it is made here is made now.
 
-    Raises InputError where the profile's bundle does not fit the profile, or LackError.
+    Raises InputError where the profile's bundle does not fit the profile, or PrerequisiteError.
     """
     if profile.software.bundle is not None:
         found = Bundle.open(Path(profile.software.bundle).expanduser())

@@ -20,7 +20,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from k8sdds.kubernetes import kubeconfig as kubeconfigs
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 
 PATIENCE_S = 120
 """How long the API server may be away, as while it restarts, before a request gives up."""
@@ -44,7 +44,7 @@ CORE = "/api/v1"
 T = TypeVar("T")
 
 
-class Refused(LackError):
+class ApiRejected(PrerequisiteError):
     """The API server said no."""
 
     def __init__(self, status: int, message: str, remedy: str = "") -> None:
@@ -103,7 +103,7 @@ class Api:
         """One object, or None where there is none."""
         try:
             return self.get(path)
-        except Refused as refused:
+        except ApiRejected as refused:
             if refused.status == 404:
                 return None
             raise
@@ -114,7 +114,7 @@ class Api:
         try:
             query = {"fieldValidation": "Strict", "fieldManager": "k8sdds", **query}
             return self._object(self._request("POST", _url(path, query), body, tried))
-        except Refused as refused:
+        except ApiRejected as refused:
             if refused.status == 409 and len(tried) > 1:
                 # The answer to an earlier try was lost, not the object.
                 return self.get(f"{path}/{body['metadata']['name']}")
@@ -126,7 +126,7 @@ class Api:
         options = body if grace_s is None else {**body, "gracePeriodSeconds": grace_s}
         try:
             self._request("DELETE", _url(path, query), options)
-        except Refused as refused:
+        except ApiRejected as refused:
             if refused.status != 404:
                 raise
 
@@ -136,7 +136,7 @@ class Api:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise LackError(f"{self.server} answers, but not as a Kubernetes API server does", STRANGE)
+            raise PrerequisiteError(f"{self.server} answers, but not as a Kubernetes API server does", STRANGE)
         return found
 
     def _request(
@@ -153,13 +153,13 @@ class Api:
 
     def patiently(self, once: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
         """Call again while the API server is away, says that it cannot now, or has just come back and does
-        not know yet what its users may do; then a LackError."""
+        not know yet what its users may do; then a PrerequisiteError."""
         end = time.monotonic() + patience_s
         pause = 0.1
         while True:
             try:
                 return once()
-            except Refused as refused:
+            except ApiRejected as refused:
                 now = time.monotonic()
                 if refused.status in PASSING:
                     self._away_s = now
@@ -171,7 +171,7 @@ class Api:
                 self._away_s = time.monotonic()
                 certificate = "certificate" in str(error).lower()
                 if certificate or self._away_s > end:
-                    raise LackError(
+                    raise PrerequisiteError(
                         f"{self.server} does not answer: {_short(error)}",
                         "check the kubeconfig" if certificate else "is the cluster up? kubectl get nodes",
                     ) from error
@@ -185,7 +185,7 @@ class Api:
         data = response.read()
         if not 200 <= response.status < 300:
             remedy = {401: EXPIRED, 501: STRANGE}.get(response.status, "")
-            raise Refused(response.status, _message(response.status, data), remedy)
+            raise ApiRejected(response.status, _message(response.status, data), remedy)
         return data
 
     def watch(self, path: str, for_s: float = WATCH_S, **query: Any) -> Iterator[dict[str, Any]]:
@@ -201,7 +201,7 @@ class Api:
         )
         try:
             if response.status != 200:
-                raise Refused(response.status, _message(response.status, response.read()))
+                raise ApiRejected(response.status, _message(response.status, response.read()))
             for line in response:
                 if line.strip():
                     yield json.loads(line)

@@ -14,7 +14,7 @@ import websocket
 import yaml
 from kubernetes.stream import ws_client
 
-from k8sdds.kubernetes.client import CORE, Api, Refused
+from k8sdds.kubernetes.client import CORE, Api, ApiRejected
 
 CONNECT_TIMEOUT_S = 30
 BROKEN = (websocket.WebSocketException, OSError, ssl.SSLError)
@@ -37,7 +37,7 @@ class Stream:
     """A command that runs in a pod's first container, with its stdin, stdout and stderr."""
 
     def __init__(self, api: Api, namespace: str, pod: str, argv: Sequence[str], stdin: bool = False) -> None:
-        """Returns when the command was started. Refused: there is no such pod, or not now."""
+        """Returns when the command was started. ApiRejected: there is no such pod, or not now."""
         api.count("exec")
         query: list[tuple[str, str]] = [("command", word) for word in argv]
         query += [("stdout", "true"), ("stderr", "true"), *([("stdin", "true")] if stdin else [])]
@@ -51,7 +51,7 @@ class Stream:
             )
         except websocket.WebSocketBadStatusException as error:
             body = getattr(error, "resp_body", None) or b""
-            raise Refused(error.status_code, f"{pod}: {_said(body) or error}") from error
+            raise ApiRejected(error.status_code, f"{pod}: {_said(body) or error}") from error
         except BROKEN as error:
             raise StreamLost(str(error)) from error
         self._out = b""
@@ -124,7 +124,7 @@ class Stream:
 
 
 def run(api: Api, namespace: str, pod: str, argv: Sequence[str], timeout_s: float = 30) -> Done:
-    """Run a command that changes nothing in a pod; again where its stream broke. Raises LackError."""
+    """Run a command that changes nothing in a pod; again where its stream broke. Raises PrerequisiteError."""
 
     def once() -> Done:
         try:

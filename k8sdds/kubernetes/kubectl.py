@@ -12,7 +12,7 @@ from typing import Any
 from k8sdds.deploy.actions import KUBECONFIG, KUBECTL_CACHE
 from k8sdds.kubernetes import apply as kube
 from k8sdds.networks.cluster_install import NAMESPACE
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Done, Host
 
 KINDS = (
@@ -51,10 +51,10 @@ class ControlPlane:
         return self.host.send(content, script, timeout_s=timeout_s)
 
     def must(self, what: str, words: str, content: bytes = b"", timeout_s: float = TIMEOUT_S) -> str:
-        """Its output; LackError where it fails."""
+        """Its output; PrerequisiteError where it fails."""
         done = self.ask(words, content, timeout_s)
         if done.code:
-            raise LackError(
+            raise PrerequisiteError(
                 f"{self.host.name}: {what}: {done.err.strip() or done.out.strip()}",
                 "does the cluster stand? k8sdds status PROFILE; what its machines say: k8sdds logs PROFILE",
             )

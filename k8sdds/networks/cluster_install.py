@@ -15,7 +15,7 @@ NAMESPACE = "k8sdds-network"
 
 
 @dataclass(frozen=True)
-class Asked:
+class InstallOptions:
     """What a profile asks of a network."""
 
     pod_cidr: IPv4Network
@@ -30,7 +30,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Signs:
+class Footprint:
     """What a network makes on a node, to prove that it is there and that nothing of it is left.
 
     Names are those of the kernel or of files; `*` and `?` match as in a shell.
@@ -62,7 +62,7 @@ class Signs:
 
 
 @dataclass(frozen=True)
-class Present:
+class ReadyCondition:
     """What stands on a node when the network is ready there, beside its pod."""
 
     links: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Present:
 
 
 @dataclass(frozen=True)
-class Carrier:
+class PathEvidence:
     """How a node's links and routes show that this network carries packets, to whoever may only look.
 
     Names of links match as in a shell.
@@ -92,18 +92,18 @@ class Carrier:
 
 
 @dataclass(frozen=True)
-class ClusterHalf:
+class ClusterInstall:
     """How a network is installed on a cluster, and how one sees it there."""
 
     folder: str
     """Below deploy/networks."""
-    render: Callable[[Asked, list[Manifest]], list[Manifest]]
+    render: Callable[[InstallOptions, list[Manifest]], list[Manifest]]
     """(what is asked, the folder's objects) → the objects to apply. Pure; may change the list it is given."""
-    signs: Signs
-    present: Present
+    signs: Footprint
+    present: ReadyCondition
     daemonset: str
     """Its agent, in NAMESPACE."""
-    carrier: Carrier
+    carrier: PathEvidence
     programs: tuple[str, ...] = ()
     """What the agent starts, by name: the plugin's own image has it, one made by others may not."""
 

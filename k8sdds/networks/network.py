@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from k8sdds.networks.cluster_install import ClusterHalf
+from k8sdds.networks.cluster_install import ClusterInstall
 
 LINK_MTU = 1500
 """MTU of the links between nodes, as of any Ethernet."""
@@ -100,7 +100,7 @@ class Daemon:
 
 
 @dataclass(frozen=True)
-class Meaning:
+class ErrorHint:
     """What a tool's words mean to the user, and what to do about it."""
 
     phrase: str
@@ -150,7 +150,7 @@ class Datapath:
     daemons: tuple[Daemon, ...] = ()
     finish: tuple[Batch, ...] = ()
     """Batches for when all daemons are ready: in order within a namespace, namespaces side by side."""
-    meanings: tuple[Meaning, ...] = ()
+    meanings: tuple[ErrorHint, ...] = ()
     """For failures of `finish`."""
     wire: WireProof | None = None
     """For networks that encrypt."""
@@ -215,7 +215,7 @@ class Network:
     """Largest pod MTU on links of 1500."""
     lab: Callable[[Topology, int, Engine | None], Datapath]
     """(topology, mtu, engine) → datapath; the engine is None where there is no choice."""
-    cluster: ClusterHalf | None = None
+    cluster: ClusterInstall | None = None
     """How it is installed on a cluster; None where there is nothing to install."""
     unprotected: str | None = None
     """For a network that encrypts: the network that remains without it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from k8sdds.nodes import switch
 from k8sdds.nodes.record import Record
 from k8sdds.nodes.spec import LocalNode
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 
 SSH_PORT = 22
 ARCHES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
@@ -24,7 +24,7 @@ def keygen(path: Path) -> None:
     path.unlink(missing_ok=True)
     public.unlink(missing_ok=True)
     if not shutil.which("ssh-keygen"):
-        raise LackError("ssh-keygen is not installed", "sudo apt-get install openssh-client")
+        raise PrerequisiteError("ssh-keygen is not installed", "sudo apt-get install openssh-client")
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "k8sdds", "-f", str(path)], check=True
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from k8sdds.system.cgroups import mounts
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 
 V2_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "pids")
 
@@ -44,12 +44,12 @@ def hierarchies() -> list[Hierarchy]:
             # Our own cgroup has processes in it and can give no controllers on; the root can.
             found.append(Hierarchy("only-v2", point))
     if not found:
-        raise LackError("no cgroup hierarchy is mounted", "local nodes need cgroups: mount /sys/fs/cgroup")
+        raise PrerequisiteError("no cgroup hierarchy is mounted", "local nodes need cgroups: mount /sys/fs/cgroup")
     return found
 
 
 def make(hierarchy: Hierarchy, cluster_folder: str, node: str) -> Path:
-    """The node's cgroup in a hierarchy. Raises LackError where it cannot be made."""
+    """The node's cgroup in a hierarchy. Raises PrerequisiteError where it cannot be made."""
     group = hierarchy.parent / cluster_folder
     try:
         group.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def make(hierarchy: Hierarchy, cluster_folder: str, node: str) -> Path:
             (group / "cgroup.clone_children").write_text("1")
         (group / node).mkdir(exist_ok=True)
     except OSError as error:
-        raise LackError(
+        raise PrerequisiteError(
             f"cannot make the cgroup {group}: {error.strerror}", "local nodes need root and writable cgroups"
         ) from error
     return group / node

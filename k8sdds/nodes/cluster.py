@@ -15,7 +15,7 @@ from k8sdds.nodes.record import Machine, Record
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.nodes.spec import LocalNode, NodeSpec
 from k8sdds.system import processes
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
 OWNER = "owner"
@@ -27,7 +27,7 @@ def up(
 ) -> list[LocalNode]:
     """Make a cluster's machines; those that run are kept, those that were stopped boot again.
 
-    Returns them in the order of `specs` when all answer on their ssh port. Raises InputError or LackError,
+    Returns them in the order of `specs` when all answer on their ssh port. Raises InputError or PrerequisiteError,
     and then leaves nothing of a machine that it began to make.
     """
     _need_root()
@@ -82,7 +82,7 @@ def find(cluster: str, name: str) -> LocalNode:
 def down(cluster: str, names: Sequence[str] | None = None) -> list[str]:
     """Remove a cluster, or some of its machines, with all that they wrote; the names of those removed.
 
-    Raises LackError for what could not be removed.
+    Raises PrerequisiteError for what could not be removed.
     """
     _need_root()
     with record.locked(cluster):
@@ -144,15 +144,15 @@ def exec_argv(cluster: str, name: str) -> list[str]:
 
 
 def run(cluster: str, name: str, argv: Sequence[str], stdin: str = "", timeout_s: float = 60) -> str:
-    """Run a command in a machine as its root and give its stdout; a failure is a LackError."""
+    """Run a command in a machine as its root and give its stdout; a failure is a PrerequisiteError."""
     try:
         done = subprocess.run(
             [*exec_argv(cluster, name), *argv], input=stdin, capture_output=True, text=True, timeout=timeout_s
         )
     except subprocess.TimeoutExpired:
-        raise LackError(f"{name}: `{' '.join(argv)}` did not end within {timeout_s:g} s") from None
+        raise PrerequisiteError(f"{name}: `{' '.join(argv)}` did not end within {timeout_s:g} s") from None
     if done.returncode:
-        raise LackError(f"{name}: `{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}")
+        raise PrerequisiteError(f"{name}: `{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}")
     return done.stdout
 
 
@@ -167,7 +167,7 @@ def connect(cluster: str, name: str, port: int) -> list[str]:
 
 def _need_root() -> None:
     if os.geteuid() != 0:
-        raise LackError("local nodes need root", "sudo, or a real machine in the profile")
+        raise PrerequisiteError("local nodes need root", "sudo, or a real machine in the profile")
 
 
 def _new(cluster: str) -> Record:
@@ -243,5 +243,5 @@ def _remove(known: Record) -> None:
     if Path(known.data).exists():
         left.append(known.data)
     if left:
-        raise LackError(f"could not be removed: {', '.join(left)}", "k8sdds nodes down, again")
+        raise PrerequisiteError(f"could not be removed: {', '.join(left)}", "k8sdds nodes down, again")
     known.forget()

@@ -14,7 +14,7 @@ from k8sdds.nodes import cgroups, switch
 from k8sdds.nodes.access import SSH_PORT
 from k8sdds.nodes.record import Machine, Record
 from k8sdds.system import processes
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 
 BOOT_TIMEOUT_S = 60
@@ -25,7 +25,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def check_watches(wanted: int) -> None:
-    """Raise LackError if this machine has not so many inotify instances left."""
+    """Raise PrerequisiteError if this machine has not so many inotify instances left."""
     libc = ctypes.CDLL(None, use_errno=True)
     opened: list[int] = []
     try:
@@ -33,7 +33,7 @@ def check_watches(wanted: int) -> None:
             handle = libc.inotify_init1(os.O_CLOEXEC)
             if handle < 0:
                 number = Path("/proc/sys/fs/inotify/max_user_instances").read_text().strip()
-                raise LackError(
+                raise PrerequisiteError(
                     f"root's inotify instances, {number} on this machine, are used up: "
                     f"{len(opened)} are left, and {wanted} needed",
                     "sysctl -w fs.inotify.max_user_instances=1024; or remove other nodes: k8sdds nodes ls",
@@ -45,7 +45,7 @@ def check_watches(wanted: int) -> None:
 
 
 def boot(known: Record, sandbox: Sandbox, name: str, base: Path) -> None:
-    """Start a machine over the root file system `base`, and record it. Raises LackError."""
+    """Start a machine over the root file system `base`, and record it. Raises PrerequisiteError."""
     machine, folder = known.machines[name], Path(known.data) / name
     spec = machine.spec
     if machine.pid or any(Path(group, name).is_dir() for group in known.cgroup_folders):
@@ -79,21 +79,21 @@ def boot(known: Record, sandbox: Sandbox, name: str, base: Path) -> None:
     deadline = time.monotonic() + BOOT_TIMEOUT_S
     while (pid := processes.descendant(process.pid, 2)) is None:
         if process.poll() is not None or time.monotonic() > deadline:
-            raise LackError(f"{name} did not boot: {_last_words(console)}", "see: k8sdds doctor")
+            raise PrerequisiteError(f"{name} did not boot: {_last_words(console)}", "see: k8sdds doctor")
         time.sleep(0.01)
     machine.pid, machine.started = pid, processes.start_time(pid)
     known.write()
 
 
 def await_ssh(known: Record, name: str) -> None:
-    """Return when its sshd greets. Raises LackError."""
+    """Return when its sshd greets. Raises PrerequisiteError."""
     machine = known.machines[name]
     console = Path(known.data) / name / "console.log"
     deadline = time.monotonic() + BOOT_TIMEOUT_S
     argv = switch.proxy(known, machine.address, SSH_PORT)
     while time.monotonic() < deadline:
         if not machine.alive:
-            raise LackError(f"{name} ended while it booted: {_last_words(console)}", "see: k8sdds doctor")
+            raise PrerequisiteError(f"{name} ended while it booted: {_last_words(console)}", "see: k8sdds doctor")
         try:
             # No stdin: sshd greets, and the pipe ends with it.
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
@@ -104,7 +104,7 @@ def await_ssh(known: Record, name: str) -> None:
         except subprocess.TimeoutExpired:
             pass
         time.sleep(0.1)
-    raise LackError(f"{name} does not answer on its ssh port: {_last_words(console)}", "see: k8sdds doctor")
+    raise PrerequisiteError(f"{name} does not answer on its ssh port: {_last_words(console)}", "see: k8sdds doctor")
 
 
 def enter(machine: Machine) -> list[str]:
@@ -126,9 +126,9 @@ def halt(known: Record, name: str) -> None:
     if known.alive:
         sandbox = switch.sandbox_of(known)
         # Takes the cable with it. Missing where the machine never got that far.
-        with contextlib.suppress(LackError):
+        with contextlib.suppress(PrerequisiteError):
             sandbox.run(["ip", "link", "del", "dev", name])
-        with contextlib.suppress(LackError):
+        with contextlib.suppress(PrerequisiteError):
             sandbox.run(["ip", "netns", "del", name])
     for folder in known.cgroup_folders:
         cgroups.remove(Path(folder) / name)

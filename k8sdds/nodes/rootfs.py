@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
 SUITE = "bookworm"
@@ -49,7 +49,7 @@ BUILD_TIMEOUT_S = 1800
 def rootfs(said: Callable[[str], None]) -> Path:
     """The folder of the root file system, made when it is not in the cache (about two minutes).
 
-    Raises LackError where it cannot be made.
+    Raises PrerequisiteError where it cannot be made.
     """
     recipe = json.dumps([SUITE, PACKAGES, MASKED, FILES]).encode()
     folder = cache_folder() / "rootfs" / f"{SUITE}-{hashlib.sha256(recipe).hexdigest()[:12]}"
@@ -58,7 +58,7 @@ def rootfs(said: Callable[[str], None]) -> Path:
             os.utime(folder)  # used now: the cache keeps the last ones
         return folder
     if not shutil.which("mmdebstrap"):
-        raise LackError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
+        raise PrerequisiteError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -85,14 +85,14 @@ def _make(folder: Path) -> None:
             )
         if done.returncode:
             last = [line for line in log.read_text().splitlines() if line.startswith("E:")][-3:]
-            raise LackError(
+            raise PrerequisiteError(
                 f"cannot make the root file system: {' '.join(last) or 'mmdebstrap failed'}",
                 f"Debian's packages must be reachable (apt-get update); all it said: {log}",
             )
         _prepare(unfinished)
         unfinished.rename(folder)
     except subprocess.TimeoutExpired:
-        raise LackError(
+        raise PrerequisiteError(
             f"mmdebstrap did not end within {BUILD_TIMEOUT_S} s", f"what it said: {log}"
         ) from None
     finally:

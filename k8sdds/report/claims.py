@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis.overhead import QUANTITIES
-from k8sdds.claims.judge import VERDICTS, Finding, Judged, Tested
+from k8sdds.claims.judge import VERDICTS, Judged, Tested, Verdict
 from k8sdds.claims.model import Claims, Part
 from k8sdds.claims.reasons import region_words, value_words
 from k8sdds.report import formats, pages
@@ -35,7 +35,7 @@ def rows(judged: list[Judged]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in COLUMNS} for row in found]
 
 
-def _row(one: Judged, finding: Finding, tested: Tested) -> dict[str, Any]:
+def _row(one: Judged, finding: Verdict, tested: Tested) -> dict[str, Any]:
     low, high = tested.contrast.interval() if tested.contrast else (None, None)
     region = [bound if 0 < bound < float("inf") else None for bound in tested.region]
     return {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Look:
+class NetworkColor:
     """How a network is drawn: colour on paper, colour on dark screens, matplotlib marker."""
 
     light: str
@@ -25,34 +25,34 @@ _DARK = {INK: "#ececf1", MUTED: "#a3a3b0", GRID: "#3a3a44", PAPER: "#16161a"}
 _NAMES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"}
 
 _KNOWN = {
-    "host": Look("#4d4d4d", "#c9c9cf", "o"),
-    "baremetal": Look("#111112", "#f5f5f7", "s"),
-    "flannel-vxlan": Look("#0072b2", "#4ba6e8", "s"),
-    "flannel-hostgw": Look("#3a9bd9", "#8fd0fb", "^"),
-    "flannel-ipsec": Look("#332288", "#a698ff", "P"),
-    "flannel-wireguard": Look("#1f7a7a", "#66cfcf", "8"),
-    "kube-router": Look("#008f68", "#3ecf9f", "v"),
-    "weavenet": Look("#d55e00", "#ff9248", "D"),
-    "weavenet-encrypt": Look("#882255", "#e27aa9", "X"),
+    "host": NetworkColor("#4d4d4d", "#c9c9cf", "o"),
+    "baremetal": NetworkColor("#111112", "#f5f5f7", "s"),
+    "flannel-vxlan": NetworkColor("#0072b2", "#4ba6e8", "s"),
+    "flannel-hostgw": NetworkColor("#3a9bd9", "#8fd0fb", "^"),
+    "flannel-ipsec": NetworkColor("#332288", "#a698ff", "P"),
+    "flannel-wireguard": NetworkColor("#1f7a7a", "#66cfcf", "8"),
+    "kube-router": NetworkColor("#008f68", "#3ecf9f", "v"),
+    "weavenet": NetworkColor("#d55e00", "#ff9248", "D"),
+    "weavenet-encrypt": NetworkColor("#882255", "#e27aa9", "X"),
 }
 _FREE = (
-    Look("#b8860b", "#f0c04a", "p"),
-    Look("#c2589a", "#f0a0d0", "<"),
-    Look("#6b6b12", "#c6c65e", ">"),
-    Look("#117733", "#6fd08c", "h"),
-    Look("#7a4b2a", "#cf9d78", "*"),
-    Look("#5b5b8c", "#b4b4ea", "d"),
-    Look("#a11d33", "#ff7f8f", "H"),
-    Look("#4f6d2f", "#b5d68a", "8"),
+    NetworkColor("#b8860b", "#f0c04a", "p"),
+    NetworkColor("#c2589a", "#f0a0d0", "<"),
+    NetworkColor("#6b6b12", "#c6c65e", ">"),
+    NetworkColor("#117733", "#6fd08c", "h"),
+    NetworkColor("#7a4b2a", "#cf9d78", "*"),
+    NetworkColor("#5b5b8c", "#b4b4ea", "d"),
+    NetworkColor("#a11d33", "#ff7f8f", "H"),
+    NetworkColor("#4f6d2f", "#b5d68a", "8"),
 )
 
 
-def looks(labels: list[str]) -> dict[str, Look]:
+def looks(labels: list[str]) -> dict[str, NetworkColor]:
     """A look for each label: known networks always have theirs, others take the free ones in order.
 
     With more unknown labels than free looks, colours repeat; every figure labels directly as well.
     """
-    found: dict[str, Look] = {}
+    found: dict[str, NetworkColor] = {}
     # An engine behind the name, `flannel-ipsec (userspace ESP)`, leaves a network its look; a second engine
     # of the same network in the same report takes a free one.
     bare = {label: label.partition(" (")[0] for label in labels}
@@ -64,7 +64,7 @@ def looks(labels: list[str]) -> dict[str, Look]:
     return found
 
 
-def free_looks(labels: list[str]) -> dict[str, Look]:
+def free_looks(labels: list[str]) -> dict[str, NetworkColor]:
     """A look for each of many labels, such as networks under several levels: all different up to 15."""
     every = (*_KNOWN.values(), *_FREE)
     return {label: every[index % len(every)] for index, label in enumerate(labels)}

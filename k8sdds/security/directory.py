@@ -21,7 +21,7 @@ from k8sdds.security import authority, levels
 from k8sdds.security import permissions as rights
 from k8sdds.security.credentials import Credentials
 from k8sdds.security.file_names import CERTIFICATE, IDENTITY_CA, KEY, PERMISSIONS, PERMISSIONS_CA
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 
 DESCRIPTION = "security.json"
 GOVERNANCE = "governance"
@@ -31,7 +31,7 @@ SOON = timedelta(days=14)
 
 
 @dataclass(frozen=True)
-class Finding:
+class CredentialIssue:
     """One thing that was checked."""
 
     subject: str
@@ -123,12 +123,12 @@ def show(folder: Path) -> dict[str, Any]:
     return {**facts, "participants": participants, "levels": governances}
 
 
-def check(folder: Path, now: datetime | None = None) -> list[Finding]:
+def check(folder: Path, now: datetime | None = None) -> list[CredentialIssue]:
     """Every certificate, key and signed document of a folder, looked at as a middleware would."""
     now = now or datetime.now(UTC)
     facts = show(folder)
     if not shutil.which("openssl"):
-        raise LackError("the program openssl is not here", "sudo apt-get install openssl")
+        raise PrerequisiteError("the program openssl is not here", "sudo apt-get install openssl")
     findings = []
     authorities = {}
     for file in (IDENTITY_CA, PERMISSIONS_CA):
@@ -143,14 +143,14 @@ def check(folder: Path, now: datetime | None = None) -> list[Finding]:
     return findings
 
 
-def _participant(folder: Path, name: str, ca: x509.Certificate, now: datetime) -> list[Finding]:
+def _participant(folder: Path, name: str, ca: x509.Certificate, now: datetime) -> list[CredentialIssue]:
     certificate = _certificate(folder / name / CERTIFICATE)
     subject = f"{name}/{CERTIFICATE}"
     try:
         certificate.verify_directly_issued_by(ca)
-        issued = Finding(subject, True, "issued by the identity CA")
+        issued = CredentialIssue(subject, True, "issued by the identity CA")
     except Exception:  # ValueError, TypeError or InvalidSignature, all of which say the same here
-        issued = Finding(subject, False, f"not issued by {IDENTITY_CA}")
+        issued = CredentialIssue(subject, False, f"not issued by {IDENTITY_CA}")
     document = folder / name / PERMISSIONS
     granted = _element(_signed_text(document), "subject_name")
     same = granted == authority.subject_of(certificate)
@@ -161,7 +161,7 @@ def _participant(folder: Path, name: str, ca: x509.Certificate, now: datetime) -
         _holds(subject, certificate, now),
         _is_private(folder / name / KEY, certificate),
         _signature(document, folder / PERMISSIONS_CA, f"{name}/{PERMISSIONS}"),
-        Finding(
+        CredentialIssue(
             f"{name}/{PERMISSIONS}", same and not expired,
             f"expired on {until}" if expired
             else f"for {granted}" + ("" if same else ", who is not the certificate's subject"),
@@ -169,31 +169,31 @@ def _participant(folder: Path, name: str, ca: x509.Certificate, now: datetime) -
     ]  # fmt: skip
 
 
-def _holds(subject: str, certificate: x509.Certificate, now: datetime) -> Finding:
+def _holds(subject: str, certificate: x509.Certificate, now: datetime) -> CredentialIssue:
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < start:
-        return Finding(subject, False, f"not valid before {start:%Y-%m-%d %H:%M} UTC")
+        return CredentialIssue(subject, False, f"not valid before {start:%Y-%m-%d %H:%M} UTC")
     if now > end:
-        return Finding(subject, False, f"expired on {end:%Y-%m-%d %H:%M} UTC")
+        return CredentialIssue(subject, False, f"expired on {end:%Y-%m-%d %H:%M} UTC")
     soon = f", in {(end - now).days} days: make new ones in time" if end - now < SOON else ""
-    return Finding(subject, True, f"valid until {end:%Y-%m-%d %H:%M} UTC{soon}")
+    return CredentialIssue(subject, True, f"valid until {end:%Y-%m-%d %H:%M} UTC{soon}")
 
 
-def _is_private(path: Path, certificate: x509.Certificate) -> Finding:
+def _is_private(path: Path, certificate: x509.Certificate) -> CredentialIssue:
     subject = f"{path.parent.name}/{path.name}"
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
-        return Finding(subject, False, f"cannot be read: {error}")
+        return CredentialIssue(subject, False, f"cannot be read: {error}")
     if mode & 0o077:
-        return Finding(subject, False, f"mode {mode:04o}: others may read it; chmod 600 {path}")
+        return CredentialIssue(subject, False, f"mode {mode:04o}: others may read it; chmod 600 {path}")
     if key.public_key() != certificate.public_key():
-        return Finding(subject, False, "does not belong to its certificate")
-    return Finding(subject, True, f"mode {mode:04o}, belongs to its certificate")
+        return CredentialIssue(subject, False, "does not belong to its certificate")
+    return CredentialIssue(subject, True, f"mode {mode:04o}, belongs to its certificate")
 
 
-def _signature(document: Path, ca: Path, subject: str) -> Finding:
+def _signature(document: Path, ca: Path, subject: str) -> CredentialIssue:
     """What OpenSSL says, which is what the middlewares ask."""
     argv = ["openssl", "smime", "-verify", "-text", "-no-CApath", "-in", str(document), "-CAfile", str(ca)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
@@ -202,7 +202,7 @@ def _signature(document: Path, ca: Path, subject: str) -> Finding:
         if done.returncode == 0
         else f"not signed by {ca.name}, or changed since"
     )
-    return Finding(subject, done.returncode == 0, says)
+    return CredentialIssue(subject, done.returncode == 0, says)
 
 
 def _certificate(path: Path) -> x509.Certificate:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 
 CONTROLLERS = ("cpuacct", "memory", "cpu")
 """Controllers of cgroup v1 that pods use: CPU time, memory, and the quota."""
@@ -79,7 +79,7 @@ class PodCgroups:
     def make(self, pod: str, cpu_quota: float | None) -> list[Path]:
         """Cgroup folders for a pod, empty where cgroups are not permitted.
 
-        Raises LackError if a quota is wanted that cannot be set here.
+        Raises PrerequisiteError if a quota is wanted that cannot be set here.
         """
         folders: list[Path] = []
         try:
@@ -99,7 +99,7 @@ class PodCgroups:
     def _limit(self, pod: str, quota: float) -> None:
         cpu = self._roots.get("cpu") or self._roots.get("unified")
         if cpu is None:
-            raise LackError(f"no CPU quota here: {self.lack or 'no cpu controller'}", "leave out cpu_quota")
+            raise PrerequisiteError(f"no CPU quota here: {self.lack or 'no cpu controller'}", "leave out cpu_quota")
         wanted = round(quota * QUOTA_PERIOD_US)
         try:
             if "cpu" in self._roots:
@@ -110,9 +110,9 @@ class PodCgroups:
                 (cpu / pod / "cpu.max").write_text(f"{wanted} {QUOTA_PERIOD_US}")
                 set_to = int((cpu / pod / "cpu.max").read_text().split()[0])
         except (OSError, ValueError) as error:
-            raise LackError(f"no CPU quota here: {error}", "leave out cpu_quota, or run as root") from error
+            raise PrerequisiteError(f"no CPU quota here: {error}", "leave out cpu_quota, or run as root") from error
         if set_to != wanted:
-            raise LackError(
+            raise PrerequisiteError(
                 f"the kernel set a CPU quota of {set_to} us instead of {wanted}", "leave out cpu_quota"
             )
 

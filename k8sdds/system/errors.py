@@ -29,7 +29,7 @@ class InputError(K8sddsError):
     exit_code = 2
 
 
-class LackError(K8sddsError):
+class PrerequisiteError(K8sddsError):
     """This machine or cluster lacks something that is needed."""
 
     exit_code = 3

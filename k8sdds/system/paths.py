@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -16,7 +16,7 @@ def shared(kind: str) -> Path:
     for folder in (CHECKOUT / kind, Path(sys.prefix) / "share" / "k8sdds" / kind):
         if folder.is_dir():
             return folder
-    raise LackError(
+    raise PrerequisiteError(
         f"the folder {kind}/ that ships with k8sdds is missing", "install k8sdds again: make setup"
     )
 
@@ -37,7 +37,7 @@ def native_program(name: str) -> str:
     for folder in folders:
         if os.access(folder / name, os.X_OK):
             return str(folder / name)
-    raise LackError(
+    raise PrerequisiteError(
         f"the program {name} is not in {' or '.join(str(folder) for folder in folders)}",
         "build it: make setup",
     )
@@ -46,14 +46,14 @@ def native_program(name: str) -> str:
 def cache_folder() -> Path:
     """Where what takes long to make is kept between runs: $K8SDDS_CACHE_DIR, else ~/.cache/k8sdds.
 
-    Made when missing; raises LackError where it cannot be.
+    Made when missing; raises PrerequisiteError where it cannot be.
     """
     given = os.environ.get("K8SDDS_CACHE_DIR")
     path = Path(given).absolute() if given else Path.home() / ".cache" / "k8sdds"
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise LackError(
+        raise PrerequisiteError(
             f"cannot make {path}: {error.strerror}", "set K8SDDS_CACHE_DIR to a folder of yours"
         ) from error
     return path

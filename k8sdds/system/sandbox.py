@@ -19,7 +19,7 @@ from pathlib import Path
 
 from k8sdds.networks.network import Batch
 from k8sdds.system import processes
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
 
 START_TIMEOUT_S = 20
@@ -76,7 +76,7 @@ class Sandbox:
             self._await(ready)
             pid = processes.descendant(self._process.pid, 1)
             if pid is None:
-                raise LackError("the sandbox's holder ended at once", "see: k8sdds doctor")
+                raise PrerequisiteError("the sandbox's holder ended at once", "see: k8sdds doctor")
             self.pid = pid
             self.run(["sh", "-c", _PREPARE])
         except BaseException:
@@ -95,7 +95,7 @@ class Sandbox:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         said = b"" if self._process.stderr is None else self._process.communicate()[1]
-        raise LackError(
+        raise PrerequisiteError(
             f"cannot make namespaces: {said.decode(errors='replace').strip() or 'no answer'}",
             unprivileged_remedy()
             if self._user
@@ -113,12 +113,12 @@ class Sandbox:
         return [*words, "--"]
 
     def run(self, argv: Sequence[str], stdin: str = "", netns: str | None = None) -> str:
-        """Run a command to its end and give its stdout; a failure is a LackError with what it said."""
+        """Run a command to its end and give its stdout; a failure is a PrerequisiteError with what it said."""
         done = self._execute(argv, stdin, netns)
         if done.returncode:
             where = f" in {netns}" if netns else ""
             said = " ".join(done.stderr.split()) or "no message"
-            raise LackError(
+            raise PrerequisiteError(
                 f"{self.name}{where}: `{' '.join(argv)}` failed: {said}",
                 "see: k8sdds doctor",
             )
@@ -127,7 +127,7 @@ class Sandbox:
     def apply(self, batches: Sequence[Batch]) -> None:
         """Run batches in order, by one shell: entering the sandbox costs more than most batches.
 
-        A failure ends the rest; the LackError names the batch's namespace and line.
+        A failure ends the rest; the PrerequisiteError names the batch's namespace and line.
         """
         script = []
         for number, batch in enumerate(batches):
@@ -141,9 +141,9 @@ class Sandbox:
         if done.returncode:
             said, _, number = done.stderr.strip().rpartition("\n")
             if not number.isdigit():
-                raise LackError(f"{self.name}: {done.stderr.strip()}", "see: k8sdds doctor")
+                raise PrerequisiteError(f"{self.name}: {done.stderr.strip()}", "see: k8sdds doctor")
             batch = batches[int(number)]
-            raise LackError(
+            raise PrerequisiteError(
                 f"{self.name} in {batch.namespace}: `{batch.tool}` failed: {_failed_line(said, batch.lines)}",
                 "see: k8sdds doctor",
             )
@@ -178,7 +178,7 @@ class Sandbox:
         )
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip()
-            raise LackError(
+            raise PrerequisiteError(
                 f"{self.name}: files could not be put into the sandbox: {said}", "see: k8sdds doctor"
             )
 

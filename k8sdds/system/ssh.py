@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from k8sdds.system.errors import K8sddsError, LackError
+from k8sdds.system.errors import K8sddsError, PrerequisiteError
 
 CONNECT_S = 10
 """How long a machine may take to answer."""
@@ -76,7 +76,7 @@ class Done:
     err: str
 
 
-class HostError(LackError):
+class HostError(PrerequisiteError):
     """A machine that cannot be reached, or a command that failed on it."""
 
     def __init__(self, host: str, message: str, remedy: str = "") -> None:
@@ -153,8 +153,8 @@ class Host:
                 )
         except FileNotFoundError as error:
             if isinstance(content, Path) and error.filename == str(content):
-                raise LackError(f"{content} is not there any more", "run the command again") from error
-            raise LackError("the program ssh is not here", "install the package openssh-client") from error
+                raise PrerequisiteError(f"{content} is not there any more", "run the command again") from error
+            raise PrerequisiteError("the program ssh is not here", "install the package openssh-client") from error
         except subprocess.TimeoutExpired as error:
             raise HostError(
                 self.name, f"no answer within {timeout_s:g} s", "is the machine overloaded, or its cable out?"
@@ -260,12 +260,12 @@ class Connections:
         return results, failures
 
     def all(self, work: Callable[[Host], Result], names: Iterable[str]) -> dict[str, Result]:
-        """The same where it must succeed on each. Raises the only failure, or a LackError that tells all."""
+        """The same where it must succeed on each. Raises the only failure, or a PrerequisiteError that tells all."""
         results, failures = self.each(work, names)
         if len(failures) == 1:
             raise next(iter(failures.values()))
         if failures:
-            raise LackError("\n".join(str(error) for error in failures.values()))
+            raise PrerequisiteError("\n".join(str(error) for error in failures.values()))
         return results
 
 

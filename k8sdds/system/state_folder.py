@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from k8sdds.system import cgroups, processes
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 
 
 @dataclass
@@ -30,9 +30,9 @@ class Record:
     holders: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     cgroup_folders: list[str] = field(default_factory=list)
     pods: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Bench to pod to the id of the pod's first process."""
+    """LabNetwork to pod to the id of the pod's first process."""
     plans: dict[str, str] = field(default_factory=dict)
-    """Bench to its cell as JSON, from which the plan can be made again."""
+    """LabNetwork to its cell as JSON, from which the plan can be made again."""
 
     @property
     def in_use(self) -> bool:
@@ -59,11 +59,11 @@ def folder() -> Path:
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()
     except OSError as error:
-        raise LackError(
+        raise PrerequisiteError(
             f"cannot make {path}: {error.strerror}", "set K8SDDS_STATE_DIR to a folder of yours"
         ) from error
     if status.st_uid != os.geteuid() or not path.is_dir() or path.is_symlink():
-        raise LackError(f"{path} is not a folder of yours", "set K8SDDS_STATE_DIR to one")
+        raise PrerequisiteError(f"{path} is not a folder of yours", "set K8SDDS_STATE_DIR to one")
     return path
 
 

@@ -21,7 +21,7 @@ def beside(image: str, own: str) -> str:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedTestbed:
     """A testbed, and how to reach it."""
 
     testbed: str = LAB
@@ -55,26 +55,26 @@ def file() -> Path:
     return state_folder.folder() / "testbed.json"
 
 
-def read() -> Chosen:
+def read() -> SelectedTestbed:
     """The current testbed; the lab where none was chosen."""
     try:
         data = json.loads(file().read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return Chosen()
+        return SelectedTestbed()
     except (OSError, ValueError) as error:
         raise InputError(f"{file()} cannot be read: {error}", "choose again: k8sdds testbed lab") from error
     return of(data)
 
 
-def of(data: Any) -> Chosen:
+def of(data: Any) -> SelectedTestbed:
     """A testbed from its JSON form. InputError for what is none."""
     known = {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else {}
-    if known.get("testbed") not in (LAB, CLUSTER) or set(known) - set(asdict(Chosen())):
+    if known.get("testbed") not in (LAB, CLUSTER) or set(known) - set(asdict(SelectedTestbed())):
         raise InputError(f"{data!r} names no testbed", "choose again: k8sdds testbed lab")
-    return Chosen(**known)
+    return SelectedTestbed(**known)
 
 
-def write(chosen: Chosen) -> None:
+def write(chosen: SelectedTestbed) -> None:
     """Make a testbed the current one."""
     path = file()
     temporary = path.with_name("testbed.new")

@@ -13,7 +13,7 @@ import pytest
 from k8sdds.bundle import Bundle, architecture, emulation, images, native, recipe
 from k8sdds.bundle.recipe import ARCH_HERE
 from k8sdds.nodes.rootfs import SUITE
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 from tests.conftest import Command
 
@@ -90,10 +90,10 @@ def test_what_cannot_be_had_for_the_other(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputError, match="s390x"):
         emulation.check("s390x", ARCH_HERE)
     monkeypatch.setattr(native, "SOURCES", tmp_path / "nothing")
-    with pytest.raises(LackError, match="sources"):
+    with pytest.raises(PrerequisiteError, match="sources"):
         native.check(OTHER)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LackError, match=f"builds perftest for {OTHER}") as error:
+    with pytest.raises(PrerequisiteError, match=f"builds perftest for {OTHER}") as error:
         native.check(OTHER)
     assert f"g++-{native.TRIPLETS[OTHER].replace('_', '-')}" in error.value.remedy
     assert set(recipe.ARCHES) == set(native.TRIPLETS) == set(emulation.PROGRAMS)

@@ -19,7 +19,7 @@ from k8sdds.deploy import images as importing
 from k8sdds.deploy import profiles, software
 from k8sdds.model.profile import Software
 from k8sdds.nodes.rootfs import SUITE
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Target
 
 # The package's function of this name hides the module.
@@ -65,9 +65,9 @@ def test_an_archive_holds_a_shared_layer_once(tmp_path: Path) -> None:
     assert len(names) == len(set(names)) == 2 + 2 + 2 + 1
     found = [one["annotations"]["io.containerd.image.name"] for one in index["manifests"]]
     assert found == ["k8sdds.local/one:1", "k8sdds.local/two:1"]
-    with pytest.raises(LackError, match="no image"):
+    with pytest.raises(PrerequisiteError, match="no image"):
         bundle.archive(ARCH_HERE, ["k8sdds.local/three:1"])
-    with pytest.raises(LackError, match="nothing for arm"):
+    with pytest.raises(PrerequisiteError, match="nothing for arm"):
         bundle.images("arm")
 
 
@@ -137,7 +137,7 @@ def test_programs_for_other_machines_are_named(tmp_path: Path) -> None:
     from_there = profile.model_copy(update={"software": Software(source="bundle", bundle=str(folder))})
     with pytest.raises(InputError, match=f"claims:1 is for {other}, where {ARCH_HERE} is wanted"):
         software.of(from_there, [ARCH_HERE], lambda _: None)
-    with pytest.raises(LackError, match=f"nothing for {other}"):
+    with pytest.raises(PrerequisiteError, match=f"nothing for {other}"):
         software.of(from_there, [ARCH_HERE, other], lambda _: None)
 
 
@@ -203,7 +203,7 @@ def test_packages_install_from_the_bundle_alone(tmp_path: Path, monkeypatch: pyt
     (folder / "bundle.json").write_text(json.dumps(index | {"items": index["items"] + items}))
     bundle = Bundle.open(folder)
     assert bundle.verify() == [] and bundle.suites == (SUITE,)
-    with pytest.raises(LackError, match=f"trixie.*{SUITE}"):
+    with pytest.raises(PrerequisiteError, match=f"trixie.*{SUITE}"):
         bundle.packages(ARCH_HERE, "trixie")
     there = {bundle.file(item).parent for item in bundle.packages(ARCH_HERE, SUITE)}
     assert len(there) == 1
@@ -221,7 +221,7 @@ def test_packages_install_from_the_bundle_alone(tmp_path: Path, monkeypatch: pyt
 
 
 def test_packages_that_are_not_to_be_had(tmp_path: Path) -> None:
-    with pytest.raises(LackError, match="update failed"):
+    with pytest.raises(PrerequisiteError, match="update failed"):
         packages.fetch(tmp_path / "new", "no-such-suite", ARCH_HERE, lambda _: None)
     with pytest.raises(InputError, match="cannot name a suite"):
         packages.fetch(tmp_path / "new", "../x", ARCH_HERE, lambda _: None)

@@ -18,7 +18,7 @@ from k8sdds import bundle
 from k8sdds.bundle import images, oci, recipe
 from k8sdds.bundle.bundle import Bundle
 from k8sdds.bundle.create import ARCH_HERE
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 from tests.conftest import Command
 
@@ -128,7 +128,7 @@ def test_a_push_is_one_image_for_all_architectures(own: Bundle, registry: str, t
 
 def test_a_registry_that_does_not_take_it(own: Bundle) -> None:
     items = images.own(own, ARCH_HERE, ["tools"])
-    with pytest.raises(LackError, match=r"127\.0\.0\.1:1/tools:1: .*refused") as error:
+    with pytest.raises(PrerequisiteError, match=r"127\.0\.0\.1:1/tools:1: .*refused") as error:
         images.push(own, items, "127.0.0.1:1")
     assert "skopeo login" in error.value.remedy
     with pytest.raises(InputError, match="no name of an image"):

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from k8sdds.kubernetes.client import CORE, Api, Refused
+from k8sdds.kubernetes.client import CORE, Api, ApiRejected
 from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import namespace as spaces
 from tests.clusters import Deployed
@@ -131,4 +131,4 @@ def nothing_left(admin: Api) -> Iterator[None]:
         spaces.await_gone(admin, f"{CORE}/namespaces/{one['metadata']['name']}")
 
 
-__all__ = ["Refused", "User", "account", "apply", "rights"]
+__all__ = ["ApiRejected", "User", "account", "apply", "rights"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from k8sdds.kubernetes.client import CORE, Api, Refused
+from k8sdds.kubernetes.client import CORE, Api, ApiRejected
 from k8sdds.middleware.connext import license
 from k8sdds.testbeds.cluster import objects, pods
 from k8sdds.testbeds.cluster.pods import Slot
@@ -26,12 +26,12 @@ def test_pods_pass_strict_validation_and_pod_security(admin: Api, namespace: tup
     if with_host:
         admin.create(path, host, dryRun="All")
     else:
-        with pytest.raises(Refused, match="hostNetwork"):
+        with pytest.raises(ApiRejected, match="hostNetwork"):
             admin.create(path, host, dryRun="All")
 
 
 def test_strict_validation_would_find_an_unknown_field(admin: Api) -> None:
     wrong = pods.pod("a", Slot("pub0", "n", False, None), IMAGE, "c", MEMORY)
     wrong["spec"]["hostNetwrk"] = True
-    with pytest.raises(Refused, match="hostNetwrk"):
+    with pytest.raises(ApiRejected, match="hostNetwrk"):
         admin.create(f"{CORE}/namespaces/default/pods", wrong, dryRun="All")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from k8sdds import discovery
-from k8sdds.kubernetes.client import CORE, Api, Refused
+from k8sdds.kubernetes.client import CORE, Api, ApiRejected
 from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.testbeds.cluster import objects
 from tests.clusters import Deployed
@@ -47,7 +47,7 @@ def test_manifests_pass_strict_validation_and_pod_security(admin: Api, namespace
     if not privileged:
         allowed = node_meter.objects(name, filters=True)[-1]["spec"]["template"]["spec"]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}}
-        with pytest.raises(Refused, match="NET_ADMIN"):
+        with pytest.raises(ApiRejected, match="NET_ADMIN"):
             spec = {**allowed, "serviceAccountName": "default"}
             admin.create(f"{CORE}/namespaces/{name}/pods", {**pod, "spec": spec}, dryRun="All")
 

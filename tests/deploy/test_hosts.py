@@ -12,7 +12,7 @@ import pytest
 
 from k8sdds.deploy import facts
 from k8sdds.system import ssh
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, Done, Host, HostError, Target
 from tests.deploy.conftest import Farm
 
@@ -39,7 +39,7 @@ def test_where_all_must_succeed_every_failure_is_told(farm: Farm) -> None:
         assert connections.all(ask, ["alpha"]) == {"alpha": "alpha"}
         with pytest.raises(HostError, match=r"^beta: is not well\n  → a rest$"):
             connections.all(ask, ["alpha", "beta"])
-        with pytest.raises(LackError, match=r"(?s)^beta: is not well\n  → a rest\ngamma: is not well"):
+        with pytest.raises(PrerequisiteError, match=r"(?s)^beta: is not well\n  → a rest\ngamma: is not well"):
             connections.all(ask, connections.hosts)
 
 

@@ -11,7 +11,7 @@ import pytest
 from k8sdds import bundle
 from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.deploy import facts, network_install
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import control_plane, join
 from k8sdds.deploy.software import Software
 from k8sdds.model.profile import Profile
@@ -62,7 +62,7 @@ def test_kubeadm_takes_what_it_is_given(
         node.name: facts.parse(changed(containerd="1.6.20", address=f"eth0 192.0.2.{number}/24"))
         for number, node in enumerate(profile.nodes, 1)
     }
-    wanted = Wanted(profile, seen, Software(profile, made), network_install.install(profile))
+    wanted = DesiredState(profile, seen, Software(profile, made), network_install.install(profile))
     for text in (control_plane.documents(wanted), join.document(wanted, profile.node("pi1"))):
         assert f"kubeadm.k8s.io/{api}" in text
         done = validate(text)

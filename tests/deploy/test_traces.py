@@ -11,7 +11,7 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.deploy.network_switch import footprint
-from k8sdds.deploy.network_switch.footprint import Seen, Trace
+from k8sdds.deploy.network_switch.footprint import NetworkLeftover, NodeState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
 
@@ -172,22 +172,22 @@ def shell(script: str) -> str:
     return nodes.run(CLUSTER, NODE, ["sh", "-e"], stdin=script)
 
 
-def look() -> Seen:
+def look() -> NodeState:
     return footprint.parse(shell(footprint.probe()))
 
 
-def remove(found: list[Trace]) -> None:
+def remove(found: list[NetworkLeftover]) -> None:
     # Not -e, as on a machine: with one end of a pair of links the other is gone.
     nodes.run(CLUSTER, NODE, ["sh"], stdin=footprint.removal(found))
 
 
-def lasting(seen: Seen) -> Seen:
+def lasting(seen: NodeState) -> NodeState:
     """Without timers of bridges, and the link-local addresses that links give themselves after a while."""
     links = tuple({key: link.get(key) for key in ("ifname", "mtu", "master", "link_type")} for link in seen.links)
     return replace(seen, links=links, routes=tuple(one for one in seen.routes if ":" not in one["dst"]))
 
 
-def left(seen: Seen, *names: str) -> list[Trace]:
+def left(seen: NodeState, *names: str) -> list[NetworkLeftover]:
     return footprint.left(seen, [OWN, PEER], PODS, names or None)
 
 

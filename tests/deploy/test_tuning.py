@@ -10,7 +10,7 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.deploy import tuning
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
 ALL = ("connext", "nic-optimizations")
@@ -73,7 +73,7 @@ def test_what_cannot_be_put_back_is_said_and_kept(cluster: str) -> None:
     nodes.run(cluster, "one", ["sh"], stdin=tuning.plan(("connext",), look(cluster)).script)
     lines = "sysctl net.ipv4.no_such_key - 1\nsysctl net.ipv4.ipfrag_high_thresh - 4194304\nring eth9 rx 256\n"
     nodes.run(cluster, "one", ["tee", f"{tuning.FOLDER}/former"], stdin=lines)
-    with pytest.raises(LackError, match="no_such_key"):
+    with pytest.raises(PrerequisiteError, match="no_such_key"):
         nodes.run(cluster, "one", ["sh"], stdin=tuning.undo_script())
     assert nodes.run(cluster, "one", ["sysctl", "-n", "net.ipv4.ipfrag_high_thresh"]) == "4194304\n"
     assert nodes.run(cluster, "one", ["cat", f"{tuning.FOLDER}/former"]) == lines

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from k8sdds.system.sandbox import Sandbox
-from k8sdds.testbeds.lab.lab_network import Bench
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan
 
 
-def built(made: Plan) -> Bench:
+def built(made: Plan) -> LabNetwork:
     """A bench that is up, to be closed; nothing is left where it does not come up."""
-    bench = Bench(made, Sandbox(f"test-{made.key.network}"))
+    bench = LabNetwork(made, Sandbox(f"test-{made.key.network}"))
     try:
         bench.build({})
     except BaseException:

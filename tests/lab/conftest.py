@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from k8sdds.model.trial import Cell
-from k8sdds.testbeds.lab.lab_network import Bench
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 
 
@@ -22,19 +22,19 @@ def cell(network: str, **changes: object) -> Cell:
     )
 
 
-def enter(bench: Bench, place: str) -> list[str]:
+def enter(bench: LabNetwork, place: str) -> list[str]:
     """The words that run a command in a pod, or on a node."""
     return bench.enter(place) if place in bench.plan.datapath.attachments else bench.sandbox.enter(place)
 
 
-def said(bench: Bench, place: str, *argv: str) -> str:
+def said(bench: LabNetwork, place: str, *argv: str) -> str:
     """What a command prints in a pod or on a node."""
     done = subprocess.run([*enter(bench, place), *argv], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def json_of(bench: Bench, place: str, *argv: str) -> Any:
+def json_of(bench: LabNetwork, place: str, *argv: str) -> Any:
     """The same for a command that prints JSON."""
     return json.loads(said(bench, place, *argv))
 
@@ -47,7 +47,7 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="session")
-def benches() -> Iterator[dict[str, Bench]]:
+def benches() -> Iterator[dict[str, LabNetwork]]:
     """One small bench of every network, side by side."""
     from k8sdds.networks import NETWORKS
 

@@ -10,10 +10,10 @@ import pytest
 from k8sdds.model.experiment import Link
 from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.network import Batch
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.cluster import datapath as carrying
-from k8sdds.testbeds.lab.lab_network import Bench
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.lab.conftest import cell, enter, json_of, said
 from tests.lab.multicast import RECEIVER, SENDER
@@ -21,13 +21,13 @@ from tests.lab.multicast import RECEIVER, SENDER
 POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
 
 
-def link(bench: Bench, place: str, name: str) -> dict:
+def link(bench: LabNetwork, place: str, name: str) -> dict:
     (found,) = json_of(bench, place, "ip", "-d", "-j", "link", "show", "dev", name)
     return found
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_pods_have_the_stated_mtu_and_address(benches: dict[str, Bench], network: str) -> None:
+def test_pods_have_the_stated_mtu_and_address(benches: dict[str, LabNetwork], network: str) -> None:
     bench = benches[network]
     for pod, attachment in bench.plan.datapath.attachments.items():
         (device,) = json_of(bench, pod, "ip", "-j", "addr", "show", "dev", attachment.interface)
@@ -36,7 +36,7 @@ def test_pods_have_the_stated_mtu_and_address(benches: dict[str, Bench], network
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_full_packets_pass_and_larger_ones_do_not(benches: dict[str, Bench], network: str) -> None:
+def test_full_packets_pass_and_larger_ones_do_not(benches: dict[str, LabNetwork], network: str) -> None:
     bench = benches[network]
     target = bench.plan.datapath.attachments["sub1"].address
     size = bench.plan.datapath.mtu - 28
@@ -50,7 +50,7 @@ def test_full_packets_pass_and_larger_ones_do_not(benches: dict[str, Bench], net
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_multicast_crosses_nodes_only_where_it_is_claimed(benches: dict[str, Bench], network: str) -> None:
+def test_multicast_crosses_nodes_only_where_it_is_claimed(benches: dict[str, LabNetwork], network: str) -> None:
     bench = benches[network]
     addresses = {pod: a.address for pod, a in bench.plan.datapath.attachments.items()}
     # Where it is claimed the wait is as long as it takes; where not, one second shows its absence, since
@@ -77,12 +77,12 @@ SEEN = ("flannel-vxlan", "flannel-hostgw", "flannel-wireguard", "kube-router", "
 
 
 @pytest.mark.parametrize("network", SEEN)
-def test_the_nodes_links_tell_which_network_carries_packets(benches: dict[str, Bench], network: str) -> None:
+def test_the_nodes_links_tell_which_network_carries_packets(benches: dict[str, LabNetwork], network: str) -> None:
     """As a cluster's campaign proves it, by the same objects that the plugins make."""
     bench = benches[network]
     addresses = {bench.node_of(pod): bench.plan.datapath.attachments[pod].address for pod in ("pub0", "sub0")}
 
-    def looks() -> list[carrying.Look]:
+    def looks() -> list[carrying.LinkCounters]:
         return [carrying.read(said(bench, node, *carrying.COMMAND, *addresses.values())) for node in addresses]
 
     before = looks()
@@ -96,7 +96,7 @@ def test_the_nodes_links_tell_which_network_carries_packets(benches: dict[str, B
         assert bool(wrong) == (name != network), (name, wrong)
 
 
-def test_flannel_vxlan_device(benches: dict[str, Bench]) -> None:
+def test_flannel_vxlan_device(benches: dict[str, LabNetwork]) -> None:
     bench = benches["flannel-vxlan"]
     device = link(bench, "node0", "flannel.1")
     data = device["linkinfo"]["info_data"]
@@ -109,7 +109,7 @@ def test_flannel_vxlan_device(benches: dict[str, Bench]) -> None:
 
 
 @pytest.mark.parametrize(("network", "protocol"), [("flannel-hostgw", "None"), ("kube-router", "17")])
-def test_routes_by_the_nodes_addresses(benches: dict[str, Bench], network: str, protocol: str) -> None:
+def test_routes_by_the_nodes_addresses(benches: dict[str, LabNetwork], network: str, protocol: str) -> None:
     routes = json_of(benches[network], "node0", "ip", "-j", "route")
     to_node1 = next(route for route in routes if route["dst"] == "10.244.1.0/24")
     assert (to_node1["gateway"], to_node1["dev"], str(to_node1.get("protocol"))) == (
@@ -119,7 +119,7 @@ def test_routes_by_the_nodes_addresses(benches: dict[str, Bench], network: str, 
     )
 
 
-def test_weave_chain_of_devices(benches: dict[str, Bench]) -> None:
+def test_weave_chain_of_devices(benches: dict[str, LabNetwork]) -> None:
     bench = benches["weavenet"]
     assert link(bench, "node1", "vethwe-bridge")["master"] == "weave"
     assert link(bench, "node1", "vethwe-datapath")["master"] == "datapath"
@@ -135,7 +135,7 @@ def test_weave_chain_of_devices(benches: dict[str, Bench]) -> None:
 
 
 @pytest.mark.parametrize("network", POD_NETWORKS)
-def test_packets_between_nodes_pass_the_forward_chain(benches: dict[str, Bench], network: str) -> None:
+def test_packets_between_nodes_pass_the_forward_chain(benches: dict[str, LabNetwork], network: str) -> None:
     bench = benches[network]
 
     def counted() -> int:
@@ -149,7 +149,7 @@ def test_packets_between_nodes_pass_the_forward_chain(benches: dict[str, Bench],
 
 
 @pytest.mark.parametrize("network", ["host", *POD_NETWORKS])
-def test_a_pod_is_a_pod(benches: dict[str, Bench], network: str) -> None:
+def test_a_pod_is_a_pod(benches: dict[str, LabNetwork], network: str) -> None:
     bench = benches[network]
     assert said(bench, "sub0", "hostname").strip() == "sub0"
     processes = said(bench, "sub0", "ps", "-eo", "comm", "--no-headers").split()
@@ -162,7 +162,7 @@ def test_a_pod_is_a_pod(benches: dict[str, Bench], network: str) -> None:
         assert of_node not in of_pods
 
 
-def test_on_baremetal_participants_are_on_the_node_itself(benches: dict[str, Bench]) -> None:
+def test_on_baremetal_participants_are_on_the_node_itself(benches: dict[str, LabNetwork]) -> None:
     bench = benches["baremetal"]
     assert bench.pods == {}
     assert said(bench, "sub0", "readlink", "/proc/self/ns/net") == said(
@@ -170,7 +170,7 @@ def test_on_baremetal_participants_are_on_the_node_itself(benches: dict[str, Ben
     )
 
 
-def test_nothing_reaches_beyond_the_lab(benches: dict[str, Bench]) -> None:
+def test_nothing_reaches_beyond_the_lab(benches: dict[str, LabNetwork]) -> None:
     for bench in benches.values():
         done = subprocess.run(
             [*enter(bench, "node0"), "ping", "-c", "1", "-W", "1", "192.0.2.1"],
@@ -221,12 +221,12 @@ def test_a_failing_batch_is_named_by_namespace_and_line() -> None:
         sandbox.run(["ip", "netns", "add", "node0"])
         good = Batch("node0", "ip", ("link set lo up",))
         bad = Batch("node0", "ip", ("link set lo up", "link set missing up"))
-        with pytest.raises(LackError) as told:
+        with pytest.raises(PrerequisiteError) as told:
             sandbox.apply([good, bad, good])
         assert "in node0" in str(told.value)
         assert "(line 2: link set missing up)" in str(told.value)
         bad = Batch("node0", "nft", ("table ip t {", "  chain {", "}"))
-        with pytest.raises(LackError, match=r"`nft` failed: .*syntax error"):
+        with pytest.raises(PrerequisiteError, match=r"`nft` failed: .*syntax error"):
             sandbox.apply([good, bad])
     finally:
         sandbox.close()

@@ -17,9 +17,9 @@ from k8sdds.networks.common import strongswan
 from k8sdds.networks.flannel import ipsec
 from k8sdds.networks.network import Capabilities
 from k8sdds.system import kernel_features
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab import wire
-from k8sdds.testbeds.lab.lab_network import Bench
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import plan
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
@@ -56,7 +56,7 @@ for _ in range(20):
 """
 
 
-def listen(bench: Bench, place: str, seconds: float, source: str, target: str) -> tuple[int, int]:
+def listen(bench: LabNetwork, place: str, seconds: float, source: str, target: str) -> tuple[int, int]:
     """Packets with the payload, and packets at all, heard in a place while `source` sends to `target`."""
     listener = subprocess.Popen(
         [*enter(bench, place), sys.executable, "-c", LISTENER, PAYLOAD.decode(), str(seconds)],
@@ -75,7 +75,7 @@ def listen(bench: Bench, place: str, seconds: float, source: str, target: str) -
 
 @pytest.mark.parametrize("network", ["flannel-hostgw", "flannel-vxlan", "weavenet"])
 def test_whoever_listens_on_the_wire_reads_what_is_not_encrypted(
-    benches: dict[str, Bench], network: str
+    benches: dict[str, LabNetwork], network: str
 ) -> None:
     heard, _ = listen(benches[network], "switch", 20, "pub0", "sub0")
     assert heard
@@ -83,7 +83,7 @@ def test_whoever_listens_on_the_wire_reads_what_is_not_encrypted(
 
 @pytest.mark.parametrize("network", ENCRYPTED)
 def test_whoever_listens_on_the_wire_reads_nothing_of_what_is(
-    benches: dict[str, Bench], network: str
+    benches: dict[str, LabNetwork], network: str
 ) -> None:
     heard, packets = listen(benches[network], "switch", 1, "pub0", "sub0")
     assert packets >= 20
@@ -113,7 +113,7 @@ def test_a_foreign_pod_of_the_same_node_hears_nothing_on_pod_networks(network: s
         bench.close()
 
 
-def with_neighbour(network: str) -> Bench:
+def with_neighbour(network: str) -> LabNetwork:
     """A bench whose two subscribers share a node."""
     return built(plan(cell(network, placement={"pub0": 0, "sub0": 1, "sub1": 1}, nodes=2)))
 
@@ -129,7 +129,7 @@ def test_a_wrong_pre_shared_key_is_told_within_seconds(network: str) -> None:
     )
     wrong = dataclasses.replace(made, datapath=dataclasses.replace(made.datapath, files=files))
     began = time.monotonic()
-    with pytest.raises(LackError, match="pre-shared keys differ") as raised:
+    with pytest.raises(PrerequisiteError, match="pre-shared keys differ") as raised:
         built(wrong)
     assert time.monotonic() - began < 30  # no timing: an hour of zeros is what it must not be
     assert raised.value.remedy == "give all nodes the same pre-shared key"
@@ -168,31 +168,31 @@ def test_a_key_file_that_cannot_be_taken(
     assert said in done.stderr
 
 
-def test_the_proof_of_wire_refuses_plain_packets(benches: dict[str, Bench]) -> None:
+def test_the_proof_of_wire_refuses_plain_packets(benches: dict[str, LabNetwork]) -> None:
     bench = benches["flannel-hostgw"]
     (engine,) = [one for one in ipsec.ENGINES if one.option == strongswan.USERSPACE]
     proof = strongswan.wire(bench.plan.topology, engine)
     with (
-        pytest.raises(LackError, match="packets between nodes were not encrypted"),
+        pytest.raises(PrerequisiteError, match="packets between nodes were not encrypted"),
         wire.only_encrypted(bench.sandbox, bench.plan.topology, proof),
     ):
         said(bench, "pub0", "ping", "-c", "1", bench.plan.datapath.attachments["sub0"].address)
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
-def test_the_proof_of_wire_refuses_silence(benches: dict[str, Bench], network: str) -> None:
+def test_the_proof_of_wire_refuses_silence(benches: dict[str, LabNetwork], network: str) -> None:
     bench = benches[network]
     proof = bench.plan.datapath.wire
     assert proof is not None
     with (
-        pytest.raises(LackError, match="no encrypted packet"),
+        pytest.raises(PrerequisiteError, match="no encrypted packet"),
         wire.only_encrypted(bench.sandbox, bench.plan.topology, proof),
     ):
         pass
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
-def test_tunnels_count_what_they_decrypt(benches: dict[str, Bench], network: str) -> None:
+def test_tunnels_count_what_they_decrypt(benches: dict[str, LabNetwork], network: str) -> None:
     bench = benches[network]
     before = bench.decrypted_bytes("node1")
     said(
@@ -206,7 +206,7 @@ def test_tunnels_count_what_they_decrypt(benches: dict[str, Bench], network: str
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
-def test_keys_are_in_files_of_their_own_alone(benches: dict[str, Bench], network: str) -> None:
+def test_keys_are_in_files_of_their_own_alone(benches: dict[str, LabNetwork], network: str) -> None:
     bench = benches[network]
     keys = set()
     for file in bench.plan.datapath.files:

@@ -16,7 +16,7 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.nodes import cluster, record
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from tests.conftest import Traces
 from tests.conftest import traces as all_traces
 
@@ -100,7 +100,7 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
         nodes.run("life", "one", ["sh", "-c", "echo kept > /root/kept; sync"])
         nodes.stop("life", "one")
         assert [node.state for node in nodes.ls("life")] == ["stopped", "running"]
-        with pytest.raises(LackError):
+        with pytest.raises(PrerequisiteError):
             nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
         nodes.up("life", [one])
         assert ssh(made[0], "cat /root/kept", user="root").stdout == "kept\n"
@@ -109,7 +109,7 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
         nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
 
         nodes.cut("life", "one")
-        with pytest.raises(LackError):
+        with pytest.raises(PrerequisiteError):
             nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
         nodes.cut("life", "one", False)
         # The neighbour is remembered as lost for a moment.

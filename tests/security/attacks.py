@@ -19,7 +19,7 @@ from k8sdds.security import permissions as rights
 from k8sdds.security.authority import Validity
 from k8sdds.security.credentials import Credentials
 from k8sdds.system.paths import native_program
-from k8sdds.testbeds.lab.lab_network import Bench
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 
 LIMIT_S = 60
 PATTERN = "a5" * 32
@@ -59,7 +59,7 @@ class Program:
 class Field:
     """A bench, and credentials that its legitimate participants have."""
 
-    bench: Bench
+    bench: LabNetwork
     credentials: Credentials
     running: list[subprocess.Popen[Any]] = field(default_factory=list)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from k8sdds.networks import NETWORKS
-from k8sdds.networks.cluster_install import Carrier
+from k8sdds.networks.cluster_install import PathEvidence
 from k8sdds.testbeds.cluster import datapath
 from k8sdds.testbeds.cluster.datapath import End
 
@@ -27,7 +27,7 @@ def ends(name: str) -> tuple[End, End]:
     return one, other
 
 
-def carrier(network: str) -> Carrier:
+def carrier(network: str) -> PathEvidence:
     half = NETWORKS[network].cluster
     assert half is not None
     return half.carrier

@@ -18,7 +18,7 @@ from k8sdds.testbeds.cluster import namespace as spaces
 from k8sdds.testbeds.cluster import pods, preflight
 from k8sdds.testbeds.cluster.nodes import CONTROL_PLANE, Node, assign, installed_network, one_kernel, usable
 from k8sdds.testbeds.cluster.testbed import Cluster
-from k8sdds.testbeds.selection import Chosen
+from k8sdds.testbeds.selection import SelectedTestbed
 
 RECORDED = Path(__file__).parent / "recorded" / "cluster"
 PODS = json.loads((RECORDED / "pods.json").read_text())
@@ -199,12 +199,12 @@ def test_names_of_campaigns_fit_kubernetes() -> None:
 def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
-    assert selection.read() == Chosen()
-    chosen = Chosen("cluster", kubeconfig="/k", context="c", namespace="n", network="weavenet")
+    assert selection.read() == SelectedTestbed()
+    chosen = SelectedTestbed("cluster", kubeconfig="/k", context="c", namespace="n", network="weavenet")
     selection.write(chosen)
     assert selection.read() == chosen
-    selection.write(Chosen())
-    assert selection.read() == Chosen()
+    selection.write(SelectedTestbed())
+    assert selection.read() == SelectedTestbed()
     for text in ("{", "[]", '{"testbed": "moon"}', '{"testbed": "lab", "what": 1}'):
         selection.file().write_text(text)
         with pytest.raises(InputError, match="k8sdds testbed lab"):
@@ -235,10 +235,10 @@ def test_networks_that_replace_each_other_are_blocks_of_their_own() -> None:
             for test in ("throughput", "latency")
         ]
 
-    metered = Cluster(None, Chosen("cluster", meter=True), "c")  # type: ignore[arg-type]
+    metered = Cluster(None, SelectedTestbed("cluster", meter=True), "c")  # type: ignore[arg-type]
     for block in metered.blocks(trials("host", "flannel-vxlan"), 7):
         assert len({trial.cell.network for trial in block.trials}) == 1 and len(block.trials) == 2
-    cluster = Cluster(None, Chosen("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
+    cluster = Cluster(None, SelectedTestbed("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
     together = cluster.blocks(trials("host", "flannel-vxlan"), 7)
     assert [len(block.trials) for block in together] == [4, 4, 4]
     several = trials("host", "flannel-vxlan", "flannel-hostgw")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from k8sdds.kubernetes.client import Api, Refused
-from k8sdds.system.errors import LackError
+from k8sdds.kubernetes.client import Api, ApiRejected
+from k8sdds.system.errors import PrerequisiteError
 from tests.unit.test_kubeconfig import GOOD
 
 
@@ -30,7 +30,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(LackError, match="does not answer") as raised:
+    with pytest.raises(PrerequisiteError, match="does not answer") as raised:
         of(f"https://127.0.0.1:{port}", tmp_path).get("/version")
     assert "is the cluster up?" in raised.value.remedy
 
@@ -63,10 +63,10 @@ def serving(answers: Sequence[tuple[int, object]]) -> Iterator[str]:
 
 def test_a_server_that_is_no_api_server(tmp_path: Path) -> None:
     with serving([(200, "<html>log in first</html>")]) as url:
-        with pytest.raises(LackError, match="not as a Kubernetes API server does") as raised:
+        with pytest.raises(PrerequisiteError, match="not as a Kubernetes API server does") as raised:
             of(url, tmp_path).get("/version")
         assert "proxy" in raised.value.remedy
-    with serving([(501, "<html>no POST here</html>")]) as url, pytest.raises(LackError) as raised:
+    with serving([(501, "<html>no POST here</html>")]) as url, pytest.raises(PrerequisiteError) as raised:
         of(url, tmp_path).create("/pods", {})
     assert "proxy" in raised.value.remedy
 
@@ -75,9 +75,9 @@ FORBIDDEN = (403, {"kind": "Status", "message": "pods is forbidden: RBAC: cluste
 
 
 def test_what_is_not_allowed_is_told_at_once(tmp_path: Path) -> None:
-    with serving([FORBIDDEN, (200, {})]) as url, pytest.raises(Refused, match="forbidden"):
+    with serving([FORBIDDEN, (200, {})]) as url, pytest.raises(ApiRejected, match="forbidden"):
         of(url, tmp_path).get("/api/v1/pods")
-    with serving([(401, {"message": "Unauthorized"}), (200, {})]) as url, pytest.raises(Refused) as refused:
+    with serving([(401, {"message": "Unauthorized"}), (200, {})]) as url, pytest.raises(ApiRejected) as refused:
         of(url, tmp_path).get("/api/v1/pods")
     assert "expired" in refused.value.remedy
 

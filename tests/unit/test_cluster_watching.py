@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.watch import PodWatch
 
@@ -98,7 +98,7 @@ def test_looks_grow_with_the_pods_and_nobody_polls(
 def test_one_that_fails_ends_the_wait_with_its_reason(server: Server, watch: PodWatch) -> None:
     server.tell("ADDED", "a", "Running", Ready="True")
     server.tell("ADDED", "b", "Failed")
-    with pytest.raises(LackError, match="pod b: it is Failed"):
+    with pytest.raises(PrerequisiteError, match="pod b: it is Failed"):
         watch.await_ready(["a", "b"], 60)
 
 
@@ -122,9 +122,9 @@ def test_a_pod_that_was_ready_and_is_no_more_is_waited_for(server: Server, watch
 def test_what_never_comes_is_named_when_the_time_is_over(server: Server, watch: PodWatch) -> None:
     server.tell("ADDED", "a", "Running", Ready="True")
     seen(watch, "a")
-    with pytest.raises(LackError, match=r"pod b is not ready after 0\.2 s: it is not there"):
+    with pytest.raises(PrerequisiteError, match=r"pod b is not ready after 0\.2 s: it is not there"):
         watch.await_ready(["a", "b"], 0.2)
-    with pytest.raises(LackError, match="pods do not go: a"):
+    with pytest.raises(PrerequisiteError, match="pods do not go: a"):
         watch.await_gone(["a", "b"], 0.2)
 
 

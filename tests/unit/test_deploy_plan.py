@@ -18,7 +18,7 @@ from k8sdds.deploy import boot_command_line, destroy, facts, network_install, pr
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import hidden
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.deploy.phases import control_plane, runtime
 from k8sdds.deploy.plan import plan, shown
@@ -26,7 +26,7 @@ from k8sdds.deploy.software import PACKAGES, Software, with_packages
 from k8sdds.kubernetes import apply as kube
 from k8sdds.model.profile import Profile
 from k8sdds.system import yaml_text
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from tests.unit.test_preflight import PI, changed
 
 IMAGES = (
@@ -71,12 +71,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 def wanted(
     bundle: Bundle, text: str = PROFILE, texts: dict[str, str] | None = None, password: str = ""
-) -> Wanted:
+) -> DesiredState:
     """What to plan from: an x86 control plane and Raspberry Pis, unless `texts` says what is there."""
     profile = yaml_text.parse(text, Profile, "mine.yaml")
     texts = texts or bare(profile)
     seen = {name: facts.parse(one) for name, one in texts.items()}
-    return Wanted(profile, seen, Software(profile, bundle), network_install.install(profile, password or None))
+    return DesiredState(profile, seen, Software(profile, bundle), network_install.install(profile, password or None))
 
 
 def bare(profile: Profile) -> dict[str, str]:
@@ -96,7 +96,7 @@ def phases(actions: Iterable[Action], node: str) -> list[str]:
     return list(dict.fromkeys(action.phase for action in actions if action.node == node))
 
 
-def after(state: Wanted, actions: Iterable[Action], texts: dict[str, str] | None = None) -> dict[str, str]:
+def after(state: DesiredState, actions: Iterable[Action], texts: dict[str, str] | None = None) -> dict[str, str]:
     """What machines would print when these actions were done: read from the actions' own scripts."""
     texts, head = texts or bare(state.profile), state.head
     made = dict(texts)
@@ -311,7 +311,7 @@ def test_the_runtime_fits_what_the_machine_may_do(bundle: Bundle) -> None:
 
     def config(capabilities: str) -> str:
         text = changed(capabilities=capabilities, containerd="1.7.24")
-        one = Wanted(state.profile, {"pi1": facts.parse(text)}, state.software, state.network)
+        one = DesiredState(state.profile, {"pi1": facts.parse(text)}, state.software, state.network)
         return next(
             a.script
             for a in runtime.plan(one, state.profile.node("pi1"))
@@ -383,8 +383,8 @@ def test_some_nodes_only_while_others_are_down(bundle: Bundle) -> None:
     state = wanted(bundle)
     seen = {**state.facts, "pi1": facts.parse(changed(hostname="pi1", swap_kib="4096", **PI))}
     del seen["pi2"]
-    lost = {"pi2": LackError("pi2: cannot be reached", "is it on?")}
-    whole = flow.Look(seen, lost, [], [])
+    lost = {"pi2": PrerequisiteError("pi2: cannot be reached", "is it on?")}
+    whole = flow.MachineSurvey(seen, lost, [], [])
     # Without a limit nothing is left out; with one, what it names must do, and the control plane.
     assert flow.within(state.profile, whole, ()) == (state.profile, whole)
     part, look = flow.within(state.profile, whole, ["master"])
@@ -394,18 +394,18 @@ def test_some_nodes_only_while_others_are_down(bundle: Bundle) -> None:
     part, look = flow.within(state.profile, whole, ["pi1"])
     assert [node.name for node in part.nodes] == ["master", "pi1"]
     assert any("swap" in problem.what for problem in look.problems)
-    headless = flow.Look({"pi1": seen["pi1"]}, {"master": LackError("master: cannot be reached")}, [], [])
+    headless = flow.MachineSurvey({"pi1": seen["pi1"]}, {"master": PrerequisiteError("master: cannot be reached")}, [], [])
     assert "master" in flow.within(state.profile, headless, ["pi1"])[1].failures
 
 
 def test_an_address_is_that_of_the_route_or_the_named_interface(bundle: Bundle) -> None:
     text = changed(route="default via 10.0.0.1 dev wlan0") + "address\twlan0 10.0.0.7/24\n"
     state = wanted(bundle)
-    one = Wanted(state.profile, {"pi1": facts.parse(text)}, state.software, state.network)
+    one = DesiredState(state.profile, {"pi1": facts.parse(text)}, state.software, state.network)
     assert one.address("pi1") == "10.0.0.7"
     named = wanted(bundle, PROFILE + "network: {name: flannel-vxlan, interface: eth0}\n")
     assert named.address("pi1") == "192.0.2.11"
-    lost = Wanted(state.profile, {"pi1": Facts({"route": "default dev eth7"})}, state.software, state.network)
+    lost = DesiredState(state.profile, {"pi1": Facts({"route": "default dev eth7"})}, state.software, state.network)
     with pytest.raises(InputError, match="eth7 has no IPv4 address"):
         lost.address("pi1")
 
@@ -435,17 +435,17 @@ def test_no_machine_is_rebooted_in_vain(bundle: Bundle) -> None:
     def lines(limit: Iterable[str] = (), **more: str) -> list[str]:
         texts = {"master": changed(), "pi1": changed(**off), "pi2": changed(**off, **more)}
         seen = {name: facts.parse(text + f"resolves\t{name}\n") for name, text in texts.items()}
-        return flow.boot_lines(profile, flow.Look(seen, {}, preflight.judge(profile, seen), []), list(limit))
+        return flow.boot_lines(profile, flow.MachineSurvey(seen, {}, preflight.judge(profile, seen), []), list(limit))
 
     assert lines() == ["pi1", "pi2"]
-    with pytest.raises(LackError, match="pi2: belongs to the cluster 'other'") as error:
+    with pytest.raises(PrerequisiteError, match="pi2: belongs to the cluster 'other'") as error:
         lines(marker="other")
     assert "memory cgroup" not in str(error.value)
     # A machine that is left out stays as it is, and prevents the deploy.
-    with pytest.raises(LackError, match="pi2: the memory cgroup is not enabled"):
+    with pytest.raises(PrerequisiteError, match="pi2: the memory cgroup is not enabled"):
         lines(["pi1"])
     seen = {name: facts.parse(changed()) for name in ("master", "pi1", "pi2")}
-    assert flow.boot_lines(profile, flow.Look(seen, {}, [], [])) == []
+    assert flow.boot_lines(profile, flow.MachineSurvey(seen, {}, [], [])) == []
 
 
 def test_what_looks_like_a_secret_is_not_logged() -> None:
@@ -481,14 +481,14 @@ def test_packages_come_from_a_bundle_that_the_profile_names(bundle: Bundle) -> N
     seen = {"pi1": facts.parse(changed(containerd="", **PI))}
 
     def install(from_there: Bundle) -> Action:
-        one = Wanted(profile, seen, Software(profile, from_there), network_install.install(profile))
+        one = DesiredState(profile, seen, Software(profile, from_there), network_install.install(profile))
         return next(a for a in runtime.plan(one, profile.node("pi1")) if a.title == "install containerd")
 
     action = install(with_packages)
     assert [one.target.rpartition("/")[2] for one in action.uploads] == ["runc_1_arm64.deb", "Packages"]
     assert "file:/var/cache/k8sdds-packages ./" in action.script
     assert "apt-get update" not in action.script
-    with pytest.raises(LackError, match="no packages of bookworm for arm64"):
+    with pytest.raises(PrerequisiteError, match="no packages of bookworm for arm64"):
         install(bundle)
 
 
@@ -545,7 +545,7 @@ def test_packages_are_fetched_here_where_no_bundle_is_named(
     seen = {"pi1": facts.parse(changed(containerd="", **PI))}
 
     def install(found: Software) -> Action:
-        one = Wanted(profile, seen, found, network_install.install(profile))
+        one = DesiredState(profile, seen, found, network_install.install(profile))
         return next(a for a in runtime.plan(one, profile.node("pi1")) if a.title == "install containerd")
 
     action = install(Software(profile, bundle, {("arm64", "bookworm"): tmp_path}))
@@ -569,11 +569,11 @@ def test_only_machines_of_this_cluster_are_given_back(bundle: Bundle) -> None:
     texts["pi1"] += "marker\tmine\n"
     texts["pi2"] += "marker\tother\n"
     seen = {name: facts.parse(text) for name, text in texts.items()}
-    actions = destroy.plan(state.profile, flow.Look(seen, {}, [], []), purge=False)
+    actions = destroy.plan(state.profile, flow.MachineSurvey(seen, {}, [], []), purge=False)
     assert [(a.node, a.phase) for a in actions] == [("pi1", "stop"), ("pi1", "restore")]
     assert "apt-get purge" not in actions[1].script
-    purged = destroy.plan(state.profile, flow.Look(seen, {}, [], []), purge=True)
+    purged = destroy.plan(state.profile, flow.MachineSurvey(seen, {}, [], []), purge=True)
     assert "apt-get purge" in purged[1].script
-    lost = {"pi2": LackError("pi2: cannot be reached")}
-    with pytest.raises(LackError, match="nothing was changed"):
-        destroy.plan(state.profile, flow.Look(seen, lost, [], []), purge=False)
+    lost = {"pi2": PrerequisiteError("pi2: cannot be reached")}
+    with pytest.raises(PrerequisiteError, match="nothing was changed"):
+        destroy.plan(state.profile, flow.MachineSurvey(seen, lost, [], []), purge=False)

@@ -10,7 +10,7 @@ from k8sdds.networks import NETWORKS, find
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab.plan import Plan, plan, script
-from k8sdds.testbeds.lab.topology import BenchKey, spread, topology_of
+from k8sdds.testbeds.lab.topology import LabNetworkKey, spread, topology_of
 
 
 def cell(network: str = "host", **changes: object) -> Cell:
@@ -150,9 +150,9 @@ def test_the_script_is_the_plan(network: str) -> None:
 
 
 def test_trials_share_a_bench_if_only_payload_or_test_differ() -> None:
-    assert BenchKey.of(cell(payload_bytes=64)) == BenchKey.of(cell(test="latency", transport="multicast"))
-    assert BenchKey.of(cell()) != BenchKey.of(cell(subscribers=2))
-    assert BenchKey.of(cell()) != BenchKey.of(cell(link=Link(rate_mbit=100)))
+    assert LabNetworkKey.of(cell(payload_bytes=64)) == LabNetworkKey.of(cell(test="latency", transport="multicast"))
+    assert LabNetworkKey.of(cell()) != LabNetworkKey.of(cell(subscribers=2))
+    assert LabNetworkKey.of(cell()) != LabNetworkKey.of(cell(link=Link(rate_mbit=100)))
 
 
 def test_an_unknown_network_suggests_the_nearest() -> None:

@@ -11,7 +11,7 @@ import pytest
 from k8sdds.deploy.network_install import half
 from k8sdds.deploy.network_switch import footprint, readiness
 from k8sdds.kubernetes.kubectl import ClusterNode
-from k8sdds.networks.cluster_install import Present
+from k8sdds.networks.cluster_install import ReadyCondition
 
 NODES = [
     ClusterNode("node1", "10.88.0.11", IPv4Network("10.244.0.0/24")),
@@ -20,11 +20,11 @@ NODES = [
 PODS = IPv4Network("10.244.0.0/16")
 
 
-def seen(routes: str = "[]", links: str = "[]", *more: str) -> footprint.Seen:
+def seen(routes: str = "[]", links: str = "[]", *more: str) -> footprint.NodeState:
     return footprint.parse("\n".join([f"routes\t{routes}", f"links\t{links}", *more]))
 
 
-def missing(name: str, found: footprint.Seen) -> list[str]:
+def missing(name: str, found: footprint.NodeState) -> list[str]:
     return readiness.lacks(half(name).present, NODES[0], found, NODES)
 
 
@@ -65,7 +65,7 @@ def test_ipsec_stands_when_keys_are_agreed() -> None:
 
 
 def test_a_single_node_lacks_no_peer() -> None:
-    present = Present(routes_to_peers=True, xfrm_to_peers=True)
+    present = ReadyCondition(routes_to_peers=True, xfrm_to_peers=True)
     assert readiness.lacks(present, NODES[0], seen(), NODES[:1]) == []
 
 

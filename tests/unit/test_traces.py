@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from k8sdds.deploy.network_install import half, read
 from k8sdds.deploy.network_switch import footprint
-from k8sdds.deploy.network_switch.footprint import Seen, Trace
+from k8sdds.deploy.network_switch.footprint import NetworkLeftover, NodeState
 from k8sdds.networks.cluster_install import images
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -16,11 +16,11 @@ PODS = IPv4Network("10.244.0.0/16")
 NODES = ("10.88.0.11", "10.88.0.12")
 
 
-def left(text: str, *names: str) -> list[Trace]:
+def left(text: str, *names: str) -> list[NetworkLeftover]:
     return footprint.left(footprint.parse(text), NODES, PODS, names or None)
 
 
-def words(found: list[Trace]) -> list[str]:
+def words(found: list[NetworkLeftover]) -> list[str]:
     return [str(trace) for trace in found]
 
 
@@ -117,13 +117,13 @@ def test_programs_that_are_missing_are_named_only_where_they_matter() -> None:
 
 
 def test_nothing_is_left_of_nothing() -> None:
-    assert left("") == [] and footprint.parse("") == Seen()
+    assert left("") == [] and footprint.parse("") == NodeState()
     assert footprint.removal([]).splitlines()[1:] == [":"]
 
 
 def test_files_of_a_network_are_its_own() -> None:
     """No pattern may reach what belongs to others."""
-    for signs in footprint.all_signs():
+    for signs in footprint.all_footprints():
         for path in signs.files:
             assert path.startswith(("/etc/cni/net.d/10-", "/run/", "/var/lib/", "/opt/cni/bin/weave-")), path
             assert "*" not in path.split("/")[2] and path.count("/") >= 2

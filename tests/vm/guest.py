@@ -14,8 +14,8 @@ from k8sdds.deploy.network_switch import footprint
 from k8sdds.model.experiment import Link
 from k8sdds.model.trial import Cell
 from k8sdds.networks.flannel.lab import CLUSTER
-from k8sdds.system.errors import LackError
-from k8sdds.testbeds.lab.lab_network import Bench
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, plan
 from tests.lab.building import built
 from tests.lab.multicast import RECEIVER, SENDER
@@ -28,7 +28,7 @@ def planned(network: str, **changes: object) -> Plan:
     )
 
 
-def said(bench: Bench, place: str, *argv: str) -> str:
+def said(bench: LabNetwork, place: str, *argv: str) -> str:
     words = bench.enter(place) if place in bench.plan.datapath.attachments else bench.sandbox.enter(place)
     done = subprocess.run([*words, *argv], capture_output=True, text=True, timeout=60)
     return done.stdout + done.stderr
@@ -55,12 +55,12 @@ def encrypts(network: str) -> dict[str, object]:
         bench.close()
 
 
-def removed(bench: Bench, network: str) -> dict[str, object]:
+def removed(bench: LabNetwork, network: str) -> dict[str, object]:
     """What a switch of networks would find of this one on a node, and what is left when it has removed it."""
     addresses = [node.address for node in bench.plan.topology.nodes]
     pods = IPv4Network(CLUSTER)
 
-    def left() -> list[footprint.Trace]:
+    def left() -> list[footprint.NetworkLeftover]:
         seen = footprint.parse(said(bench, "node0", "sh", "-c", footprint.probe()))
         return footprint.left(seen, addresses, pods, [network])
 
@@ -69,7 +69,7 @@ def removed(bench: Bench, network: str) -> dict[str, object]:
     return {"made": [str(trace) for trace in before], "left": [str(trace) for trace in left()]}
 
 
-def heard(bench: Bench) -> str:
+def heard(bench: LabNetwork) -> str:
     """What a subscriber hears of a multicast packet, over encrypted VXLAN."""
     own, target = (bench.plan.datapath.attachments[pod].address for pod in ("pub0", "sub0"))
     receiver = subprocess.Popen(
@@ -91,7 +91,7 @@ def wrong_key() -> dict[str, object]:
     )
     try:
         built(dataclasses.replace(made, datapath=dataclasses.replace(made.datapath, files=files))).close()
-    except LackError as error:
+    except PrerequisiteError as error:
         return {"error": error.message}
     return {"error": ""}
 

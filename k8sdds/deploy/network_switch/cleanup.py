@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from k8sdds.deploy.network_switch import footprint
-from k8sdds.deploy.network_switch.footprint import Trace
+from k8sdds.deploy.network_switch.footprint import NetworkLeftover
 from k8sdds.system.ssh import Host
 
 ROUNDS = 4
@@ -19,8 +19,8 @@ TIMEOUT_S = 90
 class Swept:
     """What was on a node, and what could not be removed."""
 
-    found: tuple[Trace, ...]
-    left: tuple[Trace, ...]
+    found: tuple[NetworkLeftover, ...]
+    left: tuple[NetworkLeftover, ...]
     said: tuple[str, ...]
     """By the tools that failed last."""
 
@@ -30,8 +30,8 @@ def sweep(host: Host, addresses: Sequence[str], pod_cidr: IPv4Network) -> Swept:
 
     `addresses` are those of the cluster's nodes. Raises HostError where the node is not reached.
     """
-    found: dict[Trace, None] = {}
-    left: list[Trace] = []
+    found: dict[NetworkLeftover, None] = {}
+    left: list[NetworkLeftover] = []
     said: list[str] = []
     for _ in range(ROUNDS):
         left = footprint.left(footprint.parse(host.run(footprint.probe()).out), addresses, pod_cidr)

@@ -17,16 +17,16 @@ from itertools import pairwise
 from typing import Any
 
 from k8sdds import networks
-from k8sdds.networks.cluster_install import Signs
+from k8sdds.networks.cluster_install import Footprint
 
-COMMON = Signs(chains=("CNI-*",))
+COMMON = Footprint(chains=("CNI-*",))
 """What the plugins that all networks share make for single pods, such as host ports."""
 VARIANTS = ("iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy")
 
 
 def probe() -> str:
     """A shell script for root that prints what networks may have made, one `key<TAB>value` a line."""
-    patterns = sorted({path for signs in all_signs() for path in signs.files})
+    patterns = sorted({path for signs in all_footprints() for path in signs.files})
     return rf"""
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH LC_ALL=C
 say() {{ printf '%s\t%s\n' "$1" "$2"; }}
@@ -68,7 +68,7 @@ class Xfrm:
 
 
 @dataclass(frozen=True)
-class Seen:
+class NodeState:
     """What the probe saw on a node."""
 
     links: tuple[dict[str, Any], ...] = ()
@@ -87,7 +87,7 @@ class Seen:
 
 
 @dataclass(frozen=True, order=True)
-class Trace:
+class NetworkLeftover:
     """One thing of a network on a node."""
 
     kind: str
@@ -100,7 +100,7 @@ class Trace:
         return f"{self.kind} {self.what}"
 
 
-def parse(text: str) -> Seen:
+def parse(text: str) -> NodeState:
     """What the probe printed."""
     values: dict[str, list[str]] = {}
     for line in text.splitlines():
@@ -115,7 +115,7 @@ def parse(text: str) -> Seen:
     for variant in VARIANTS:
         for name, rules in _tables(values.get(variant, [])).items():
             iptables[variant, name] = rules
-    return Seen(
+    return NodeState(
         links=table("links"),
         routes=table("routes"),
         policy_rules=table("policy_rules"),
@@ -131,15 +131,15 @@ def parse(text: str) -> Seen:
 
 
 def left(
-    seen: Seen, addresses: Iterable[str], pod_cidr: IPv4Network, names: Sequence[str] | None = None
-) -> list[Trace]:
+    seen: NodeState, addresses: Iterable[str], pod_cidr: IPv4Network, names: Sequence[str] | None = None
+) -> list[NetworkLeftover]:
     """What of these networks, or of all, is on a node; `addresses` are those of the cluster's nodes.
 
     A route into the pods' range is a trace of every network.
     """
-    found: set[Trace] = set()
+    found: set[NetworkLeftover] = set()
     nodes = set(addresses)
-    for signs in all_signs(names):
+    for signs in all_footprints(names):
         found |= _made(seen, signs)
         if signs.xfrm:
             found |= _ipsec(seen, signs, nodes, pod_cidr)
@@ -149,19 +149,19 @@ def left(
     return sorted(found)
 
 
-def cannot_see(seen: Seen, names: Sequence[str]) -> list[str]:
+def cannot_see(seen: NodeState, names: Sequence[str]) -> list[str]:
     """Programs without which traces of these networks would stay unseen on the node."""
     needs = set()
-    for signs in all_signs(names):
+    for signs in all_footprints(names):
         needs |= {"ipset"} if signs.sets else set()
         needs |= {"nft"} if signs.nft_tables else set()
         needs |= {"ss"} if signs.ports else set()
     return [program for program in seen.lacks if program in needs]
 
 
-def removal(found: Sequence[Trace]) -> str:
+def removal(found: Sequence[NetworkLeftover]) -> str:
     """A shell script for root that removes exactly these; what is gone already is no failure of it."""
-    by_kind: dict[str, list[Trace]] = {}
+    by_kind: dict[str, list[NetworkLeftover]] = {}
     for trace in found:
         by_kind.setdefault(trace.kind, []).append(trace)
     lines = ["PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH"]
@@ -190,7 +190,7 @@ def removal(found: Sequence[Trace]) -> str:
 def forgetting() -> str:
     """Shell words for a machine that leaves its cluster, on which no agent runs: they remove by their names
     the links and files of all networks, which keep the addresses of pods that the next cluster gives anew."""
-    signs = all_signs()
+    signs = all_footprints()
     links = "|".join(sorted({name for one in signs for name in one.links}))
     files = " ".join(sorted({path for one in signs for path in one.files}))
     return (
@@ -203,7 +203,7 @@ def forgetting() -> str:
 # -- telling -------------------------------------------------------------------------------------------------
 
 
-def all_signs(names: Sequence[str] | None = None) -> list[Signs]:
+def all_footprints(names: Sequence[str] | None = None) -> list[Footprint]:
     """The signs of these networks, or of all, and those that they share."""
     chosen = networks.NETWORKS.values() if names is None else map(networks.find, names)
     return [COMMON, *(one.cluster.signs for one in chosen if one.cluster)]
@@ -213,7 +213,7 @@ def _like(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _made(seen: Seen, signs: Signs) -> set[Trace]:
+def _made(seen: NodeState, signs: Footprint) -> set[NetworkLeftover]:
     found = set()
     for link in seen.links:
         name = link["ifname"]
@@ -221,27 +221,27 @@ def _made(seen: Seen, signs: Signs) -> set[Trace]:
         # cut off stays while the kernel tries to end the pod's connections.
         veth = link.get("linkinfo", {}).get("info_kind") == "veth"
         if veth and _like(link.get("master", ""), signs.links) and not _like(name, signs.links):
-            found.add(Trace("pod link", name, (name,)))
+            found.add(NetworkLeftover("pod link", name, (name,)))
         if _like(name, signs.links):
             release = [(image, command) for device, image, command in signs.release if device == name]
             for image, command in release:
-                found.add(Trace("device", name, (image, *command.split())))
+                found.add(NetworkLeftover("device", name, (image, *command.split())))
             if not release:
-                found.add(Trace("link", name, (name,)))
-    found |= {Trace("file", path, (path,)) for path in seen.files if _like(path, signs.files)}
+                found.add(NetworkLeftover("link", name, (name,)))
+    found |= {NetworkLeftover("file", path, (path,)) for path in seen.files if _like(path, signs.files)}
     for name in seen.nft_tables:
         if _like(name, signs.nft_tables):
-            found.add(Trace("nft table", name, tuple(name.split())))
-    found |= {Trace("set", name, (name,)) for name in seen.sets if _like(name, signs.sets)}
-    found |= {Trace("port", str(port)) for port in seen.listens if port in signs.ports}
+            found.add(NetworkLeftover("nft table", name, tuple(name.split())))
+    found |= {NetworkLeftover("set", name, (name,)) for name in seen.sets if _like(name, signs.sets)}
+    found |= {NetworkLeftover("port", str(port)) for port in seen.listens if port in signs.ports}
     for (variant, table), rules in seen.iptables.items():
         own = {chain for chain in rules.chains if _like(chain, signs.chains)}
-        found |= {Trace("chain", f"{chain} ({variant}, {table})", (variant, table, chain)) for chain in own}
+        found |= {NetworkLeftover("chain", f"{chain} ({variant}, {table})", (variant, table, chain)) for chain in own}
         for line in rules.lines:
             words = shlex.split(line)
             leads = any(flag in ("-j", "-g") and chain in own for flag, chain in pairwise(words))
             if words[1] not in own and (leads or any(re.search(sign, line) for sign in signs.rules)):
-                found.add(Trace("rule", f"{line} ({variant}, {table})", (variant, table, line)))
+                found.add(NetworkLeftover("rule", f"{line} ({variant}, {table})", (variant, table, line)))
     for route in seen.routes:
         protocol, table = _number(route.get("protocol")), _number(route.get("table"))
         if protocol in signs.route_protocols or table in signs.route_tables:
@@ -249,29 +249,29 @@ def _made(seen: Seen, signs: Signs) -> set[Trace]:
     for rule in seen.policy_rules:
         if _number(rule.get("table")) in signs.route_tables:
             what = f"{rule['priority']} to table {rule['table']}"
-            found.add(Trace("routing rule", what, ("priority", str(rule["priority"]))))
+            found.add(NetworkLeftover("routing rule", what, ("priority", str(rule["priority"]))))
     return found
 
 
-def _ipsec(seen: Seen, signs: Signs, nodes: set[str], pod_cidr: IPv4Network) -> set[Trace]:
+def _ipsec(seen: NodeState, signs: Footprint, nodes: set[str], pod_cidr: IPv4Network) -> set[NetworkLeftover]:
     found = set()
     for policy in seen.policies:
         between = _inside(policy.source, pod_cidr) and _inside(policy.destination, pod_cidr)
         if between or (signs.xfrm_port is not None and policy.port == signs.xfrm_port):
-            found.add(Trace("IPsec policy", " ".join(policy.words), policy.words))
+            found.add(NetworkLeftover("IPsec policy", " ".join(policy.words), policy.words))
     for state in seen.states:
         if {state.source, state.destination} <= nodes:
-            found.add(Trace("IPsec state", " ".join(state.words), state.words))
+            found.add(NetworkLeftover("IPsec state", " ".join(state.words), state.words))
     return found
 
 
-def _route(route: dict[str, Any]) -> Trace:
+def _route(route: dict[str, Any]) -> NetworkLeftover:
     words = [route["dst"]]
     names = {"gateway": "via", "dev": "dev", "table": "table", "protocol": "proto", "metric": "metric"}
     for key, word in names.items():
         if key in route:
             words += [word, str(route[key])]
-    return Trace("route", " ".join(words), tuple(words))
+    return NetworkLeftover("route", " ".join(words), tuple(words))
 
 
 def _number(value: object) -> int | None:
@@ -342,7 +342,7 @@ def _mark(said: dict[str, str]) -> list[str]:
 # -- removing ------------------------------------------------------------------------------------------------
 
 
-def _without_rules(rules: list[Trace], chains: list[Trace]) -> list[str]:
+def _without_rules(rules: list[NetworkLeftover], chains: list[NetworkLeftover]) -> list[str]:
     """One call of iptables-restore for each table: all of it or nothing, in one step."""
     tables: dict[tuple[str, str], list[str]] = {}
     for trace in rules:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from k8sdds.deploy.network_switch.footprint import Seen
+from k8sdds.deploy.network_switch.footprint import NodeState
 from k8sdds.kubernetes.kubectl import ClusterNode
-from k8sdds.networks.cluster_install import Present
+from k8sdds.networks.cluster_install import ReadyCondition
 
 Object = dict[str, Any]
 
@@ -17,7 +17,7 @@ TOKEN = "kube-api-access-"
 """Volumes of service accounts' tokens begin so."""
 
 
-def lacks(present: Present, node: ClusterNode, seen: Seen, nodes: Sequence[ClusterNode]) -> list[str]:
+def lacks(present: ReadyCondition, node: ClusterNode, seen: NodeState, nodes: Sequence[ClusterNode]) -> list[str]:
     """What is not there yet on a node, in words."""
     found = []
     links = {link["ifname"] for link in seen.links}
@@ -35,7 +35,7 @@ def lacks(present: Present, node: ClusterNode, seen: Seen, nodes: Sequence[Clust
     return found
 
 
-def _routed(seen: Seen, pods: IPv4Network | None) -> bool:
+def _routed(seen: NodeState, pods: IPv4Network | None) -> bool:
     """Whether some route that is not the default one leads to all these pods."""
     for route in seen.routes:
         if route.get("type", "unicast") != "unicast" or route["dst"] == "default" or ":" in route["dst"]:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from k8sdds.deploy import actions, network_install, profiles
 from k8sdds.deploy.network_switch import footprint, readiness
 from k8sdds.deploy.network_switch.cleanup import sweep
-from k8sdds.deploy.network_switch.footprint import Seen, Trace
+from k8sdds.deploy.network_switch.footprint import NetworkLeftover, NodeState
 from k8sdds.deploy.phases import smoke_test
 from k8sdds.kubernetes import apply as kube
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, ControlPlane, Object
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.networks.cluster_install import NAMESPACE
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Done, Host, Result
 
 READY_S = 180
@@ -48,11 +48,11 @@ class Switched:
 
 
 def current(control: ControlPlane) -> str:
-    """The installed network; LackError where there is none, or several after an interrupted switch."""
+    """The installed network; PrerequisiteError where there is none, or several after an interrupted switch."""
     found = sorted(control.networks())
     if len(found) != 1:
         what = f"several networks: {', '.join(found)}" if found else "no network of k8sdds"
-        raise LackError(f"the cluster has {what}", "k8sdds network switch PROFILE NETWORK")
+        raise PrerequisiteError(f"the cluster has {what}", "k8sdds network switch PROFILE NETWORK")
     return found[0]
 
 
@@ -61,14 +61,14 @@ def switch(
 ) -> Switched:
     """Make this the network of the profile's cluster, on all its nodes.
 
-    Raises InputError where it does not fit the profile, LackError where a machine or the cluster fails or
+    Raises InputError where it does not fit the profile, PrerequisiteError where a machine or the cluster fails or
     something of the old network is left; then the same call again goes on.
     """
     return _Switch(profile, network, connections, said).run()
 
 
 def prove(profile: Profile, connections: Connections) -> None:
-    """The smoke test on the profile's network; LackError where datagrams do not pass."""
+    """The smoke test on the profile's network; PrerequisiteError where datagrams do not pass."""
     install = network_install.install(profile, profiles.password(profile))
     names = sorted(node.name for node in profile.nodes)
     host = connections.hosts[profile.control_plane.name]
@@ -76,7 +76,7 @@ def prove(profile: Profile, connections: Connections) -> None:
     script = actions.PRELUDE + smoke_test.script(names, install.name, proven)
     done = host.run(script, timeout_s=PODS_S)
     if done.code:
-        raise LackError(
+        raise PrerequisiteError(
             f"{host.name}: the smoke test on {install.name} failed: {(done.err or done.out).strip()}",
             "a firewall between the machines? see docs/troubleshooting.md",
         )
@@ -137,11 +137,11 @@ class _Switch:
     def _objects(self) -> list[Object]:
         return self.control.list(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {kube.NETWORK}")
 
-    def _look(self) -> dict[str, Seen]:
+    def _look(self) -> dict[str, NodeState]:
         """What the probe sees on every node."""
         script = footprint.probe()
 
-        def look(host: Host) -> Seen:
+        def look(host: Host) -> NodeState:
             return footprint.parse(host.run(script).out)
 
         return self._each(look)
@@ -149,7 +149,7 @@ class _Switch:
     def _each(self, work: Callable[[Host], Result]) -> dict[str, Result]:
         return self.connections.all(work, [node.name for node in self.nodes])
 
-    def _left(self, seen: Mapping[str, Seen], names: Sequence[str] | None = None) -> dict[str, list[Trace]]:
+    def _left(self, seen: Mapping[str, NodeState], names: Sequence[str] | None = None) -> dict[str, list[NetworkLeftover]]:
         addresses = [node.address for node in self.nodes]
         pods = self.profile.kubernetes.pod_cidr
         return {name: footprint.left(one, addresses, pods, names) for name, one in seen.items()}
@@ -169,7 +169,7 @@ class _Switch:
             done = host.run(script, timeout_s=IMAGES_S)
             if done.code:
                 lines = done.err.strip().splitlines()[-2:]
-                raise LackError(
+                raise PrerequisiteError(
                     "\n".join([f"{host.name}: cannot run {self.install.name}:", *lines]),
                     "nothing was changed. Can that machine reach the registry? One of k8sdds.local comes with"
                     f" `k8sdds deploy {self.profile.name}`",
@@ -188,7 +188,7 @@ class _Switch:
         for node, seen in before.items():
             blind = footprint.cannot_see(seen, names)
             if blind:
-                raise LackError(
+                raise PrerequisiteError(
                     f"{node}: without {' and '.join(blind)} nobody can see if {', '.join(names)} is gone",
                     f"on that machine: apt-get install {' '.join(_PACKAGES.get(one, one) for one in blind)}",
                 )
@@ -199,13 +199,13 @@ class _Switch:
         addresses, pods = [node.address for node in self.nodes], self.profile.kubernetes.pod_cidr
         swept = self._each(lambda host: sweep(host, addresses, pods))
         for node in self.control.nodes():
-            prefixes = [prefix for signs in footprint.all_signs() for prefix in signs.annotations]
+            prefixes = [prefix for signs in footprint.all_footprints() for prefix in signs.annotations]
             self.control.forget(node, prefixes)
         left = {node: one for node, one in self._left(self._look()).items() if one}
         if left:
             lines = [f"{node}: {trace}" for node, some in left.items() for trace in some]
             said = [f"{node}: {line}" for node, one in swept.items() for line in one.said]
-            raise LackError(
+            raise PrerequisiteError(
                 "\n".join([f"of {', '.join(names) or 'an old network'} is left:", *lines, *said]),
                 "remove it by hand, or reboot that machine; then the same command again",
             )
@@ -247,10 +247,10 @@ class _Switch:
                     lines.append(f"{pod['spec'].get('nodeName')} is not connected: {said}")
         return lines
 
-    def _not_ready(self, missing: Sequence[str]) -> LackError:
+    def _not_ready(self, missing: Sequence[str]) -> PrerequisiteError:
         daemonset = self.half.daemonset
         reasons = self.control.reasons(daemonset) or self.control.logs(daemonset)
-        return LackError(
+        return PrerequisiteError(
             "\n".join([f"{self.install.name} is not ready:", *missing, *reasons]),
             f"see docs/troubleshooting.md; and k8sdds logs {self.profile.name}; then the same command again",
         )
@@ -274,7 +274,7 @@ class _Switch:
         pods = self.profile.kubernetes.pod_cidr
         while waiting := readiness.without_network(self.control.list("pods --all-namespaces"), pods):
             if time.monotonic() > deadline:
-                raise LackError(
+                raise PrerequisiteError(
                     "\n".join([f"pods get no address of {self.install.name}:", *waiting]),
                     "see docs/troubleshooting.md; then the same command again",
                 )
@@ -295,7 +295,7 @@ class _Switch:
         left = self._strange()
         lines = [f"{node}: {trace}" for node, some in left.items() for trace in some]
         if lines:
-            raise LackError(
+            raise PrerequisiteError(
                 "\n".join([f"beside {self.install.name} there is of another network:", *lines]),
                 "the same command again removes it",
             )

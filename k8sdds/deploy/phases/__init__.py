@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import (
     claim,
     control_plane,
@@ -21,7 +21,7 @@ from k8sdds.deploy.phases import (
 )
 from k8sdds.model.profile import Node
 
-PHASES: tuple[Callable[[Wanted, Node], list[Action]], ...] = (
+PHASES: tuple[Callable[[DesiredState, Node], list[Action]], ...] = (
     claim.plan,
     tuning.plan,
     runtime.plan,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts.probe import MARKER
 from k8sdds.model.profile import Node
 
@@ -11,7 +11,7 @@ PHASE = "claim"
 SOCKET = "/run/containerd/containerd.sock"
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """Write the marker, once."""
     name = wanted.profile.name
     if wanted.facts[node.name].one.get("marker") == name:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from k8sdds.deploy.actions import STATE, Action, file_script
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.model.profile import Kubernetes, Node
 
@@ -43,7 +43,7 @@ fi
 """
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """The control plane, on its node."""
     if not node.is_control_plane:
         return []
@@ -78,7 +78,7 @@ def api(kubernetes: Kubernetes) -> str:
     return f"kubeadm.k8s.io/v1beta{4 if lists(kubernetes) else 3}"
 
 
-def documents(wanted: Wanted) -> str:
+def documents(wanted: DesiredState) -> str:
     """kubeadm's configuration."""
     node, kubernetes = wanted.profile.control_plane, wanted.profile.kubernetes
     version = api(kubernetes)
@@ -123,7 +123,7 @@ def documents(wanted: Wanted) -> str:
     return "---\n".join(json.dumps(one, indent=1) + "\n" for one in (init, whole, kubelet, proxy))
 
 
-def registration(wanted: Wanted, node: Node) -> dict[str, Any]:
+def registration(wanted: DesiredState, node: Node) -> dict[str, Any]:
     """How kubeadm registers a node."""
     arguments = {"node-ip": wanted.address(node.name)}
     named = [{"name": key, "value": value} for key, value in arguments.items()]

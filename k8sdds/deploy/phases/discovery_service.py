@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from k8sdds import discovery
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import smoke_test
 from k8sdds.deploy.phases.objects import changes
 from k8sdds.discovery.service import REPLICAS
@@ -15,14 +15,14 @@ PHASE = "discovery service"
 SERVICE = discovery.SERVICES["fastdds"]
 
 
-def objects(wanted: Wanted) -> list[apply.Object]:
+def objects(wanted: DesiredState) -> list[apply.Object]:
     """Its objects and their namespace, stamped."""
     places = sum("worker" in node.roles for node in wanted.profile.nodes)
     made = SERVICE.objects(apply.SYSTEM, max(1, min(REPLICAS, places)))
     return apply.stamped([smoke_test.namespace(), *made])
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """Applied when all nodes have its image; removed where it is not wanted any more."""
     if not node.is_control_plane:
         return []

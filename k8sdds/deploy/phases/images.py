@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.kubernetes import missing
 from k8sdds.model.profile import Node
 
 PHASE = "images"
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """Import what the node lacks."""
     images = missing(wanted, node, wanted.software.own_images(wanted.arch(node.name)))
     if not images.digests:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from k8sdds.deploy.actions import PRIVATE, STATE, Action, Private, file_script
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import control_plane
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
@@ -15,7 +15,7 @@ CONFIG_FILE = f"{STATE}/kubeadm.yaml"
 DISCOVERY_FILE = f"{PRIVATE}/discovery.conf"
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """Join on a worker; on the control plane, wait until all nodes are ready."""
     if node.is_control_plane:
         return _ready(wanted, node)
@@ -40,7 +40,7 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     ]  # fmt: skip
 
 
-def document(wanted: Wanted, node: Node) -> str:
+def document(wanted: DesiredState, node: Node) -> str:
     """kubeadm's configuration of a worker."""
     config = {
         "apiVersion": control_plane.api(wanted.profile.kubernetes),
@@ -51,7 +51,7 @@ def document(wanted: Wanted, node: Node) -> str:
     return json.dumps(config, indent=1) + "\n"
 
 
-def _discovery(wanted: Wanted, node: Node) -> str:
+def _discovery(wanted: DesiredState, node: Node) -> str:
     # A token that is valid for as long as joining takes, beside the cluster's own certificate: nothing is
     # trusted that did not come over ssh.
     cluster = wanted.cluster
@@ -80,7 +80,7 @@ END
 """
 
 
-def _ready(wanted: Wanted, node: Node) -> list[Action]:
+def _ready(wanted: DesiredState, node: Node) -> list[Action]:
     names = [one.name for one in wanted.profile.nodes]
     daemonsets = {f"DaemonSet/{one.split('/')[1]}/{one.split('/')[2]}" for one in wanted.network.ready}
     cluster = wanted.cluster

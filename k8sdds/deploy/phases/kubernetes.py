@@ -6,7 +6,7 @@ import hashlib
 import shlex
 
 from k8sdds.deploy.actions import STATE, Action, file_script
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.software import Images
 from k8sdds.model.profile import Node
 
@@ -47,7 +47,7 @@ ExecStart=/usr/local/bin/kubelet --config=/var/lib/kubelet/config.yaml \\
 """
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """Programs, and the images that must be there before the node is part of the cluster."""
     actions = _from_bundle(wanted, node) if wanted.software.from_bundle else _from_packages(wanted, node)
     images = missing(
@@ -65,14 +65,14 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     return actions
 
 
-def missing(wanted: Wanted, node: Node, images: Images) -> Images:
+def missing(wanted: DesiredState, node: Node, images: Images) -> Images:
     """Those that are not on the node, or are others of the same name."""
     there = wanted.facts[node.name].pairs("image")
     left = tuple((name, sha) for name, sha in images.digests if there.get(name) != f"sha256:{sha}")
     return Images(images.arch, left)
 
 
-def _from_bundle(wanted: Wanted, node: Node) -> list[Action]:
+def _from_bundle(wanted: DesiredState, node: Node) -> list[Action]:
     arch = wanted.arch(node.name)
     uploads = tuple(
         one for one in wanted.software.binaries(arch) if wanted.sha256(node.name, one.target) != one.sha256
@@ -99,7 +99,7 @@ def _from_bundle(wanted: Wanted, node: Node) -> list[Action]:
     ]
 
 
-def _from_packages(wanted: Wanted, node: Node) -> list[Action]:
+def _from_packages(wanted: DesiredState, node: Node) -> list[Action]:
     version, there = wanted.profile.kubernetes.version, wanted.facts[node.name].pairs("program")
     if all(there.get(program) == f"v{version}" for program in PROGRAMS):
         return []

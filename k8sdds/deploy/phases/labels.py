@@ -10,14 +10,14 @@ import shlex
 from typing import Any
 
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
 PHASE = "labels"
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """Set from the control plane, after a node has joined."""
     if not node.is_control_plane:
         return []

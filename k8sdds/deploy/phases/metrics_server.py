@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.objects import changes
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
@@ -27,7 +27,7 @@ def objects(resolution_s: int) -> list[apply.Object]:
     return found
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """Applied early, since its first reading takes as long as its resolution; removed where not wanted."""
     if not node.is_control_plane:
         return []
@@ -45,7 +45,7 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     return changes(wanted, PHASE, "apply metrics-server", apply.stamped(objects(settings.resolution_s)))
 
 
-def wait(wanted: Wanted, node: Node) -> list[Action]:
+def wait(wanted: DesiredState, node: Node) -> list[Action]:
     """Until it serves: the last thing, since it takes longest by itself."""
     if not node.is_control_plane or wanted.profile.metrics_server is None:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.objects import changes
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
@@ -11,7 +11,7 @@ from k8sdds.model.profile import Node
 PHASE = "network"
 
 
-def replaces(wanted: Wanted) -> str:
+def replaces(wanted: DesiredState) -> str:
     """What replaces what, where another network is there, or this one with other options; else empty.
 
     That is more than to apply objects: switching.switch does it.
@@ -27,7 +27,7 @@ def replaces(wanted: Wanted) -> str:
     return ""
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """Applied as soon as there is an API server; nodes that join get it at once."""
     if not node.is_control_plane:
         return []

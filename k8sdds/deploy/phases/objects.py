@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from k8sdds.deploy.actions import PRIVATE, Action, Private, Step
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.kubernetes import apply
 
 
 def changes(
-    wanted: Wanted,
+    wanted: DesiredState,
     phase: str,
     title: str,
     objects: Sequence[apply.Object],

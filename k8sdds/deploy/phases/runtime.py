@@ -6,7 +6,7 @@ import hashlib
 
 from k8sdds.bundle import packages
 from k8sdds.deploy.actions import STATE, Action, file_script
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.software import PACKAGES, PAUSE
 from k8sdds.model.profile import Node
 
@@ -43,7 +43,7 @@ _KERNEL = (
 )
 
 
-def plan(wanted: Wanted, node: Node) -> list[Action]:
+def plan(wanted: DesiredState, node: Node) -> list[Action]:
     """The runtime of one node."""
     facts = wanted.facts[node.name]
     actions = []
@@ -76,14 +76,14 @@ def plan(wanted: Wanted, node: Node) -> list[Action]:
     return actions
 
 
-def _changed(wanted: Wanted, node: Node, files: dict[str, str]) -> bool:
+def _changed(wanted: DesiredState, node: Node, files: dict[str, str]) -> bool:
     return any(
         wanted.sha256(node.name, path) != hashlib.sha256(text.encode()).hexdigest()
         for path, text in files.items()
     )
 
 
-def _install(wanted: Wanted, node: Node) -> Action:
+def _install(wanted: DesiredState, node: Node) -> Action:
     names = "containerd runc iptables conntrack socat ethtool ebtables"
     uploads = ()
     install = f"apt-get update -q=2\napt-get install -q=2 -y --no-install-recommends {names}\n"
@@ -105,7 +105,7 @@ rm {STATE}/packages.now
     )  # fmt: skip
 
 
-def configuration(wanted: Wanted, node: Node) -> str:
+def configuration(wanted: DesiredState, node: Node) -> str:
     """containerd's configuration on a node."""
     # Format 2 is read by containerd 1.6 and, converted on the fly, by 2.x.
     facts = wanted.facts[node.name]

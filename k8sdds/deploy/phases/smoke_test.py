@@ -6,7 +6,7 @@ import copy
 
 from k8sdds import networks
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.desired_state import Wanted
+from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 from k8sdds.system import yaml_text
@@ -24,12 +24,12 @@ def namespace() -> apply.Object:
     return found
 
 
-def key(wanted: Wanted) -> str:
+def key(wanted: DesiredState) -> str:
     """What was proven when a test passed: this network between these nodes."""
     return apply.digest([wanted.network.name, list(wanted.network.manifests), _names(wanted)])
 
 
-def plan(wanted: Wanted, node: Node, changed: bool = False) -> list[Action]:
+def plan(wanted: DesiredState, node: Node, changed: bool = False) -> list[Action]:
     """Once for a network and its nodes, and again whenever something was changed."""
     if not node.is_control_plane or (wanted.cluster.proven == key(wanted) and not changed):
         return []
@@ -95,7 +95,7 @@ def carries_multicast(network: str) -> bool:
     return network != "host" and bool(networks.find(network).multicast)
 
 
-def _names(wanted: Wanted) -> list[str]:
+def _names(wanted: DesiredState) -> list[str]:
     return sorted(node.name for node in wanted.profile.nodes)
 
 

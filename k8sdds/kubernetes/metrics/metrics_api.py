@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds.kubernetes.metrics.quantities import duration_s, quantity
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 
 Get = Callable[[str], bytes]
 """Answers a raw path of the API server."""
@@ -34,7 +34,7 @@ class Top:
 
 
 def nodes(get: Get) -> list[Top]:
-    """A reading of every node that the metrics server knows. LackError where it says something else."""
+    """A reading of every node that the metrics server knows. PrerequisiteError where it says something else."""
     return read(get(f"{PATH}/nodes"))
 
 
@@ -44,11 +44,11 @@ def pods(get: Get, namespace: str) -> list[Top]:
 
 
 def read(document: bytes) -> list[Top]:
-    """The readings in a NodeMetricsList or PodMetricsList. LackError for anything else."""
+    """The readings in a NodeMetricsList or PodMetricsList. PrerequisiteError for anything else."""
     try:
         return [_top(item) for item in json.loads(document)["items"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LackError(
+        raise PrerequisiteError(
             f"the metrics API answered something else than metrics: {error!r}",
             "kubectl get --raw /apis/metrics.k8s.io/v1beta1/nodes",
         ) from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from k8sdds.middleware.connext import license as licences
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.options import Version
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 
 PROGRAM, IMAGE, VERSION = "K8SDDS_CONNEXT_PERFTEST", "K8SDDS_CONNEXT_IMAGE", "K8SDDS_CONNEXT_VERSION"
 LIBRARIES, MORE = "K8SDDS_CONNEXT_LIBRARIES", "K8SDDS_CONNEXT_OPTIONS"
@@ -52,10 +52,10 @@ def of(testbed: str) -> Settings:
 
 
 def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
-    """The user's own program, for the lab. LackError where none is named, InputError where it is none."""
+    """The user's own program, for the lab. PrerequisiteError where none is named, InputError where it is none."""
     named = environment.get(PROGRAM, "")
     if not named:
-        raise LackError(
+        raise PrerequisiteError(
             "middleware connext needs RTI's PerfTest, which k8sdds may not bring",
             f"build perftest_cpp with your Connext and set {PROGRAM} to its path (docs/connext.md)",
         )
@@ -69,10 +69,10 @@ def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings]:
-    """The image to run pods of, and the program in it. LackError where none is named."""
+    """The image to run pods of, and the program in it. PrerequisiteError where none is named."""
     image = environment.get(IMAGE, "")
     if not image:
-        raise LackError(
+        raise PrerequisiteError(
             "middleware connext needs an image with RTI's PerfTest, which k8sdds may not bring",
             f"make one (perftest-images/connext) and set {IMAGE} and {VERSION} (docs/connext.md)",
         )
@@ -100,7 +100,7 @@ def _asked_version(path: Path, libraries: str) -> Version:
             [path, "-help"], capture_output=True, timeout=ASK_S, stdin=subprocess.DEVNULL, env=environment
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LackError(f"{path} cannot be asked for its version: {error}", f"set {VERSION}") from error
+        raise PrerequisiteError(f"{path} cannot be asked for its version: {error}", f"set {VERSION}") from error
     said = (done.stdout + done.stderr).decode(errors="replace")
     found = _BANNER.search(said)
     if not found:

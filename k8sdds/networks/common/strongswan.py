@@ -11,7 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from k8sdds.networks.network import Batch, Daemon, Datapath, Engine, File, Meaning, Node, Topology, WireProof
+from k8sdds.networks.network import (
+    Batch,
+    Daemon,
+    Datapath,
+    Engine,
+    ErrorHint,
+    File,
+    Node,
+    Topology,
+    WireProof,
+)
 
 KERNEL, USERSPACE = "kernel", "userspace"
 """What experiments call the engines."""
@@ -157,12 +167,12 @@ def tunnels(topology: Topology) -> tuple[Batch, ...]:
 
 
 MEANINGS = (
-    Meaning(
+    ErrorHint(
         "AUTHENTICATION_FAILED",
         "the nodes do not trust each other: their pre-shared keys differ, so there is no tunnel",
         "give all nodes the same pre-shared key",
     ),
-    Meaning(
+    ErrorHint(
         "NO_PROPOSAL_CHOSEN",
         "the nodes agree on no cipher, so there is no tunnel",
         "see which ciphers this kernel has: /proc/crypto",

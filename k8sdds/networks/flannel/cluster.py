@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from k8sdds.networks.cluster_install import (
-    Asked,
-    Carrier,
-    ClusterHalf,
+    ClusterInstall,
+    Footprint,
+    InstallOptions,
     Manifest,
-    Present,
-    Signs,
+    PathEvidence,
+    ReadyCondition,
     container,
     find,
     without_container,
@@ -27,7 +27,7 @@ from k8sdds.networks.cluster_install import (
 CONFIGURATION = "10-flannel.conflist"
 CNI_NAME = "flannel"
 
-SIGNS = Signs(
+SIGNS = Footprint(
     links=("cni0",),
     files=(
         f"/etc/cni/net.d/{CONFIGURATION}", "/run/flannel", "/var/lib/cni/flannel",
@@ -39,7 +39,7 @@ SIGNS = Signs(
 )  # fmt: skip
 
 
-def _cni(asked: Asked) -> str:
+def _cni(asked: InstallOptions) -> str:
     delegate: dict[str, Any] = {"hairpinMode": True, "isDefaultGateway": True}
     if asked.mtu_bytes is not None:
         delegate["mtu"] = asked.mtu_bytes
@@ -51,18 +51,18 @@ def _cni(asked: Asked) -> str:
 
 
 def half(
-    backend: Callable[[Asked], dict[str, Any]],
-    present: Present,
+    backend: Callable[[InstallOptions], dict[str, Any]],
+    present: ReadyCondition,
     links: tuple[str, ...] = (),
     capabilities: tuple[str, ...] = (),
     xfrm: bool = False,
     programs: tuple[str, ...] = (),
     unseen: str = "",
-) -> ClusterHalf:
+) -> ClusterInstall:
     """Flannel with a backend, given as flannel's own configuration of it, with the programs that it starts
     and its links, by which it then carries all packets."""
 
-    def render(asked: Asked, manifests: list[Manifest]) -> list[Manifest]:
+    def render(asked: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         net = {"Network": str(asked.pod_cidr), "EnableNFTables": False, "Backend": backend(asked)}
         find(manifests, "ConfigMap", "flannel-cni")["data"][CONFIGURATION] = _cni(asked)
         find(manifests, "Secret", "flannel-net")["stringData"]["net-conf.json"] = json.dumps(net, indent=1)
@@ -76,5 +76,5 @@ def half(
         return manifests
 
     signs = replace(SIGNS, links=(*SIGNS.links, *links), xfrm=xfrm)
-    carrier = Carrier(bridge="cni0", tunnels=links, unseen=unseen)
-    return ClusterHalf("flannel", render, signs, present, "flannel", carrier, programs)
+    carrier = PathEvidence(bridge="cni0", tunnels=links, unseen=unseen)
+    return ClusterInstall("flannel", render, signs, present, "flannel", carrier, programs)

@@ -7,7 +7,7 @@ no device flannel.1. The study set the pods' MTU to 1423.
 
 from __future__ import annotations
 
-from k8sdds.networks.cluster_install import Present
+from k8sdds.networks.cluster_install import ReadyCondition
 from k8sdds.networks.common import strongswan
 from k8sdds.networks.flannel import cluster as flannel_cluster
 from k8sdds.networks.flannel import lab as flannel
@@ -57,7 +57,7 @@ IPSEC = Network(
     lab=_lab,
     cluster=flannel_cluster.half(
         lambda asked: {"Type": "ipsec", "PSK": asked.password},
-        Present(xfrm_to_peers=True),
+        ReadyCondition(xfrm_to_peers=True),
         # charon listens on UDP ports 500 and 4500.
         capabilities=("NET_BIND_SERVICE",),
         xfrm=True,

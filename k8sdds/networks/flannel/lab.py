@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Interface
 
-from k8sdds.networks.cluster_install import Present
+from k8sdds.networks.cluster_install import ReadyCondition
 from k8sdds.networks.common.bridge_cni import (
     NODE_SYSCTLS,
     Bridge,
@@ -136,7 +136,7 @@ VXLAN = Network(
     lab=_vxlan,
     cluster=flannel_cluster.half(
         lambda asked: {"Type": "vxlan", "VNI": VNI, "Port": UDP_PORT},
-        Present(links=("flannel.1",), routes_to_peers=True),
+        ReadyCondition(links=("flannel.1",), routes_to_peers=True),
         links=("flannel.*",),
     ),
 )
@@ -157,5 +157,5 @@ HOSTGW = Network(
     max_mtu=LINK_MTU,
     needs=("bridge", "nftables", "br_netfilter"),
     lab=_hostgw,
-    cluster=flannel_cluster.half(lambda asked: {"Type": "host-gw"}, Present(routes_to_peers=True)),
+    cluster=flannel_cluster.half(lambda asked: {"Type": "host-gw"}, ReadyCondition(routes_to_peers=True)),
 )

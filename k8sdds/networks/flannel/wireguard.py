@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from k8sdds.networks.cluster_install import Present
+from k8sdds.networks.cluster_install import ReadyCondition
 from k8sdds.networks.common.strongswan import FOLDER, KERNEL, USERSPACE
 from k8sdds.networks.flannel import cluster as flannel_cluster
 from k8sdds.networks.flannel import lab as flannel
@@ -118,7 +118,7 @@ WIREGUARD = Network(
     lab=_lab,
     cluster=flannel_cluster.half(
         lambda asked: {"Type": "wireguard", "ListenPort": UDP_PORT},
-        Present(links=("flannel-wg",), routes_to_peers=True),
+        ReadyCondition(links=("flannel-wg",), routes_to_peers=True),
         links=("flannel-wg*",),
     ),
     unprotected="flannel-hostgw",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 from k8sdds.networks.cluster_install import (
-    Asked,
-    Carrier,
-    ClusterHalf,
+    ClusterInstall,
+    Footprint,
+    InstallOptions,
     Manifest,
-    Present,
-    Signs,
+    PathEvidence,
+    ReadyCondition,
     container,
     find,
 )
@@ -45,7 +45,7 @@ ROUTE_PROTOCOL = 75
 """Routing protocol number with which the agent k8sdds-routes marks its routes."""
 
 
-def _on_cluster(asked: Asked, manifests: list[Manifest]) -> list[Manifest]:
+def _on_cluster(asked: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
     """The cluster's other pods on a bridge of every node; the agent fills in the node's range."""
     bridge = {
         "type": "bridge",
@@ -98,10 +98,10 @@ HOST = Network(
     max_mtu=LINK_MTU,
     needs=("bridge",),
     lab=_host,
-    cluster=ClusterHalf(
+    cluster=ClusterInstall(
         folder="host",
         render=_on_cluster,
-        signs=Signs(
+        signs=Footprint(
             links=(BRIDGE,),
             files=(
                 "/etc/cni/net.d/10-k8sdds-host.conflist",
@@ -111,9 +111,9 @@ HOST = Network(
             nft_tables=(f"ip {CNI_NAME}",),
             route_protocols=(ROUTE_PROTOCOL,),
         ),
-        present=Present(routes_to_peers=True),
+        present=ReadyCondition(routes_to_peers=True),
         daemonset="host",
         # Nodes may talk by a VPN: that is then their own network.
-        carrier=Carrier(may=("*",)),
+        carrier=PathEvidence(may=("*",)),
     ),
 )

@@ -11,12 +11,12 @@ import json
 from ipaddress import IPv4Interface
 
 from k8sdds.networks.cluster_install import (
-    Asked,
-    Carrier,
-    ClusterHalf,
+    ClusterInstall,
+    Footprint,
+    InstallOptions,
     Manifest,
-    Present,
-    Signs,
+    PathEvidence,
+    ReadyCondition,
     container,
     find,
 )
@@ -84,7 +84,7 @@ def _lab(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 
 
 CNI_NAME = "kube-router"
-SIGNS = Signs(
+SIGNS = Footprint(
     links=("kube-bridge", "kube-dummy-if", "tun-*"),
     files=(
         "/etc/cni/net.d/10-kuberouter.conf*", "/var/lib/kube-router", f"/var/lib/cni/networks/{CNI_NAME}",
@@ -100,7 +100,7 @@ SIGNS = Signs(
 )  # fmt: skip
 
 
-def _on_cluster(asked: Asked, manifests: list[Manifest]) -> list[Manifest]:
+def _on_cluster(asked: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
     bridge = {
         "type": "bridge", "bridge": "kube-bridge", "isDefaultGateway": True, "hairpinMode": True,
         "ipam": {"type": "host-local"},
@@ -135,13 +135,13 @@ KUBE_ROUTER = Network(
     needs=("bridge", "nftables", "br_netfilter"),
     lab=_lab,
     # The routes come by BGP: they are there when every node has talked to every other.
-    cluster=ClusterHalf(
+    cluster=ClusterInstall(
         "kube-router",
         _on_cluster,
         SIGNS,
-        Present(links=("kube-bridge",), routes_to_peers=True),
+        ReadyCondition(links=("kube-bridge",), routes_to_peers=True),
         "kube-router",
         # Between nodes of different subnets it makes tunnels.
-        Carrier(bridge="kube-bridge", may=("tun-*",)),
+        PathEvidence(bridge="kube-bridge", may=("tun-*",)),
     ),
 )

@@ -8,12 +8,12 @@ that cannot use the fast datapath falls back to one in userspace (`sleeve`) with
 from __future__ import annotations
 
 from k8sdds.networks.cluster_install import (
-    Asked,
-    Carrier,
-    ClusterHalf,
+    ClusterInstall,
+    Footprint,
+    InstallOptions,
     Manifest,
-    Present,
-    Signs,
+    PathEvidence,
+    ReadyCondition,
     container,
     find,
     set_variables,
@@ -21,7 +21,7 @@ from k8sdds.networks.cluster_install import (
 from k8sdds.networks.common import strongswan
 
 IMAGE = "docker.io/rajchaudhuri/weave-kube:2.9.0"
-SIGNS = Signs(
+SIGNS = Footprint(
     links=("weave", "datapath", "vethwe*", "vxlan-6784", "vxlan_sys_6784"),
     files=(
         "/etc/cni/net.d/10-weave.conf*", "/var/lib/weave", "/run/weave", "/opt/cni/bin/weave-*",
@@ -37,10 +37,10 @@ SIGNS = Signs(
 )  # fmt: skip
 
 
-def half(default_mtu: int, encrypted: bool) -> ClusterHalf:
+def half(default_mtu: int, encrypted: bool) -> ClusterInstall:
     """WeaveNet; `default_mtu` where the profile does not say, as in the lab: Weave's own is 1376."""
 
-    def render(asked: Asked, manifests: list[Manifest]) -> list[Manifest]:
+    def render(asked: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         agent = container(find(manifests, "DaemonSet", "weave"), "weave")
         mtu = asked.mtu_bytes or default_mtu
         set_variables(agent, {"IPALLOC_RANGE": str(asked.pod_cidr), "WEAVE_MTU": str(mtu)})
@@ -55,8 +55,8 @@ def half(default_mtu: int, encrypted: bool) -> ClusterHalf:
     wanted = "established.*encrypted.*fastdp" if encrypted else "established.*fastdp"
     status = "/home/weave/weave --local status connections"
     connected = f"! {status} | grep -v -e '{wanted}' -e 'cannot connect to ourself'"
-    present = Present(links=("weave", "datapath"), connected=("weave", "sh", "-c", connected))
+    present = ReadyCondition(links=("weave", "datapath"), connected=("weave", "sh", "-c", connected))
     # Weave's datapath in userspace (`sleeve`) leaves the VXLAN device alone.
     tunnels = ("vxlan-6784", "vxlan_sys_6784")
-    carrier = Carrier(bridge="weave", tunnels=tunnels, unseen=strongswan.UNSEEN if encrypted else "")
-    return ClusterHalf("weave", render, SIGNS, present, "weave", carrier)
+    carrier = PathEvidence(bridge="weave", tunnels=tunnels, unseen=strongswan.UNSEEN if encrypted else "")
+    return ClusterInstall("weave", render, SIGNS, present, "weave", carrier)

@@ -11,7 +11,7 @@ from k8sdds.analysis.histograms import IDLE, Distribution, distribution
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Point, Setting
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
-from k8sdds.report.theme import Look, looks
+from k8sdds.report.theme import NetworkColor, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, 
     return panels
 
 
-def _panel(ax: Axes, found: dict[str, Distribution], styles: dict[str, Look]) -> None:
+def _panel(ax: Axes, found: dict[str, Distribution], styles: dict[str, NetworkColor]) -> None:
     from matplotlib.ticker import (
         FixedFormatter,
         FixedLocator,
@@ -132,7 +132,7 @@ def _legend_rows(labels: list[str], width: float) -> tuple[list[list[tuple[str, 
     return rows, 0.2 * len(rows) + 0.05
 
 
-def _legend(drawing, rows: list[list[tuple[str, float]]], styles: dict[str, Look]) -> None:
+def _legend(drawing, rows: list[list[tuple[str, float]]], styles: dict[str, NetworkColor]) -> None:
     from matplotlib.lines import Line2D
 
     width, height = drawing.get_size_inches()

@@ -12,7 +12,7 @@ from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Curve, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, INK, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.theme import Look, looks
+from k8sdds.report.theme import NetworkColor, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def _fixed(setting: Setting, group: Sequence[Point], by_payload: bool) -> str:
 
 def _overhead_panel(
     ax: Axes, rows: dict[tuple[str, Point], Row], group: Sequence[Point],
-    labels: Sequence[str], styles: dict[str, Look], height: float,
+    labels: Sequence[str], styles: dict[str, NetworkColor], height: float,
 ) -> None:  # fmt: skip
     ends = []
     # Networks stand beside each other at each point, or intervals would hide each other.
@@ -123,7 +123,7 @@ def _overhead_panel(
     _end_labels(ax, ends, styles, height)
 
 
-def _end_labels(ax: Axes, ends: Sequence[tuple[float, str]], styles: dict[str, Look], height: float) -> None:
+def _end_labels(ax: Axes, ends: Sequence[tuple[float, str]], styles: dict[str, NetworkColor], height: float) -> None:
     """Names beside the last points, moved apart where they would overlap, with a thin line to the point."""
     low, high = ax.get_ylim()
     room = (FONT + 1.5) / 72 / height * (high - low)
@@ -225,7 +225,7 @@ def _holds(setting: Setting, row: Row) -> bool:
 
 
 def _curves_panel(
-    ax: Axes, curves: dict[_Key, Curve], size: int, styles: dict[str, Look], height: float
+    ax: Axes, curves: dict[_Key, Curve], size: int, styles: dict[str, NetworkColor], height: float
 ) -> None:
     counts = sorted({n for curve in curves.values() for n in curve})
     # Curves stand beside each other, within a quarter of the smallest distance between two numbers.

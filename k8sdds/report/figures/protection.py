@@ -16,7 +16,7 @@ from k8sdds.report import formats
 from k8sdds.report.content import Content, Row
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.protection import SAME, name_of
-from k8sdds.report.theme import Look, free_looks
+from k8sdds.report.theme import NetworkColor, free_looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +77,7 @@ def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: P
     return save(drawing, folder, f"protection-{index + 1}", "protection", title, alt, caption)
 
 
-def _panel(ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, Look]) -> None:
+def _panel(ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, NetworkColor]) -> None:
     sizes = sorted({row["payload_bytes"] for row in rows})
     step = 0.6 / max(len(variants), 1)
     for number, label in enumerate(variants):

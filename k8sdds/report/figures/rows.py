@@ -14,7 +14,7 @@ from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, INK, MUTED, PAPER, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.theme import Look, looks
+from k8sdds.report.theme import NetworkColor, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,7 +166,7 @@ def _figure(
     return save(drawing, folder, slug, section, title, _alt(title, panels), caption)
 
 
-def _panel(ax: Axes, panel: Panel, labels: list[str], styles: dict[str, Look], width: float) -> None:
+def _panel(ax: Axes, panel: Panel, labels: list[str], styles: dict[str, NetworkColor], width: float) -> None:
     means = [row["mean"] for row in panel.rows.values()]
     highs = [min(row["ci_high"] or 0, 3 * row["mean"]) for row in panel.rows.values()]
     tops = [row["maximum"] for row in panel.rows.values()]
@@ -197,7 +197,7 @@ def _panel(ax: Axes, panel: Panel, labels: list[str], styles: dict[str, Look], w
     ax.set_xlabel(panel.unit, labelpad=2)
 
 
-def _row(ax: Axes, panel: Panel, row: Row, position: int, look: Look, label: str, reach: float) -> None:
+def _row(ax: Axes, panel: Panel, row: Row, position: int, look: NetworkColor, label: str, reach: float) -> None:
     colour, scale = look.light, panel.scale
     mean = row["mean"] / scale
     ax.barh(position, mean, height=0.62, color=colour, alpha=0.28, linewidth=0)

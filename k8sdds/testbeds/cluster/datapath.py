@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from k8sdds.networks.cluster_install import Carrier
+from k8sdds.networks.cluster_install import PathEvidence
 
 TUNNELS = ("vxlan", "geneve", "wireguard", "tun", "ipip", "gre", "gretap", "ip6tnl", "sit", "vti", "xfrm")
 """Kinds of links that put packets into others."""
@@ -33,7 +33,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Look:
+class LinkCounters:
     """A node's links and routes at one moment."""
 
     links: dict[str, Link]
@@ -41,7 +41,7 @@ class Look:
     """Address to the link by which packets for it leave."""
 
 
-def read(said: str) -> Look:
+def read(said: str) -> LinkCounters:
     """What `COMMAND` printed: JSON documents one after another. ValueError for anything else."""
     documents, decoder, at = [], json.JSONDecoder(), 0
     while at < len(said.rstrip()):
@@ -58,7 +58,7 @@ def read(said: str) -> Look:
             )
             for one in documents[0]
         }
-        return Look(links, {one["dst"]: one["dev"] for found in documents[1:] for one in found})
+        return LinkCounters(links, {one["dst"]: one["dev"] for found in documents[1:] for one in found})
     except (IndexError, KeyError, TypeError) as error:
         raise ValueError(f"no links of a node: {error!r}") from error
 
@@ -70,11 +70,11 @@ class End:
     node: str
     address: str
     """Of the participant."""
-    before: Look
-    after: Look
+    before: LinkCounters
+    after: LinkCounters
 
 
-def links(carrier: Carrier, look: Look, peer: str) -> tuple[str, ...]:
+def links(carrier: PathEvidence, look: LinkCounters, peer: str) -> tuple[str, ...]:
     """The links of a node that carry this network's packets between it and a participant elsewhere."""
     if carrier.tunnels:
         return tuple(name for name in look.links if _matches(name, carrier.tunnels))
@@ -82,12 +82,12 @@ def links(carrier: Carrier, look: Look, peer: str) -> tuple[str, ...]:
     return (device,) if device else ()
 
 
-def received_bytes(look: Look, names: Sequence[str]) -> int:
+def received_bytes(look: LinkCounters, names: Sequence[str]) -> int:
     """What these links have received so far."""
     return sum(look.links[name].received_bytes for name in names if name in look.links)
 
 
-def amiss(carrier: Carrier, one: End, other: End, sent_bytes: int, interface: str = "") -> str:
+def amiss(carrier: PathEvidence, one: End, other: End, sent_bytes: int, interface: str = "") -> str:
     """What shows that packets between two nodes do not go this network's way; empty where all is as it says.
 
     `sent_bytes`: at least so much went each way meanwhile. `interface`: the nodes' link that was asked for.
@@ -95,7 +95,7 @@ def amiss(carrier: Carrier, one: End, other: End, sent_bytes: int, interface: st
     return _at(carrier, one, other, sent_bytes, interface) or _at(carrier, other, one, sent_bytes, interface)
 
 
-def _at(carrier: Carrier, here: End, there: End, sent_bytes: int, interface: str) -> str:
+def _at(carrier: PathEvidence, here: End, there: End, sent_bytes: int, interface: str) -> str:
     own = here.after.routes.get(here.address)
     if carrier.bridge and own != carrier.bridge:
         return f"pods of {here.node} are on {own or 'no link'}, not on {carrier.bridge}"
@@ -132,7 +132,7 @@ def _moved(end: End, counter: str) -> Mapping[str, int]:
     }
 
 
-def _card(look: Look, name: str) -> str:
+def _card(look: LinkCounters, name: str) -> str:
     """The node's own link by which a link's packets leave; empty where that cannot be told."""
     link = look.links.get(name)
     return link.over if link is not None and link.kind in TUNNELS else name
@@ -142,7 +142,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def words(one: End, other: End, carrier: Carrier) -> str:
+def words(one: End, other: End, carrier: PathEvidence) -> str:
     """What carries packets between two nodes, in words."""
     parts = []
     for here, there in ((one, other), (other, one)):

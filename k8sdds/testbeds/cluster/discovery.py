@@ -13,9 +13,9 @@ from k8sdds import discovery
 from k8sdds.kubernetes.client import Api
 from k8sdds.middleware.connext.settings import DISCOVERY_IMAGE
 from k8sdds.model.trial import Cell
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import objects, pods
-from k8sdds.testbeds.cluster.namespace import Space
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.selection import beside
 
 READY_S = 90
@@ -26,7 +26,7 @@ KINDS = ("Service", "StatefulSet")
 class Services:
     """The discovery services of one campaign, by middleware."""
 
-    def __init__(self, api: Api, space: Space, image: str) -> None:
+    def __init__(self, api: Api, space: CampaignNamespace, image: str) -> None:
         """`image`: the participants' own; ours for services are from where it is from."""
         self._api = api
         self._image = image
@@ -37,7 +37,7 @@ class Services:
     def servers(self, cell: Cell) -> tuple[str, ...]:
         """Where the cell's participants ask for the others; nothing unless they discover by server.
 
-        Asked before every trial: a server that was lost comes back with another address, and a resolver may
+        InstallOptions before every trial: a server that was lost comes back with another address, and a resolver may
         remember the old one. A name stands for one that is not there, so that the others keep their ids.
         """
         if cell.discovery_kind != discovery.SERVER:
@@ -65,7 +65,7 @@ class Services:
                     break
 
     def provide(self, cell: Cell) -> None:
-        """Returns when the cell's service runs; one that is there stays. LackError where it does not come."""
+        """Returns when the cell's service runs; one that is there stays. PrerequisiteError where it does not come."""
         if cell.discovery_kind != discovery.SERVER:
             return
         if not self._space.own:
@@ -86,7 +86,7 @@ class Services:
         ready, _ = objects.await_replicas(self._api, statefulset, READY_S)
         # One is enough for participants to meet; a second that is being replaced is no reason to wait on.
         if ready < 1:
-            raise LackError(
+            raise PrerequisiteError(
                 f"no {service.title} is ready after {READY_S} s",
                 f"kubectl -n {self._space.namespace} describe pods; is its image on the nodes?",
             )

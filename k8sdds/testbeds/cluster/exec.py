@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.kubernetes.client import CORE, Api, Refused
+from k8sdds.kubernetes.client import CORE, Api, ApiRejected
 from k8sdds.kubernetes.exec_stream import Stream, StreamLost
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import private_folder
 from k8sdds.testbeds import Launch
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, trouble
@@ -40,7 +40,7 @@ class Ending:
     """Why its files could not be had; empty where they are in the launch's folder."""
 
 
-class Attendance:
+class ParticipantExec:
     """`prepare`, then `go` or `abort`, then `finish`; each in any thread, one at a time."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Attendance:
                 if not word.startswith((b"ready", b"taken")):
                     return word.decode(errors="replace")
             self._compare_clocks(self._stream, end)
-        except (StreamLost, Refused) as error:
+        except (StreamLost, ApiRejected) as error:
             return str(error)
         except TimeoutError:
             return f"not ready after {READY_S} s"
@@ -141,7 +141,7 @@ class Attendance:
             try:
                 with Stream(self._api, self._namespace, self.pod, argv) as stream:
                     return self._read(stream, time.monotonic() + wait_s + 10)
-            except Refused as refused:
+            except ApiRejected as refused:
                 said = refused.message
                 # A kubelet that has just restarted does not know its pods yet; the API server does.
                 if self._is_gone():
@@ -150,7 +150,7 @@ class Attendance:
                 said = str(error) or "no answer"
                 if "holds no run" in said:
                     break
-            except (LackError, OSError) as error:
+            except (PrerequisiteError, OSError) as error:
                 said = str(error)
             time.sleep(0.5)
         return Ending(LOST, lost=f"pod {self.pod}: {said}")
@@ -159,7 +159,7 @@ class Attendance:
         """Whether the pod is no more, or no longer runs."""
         try:
             found = self._api.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
-        except LackError:
+        except PrerequisiteError:
             return False  # nobody knows; asked again
         return found is None or bool(trouble(found))
 

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from k8sdds.kubernetes.client import Api
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import Node, one_kernel
-from k8sdds.testbeds.cluster.pod_pool import Member
-from k8sdds.testbeds.selection import Chosen
+from k8sdds.testbeds.cluster.pod_pool import ReadyPod
+from k8sdds.testbeds.selection import SelectedTestbed
 
 NODE_INFO = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion")
 POD_FACTS = (
@@ -20,7 +20,7 @@ POD_FACTS = (
 
 
 def facts(
-    api: Api, chosen: Chosen, nodes: Sequence[Node], members: Sequence[Member], installed: str | None
+    api: Api, chosen: SelectedTestbed, nodes: Sequence[Node], members: Sequence[ReadyPod], installed: str | None
 ) -> dict[str, Any]:
     """`nodes` as far as this user may see them; `members`: pods that are ready."""
     version = api.get("/version")
@@ -56,6 +56,6 @@ def _uid(api: Api) -> str | None:
     """What tells this cluster from others, where this user may know it."""
     try:
         found = api.find(f"{permissions.NAMESPACES}/kube-system")
-    except LackError:
+    except PrerequisiteError:
         return None
     return found["metadata"]["uid"] if found else None

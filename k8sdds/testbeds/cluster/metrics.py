@@ -19,9 +19,9 @@ from k8sdds.kubernetes.client import Api
 from k8sdds.kubernetes.metrics import metrics_api as top
 from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.kubernetes.metrics.pod_startup import Startups
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import objects, permissions, pods
-from k8sdds.testbeds.cluster.namespace import Space
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 
 READY_S = 30
 """A node that is not ready by then goes without."""
@@ -31,7 +31,7 @@ WORKERS = 16
 class Metering:
     """The meters of one campaign, and what they have said since somebody asked."""
 
-    def __init__(self, api: Api, space: Space, filters: bool, image: str = node_meter.IMAGE) -> None:
+    def __init__(self, api: Api, space: CampaignNamespace, filters: bool, image: str = node_meter.IMAGE) -> None:
         """`filters`: the namespace lets pods use the nodes' own network, so packet filters can be counted."""
         self._api = api
         self._image = image
@@ -95,7 +95,7 @@ class Metering:
             objects.create(self._api, inside)
             self._made = inside[-1]
             objects.await_replicas(self._api, self._made, READY_S)
-        except LackError as error:
+        except PrerequisiteError as error:
             # What cannot be read is missing in a table; no reason to measure nothing.
             self._lacks(f"nodes: {error.message}")
 
@@ -123,7 +123,7 @@ class Metering:
     # -- reading ----------------------------------------------------------------------------------------
 
     def _read(self, when: str) -> None:
-        # Asked each time: pods of the meter are replaced where a node was away.
+        # InstallOptions each time: pods of the meter are replaced where a node was away.
         with ThreadPoolExecutor(WORKERS) as pool:
             # Packet filters once: they are many lines, and the network is what it is.
             read = partial(self._node, filters=self._filters and when == "after")
@@ -141,17 +141,17 @@ class Metering:
         try:
             done = exec_stream.run(self._api, self._space.namespace, pod, argv)
             if done.code:
-                raise LackError(done.stderr.decode(errors="replace").strip() or f"code {done.code}")
+                raise PrerequisiteError(done.stderr.decode(errors="replace").strip() or f"code {done.code}")
             data = json.loads(done.stdout)
             node_meter.read(data)
             return {"kind": "node", **data}
-        except (LackError, ValueError) as error:
+        except (PrerequisiteError, ValueError) as error:
             return {"kind": "lack", "said": f"a node, by {pod}: {error}"}
 
     def _top(self, what: str, read: Any) -> list[dict[str, Any]]:
         try:
             return [asdict(one) for one in read(self._api.get_raw)]
-        except LackError as error:
+        except PrerequisiteError as error:
             # No metrics server, or not for this user.
             self._lacks(f"what `kubectl top {what}` shows: {error.message}")
             return []

@@ -11,7 +11,7 @@ from typing import Any
 
 from k8sdds.kubernetes.client import CORE, Api
 from k8sdds.system import processes
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions, pods
 
 OWNER = "k8sdds.io/owner"
@@ -35,7 +35,7 @@ def owner() -> str:
 
 
 @dataclass(frozen=True)
-class Space:
+class CampaignNamespace:
     """A campaign's namespace."""
 
     api: Api
@@ -83,25 +83,25 @@ def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
     }
 
 
-def make(api: Api, name: str, prepared: str | None, with_host: bool) -> Space:
+def make(api: Api, name: str, prepared: str | None, with_host: bool) -> CampaignNamespace:
     """The namespace of a campaign; what a killed process has left of the same campaign is removed first."""
     campaign = identifier(name)
     if prepared is not None:
-        space = Space(api, campaign, prepared, own=False)
+        space = CampaignNamespace(api, campaign, prepared, own=False)
         space.remove()
         return space
     return _made(api, campaign, manifest(campaign, name, with_host))
 
 
-def beside(space: Space, name: str) -> Space:
+def beside(space: CampaignNamespace, name: str) -> CampaignNamespace:
     """A second namespace of a campaign, for pods on the nodes' own network, that its own does not take."""
     wanted = manifest(space.campaign, name, with_host=True)
     wanted["metadata"]["name"] += BESIDE
     return _made(space.api, space.campaign, wanted)
 
 
-def _made(api: Api, campaign: str, wanted: dict[str, Any]) -> Space:
-    space = Space(api, campaign, wanted["metadata"]["name"], own=True)
+def _made(api: Api, campaign: str, wanted: dict[str, Any]) -> CampaignNamespace:
+    space = CampaignNamespace(api, campaign, wanted["metadata"]["name"], own=True)
     path = f"{permissions.NAMESPACES}/{space.namespace}"
     if api.find(path) is not None:
         space.remove()
@@ -123,7 +123,7 @@ def await_gone(api: Api, path: str, timeout_s: float = 90) -> None:
     ):
         if event["type"] == "DELETED":
             return
-    raise LackError(
+    raise PrerequisiteError(
         f"namespace {name} is still being removed after {timeout_s:g} s",
         "kubectl get namespace -o yaml tells why",
     )
@@ -133,7 +133,7 @@ def await_gone(api: Api, path: str, timeout_s: float = 90) -> None:
 class Leftover:
     """What a campaign that may have ended left on a cluster."""
 
-    space: Space
+    space: CampaignNamespace
     name: str
     in_use: str
     """Who still works with it, or empty."""
@@ -149,7 +149,7 @@ def leftovers(api: Api, prepared: str | None) -> list[Leftover]:
     for one in listed:
         meta = one["metadata"]
         campaign = meta["labels"][pods.CAMPAIGN]
-        space = Space(api, campaign, prepared or meta["name"], own=prepared is None)
+        space = CampaignNamespace(api, campaign, prepared or meta["name"], own=prepared is None)
         notes = meta.get("annotations", {})
         if "deletionTimestamp" not in meta:
             key = campaign if prepared else space.namespace

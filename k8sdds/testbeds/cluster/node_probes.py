@@ -10,40 +10,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from k8sdds.kubernetes.client import Api
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import datapath, namespace, pods
-from k8sdds.testbeds.cluster.datapath import Look
-from k8sdds.testbeds.cluster.namespace import Space
-from k8sdds.testbeds.cluster.pod_pool import Crew
+from k8sdds.testbeds.cluster.datapath import LinkCounters
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
+from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 
 NAME = "witness"
 MEMORY = (16 * pods.MIB, 64 * pods.MIB)
 
 
-class Witnesses:
+class NodeProbes:
     """The witnesses of a campaign, made when a proof first needs them."""
 
-    def __init__(self, api: Api, space: Space, with_host: bool, image: str, campaign: str) -> None:
+    def __init__(self, api: Api, space: CampaignNamespace, with_host: bool, image: str, campaign: str) -> None:
         """`with_host`: whether the campaign's namespace takes pods on the nodes' own network."""
         self._api = api
         self._space = space
         self._with_host = with_host
         self._image = image
         self._campaign = campaign
-        self._crew: Crew | None = None
-        self._beside: Space | None = None
+        self._crew: PodPool | None = None
+        self._beside: CampaignNamespace | None = None
         self._have_looked = False
         self.lack = ""
         """Why nobody could look the last time; empty where somebody has."""
 
-    def looks(self, nodes: Iterable[str], addresses: Sequence[str] = ()) -> dict[str, Look]:
+    def looks(self, nodes: Iterable[str], addresses: Sequence[str] = ()) -> dict[str, LinkCounters]:
         """Links of these nodes now, and their routes to addresses; none, with `lack`, where none may look."""
         if self.lack and not self._have_looked:
             return {}  # nor will it be possible later
         try:
             found = self._looks(sorted(set(nodes)), addresses)
-        except LackError as error:
+        except PrerequisiteError as error:
             self.lack = error.message
             if self._crew is not None:
                 self._crew.suspect()
@@ -51,12 +51,12 @@ class Witnesses:
         self.lack, self._have_looked = "", True
         return found
 
-    def _looks(self, nodes: Sequence[str], addresses: Sequence[str]) -> dict[str, Look]:
+    def _looks(self, nodes: Sequence[str], addresses: Sequence[str]) -> dict[str, LinkCounters]:
         if self._crew is None:
             space = self._space
             if space.own and not self._with_host:
                 space = self._beside = namespace.beside(space, self._campaign)
-            self._crew = Crew(self._api, space, self._image, MEMORY, self._campaign)
+            self._crew = PodPool(self._api, space, self._image, MEMORY, self._campaign)
         slots = [Slot(NAME, node, True, None) for node in nodes]
         self._crew.muster(slots)
         said = self._crew.run_all([(slot, [*datapath.COMMAND, *addresses]) for slot in slots])
@@ -66,7 +66,7 @@ class Witnesses:
                 found[node] = datapath.read(done.stdout.decode(errors="replace"))
             except ValueError as error:
                 why = " ".join(done.stderr.decode(errors="replace").split())[:200] or str(error)
-                raise LackError(f"links of node {node} cannot be read: {why}") from error
+                raise PrerequisiteError(f"links of node {node} cannot be read: {why}") from error
         return found
 
     def close(self) -> None:

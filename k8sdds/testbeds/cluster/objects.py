@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from k8sdds.kubernetes.client import Api, Refused
-from k8sdds.system.errors import LackError
+from k8sdds.kubernetes.client import Api, ApiRejected
+from k8sdds.system.errors import PrerequisiteError
 
 PLURALS = {
     "Service": "services", "ServiceAccount": "serviceaccounts", "StatefulSet": "statefulsets",
@@ -34,9 +34,9 @@ def create(api: Api, objects: Sequence[dict[str, Any]]) -> None:
     for one in objects:
         try:
             api.create(collection(one), one)
-        except Refused as refused:
+        except ApiRejected as refused:
             if refused.status != 409:
-                raise LackError(
+                raise PrerequisiteError(
                     f"{one['kind']} {one['metadata']['name']} is refused: {refused.message}",
                     "may this user make it? a quota or a policy may stand against it too",
                 ) from refused

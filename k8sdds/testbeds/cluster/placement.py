@@ -8,7 +8,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.nodes import Node, assign
-from k8sdds.testbeds.cluster.pod_pool import Member
+from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 
 
@@ -19,7 +19,7 @@ def slots(cell: Cell, nodes: Sequence[Node] | None) -> dict[str, Slot]:
     return {name: Slot(name, node, host, cell.cpu_quota) for name, node in places.items()}
 
 
-def layout(cell: Cell, members: Mapping[str, Member]) -> core_layout.Layout:
+def layout(cell: Cell, members: Mapping[str, ReadyPod]) -> core_layout.Layout:
     """Cores on each machine for the participants that run there, each machine by itself."""
     cpus: dict[str, tuple[int, ...] | None] = {}
     scheduling, harness = False, None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds.kubernetes import exec_stream
-from k8sdds.kubernetes.client import Api, Refused
-from k8sdds.system.errors import LackError
+from k8sdds.kubernetes.client import Api, ApiRejected
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
-from k8sdds.testbeds.cluster.namespace import NAME, OWNER, Space, owner
+from k8sdds.testbeds.cluster.namespace import NAME, OWNER, CampaignNamespace, owner
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, Slot
 from k8sdds.testbeds.cluster.watch import PodWatch
 
@@ -22,7 +22,7 @@ WORKERS = 16
 
 
 @dataclass(frozen=True)
-class Member:
+class ReadyPod:
     """A pod that is ready, and what it said of itself."""
 
     name: str
@@ -38,13 +38,13 @@ class Member:
         return str(self.facts.get("boot_id") or self.node)
 
 
-class Crew:
+class PodPool:
     """All pods of a campaign by slot."""
 
     def __init__(
         self,
         api: Api,
-        space: Space,
+        space: CampaignNamespace,
         image: str,
         memory: tuple[int, int],
         campaign: str,
@@ -57,15 +57,15 @@ class Crew:
         self._image = image
         self._memory = memory
         self._campaign = campaign
-        self._members: dict[Slot, Member] = {}
-        self._gone: dict[Slot, Member] = {}
+        self._members: dict[Slot, ReadyPod] = {}
+        self._gone: dict[Slot, ReadyPod] = {}
         """What is known of those that have none."""
         self._names: dict[Slot, str] = {}
         self._made = 0
         self._suspect = False
         self.watch = PodWatch(api, space.namespace, space.selector)
 
-    def member(self, slot: Slot) -> Member:
+    def member(self, slot: Slot) -> ReadyPod:
         """The pod of a slot that `muster` has made ready; the last one, where it is lost and not replaced."""
         return self._members[slot] if slot in self._members else self._gone[slot]
 
@@ -83,7 +83,7 @@ class Crew:
 
     def muster(self, slots: Iterable[Slot], network: str = "") -> None:
         """Returns when every slot has a ready pod that has been asked for its machine; those that are there
-        already are kept. LackError with the reason when one cannot be had."""
+        already are kept. PrerequisiteError with the reason when one cannot be had."""
         wanted = list(dict.fromkeys(slots))
         self.place(wanted, network)
         unknown = wanted if self._suspect else [slot for slot in wanted if slot not in self._members]
@@ -92,7 +92,7 @@ class Crew:
         self._suspect = False
 
     def place(self, slots: Sequence[Slot], network: str = "") -> None:
-        """Returns when every slot has a ready pod; lost ones are replaced. LackError as of `muster`."""
+        """Returns when every slot has a ready pod; lost ones are replaced. PrerequisiteError as of `muster`."""
         self._remove([slot for slot in slots if slot in self._names and not self._is_up(slot)])
         missing = [slot for slot in slots if slot not in self._names]
         named = [(slot, self._name(slot)) for slot in missing]
@@ -124,8 +124,8 @@ class Crew:
         made["metadata"]["annotations"] = {OWNER: owner(), NAME: self._campaign}
         try:
             self._api.create(self._space.pods, made)
-        except Refused as refused:
-            raise LackError(
+        except ApiRejected as refused:
+            raise PrerequisiteError(
                 f"pod {name} is refused: {refused.message}",
                 f"a quota or a policy of the namespace {self._space.namespace} stands against it",
             ) from refused
@@ -144,19 +144,19 @@ class Crew:
                 self._gone[slot] = self._members.pop(slot)
         self.watch.await_gone(names)
 
-    def _meet(self, slot: Slot) -> Member:
+    def _meet(self, slot: Slot) -> ReadyPod:
         """Ask a ready pod for its interfaces and its machine."""
         name = self._names[slot]
         try:
             done = exec_stream.run(self._api, self._space.namespace, name, [SUPERVISOR, "facts"])
-        except LackError as error:
+        except PrerequisiteError as error:
             why = self.watch.ended(name)
             if not why:
                 raise
-            raise LackError(f"pod {name}: {why}", f"is {self._image} an image of k8sdds?") from error
+            raise PrerequisiteError(f"pod {name}: {why}", f"is {self._image} an image of k8sdds?") from error
         if done.code:
             said = done.stderr.decode(errors="replace").strip() or self.watch.ended(name) or "it said nothing"
-            raise LackError(
+            raise PrerequisiteError(
                 f"pod {name}: {SUPERVISOR} facts failed: {said}", f"is {self._image} an image of k8sdds?"
             )
         facts = json.loads(done.stdout)
@@ -165,8 +165,8 @@ class Crew:
         for interface, one in facts["interfaces"].items():
             if one["address"] == address:
                 node = (self.watch.pod(name) or {"spec": {}})["spec"].get("nodeName", slot.node)
-                return Member(name, address, interface, one["mtu_bytes"], node, facts)
-        raise LackError(
+                return ReadyPod(name, address, interface, one["mtu_bytes"], node, facts)
+        raise PrerequisiteError(
             f"pod {name} has no interface with its address {address}", "see: kubectl get pod -o wide"
         )
 

@@ -16,7 +16,7 @@ from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.networks import find, resolved
-from k8sdds.system.errors import LackError, Problem
+from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.testbeds import Block, Launch, Measurement, Site
 from k8sdds.testbeds.cluster import blocks as grouping
 from k8sdds.testbeds.cluster import facts as provenance
@@ -24,14 +24,14 @@ from k8sdds.testbeds.cluster import namespace as spaces
 from k8sdds.testbeds.cluster import objects, permissions, placement, preflight, trial_run
 from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.discovery import Services
-from k8sdds.testbeds.cluster.exec import NOT_STARTED, Attendance
+from k8sdds.testbeds.cluster.exec import NOT_STARTED, ParticipantExec
 from k8sdds.testbeds.cluster.metrics import Metering
-from k8sdds.testbeds.cluster.node_probes import Witnesses
+from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.nodes import Node, installed_network, one_kernel, usable
-from k8sdds.testbeds.cluster.pod_pool import Crew, Member
+from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.verify import UNPROVEN, Proofs
-from k8sdds.testbeds.selection import Chosen, beside
+from k8sdds.testbeds.selection import SelectedTestbed, beside
 
 if TYPE_CHECKING:
     from k8sdds.testbeds.cluster.network_switch import Switch
@@ -44,18 +44,18 @@ class Cluster:
 
     name = NAME
 
-    def __init__(self, api: Api, chosen: Chosen, campaign: str) -> None:
+    def __init__(self, api: Api, chosen: SelectedTestbed, campaign: str) -> None:
         self.api = api
         self.chosen = chosen
         self._campaign = campaign
         self._nodes: list[Node] | None = None
-        self._space: spaces.Space | None = None
-        self._crew: Crew | None = None
+        self._space: spaces.CampaignNamespace | None = None
+        self._crew: PodPool | None = None
         self._services: Services | None = None
         self._metering: Metering | None = None
         self._trials: Sequence[Trial] = ()
         self._switch: Switch | None = None
-        self._witnesses: Witnesses | None = None
+        self._witnesses: NodeProbes | None = None
         self._proofs: Proofs | None = None
         self._absent = ""
         """Why the pods of the trial that is about to run are not there."""
@@ -143,9 +143,9 @@ class Cluster:
             self._space = spaces.make(self.api, self._campaign, self.chosen.namespace, with_host)
             memory = memory_bytes(trial.cell for trial in trials)
             image, parts = self._image(trials), self._licence(trials)
-            self._crew = Crew(self.api, self._space, image, memory, self._campaign, parts)
+            self._crew = PodPool(self.api, self._space, image, memory, self._campaign, parts)
             self._services = Services(self.api, self._space, self.chosen.image)
-            self._witnesses = Witnesses(self.api, self._space, with_host, image, self._campaign)
+            self._witnesses = NodeProbes(self.api, self._space, with_host, image, self._campaign)
             self._proofs = Proofs(self._crew, self._witnesses, self.switch.interface if self.switch else "")
             if self.chosen.meter:
                 tools = beside(self.chosen.image, node_meter.IMAGE)
@@ -201,7 +201,7 @@ class Cluster:
     def _usable(self) -> list[Node]:
         return usable(self.nodes, ARCHES)
 
-    def _members(self, cell: Cell) -> dict[str, Member]:
+    def _members(self, cell: Cell) -> dict[str, ReadyPod]:
         assert self._crew is not None
         return {name: self._crew.member(slot) for name, slot in self._slots(cell).items()}
 
@@ -250,7 +250,7 @@ class Cluster:
         try:
             self._crew.muster(slots.values())
             self._proofs.prove(cell, slots)
-        except LackError as error:
+        except PrerequisiteError as error:
             self._crew.suspect()
             return error.message
         return ""
@@ -279,7 +279,7 @@ class Cluster:
             if pod in self._forget:
                 options += ["--forget", self._forget.pop(pod)]
             attended.append(
-                Attendance(
+                ParticipantExec(
                     self.api,
                     self._space.namespace,
                     pod,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from k8sdds.model.trial import Trial
 from k8sdds.testbeds import Launch, Measurement, Outcome, core_layout
-from k8sdds.testbeds.cluster.exec import LOST, NOT_STARTED, Attendance, Ending, files_of
-from k8sdds.testbeds.cluster.pod_pool import Member
+from k8sdds.testbeds.cluster.exec import LOST, NOT_STARTED, Ending, ParticipantExec, files_of
+from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import OUTPUT
 
 LEAD_S = 0.3
@@ -44,7 +44,7 @@ def lost(launches: Sequence[Launch], why: str) -> Measurement:
     return Measurement(outcomes=outcomes, sent_bytes=None, received_bytes={})
 
 
-def attend(attended: Sequence[Attendance]) -> dict[str, Ending]:
+def attend(attended: Sequence[ParticipantExec]) -> dict[str, Ending]:
     """Prepare all, tell them one moment at which to start, see all end: the ending of each participant."""
     with ThreadPoolExecutor(len(attended)) as pool:
         late = {
@@ -55,20 +55,20 @@ def attend(attended: Sequence[Attendance]) -> dict[str, Ending]:
             if why
         }
         if late:
-            list(pool.map(Attendance.abort, attended))
+            list(pool.map(ParticipantExec.abort, attended))
             said = "; ".join(f"{name}: {why}" for name, why in late.items())
             return {one.launch.participant: Ending(NOT_STARTED, said) for one in attended}
         start_ns = time.time_ns() + round((LEAD_S + LEAD_EACH_S * len(attended)) * 1e9)
         for one in attended:
             one.go(start_ns + one.offset_ns)
-        ended = list(pool.map(Attendance.finish, attended))
+        ended = list(pool.map(ParticipantExec.finish, attended))
     return {one.launch.participant: ending for one, ending in zip(attended, ended, strict=True)}
 
 
 def measurement(
     trial: Trial,
-    members: dict[str, Member],
-    attended: Sequence[Attendance],
+    members: dict[str, ReadyPod],
+    attended: Sequence[ParticipantExec],
     endings: dict[str, Ending],
     layout: core_layout.Layout,
 ) -> Measurement:
@@ -106,7 +106,7 @@ def measurement(
     )
 
 
-def _skew_s(attended: Sequence[Attendance], outcomes: dict[str, Outcome]) -> float | None:
+def _skew_s(attended: Sequence[ParticipantExec], outcomes: dict[str, Outcome]) -> float | None:
     """From the first start to the last one, by the pods' clocks as they were compared with ours."""
     starts = []
     for one in attended:

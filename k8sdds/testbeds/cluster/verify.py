@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
-from k8sdds.networks.cluster_install import Carrier
-from k8sdds.system.errors import LackError
+from k8sdds.networks.cluster_install import PathEvidence
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import datapath
 from k8sdds.testbeds.cluster.blocks import HOST
-from k8sdds.testbeds.cluster.datapath import End, Look
-from k8sdds.testbeds.cluster.node_probes import Witnesses
-from k8sdds.testbeds.cluster.pod_pool import Crew, Member
+from k8sdds.testbeds.cluster.datapath import End, LinkCounters
+from k8sdds.testbeds.cluster.node_probes import NodeProbes
+from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 
 PROBE = "/usr/local/bin/k8sdds-probe"
@@ -57,17 +57,17 @@ Key = tuple[tuple[Slot, ...], tuple[str, ...], bool]
 class Proofs:
     """The proofs of a campaign, each made once for the same pods on the same network."""
 
-    def __init__(self, crew: Crew, witnesses: Witnesses, interface: str = "") -> None:
+    def __init__(self, crew: PodPool, witnesses: NodeProbes, interface: str = "") -> None:
         """`interface`: the nodes' link that pod networks were told to use; empty: any."""
         self._interface = interface
         self._crew = crew
         self._witnesses = witnesses
         self._made: dict[Key, Proof] = {}
-        self._last: dict[str, Look] = {}
+        self._last: dict[str, LinkCounters] = {}
         """Node to what its links had carried when it was last looked at."""
 
     def prove(self, cell: Cell, slots: Mapping[str, Slot]) -> None:
-        """Prove the network of a cell's pods, which are ready. LackError with what is wrong with it."""
+        """Prove the network of a cell's pods, which are ready. PrerequisiteError with what is wrong with it."""
         key = self._key(cell, slots)
         if key not in self._made:
             self._made[key] = self._prove(cell, slots, multicast=key[-1])
@@ -127,7 +127,7 @@ class Proofs:
             wanted = "" if cell.network == HOST else self._interface
             wrong = datapath.amiss(carrier, ends[one], ends[other], sent_bytes, wanted)
             if wrong:
-                raise LackError(
+                raise PrerequisiteError(
                     f"{cell.network_label}: this is not {find(cell.network).title}: {wrong}",
                     "is another network installed, or has it fallen back? name what is there: --pod-network",
                 )
@@ -138,10 +138,10 @@ class Proofs:
         return Proof(f"{', '.join(ways)}; {whole}", carrier.unseen, links)
 
     def _ask_all(
-        self, label: str, slots: Mapping[str, Slot], members: Mapping[str, Member], multicast: bool
+        self, label: str, slots: Mapping[str, Slot], members: Mapping[str, ReadyPod], multicast: bool
     ) -> int:
         """Datagrams that fill the MTU and may not be fragmented, from each publisher to each subscriber, and
-        answers: returns how many bytes went at least each way. LackError with the first pair without one."""
+        answers: returns how many bytes went at least each way. PrerequisiteError with the first pair without one."""
         publishers = [name for name in members if name.startswith("pub")]
         ports = {
             name: FIRST_PORT + i for i, name in enumerate(one for one in members if one not in publishers)
@@ -165,20 +165,20 @@ class Proofs:
             answers = self._crew.run_all([(slots[pub], argv) for pub, _, argv in questions], ASK_S + 10)
         for (pub, sub, argv), done in zip(questions, answers, strict=True):
             if done.code:
-                raise LackError(
+                raise PrerequisiteError(
                     f"{label}: {sub} does not answer {pub}{_how(argv)}: {_said(done)}",
                     "is the network's own pod on both nodes ready? kubectl get pods -A -o wide",
                 )
         return WHOLE * min(sizes.values())
 
 
-def _carrier(cell: Cell) -> Carrier:
+def _carrier(cell: Cell) -> PathEvidence:
     half = find(cell.network).cluster
     assert half is not None  # networks that no cluster has are refused before
     return half.carrier
 
 
-def _pairs(members: Mapping[str, Member]) -> list[tuple[str, str]]:
+def _pairs(members: Mapping[str, ReadyPod]) -> list[tuple[str, str]]:
     """The nodes of each publisher and each subscriber, each pair once."""
     pubs = [one.node for name, one in members.items() if name.startswith("pub")]
     subs = [one.node for name, one in members.items() if name.startswith("sub")]

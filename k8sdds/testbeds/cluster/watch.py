@@ -10,7 +10,7 @@ from typing import Any
 import urllib3
 
 from k8sdds.kubernetes.client import CORE, Api
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 
 READY_S = 120
@@ -65,7 +65,7 @@ class PodWatch:
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         self._apply(event)
-            except (LackError, urllib3.exceptions.HTTPError, OSError, ValueError, KeyError):
+            except (PrerequisiteError, urllib3.exceptions.HTTPError, OSError, ValueError, KeyError):
                 version = ""  # the server is away, or the connection broke within a line
             if time.monotonic() - began < 1:
                 time.sleep(0.5)
@@ -98,7 +98,7 @@ class PodWatch:
         self._changed.notify_all()
 
     def await_ready(self, names: Iterable[str], timeout_s: float | None = None) -> None:
-        """Returns when all these pods are ready. LackError with the reason when one will not be.
+        """Returns when all these pods are ready. PrerequisiteError with the reason when one will not be.
 
         `timeout_s`: by default long enough for so many.
         """
@@ -127,10 +127,10 @@ class PodWatch:
             late = next(iter(waiting))
             said = f"pod {late} is not ready after {limit_s:g} s: {self.why(late)}"
         if said:
-            raise LackError(said, f"kubectl -n {self._namespace} describe pods; k8sdds clean removes them")
+            raise PrerequisiteError(said, f"kubectl -n {self._namespace} describe pods; k8sdds clean removes them")
 
     def await_gone(self, names: Iterable[str], timeout_s: float | None = None) -> None:
-        """Returns when none of these pods is there any more; LackError when one stays."""
+        """Returns when none of these pods is there any more; PrerequisiteError when one stays."""
         waiting = set(names)
         limit_s = timeout_s or GONE_S + READY_EACH_S * len(waiting)
 
@@ -140,7 +140,7 @@ class PodWatch:
 
         if self._wait(dict.fromkeys(waiting), look, limit_s) is None:
             stuck = ", ".join(sorted(waiting)[:5])
-            raise LackError(f"pods do not go: {stuck}", "is their node alive? kubectl get nodes")
+            raise PrerequisiteError(f"pods do not go: {stuck}", "is their node alive? kubectl get nodes")
 
     def ended(self, name: str, timeout_s: float = 5) -> str:
         """Why a pod that was ready is so no more, when the word of it comes soon; else empty."""
@@ -187,7 +187,7 @@ class PodWatch:
             listed = self._api.get(
                 f"{CORE}/namespaces/{self._namespace}/events", fieldSelector=f"involvedObject.name={name}"
             )["items"]
-        except LackError:
+        except PrerequisiteError:
             listed = []
         warnings = [one for one in listed if one.get("type") == "Warning"] or listed
         if warnings:

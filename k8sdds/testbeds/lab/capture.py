@@ -53,8 +53,8 @@ def capture(interface: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def running(enter: list[str], interface: str, path: Path) -> Iterator[None]:
-    """Capture meanwhile, in the namespace that the words `enter`. LackError where it does not start."""
-    from k8sdds.system.errors import LackError
+    """Capture meanwhile, in the namespace that the words `enter`. PrerequisiteError where it does not start."""
+    from k8sdds.system.errors import PrerequisiteError
 
     process = subprocess.Popen(
         [*enter, sys.executable, str(Path(__file__).resolve()), interface, str(path)],
@@ -64,7 +64,7 @@ def running(enter: list[str], interface: str, path: Path) -> Iterator[None]:
     try:
         if process.stdout.readline().strip() != "ready":
             said = process.stderr.read().strip().splitlines()
-            raise LackError(f"cannot capture on {interface}: {said[-1] if said else 'no reason given'}")
+            raise PrerequisiteError(f"cannot capture on {interface}: {said[-1] if said else 'no reason given'}")
         yield
     finally:
         process.communicate()

@@ -16,7 +16,7 @@ from string import Template
 from k8sdds.networks.network import Batch, Daemon, Datapath, File
 from k8sdds.security import preshared
 from k8sdds.system import processes
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 
 PSK_BYTES = preshared.MIN_CHARACTERS // 2
@@ -109,7 +109,7 @@ def _await(sandbox: Sandbox, daemon: Daemon, process: subprocess.Popen[bytes]) -
             break
         if process.poll() is not None or time.monotonic() > deadline:
             said = " ".join(f"{asked.stdout} {asked.stderr}".split())[-SAID:]
-            raise LackError(
+            raise PrerequisiteError(
                 f"{sandbox.name}: {daemon.argv[0]} on {daemon.namespace} does not serve: {said};"
                 f" its log ends: {_last_words(sandbox.path(daemon.log))}",
                 "see: k8sdds doctor",
@@ -118,7 +118,7 @@ def _await(sandbox: Sandbox, daemon: Daemon, process: subprocess.Popen[bytes]) -
     # nsenter's child is the daemon itself.
     pid = processes.descendant(process.pid, 1)
     if pid is None:
-        raise LackError(f"{sandbox.name}: {daemon.argv[0]} on {daemon.namespace} has ended")
+        raise PrerequisiteError(f"{sandbox.name}: {daemon.argv[0]} on {daemon.namespace} has ended")
     return pid
 
 
@@ -142,7 +142,7 @@ def _run(sandbox: Sandbox, namespace: str, argv: tuple[str, ...]) -> subprocess.
 def finish(sandbox: Sandbox, datapath: Datapath) -> None:
     """Run the commands that follow the daemons: namespaces side by side, in order within each.
 
-    A LackError says what a failure means where the network knows.
+    A PrerequisiteError says what a failure means where the network knows.
     """
     by_namespace: dict[str, list[Batch]] = {}
     for batch in datapath.finish:
@@ -173,8 +173,8 @@ def _run_line(sandbox: Sandbox, datapath: Datapath, namespace: str, argv: tuple[
         said = f"no answer in {COMMAND_TIMEOUT_S} s"
     for meaning in datapath.meanings:
         if meaning.phrase in said:
-            raise LackError(f"{sandbox.name}, {namespace}: {meaning.what}", meaning.remedy)
-    raise LackError(
+            raise PrerequisiteError(f"{sandbox.name}, {namespace}: {meaning.what}", meaning.remedy)
+    raise PrerequisiteError(
         f"{sandbox.name}, {namespace}: `{shlex.join(argv)}` failed: {' '.join(said.split())[-SAID:]}",
         "see: k8sdds doctor",
     )

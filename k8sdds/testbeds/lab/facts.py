@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
 
 SYSCTLS = (
@@ -55,7 +55,7 @@ def perftest_version() -> str | None:
     try:
         program = native_program("k8sdds-perftest")
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=10)
-    except (LackError, OSError, subprocess.TimeoutExpired):
+    except (PrerequisiteError, OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None
 
@@ -94,7 +94,7 @@ def _programs() -> dict[str, str]:
     """File name to SHA-256 of our native programs and backends."""
     try:
         folder = Path(native_program("k8sdds-perftest")).parent
-    except LackError:
+    except PrerequisiteError:
         return {}
     files = [*folder.glob("k8sdds-*"), *folder.glob("libk8sdds-*.so")]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}

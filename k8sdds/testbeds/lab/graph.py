@@ -9,7 +9,7 @@ from pathlib import Path
 
 from k8sdds.networks import find
 from k8sdds.networks.network import LINK_MTU
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds.lab.plan import Plan
 
 FORMATS = ("svg", "png", "dot")
@@ -63,12 +63,12 @@ def draw(plans: Sequence[Plan], target: Path) -> None:
             target.write_text(text, encoding="utf-8")
             return
         if not shutil.which("dot"):
-            raise LackError(
+            raise PrerequisiteError(
                 "Graphviz is not installed", "sudo apt-get install graphviz; or write a .dot file"
             )
         done = subprocess.run(["dot", f"-T{kind}"], input=text.encode(), capture_output=True)
         if done.returncode:
-            raise LackError(f"Graphviz failed: {done.stderr.decode(errors='replace').strip()}")
+            raise PrerequisiteError(f"Graphviz failed: {done.stderr.decode(errors='replace').strip()}")
         target.write_bytes(done.stdout)
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror}") from error

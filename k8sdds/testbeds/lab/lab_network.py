@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from k8sdds.system import processes
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program, private_folder
 from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 from k8sdds.testbeds import Launch, core_layout
@@ -25,8 +25,8 @@ WORKERS = 4
 PING_TIMEOUT_S = 5
 
 
-class Bench:
-    """Built by `Bench(…)`, removed by `close()`. Pods are processes in namespaces of their own."""
+class LabNetwork:
+    """Built by `LabNetwork(…)`, removed by `close()`. Pods are processes in namespaces of their own."""
 
     def __init__(self, plan: Plan, sandbox: Sandbox, psk: str | None = None) -> None:
         """`psk`: the user's own pre-shared key; else one is made."""
@@ -120,7 +120,7 @@ class Bench:
             while pending:
                 events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
                 if not events:
-                    raise LackError(
+                    raise PrerequisiteError(
                         f"pods of {self.name} did not start in {START_TIMEOUT_S} s", "see: k8sdds doctor"
                     )
                 for fd, _ in events:
@@ -128,7 +128,7 @@ class Bench:
                     # nsenter forks into the PID namespace, and unshare into the pod's own.
                     first = processes.descendant(pid, 2) if os.read(fd, 1) else None
                     if first is None:
-                        raise LackError(f"pod {name} of {self.name} did not start", "see: k8sdds doctor")
+                        raise PrerequisiteError(f"pod {name} of {self.name} did not start", "see: k8sdds doctor")
                     self.pods[name] = first
                     pending.discard(fd)
                     poll.unregister(fd)
@@ -150,7 +150,7 @@ class Bench:
     def prove(self) -> None:
         """Full-MTU pings that may not be fragmented, from each publisher's pod to each subscriber's.
 
-        On a network that encrypts nothing else may be on the wire meanwhile. A LackError names the first pair
+        On a network that encrypts nothing else may be on the wire meanwhile. A PrerequisiteError names the first pair
         that the network does not carry.
         """
         proof = self.plan.datapath.wire
@@ -179,7 +179,7 @@ class Bench:
             said = {target: ping.communicate()[0] for target, ping in pings.items()}
             failed = [target for target, ping in pings.items() if ping.returncode]
             if failed:
-                raise LackError(
+                raise PrerequisiteError(
                     f"{self.name}: {failed[0]} does not answer {source} by full packets of"
                     f" {self.plan.datapath.mtu} bytes: {' '.join(said[failed[0]].split())}",
                     "see the datapath: k8sdds lab plan; what this machine can do: k8sdds doctor",
@@ -193,7 +193,7 @@ class Bench:
             said = self.sandbox.run(
                 ["ethtool", "-k", interface], netns=self.plan.datapath.attachments[first].namespace
             )
-        except LackError:
+        except PrerequisiteError:
             return None
         rows = (line.split(":", 1) for line in said.splitlines() if ": o" in line)
         return {name.strip(): value.split()[0] == "on" for name, value in rows}

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.network import Batch, Datapath, Topology
-from k8sdds.testbeds.lab.topology import SWITCH, BenchKey, links, topology_of
+from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
 
 
 @dataclass(frozen=True)
 class Plan:
     """One bench: a network over its own nodes and switch."""
 
-    key: BenchKey
+    key: LabNetworkKey
     topology: Topology
     namespaces: tuple[str, ...]
     sysctls: tuple[tuple[str, str, str], ...]
@@ -32,7 +32,7 @@ def plan(cell: Cell) -> Plan:
     datapath = network.lab(topology, mtu, network.engine_of(cell.network_options))
     namespaces = (SWITCH, *(node.name for node in topology.nodes), *datapath.namespaces)
     return Plan(
-        key=BenchKey.of(cell),
+        key=LabNetworkKey.of(cell),
         topology=topology,
         namespaces=namespaces,
         # Without IPv6 no router solicitation and no duplicate address detection disturbs a trial.

@@ -16,7 +16,7 @@ from k8sdds.system import processes
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds import Launch, Outcome
 from k8sdds.testbeds.core_layout import Layout
-from k8sdds.testbeds.lab.lab_network import Bench
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 
 READY_TIMEOUT_S = 15
 GRACE_S = 2
@@ -37,7 +37,7 @@ class Running:
 
 
 def run(
-    bench: Bench,
+    bench: LabNetwork,
     launches: Sequence[Launch],
     layout: Layout,
     cgroups: dict[str, list[Path]],
@@ -78,7 +78,7 @@ def run(
                     stream.close()
 
 
-def _start(bench: Bench, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float) -> Running:
+def _start(bench: LabNetwork, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float) -> Running:
     argv = [
         *bench.enter(launch.participant),
         native_program("k8sdds-supervisor"), "run", "--barrier",
@@ -138,7 +138,7 @@ def _await_ready(running: list[Running]) -> str:
     return ""
 
 
-def _serve(bench: Bench, one: Running) -> str:
+def _serve(bench: LabNetwork, one: Running) -> str:
     """Let a service start, and wait until it listens; returns what went wrong, or an empty string."""
     name, port = one.launch.participant, one.launch.serves_udp
     assert port is not None

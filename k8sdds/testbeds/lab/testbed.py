@@ -18,14 +18,14 @@ from k8sdds.networks.network import LINK_MTU, Capabilities
 from k8sdds.results.run_folder import utc_now
 from k8sdds.system import kernel_features, processes, state_folder
 from k8sdds.system.cgroups import PodCgroups
-from k8sdds.system.errors import InputError, LackError, Problem
+from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
 from k8sdds.testbeds import Block, Launch, Measurement, Site, core_layout, repetitions
 from k8sdds.testbeds.lab import capture, facts, runner
-from k8sdds.testbeds.lab.lab_network import Bench
+from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import plan
-from k8sdds.testbeds.lab.topology import BenchKey, same_node, topology_of
+from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, topology_of
 
 NAME = "lab"
 
@@ -40,9 +40,9 @@ class Lab:
         own pre-shared key for networks that encrypt by one."""
         self._psk = psk
         self.capabilities = Capabilities()
-        self.benches: dict[BenchKey, Bench] = {}
+        self.benches: dict[LabNetworkKey, LabNetwork] = {}
         self._pod_cgroups: PodCgroups | None = None
-        self._cgroups: dict[BenchKey, dict[str, list[Path]]] = {}
+        self._cgroups: dict[LabNetworkKey, dict[str, list[Path]]] = {}
         self._record = state_folder.Record(
             name=campaign,
             kind="campaign",
@@ -72,7 +72,7 @@ class Lab:
         lack = kernel_features.namespaces_lack()
         if lack:
             return [Problem(f"namespaces cannot be made here: {lack}", unprivileged_remedy())]
-        cells = {BenchKey.of(trial.cell): trial.cell for trial in trials}
+        cells = {LabNetworkKey.of(trial.cell): trial.cell for trial in trials}
         unfit = [problem for problem in map(_unfit, cells.values()) if problem]
         if unfit:
             return unfit
@@ -102,7 +102,7 @@ class Lab:
     def up(self, cells: Iterable[Cell]) -> None:
         """Build and prove the benches of these cells; those that stand already stay."""
         for cell in cells:
-            if BenchKey.of(cell) not in self.benches:
+            if LabNetworkKey.of(cell) not in self.benches:
                 self._build(cell)
 
     def _build(self, cell: Cell) -> None:
@@ -114,7 +114,7 @@ class Lab:
             self._pod_cgroups = pod_cgroups
         built = plan(cell)
         name = self._bench_name(cell)
-        bench = Bench(built, Sandbox(name), self._psk)
+        bench = LabNetwork(built, Sandbox(name), self._psk)
         self.benches[built.key] = bench
         self._record.holders[name] = (bench.sandbox.pid, processes.start_time(bench.sandbox.pid))
         self._record.plans[name] = cell.model_dump_json()
@@ -145,7 +145,7 @@ class Lab:
         return f"{name}-{len(taken)}"
 
     def network_facts(self, trial: Trial) -> dict[str, Any]:
-        """MTU, engine with its mode, fidelity of the trial's network, and what `Bench.prove` has proven."""
+        """MTU, engine with its mode, fidelity of the trial's network, and what `LabNetwork.prove` has proven."""
         network = find(trial.cell.network)
         options = trial.cell.network_options
         chosen = network.engine_of(options)
@@ -160,11 +160,11 @@ class Lab:
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:
         """MTU of the links between nodes, and the offloads of the publisher's interface."""
-        return {"link_mtu_bytes": LINK_MTU, "offloads": self.benches[BenchKey.of(trial.cell)].offloads()}
+        return {"link_mtu_bytes": LINK_MTU, "offloads": self.benches[LabNetworkKey.of(trial.cell)].offloads()}
 
     def places(self, trial: Trial) -> dict[str, Place]:
         """Address, interface and cores of each participant."""
-        bench = self.benches[BenchKey.of(trial.cell)]
+        bench = self.benches[LabNetworkKey.of(trial.cell)]
         layout = self._layout(trial.cell)
         return {
             name: Place(attachment.address, attachment.interface, layout.cpus.get(name))
@@ -188,7 +188,7 @@ class Lab:
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt; see runner.run."""
-        key = BenchKey.of(trial.cell)
+        key = LabNetworkKey.of(trial.cell)
         bench, layout = self.benches[key], self._layout(trial.cell)
         bench.hand_over(launches)
         unsteered = bench.steer(layout, steered=trial.cell.layout == "split")
@@ -204,7 +204,7 @@ class Lab:
         def read() -> dict[tuple[str, str], int]:
             sent = {(node, "tx"): bench.link_bytes(node, "tx") for node in senders}
             got = {(node, "rx"): bench.link_bytes(node, "rx") for node in receivers.values()}
-            # Asked before and after the trial, never while it measures.
+            # InstallOptions before and after the trial, never while it measures.
             inside = {
                 (node, "decrypted"): bench.decrypted_bytes(node) or 0
                 for node in set(receivers.values())
@@ -277,7 +277,7 @@ class Lab:
         if self._pod_cgroups is not None:
             left = state_folder.remove(self._record)
             if left:
-                raise LackError(f"cgroups could not be removed: {', '.join(left)}", "later: k8sdds clean")
+                raise PrerequisiteError(f"cgroups could not be removed: {', '.join(left)}", "later: k8sdds clean")
             self._pod_cgroups = None
 
 
@@ -318,7 +318,7 @@ def _quota_problems(quotas: list[float]) -> list[Problem]:
     trial = PodCgroups(f"check-{os.getpid()}")
     try:
         trial.make("pod", quotas[0])
-    except LackError as error:
+    except PrerequisiteError as error:
         return [Problem(error.message, error.remedy)]
     finally:
         trial.remove()

@@ -19,7 +19,7 @@ TBF_LATENCY = "50ms"
 
 
 @dataclass(frozen=True)
-class BenchKey:
+class LabNetworkKey:
     """What tells one bench from another: trials with equal keys share it."""
 
     label: str
@@ -32,7 +32,7 @@ class BenchKey:
     cpu_quota: float | None
 
     @classmethod
-    def of(cls, cell: Cell) -> BenchKey:
+    def of(cls, cell: Cell) -> LabNetworkKey:
         """The bench that a cell needs."""
         placement = cell.placement
         return cls(

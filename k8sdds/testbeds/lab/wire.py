@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from k8sdds.networks.network import Topology, WireProof
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.lab.topology import SWITCH
 
@@ -34,7 +34,7 @@ table {TABLE} {{
 
 @contextmanager
 def only_encrypted(sandbox: Sandbox, topology: Topology, proof: WireProof) -> Iterator[None]:
-    """While in it, every packet between nodes must be encrypted, and some must be there; else a LackError."""
+    """While in it, every packet between nodes must be encrypted, and some must be there; else a PrerequisiteError."""
     sandbox.run(["nft", "-f", "-"], _rules(topology, proof), netns=SWITCH)
     try:
         yield
@@ -49,9 +49,9 @@ def only_encrypted(sandbox: Sandbox, topology: Topology, proof: WireProof) -> It
         if "counter" in expression
     }
     if packets["plain"]:
-        raise LackError(f"{sandbox.name}: {packets['plain']} packets between nodes were not encrypted")
+        raise PrerequisiteError(f"{sandbox.name}: {packets['plain']} packets between nodes were not encrypted")
     if not packets["encrypted"]:
-        raise LackError(f"{sandbox.name}: no encrypted packet was seen between nodes")
+        raise PrerequisiteError(f"{sandbox.name}: no encrypted packet was seen between nodes")
 
 
 def decrypted_bytes(sandbox: Sandbox, proof: WireProof, node: str) -> int:

@@ -13,7 +13,7 @@ from k8sdds.middleware.connext.options import Version
 from k8sdds.middleware.connext.settings import Settings
 from k8sdds.model.trial import Cell, Place, Trial
 from k8sdds.perftest import command as ours
-from k8sdds.system.errors import InputError, LackError
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 
 
@@ -140,7 +140,7 @@ def test_an_image_is_named_with_its_release() -> None:
 @pytest.mark.parametrize(
     ("environment", "error", "said"),
     [
-        ({}, LackError, "RTI's PerfTest"),
+        ({}, PrerequisiteError, "RTI's PerfTest"),
         ({settings.PROGRAM: "/none"}, InputError, "no program"),
         ({settings.PROGRAM: "/bin/true"}, InputError, "does not say"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "9.9"}, InputError, "does not know"),
@@ -179,7 +179,7 @@ def test_an_image_that_is_not_named(tmp_path: Path) -> None:
     wrong = {settings.IMAGE: "i", settings.VERSION: "4.1", license.VARIABLE: str(tmp_path / "none")}
     with pytest.raises(InputError, match="no file"):
         settings.in_image(wrong)
-    with pytest.raises(LackError, match="an image"):
+    with pytest.raises(PrerequisiteError, match="an image"):
         settings.in_image({})
     with pytest.raises(InputError, match="not set"):
         settings.in_image({settings.IMAGE: "r.example/p:1"})

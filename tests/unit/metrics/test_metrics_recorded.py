@@ -11,7 +11,7 @@ import pytest
 
 from k8sdds.analysis import network_usage
 from k8sdds.kubernetes.metrics import metrics_api, node_meter, packet_filters, pod_startup
-from k8sdds.system.errors import LackError
+from k8sdds.system.errors import PrerequisiteError
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -54,7 +54,7 @@ def test_what_kubectl_top_shows() -> None:
     "answer", [b"", b"{}", b"[]", b'{"items": [{}]}', b'{"items": [{"metadata": null}]}']
 )
 def test_an_answer_that_is_none(answer: bytes) -> None:
-    with pytest.raises(LackError, match="something else than metrics"):
+    with pytest.raises(PrerequisiteError, match="something else than metrics"):
         metrics_api.read(answer)
 
 
