@@ -47,7 +47,7 @@ WITHIN = "--within-sandbox"
 
 
 def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, dict[str, Any]]:
-    """Place and clean so many participants: seconds and API calls of each phase."""
+    """Endpoint and clean so many participants: seconds and API calls of each phase."""
     kubeconfig = plane.folder / "user.conf"
     api = Api.of(kubeconfig, None)
     asked = {"payload_bytes": 1024, "subscribers": count - 1, "nodes": count // EACH}
@@ -73,7 +73,7 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     slots = [Slot(participant, node, False, None) for participant, node in places.items()]
     crew.place(slots)
     phase("placed")
-    crew.dismiss(unless=lambda slot: False)
+    crew.delete_unless(unless=lambda slot: False)
     phase("removed")
     crew.place(slots)
     phase("again")
@@ -146,7 +146,7 @@ def tell(report: common.Report, rounds: dict[int, list[dict[str, dict[str, Any]]
         row = [f"{other} against {smallest}"]
         for phase in times:
             ratio = times[phase].ratio(str(other), str(smallest))
-            row.append(ratio.words() if ratio else "–")
+            row.append(ratio.describe() if ratio else "–")
         linear = f"linear: {other / smallest:g}"
         report.text(common.table([f"time ({linear})", *times], [row]))
     report.text(common.table(["API calls", *PHASES, "all", "by kind"], calls))

@@ -85,7 +85,7 @@ def conditions() -> dict[str, Any]:
         "perftest": machine["perftest"],
         "cyclonedds": machine["packages"].get("libddsc0debian"),
         "load_before": round(os.getloadavg()[0], 2),
-        "disturbances": facts.disturbances(),
+        "interference": facts.interference(),
     }
 
 
@@ -121,7 +121,7 @@ class Paired:
         """As plain data."""
         return {"median": self.median, "low": self.low, "high": self.high, "n": self.n}
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """`1.02 (0.99 – 1.05)`; without an interval where there is one pair."""
         if self.low is None or self.high is None:
             return f"{self.median:.3f} (one pair)"
@@ -236,7 +236,7 @@ class Report:
             f"{self.data['pairs']} {self._options.defaults.what}{length}, seed {self.data['seed']};"
             f" load average before {seen['load_before']}, after {seen['load_after']}"
         )
-        for disturbance in seen["disturbances"]:
+        for disturbance in seen["interference"]:
             print(f"! {disturbance}")
         for part in self._parts:
             print(f"\n{part}")

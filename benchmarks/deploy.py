@@ -239,7 +239,7 @@ def show(report: common.Report, values: common.Values) -> None:
     ratio = values.ratio("deploy", "by hand")
     assert ratio is not None
     report.data["ratio"] = ratio.json()
-    report.text(f"RATIO of deploy to kubeadm by hand: {ratio.words()}")
+    report.text(f"RATIO of deploy to kubeadm by hand: {ratio.describe()}")
     again = max(values.of["again"].values())
     aims = {
         f"Aim of a ratio of at most {AIM_RATIO}": ratio.median <= AIM_RATIO,

@@ -272,7 +272,7 @@ def tell(
             row = [name]
             for part in RATIOS:
                 ratio = values[part].ratio(name, other)
-                row.append(ratio.words() if ratio else "–")
+                row.append(ratio.describe() if ratio else "–")
                 report.data["ratios"].append(
                     {"network": name, "to": other, "part": part, "ratio": ratio.json() if ratio else None}
                 )

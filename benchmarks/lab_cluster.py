@@ -207,7 +207,7 @@ def _machine_us(row: Row) -> float | None:
 # -- telling ------------------------------------------------------------------------------------------------
 
 
-def words(estimate: Estimate | None, digits: int = 2) -> str:
+def describe(estimate: Estimate | None, digits: int = 2) -> str:
     """`1.23 (1.10 – 1.36)`."""
     if estimate is None:
         return "–"
@@ -267,7 +267,7 @@ def beside(title: str, found: dict[str, Estimate | None], digits: int, data: lis
     estimates = {name: one and vars(one) for name, one in found.items()}
     data.append({"what": title, **estimates, "difference": difference})
     shown = "–" if difference is None else f"{difference:+.{digits}f}"
-    return [title, words(lab, digits), words(there, digits), shown]
+    return [title, describe(lab, digits), describe(there, digits), shown]
 
 
 def tell_facts(

@@ -84,7 +84,7 @@ def tell(
             }
             rows.append(
                 [f"{payload} B", *(common.number(value, digits) for value in medians.values())]
-                + [ratio.words() if ratio else "–" for ratio in ratios.values()]
+                + [ratio.describe() if ratio else "–" for ratio in ratios.values()]
             )
             data.append(
                 {"quantity": quantity, "payload_bytes": payload, **medians, "values": found.of}

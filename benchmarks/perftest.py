@@ -150,7 +150,7 @@ def tell(
                     f"{payload} B",
                     common.number(ours, digits),
                     common.number(other, digits),
-                    ratio.words() if ratio else "–",
+                    ratio.describe() if ratio else "–",
                     judged,
                 ]
             )
@@ -181,7 +181,7 @@ def _tell_limit(
             [
                 f"{payload} B",
                 *(common.number(found.median(name)) for name in ("ours", "raw", "iperf3")),
-                *(ratio.words() if ratio else "–" for ratio in ratios.values()),
+                *(ratio.describe() if ratio else "–" for ratio in ratios.values()),
             ]
         )
         data["against_limit"].append(

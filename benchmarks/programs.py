@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.campaign import record as attempt
-from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.perftest import command
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds import Launch, Measurement
@@ -114,11 +114,11 @@ class Pods:
         )
         self._count += 1
         folder = self._folder / f"{self._count}-{run.program}-{run.test}-{run.payload}"
-        places = self._lab.places(trial)
+        endpoints = self._lab.endpoints(trial)
         launches = {name: self._ours for name in OURS} | {"ddsperf": self._ddsperf, "iperf3": self._iperf3}
         started = [
             Launch(name, tuple(argv), folder / name, env)
-            for name, (argv, env) in launches[run.program](run, trial, places, folder).items()
+            for name, (argv, env) in launches[run.program](run, trial, endpoints, folder).items()
         ]
         for launch in started:
             launch.directory.mkdir(parents=True)
@@ -143,11 +143,11 @@ class Pods:
     # -- command lines --------------------------------------------------------------------------------
 
     def _ours(
-        self, run: Run, trial: Trial, places: dict[str, Place], folder: Path
+        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[str, tuple[list[str], dict[str, str]]]:
         program, domain = native_program("k8sdds-perftest"), self._domain()
         return {
-            name: (command.command_line(trial, name, places, domain, program, folder / name), {})
+            name: (command.command_line(trial, name, endpoints, domain, program, folder / name), {})
             for name in ("sub0", "pub0")
         }
 
@@ -155,7 +155,7 @@ class Pods:
         return command.DOMAINS[self._count % len(command.DOMAINS)]
 
     def _ddsperf(
-        self, run: Run, trial: Trial, places: dict[str, Place], folder: Path
+        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[str, tuple[list[str], dict[str, str]]]:
         # Whole seconds, since ddsperf reports each: one more than is used for the end of the last.
         length = math.ceil(WARMUP_S + trial.duration_s) + 1 + (run.test == "latency")
@@ -170,17 +170,17 @@ class Pods:
             argv = [*start, "-D", str(length + (name == "sub0")), "-k", "all"]
             if name == "pub0":
                 argv += ["-Q", "minmatch:1", "-Q", "initwait:20"]
-            env = {"CYCLONEDDS_URI": cyclone_config(places[name], places[other], name, run.test)}
+            env = {"CYCLONEDDS_URI": cyclone_config(endpoints[name], endpoints[other], name, run.test)}
             if run.test == "throughput" and not run.batched:
                 env["LD_PRELOAD"] = str(self._shim)
             found[name] = ([*argv, *modes[name]], env)
         return found
 
     def _iperf3(
-        self, run: Run, trial: Trial, places: dict[str, Place], folder: Path
+        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[str, tuple[list[str], dict[str, str]]]:
         program = shutil.which("iperf3") or "iperf3"
-        address = places["sub0"].address
+        address = endpoints["sub0"].address
         length = f"{WARMUP_S + trial.duration_s:g}"
         # Both start together; the client asks again until the server is there.
         once = f"{program} -c {address} -u -b 0 -l {run.payload} -t {length} -J"
@@ -191,7 +191,7 @@ class Pods:
         }
 
 
-def cyclone_config(own: Place, other: Place, participant: str, test: str) -> str:
+def cyclone_config(own: Endpoint, other: Endpoint, participant: str, test: str) -> str:
     """What k8sdds-perftest configures of Cyclone DDS, as CYCLONEDDS_URI."""
     watermarks = ""
     if test == "latency" or participant == "sub0":

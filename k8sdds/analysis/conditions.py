@@ -45,7 +45,7 @@ def distinguishing(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(_SETTING[column - 1] for column in kept)
 
 
-def words(values: Mapping[str, Any]) -> str:
+def describe(values: Mapping[str, Any]) -> str:
     """Some of a condition's columns in words, such as `unicast, reliable, 4 subscribers`."""
     parts = [_word(name, values[name]) for name in CONDITION if name in values]
     return ", ".join(part for part in parts if part)

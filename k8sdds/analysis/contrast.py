@@ -56,7 +56,7 @@ def compared(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]
     for row in rows:
         groups[row["column"], row["value"], row["reference"]].append(row)
     for (column, value, reference), every in groups.items():
-        versus = f"{conditions.words({column: value})} against {conditions.words({column: reference})}"
+        versus = f"{conditions.describe({column: value})} against {conditions.describe({column: reference})}"
         yield versus, *shown(every)
 
 

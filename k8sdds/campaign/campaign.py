@@ -1,6 +1,6 @@
 """A campaign: an experiment's blocks in random order, with retries, resume and deadlines.
 
-The flow is check → prepare → for each block, for each trial: places → command lines → run → record.
+The flow is check → prepare → for each block, for each trial: endpoints → command lines → run → record.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from k8sdds.middleware.connext import command as connext
 from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import Expansion, Place, Trial
+from k8sdds.model.trial import Endpoint, Expansion, Trial
 from k8sdds.networks import find
 from k8sdds.perftest import command
 from k8sdds.results.run_folder import QOS, SCHEMA, RunFolder, utc_now
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, InvalidTrials
-from k8sdds.testbeds import Block, Launch, Session, Site, Testbed
+from k8sdds.testbeds import Block, Launch, ParticipantPaths, Session, Testbed
 
 if TYPE_CHECKING:
     from k8sdds.security.keyring import Keyring
@@ -92,7 +92,7 @@ class Campaign:
         self.run.append_event("ended", valid=len(self._valid), trials=self._total)
         failed = [t for block in self._blocks for t in block.trials if t.trial_id not in self._valid]
         if failed:
-            names = "; ".join(trial.words() for trial in failed[:5]) + ("; …" if len(failed) > 5 else "")
+            names = "; ".join(trial.describe() for trial in failed[:5]) + ("; …" if len(failed) > 5 else "")
             raise InvalidTrials(
                 f"{len(failed)} of {self._total} trials have no valid attempt: {names}",
                 f"reasons: the report, or {self.run.path}/trials.jsonl",
@@ -117,7 +117,7 @@ class Campaign:
         folder = self.run.raw(trial.trial_id, number)
         domain = command.DOMAINS[self._order % len(command.DOMAINS)]
         self._observer.trial_starts(trial, self._done(), self._total)
-        places = session.places(trial)
+        endpoints = session.endpoints(trial)
         protection = protection_of(trial.cell)
         private = self._private(trial, protection)
         servers = session.servers(trial)
@@ -125,14 +125,14 @@ class Campaign:
         # Subscribers first, so that the publisher finds them there.
         for name in reversed(trial.cell.participants):
             directory, qos = (folder / name).resolve(), self._qos(trial)
-            site = session.site(trial, name, directory, qos)
-            argv, env = self._line(trial, name, places, domain, site, protection, servers)
+            site = session.paths(trial, name, directory, qos)
+            argv, env = self._line(trial, name, endpoints, domain, site, protection, servers)
             inputs = {str(site.qos): qos} if qos and site.qos else {}
             launches.append(Launch(name, tuple(argv), directory, env, private.get(name, {}), inputs=inputs))
         launches += [
             Launch(
                 participant=name,
-                argv=tuple(command.service_line(name, places)),
+                argv=tuple(command.service_line(name, endpoints)),
                 directory=(folder / name).resolve(),
                 serves_udp=command.DISCOVERY_PORT,
             )
@@ -160,22 +160,22 @@ class Campaign:
         self,
         trial: Trial,
         name: str,
-        places: dict[str, Place],
+        endpoints: dict[str, Endpoint],
         domain: int,
-        site: Site,
+        site: ParticipantPaths,
         protection: Protection | None,
         servers: Sequence[str],
     ) -> tuple[list[str], dict[str, str]]:
         """A participant's command line, and what its environment has beside that of all programs."""
         if trial.cell.middleware != "connext":
             line = command.command_line(
-                trial, name, places, domain, site.program, site.files, site.qos, protection, servers
+                trial, name, endpoints, domain, site.program, site.files, site.qos, protection, servers
             )
             return line, {}
         if self._connext is None:
             self._connext = connext_settings.of(trial.testbed)
         line = connext.command_line(
-            trial, name, places, domain, self._connext, site.files, site.qos, trial.cell.discovery_kind
+            trial, name, endpoints, domain, self._connext, site.files, site.qos, trial.cell.discovery_kind
         )
         return line, connext.environment(self._connext, servers)
 

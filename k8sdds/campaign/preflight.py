@@ -66,14 +66,14 @@ def contradictions(expansion: Expansion) -> list[Problem]:
             )
         impossible = command.impossible(cell)
         if impossible:
-            add(f"{where}{cell.words()}: {impossible}")
+            add(f"{where}{cell.describe()}: {impossible}")
         try:
             if not impossible and command.takes_qos(cell):
                 command.qos_file(cell)
             protection = protection_of(cell)
             if protection and protection.aes_bits == 128 and cell.middleware == "cyclonedds":
                 add(
-                    f"{where}{cell.words()}: Cyclone DDS 0.10 always uses AES-256",
+                    f"{where}{cell.describe()}: Cyclone DDS 0.10 always uses AES-256",
                     "leave aes_bits out, or take another middleware",
                 )
         except InputError as error:
@@ -131,7 +131,7 @@ def _refused_qos(expansion: Expansion) -> list[Problem]:
         if cell.middleware not in ("raw", "connext"):
             asked[(cell.qos_profile, cell.middleware, cell.test, cell.reliability, cell.batch_bytes)] = cell
     said = {command.refused_qos(cell): cell for cell in asked.values()}
-    return [Problem(f"{cell.words()}: {what}", input=True) for what, cell in said.items() if what]
+    return [Problem(f"{cell.describe()}: {what}", input=True) for what, cell in said.items() if what]
 
 
 def estimate_s(expansion: Expansion) -> float:

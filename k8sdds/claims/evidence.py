@@ -86,13 +86,13 @@ def points(part: Part, source: Source) -> dict[Variant, list[Point]]:
     }
 
 
-def words(variant: Variant, others: Iterable[Variant]) -> str:
+def describe(variant: Variant, others: Iterable[Variant]) -> str:
     """What tells a variant from the others, in words; empty for an only one."""
     others = list(others)
     differing = {
         name: value for name, value in variant if len({dict(other).get(name) for other in others}) > 1
     }
-    return conditions.words(differing)
+    return conditions.describe(differing)
 
 
 def _selectors(part: Part, values: Selector) -> list[Selector]:

@@ -135,7 +135,7 @@ def _findings(claim: Claim, source: Source, level: float) -> list[Verdict]:
         ]
         if not any(point.contrast or point.counts for _, _, points in found for point in points):
             continue
-        name = ", ".join(filter(None, [source.name, evidence.words(variant, variants)]))
+        name = ", ".join(filter(None, [source.name, evidence.describe(variant, variants)]))
         verdict, reason, tested = _verdict(claim, found, source, level)
         reason += mixed_versions([point for _, _, points in found for point in points])
         findings.append(Verdict(name, source.imported, verdict, reason, tested))

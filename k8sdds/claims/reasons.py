@@ -46,10 +46,10 @@ def where(one: Tested) -> str:
     low, high = one.contrast.interval()
     bracket = "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
     found = "level" if one.level else "ratio"
-    return f"{at}: {found} {one.contrast.ratio:.3g}{bracket}, claimed {region_words(one.region)}"
+    return f"{at}: {found} {one.contrast.ratio:.3g}{bracket}, claimed {describe_region(one.region)}"
 
 
-def region_words(region: tuple[float, float]) -> str:
+def describe_region(region: tuple[float, float]) -> str:
     """`below 1`, `above 1.04`, `0.95 to 1.05`."""
     low, high = region
     if low <= 0:
@@ -57,7 +57,7 @@ def region_words(region: tuple[float, float]) -> str:
     return f"above {low:.4g}" if math.isinf(high) else f"{low:.4g} to {high:.4g}"
 
 
-def value_words(key: str, value: Any) -> str:
+def describe_value(key: str, value: Any) -> str:
     """A value of a point: `16 KiB`, `4 subscribers`, a network's name."""
     match key:
         case "payload_bytes":
@@ -97,5 +97,5 @@ def mixed_versions(points: Sequence[Point]) -> str:
 
 
 def _at(one: Tested) -> str:
-    said = [value_words(key, value) for key, value in one.values.items()]
+    said = [describe_value(key, value) for key, value in one.values.items()]
     return ", ".join(said) or f"part {one.part + 1}"

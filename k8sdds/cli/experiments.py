@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from k8sdds.cli.options import Duration, Experiment, Json, Networks, Paper, Repeat, Settings
-from k8sdds.cli.terminal import console, duration_words, say, size_words
+from k8sdds.cli.terminal import console, format_duration, format_size, say
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _experiments() -> list[dict[str, Any]]:
             {
                 "name": name,
                 "trials": len(expansion.trials("lab")),
-                "takes": duration_words(preflight.estimate_s(expansion)),
+                "takes": format_duration(preflight.estimate_s(expansion)),
                 "question": expansion.experiment.title,
                 "paper": expansion.experiment.paper,
             }
@@ -140,7 +140,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         out.print(experiment.description, highlight=False)
     out.print(
         f"{len(cells)} cells × {experiment.repetitions} repetitions of {experiment.duration_s:g} s"
-        f" (warm-up {experiment.warmup_s:g} s): about {duration_words(preflight.estimate_s(expansion))};"
+        f" (warm-up {experiment.warmup_s:g} s): about {format_duration(preflight.estimate_s(expansion))};"
         f" baseline {experiment.baseline}\n",
         highlight=False,
     )
@@ -149,7 +149,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         "cell": lambda cell: cell.cell_id,
         "network": lambda cell: cell.network_label,
         "test": lambda cell: cell.test,
-        "payload": lambda cell: size_words(cell.payload_bytes),
+        "payload": lambda cell: format_size(cell.payload_bytes),
         "pub→sub": lambda cell: f"{cell.publishers}→{cell.subscribers}",
         "transport": lambda cell: cell.transport,
         "reliability": lambda cell: cell.reliability,
@@ -203,7 +203,7 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     import shlex
     from pathlib import Path
 
-    from k8sdds.model.trial import Place, Trial
+    from k8sdds.model.trial import Endpoint, Trial
     from k8sdds.perftest import command
     from k8sdds.security import levels
     from k8sdds.system.errors import K8sddsError
@@ -217,14 +217,14 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     try:
         protection = levels.resolve(cell.security, cell.security_options)
         attachments = plan(cell).datapath.attachments
-        places = {name: Place(a.address, a.interface, None) for name, a in attachments.items()}
+        endpoints = {name: Endpoint(a.address, a.interface, None) for name, a in attachments.items()}
         lines = {
             name: command.command_line(
-                trial, name, places, 1, "k8sdds-perftest", Path("RAW") / name, protection=protection
+                trial, name, endpoints, 1, "k8sdds-perftest", Path("RAW") / name, protection=protection
             )
             for name in cell.participants
         }
-        lines |= {name: command.service_line(name, places) for name in cell.services}
+        lines |= {name: command.service_line(name, endpoints) for name in cell.services}
         return {name: shlex.join(line) for name, line in lines.items()}
     except K8sddsError:
         return {}  # `problems` says what is wrong with the cell

@@ -152,7 +152,7 @@ def _resources() -> Iterator[Diagnosis]:
         "cgroups", writable, own.version + ("" if writable else ", not writable: CPU time comes from /proc"),
         "run as root for cgroups of pods and CPU quotas", needed=False,
     )  # fmt: skip
-    for disturbance in facts.disturbances():
+    for disturbance in facts.interference():
         yield Diagnosis("quiet machine", False, disturbance, "end other work while measuring", needed=False)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli.options import Repeat
-from k8sdds.cli.terminal import console, duration_words
+from k8sdds.cli.terminal import console, format_duration
 from k8sdds.system.errors import InputError, InvalidTrials
 
 
@@ -48,7 +48,7 @@ def reproduce(
     invalid = None
     for command, claim in {claim.command: claim for claim in testable}.items():
         ids = ", ".join(one.id for one in testable if one.command == command)
-        time = f"about {duration_words(60 * claim.minutes)}" if claim.minutes else "time not stated"
+        time = f"about {format_duration(60 * claim.minutes)}" if claim.minutes else "time not stated"
         console().print(f"{ids}: {command} ({time})", highlight=False, markup=False)
         if dry_run:
             continue

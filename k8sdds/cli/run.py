@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from k8sdds.cli.options import Duration, Networks, Paper, PskFile, Repeat, Settings, complete_experiments
-from k8sdds.cli.terminal import console, duration_words
+from k8sdds.cli.terminal import console, format_duration
 from k8sdds.cli.testbed import (
     Context,
     Image,
@@ -125,7 +125,7 @@ def measure(
     console().print(f"Testbed: {_where(chosen)}", highlight=False)
     with _ending(folder):
         with opened(chosen, name, experiment.name, psk_file) as testbed:
-            experiment, left_out = testbed.fitting(experiment, asked)
+            experiment, left_out = testbed.supported_subset(experiment, asked)
             if left_out:
                 console().print(f"Left out, not there: {', '.join(left_out)}", highlight=False)
             expansion = expand(experiment)
@@ -163,7 +163,7 @@ def _resume(folder: Path, chosen: SelectedTestbed, psk_file: Path | None) -> Non
 def _where(chosen: SelectedTestbed) -> str:
     """The testbed in one line, the first that `run` prints."""
     if chosen.testbed != LAB:
-        return chosen.words()
+        return chosen.describe()
     how = "as root" if os.geteuid() == 0 else "without root"
     return f"lab (network namespaces on this machine, {how})"
 
@@ -187,9 +187,9 @@ def _report(folder: Path, failed: InvalidTrials | None) -> None:
 
 
 def _announce(testbed: Any, what: str, seconds: float | None) -> None:
-    takes = f", about {duration_words(seconds)}" if seconds is not None else ""
+    takes = f", about {format_duration(seconds)}" if seconds is not None else ""
     console().print(f"{what}{takes}", highlight=False)
-    for disturbance in testbed.disturbances():
+    for disturbance in testbed.interference():
         console().print(f"Note: {disturbance}", highlight=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from k8sdds.cli.terminal import console, duration_words
+from k8sdds.cli.terminal import console, format_duration
 from k8sdds.model.trial import Trial
 
 SMOOTHING = 0.2
@@ -46,8 +46,8 @@ class Progress:
         """Show the coming trial and the time left, then nothing until it has ended."""
         self._left = total - done
         self._started_at = time.monotonic()
-        left = duration_words(self._left * self._trial_s)
-        self._status = f"[{done + 1}/{total}] {trial.words()}"
+        left = format_duration(self._left * self._trial_s)
+        self._status = f"[{done + 1}/{total}] {trial.describe()}"
         if self._live is None:
             self.note(f"{self._status} … ({left} left)")
         else:
@@ -59,11 +59,11 @@ class Progress:
         self._trial_s += SMOOTHING * (took - self._trial_s)
         self._records.append(record)
         if not record["valid"]:
-            self.note(f"{trial.words()}: attempt {record['attempt']} not valid: {record['reason']}")
+            self.note(f"{trial.describe()}: attempt {record['attempt']} not valid: {record['reason']}")
         elif self._live is None:
             self.note(f"    {_result(record)}")
         for warning in record["warnings"]:
-            self.note(f"{trial.words()}: {warning}")
+            self.note(f"{trial.describe()}: {warning}")
 
     def note(self, text: str) -> None:
         """A line that stays."""

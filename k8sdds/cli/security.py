@@ -103,7 +103,7 @@ def levels(as_json: Json = False) -> None:
     rows = {}
     for name in known.names():
         protection = known.load(name)
-        rows[name] = protection.words() if protection else "no DDS Security"
+        rows[name] = protection.describe() if protection else "no DDS Security"
     if as_json:
         say(json.dumps(rows, indent=1))
         return

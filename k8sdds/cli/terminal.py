@@ -40,7 +40,7 @@ def _enough() -> NoReturn:
     sys.exit(0)
 
 
-def duration_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`45 s`, `3 min`, `1 h 20 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -50,7 +50,7 @@ def duration_words(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def size_words(size: int) -> str:
+def format_size(size: int) -> str:
     """`64 B`, `1 KiB`, `1.5 MiB`."""
     for unit, factor in (("MiB", 1024 * 1024), ("KiB", 1024)):
         if size >= factor and size % (factor // 2) == 0:

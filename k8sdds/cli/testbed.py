@@ -77,7 +77,7 @@ def testbed(
 
         say(json.dumps(asdict(chosen), indent=1))
         return
-    console().print(f"Testbed: {chosen.words()}", highlight=False)
+    console().print(f"Testbed: {chosen.describe()}", highlight=False)
     if name is None:
         others = [LAB, *selection.deployed_names(), CLUSTER]
         console().print(f"Others: k8sdds testbed {' | '.join(others)}", highlight=False, markup=False)

@@ -58,7 +58,7 @@ class Setting:
         return self.kind, self.where, self.name
 
     @property
-    def words(self) -> str:
+    def describe(self) -> str:
         """As people say it: `eth0 rings: rx`."""
         return self.where if self.kind == "sysctl" else f"{self.where} {self.kind} {self.name}"
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from k8sdds.model.trial import Place
+from k8sdds.model.trial import Endpoint
 
 
-def addresses(participant: str, places: Mapping[str, Place]) -> list[str]:
+def addresses(participant: str, endpoints: Mapping[str, Endpoint]) -> list[str]:
     """Where the others are, an address for each of them, even where several share a node's."""
-    return [place.address for name, place in places.items() if name != participant]
+    return [endpoint.address for name, endpoint in endpoints.items() if name != participant]
 
 
-def options(participant: str, places: Mapping[str, Place]) -> list[str]:
+def options(participant: str, endpoints: Mapping[str, Endpoint]) -> list[str]:
     """k8sdds-perftest's options for a list of peers, which is what it does unless told otherwise."""
-    return [word for address in addresses(participant, places) for word in ("-peer", address)]
+    return [word for address in addresses(participant, endpoints) for word in ("-peer", address)]

@@ -51,7 +51,7 @@ class Protection(Strict):
         """Whether a sample's content is unreadable on the wire."""
         return any(self.kinds[name].startswith("ENCRYPT") for name in ("rtps", "submessage", "payload"))
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The parts in a few words, such as `rtps SIGN, payload ENCRYPT, AES-128`."""
         said = [f"{name} {kind}" for name, kind in self.kinds.items() if kind != "NONE"]
         said += ["unauthenticated participants allowed"] if self.allow_unauthenticated else []

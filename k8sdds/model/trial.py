@@ -107,7 +107,7 @@ class Cell(Strict):
         data = self.model_dump(mode="json", exclude_defaults=True)
         return json.dumps(_whole(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The cell in a few words, for progress and messages."""
         parts = [self.network_label, self.test, f"{self.payload_bytes} B"]
         if self.subscribers > 1 or self.publishers > 1:
@@ -141,13 +141,13 @@ class Trial(Strict):
         """cell_id, testbed and repetition, readable."""
         return f"{self.cell.cell_id}-{self.testbed}-r{self.repetition}"
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The trial in a few words."""
-        return f"{self.cell.words()} #{self.repetition + 1}"
+        return f"{self.cell.describe()} #{self.repetition + 1}"
 
 
 @dataclass(frozen=True)
-class Place:
+class Endpoint:
     """Where a participant will run."""
 
     address: str

@@ -9,7 +9,7 @@ from pathlib import Path
 from k8sdds.discovery import SERVICES, peers, server
 from k8sdds.middleware.connext import command as connext
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Place, Trial
+from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Endpoint, Trial
 from k8sdds.security import file_names as credentials
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import native_program, private_folder, shared
@@ -81,7 +81,7 @@ def impossible(cell: Cell) -> str | None:
 def command_line(
     trial: Trial,
     participant: str,
-    places: dict[str, Place],
+    endpoints: dict[str, Endpoint],
     domain: int,
     program: str,
     files: Path,
@@ -92,12 +92,12 @@ def command_line(
     """The perftest command line of one participant, `pub0` or `sub3`. `files` is its folder; `qos` the
     campaign's copy of the QoS profile, else the profile is looked for where the user keeps it. Under a
     `protection` it finds its credentials in its private folder. `servers`: discovery servers that the testbed
-    runs, else the one among the places."""
+    runs, else the one among the endpoints."""
     cell = trial.cell
     publishes = participant.startswith("pub")
     number = int(participant[3:])
     argv = [program, "-pub" if publishes else "-sub", "-middleware", cell.middleware]
-    argv += ["-domain", str(domain), "-transport", "UDPv4", "-nic", places[participant].interface]
+    argv += ["-domain", str(domain), "-transport", "UDPv4", "-nic", endpoints[participant].interface]
     argv += ["-dataLen", str(cell.payload_bytes), "-receive", cell.receive_mode]
     if cell.reliability == "best-effort":
         argv.append("-bestEffort")
@@ -107,7 +107,7 @@ def command_line(
         argv.append("-multicast")
     if protection is not None:
         argv += secure_options(private_folder(participant), protection)
-    argv += _discovery(cell, participant, places, servers)
+    argv += _discovery(cell, participant, endpoints, servers)
     if publishes:
         argv += _publisher(trial, number, files)
     else:
@@ -118,21 +118,21 @@ def command_line(
 
 
 def _discovery(
-    cell: Cell, participant: str, places: dict[str, Place], servers: Sequence[str]
+    cell: Cell, participant: str, endpoints: dict[str, Endpoint], servers: Sequence[str]
 ) -> list[str]:
     """How the others are found. Who is found by multicast is named nowhere; raw finds nobody by itself."""
     if cell.discovery == "server":
-        return server.options(servers or [f"{places[DISCOVERY_SERVER].address}:{DISCOVERY_PORT}"])
+        return server.options(servers or [f"{endpoints[DISCOVERY_SERVER].address}:{DISCOVERY_PORT}"])
     kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
     if cell.discovery_kind == "multicast" and cell.middleware != "raw":
         return kind
-    return kind + peers.options(participant, places)
+    return kind + peers.options(participant, endpoints)
 
 
-def service_line(name: str, places: dict[str, Place]) -> list[str]:
+def service_line(name: str, endpoints: dict[str, Endpoint]) -> list[str]:
     """The command line of one of a cell's services."""
     assert name == DISCOVERY_SERVER
-    return [DISCOVERY_PROGRAM, "-i", "0", "-l", places[name].address, "-p", str(DISCOVERY_PORT)]
+    return [DISCOVERY_PROGRAM, "-i", "0", "-l", endpoints[name].address, "-p", str(DISCOVERY_PORT)]
 
 
 def secure_options(folder: Path, protection: Protection) -> list[str]:

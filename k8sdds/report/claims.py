@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.claims.judge import VERDICTS, Judged, Tested, Verdict
 from k8sdds.claims.model import Claims, Part
-from k8sdds.claims.reasons import region_words, value_words
+from k8sdds.claims.reasons import describe_region, describe_value
 from k8sdds.report import formats, pages
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _published(one: Judged) -> str:
     lines = []
     for part in one.claim.parts:
         if part.published is None:
-            lines.append(f"ratio {region_words(part.region(0))}")
+            lines.append(f"ratio {describe_region(part.region(0))}")
             continue
         unit = "" if part.published_as in ("ratio", "level") else " %"
         numbers = [(point, f"{number:g}") for point, number in zip(part.points, part.published, strict=True)]
@@ -134,7 +134,7 @@ def _by_network(points: list[tuple[dict[str, Any], str]]) -> list[str]:
     lines: dict[str, list[str]] = {}
     for values, text in points:
         rest = {key: value for key, value in values.items() if key != "payload_bytes"}
-        lines.setdefault(", ".join(value_words(*item) for item in rest.items()), []).append(text)
+        lines.setdefault(", ".join(describe_value(*item) for item in rest.items()), []).append(text)
     return [f"{name}: {', '.join(texts)}" if name else ", ".join(texts) for name, texts in lines.items()]
 
 

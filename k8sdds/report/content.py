@@ -129,7 +129,7 @@ class Setting:
                 if key not in ("test", "payload_bytes", "subscribers", "nodes", "testbed", *self.values)
                 and len({row[key] for row in rows}) == 1
             }
-            said = conditions.words(
+            said = conditions.describe(
                 {key: constant[key] for key in constant if constant[key] != _USUAL.get(key)}
             )
             duration = rows[0]["duration_s"]
@@ -306,8 +306,8 @@ def _settings(best: pd.DataFrame, levels: pd.DataFrame, overheads: pd.DataFrame)
             found = {row[name] for row in grouped[key]}
             if len(found) == 1:
                 shown[name] = found.pop()
-        title = conditions.words(shown) or "all trials"
-        slug = re.sub(r"[^a-z0-9]+", "-", conditions.words(values).lower()).strip("-")
+        title = conditions.describe(shown) or "all trials"
+        slug = re.sub(r"[^a-z0-9]+", "-", conditions.describe(values).lower()).strip("-")
         settings[key] = Setting(shown, title[0].upper() + title[1:], slug, grouped[key])
     for table, name in ((levels, "all_levels"), (overheads, "all_overheads")):
         for row in overhead.plain_rows(table):

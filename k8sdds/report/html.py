@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import contrast
-from k8sdds.analysis.conditions import payload, words
+from k8sdds.analysis.conditions import describe, payload
 from k8sdds.analysis.overhead import QUANTITIES, plain_rows
 from k8sdds.report import background_cost, formats, protection, runs, summary
 from k8sdds.report import content as contents
@@ -206,7 +206,7 @@ def _contrasts(content: Content) -> list[dict[str, Any]]:
                     ],
                     "caption": f"{content.testbed} · n = {counts} · same network and repetition;"
                     f" {contents.INTERVAL}"
-                    + (f"; {words(setting)} (all settings: contrasts.csv)" if setting else ""),
+                    + (f"; {describe(setting)} (all settings: contrasts.csv)" if setting else ""),
                 }
             )
     return tables

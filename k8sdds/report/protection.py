@@ -45,7 +45,7 @@ def _table(content: Content, quantity: str, same: dict[str, Any], rows: list[Row
     counts = formats.range_of([row["n"] for row in rows])
     return {
         "title": f"{formats.capital(QUANTITIES[quantity].words)}: overhead of protection in %",
-        "setting": conditions.words(same),
+        "setting": conditions.describe(same),
         "columns": [payload(size) for size in sizes],
         "rows": [(name, against[name], [cells.get((name, size)) for size in sizes]) for name in names],
         "caption": f"{content.testbed} · n = {counts} · against the same network without protection, in the"

@@ -89,7 +89,7 @@ def _table(content: Content, rows: list[Row]) -> RunTable:
     shown = {name: first[name] for name in ("transport", "reliability", "subscribers")}
     more = {name: first[name] for name in ("batch_bytes", "security") if first[name] not in (0, "none")}
     return RunTable(
-        first["quantity"], first["repetition"], conditions.words(shown | more), payloads,
+        first["quantity"], first["repetition"], conditions.describe(shown | more), payloads,
         [(label, [cells.get((label, payload)) for payload in payloads]) for label in labels],
         str(content.baseline),
     )  # fmt: skip

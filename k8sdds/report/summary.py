@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from k8sdds.analysis import background_cost, contrast, overhead
-from k8sdds.analysis.conditions import CONDITION, UNIT, payload, words
+from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
 from k8sdds.analysis.overhead import Quantity
 from k8sdds.report import formats
 from k8sdds.report.content import Cell, Content, Curve, Point, Row, Setting
@@ -299,7 +299,7 @@ def _contrasts(content: Content) -> list[Statement]:
             said = [f"{label} {_change(shown[label])}" for label in content.networks if label in shown]
             lead = formats.capital(versus)
             where = f"{formats.count(at.subscribers, 'subscriber')}, {payload(at.payload_bytes)}"
-            where = ", ".join(filter(None, (where, words(setting))))
+            where = ", ".join(filter(None, (where, describe(setting))))
             statement = statements.setdefault(lead, Statement(lead))
             statement.sentences.append(f"{where}: {what}: {'; '.join(said)}.")
     return list(statements.values())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import Place, Trial
+from k8sdds.model.trial import Endpoint, Trial
 from k8sdds.system.errors import Problem
 
 
@@ -44,7 +44,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Site:
+class ParticipantPaths:
     """Paths as a participant sees them."""
 
     program: str
@@ -131,7 +131,7 @@ class Session(Protocol):
     def link_facts(self, trial: Trial) -> dict[str, Any]:
         """`link_mtu_bytes`, and `offloads` of the publisher's interface where they can be read."""
 
-    def places(self, trial: Trial) -> dict[str, Place]:
+    def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
         """Where each participant of the trial will run."""
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ class Session(Protocol):
     def readings(self) -> list[dict[str, Any]]:
         """Lines for readings.jsonl: what nodes and pods have spent since the block was prepared."""
 
-    def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
+    def paths(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> ParticipantPaths:
         """Paths for a participant's command line: `directory` and `qos` as it sees them, and its program."""
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
@@ -153,11 +153,11 @@ class Testbed(Protocol):
 
     name: str
 
-    def fitting(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
+    def supported_subset(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
         """The experiment as it can be measured here, and the labels of networks left out, since they are not
         here and were not asked for by name."""
 
-    def disturbances(self) -> list[str]:
+    def interference(self) -> list[str]:
         """What may disturb a campaign here now, each as a sentence."""
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:

@@ -38,7 +38,7 @@ class SelectedTestbed:
     meter: bool = False
     """Read nodes and pods around every block, which takes a DaemonSet."""
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Where it measures, in one line."""
         if self.testbed == LAB:
             return "lab (network namespaces on this machine)"

@@ -46,7 +46,7 @@ def altered(files: Files) -> None:
     path.write_text(path.read_text().replace("SIGN", "NONE"))
 
 
-def words(name: str) -> Callable[[Files], None]:
+def describe(name: str) -> Callable[[Files], None]:
     return lambda files: (files.folder / name).write_text("hello") and None
 
 
@@ -59,10 +59,10 @@ SPOILED = [
     (expired, "-secureCertFile", "has expired on"),
     (over, "-securePermissionsFile", "has expired on 2021-01-01T00:00:00Z"),
     (altered, "-secureGovernanceFile", "or was changed since"),
-    (words("pub.pem"), "-secureCertFile", "no certificate in PEM"),
-    (words("pub.key"), "-securePrivateKey", "no private key in PEM"),
-    (words("identity.pem"), "-secureCertAuthority", "no certificate in PEM"),
-    (words("governance.p7s"), "-secureGovernanceFile", "no document that was signed by S/MIME"),
+    (describe("pub.pem"), "-secureCertFile", "no certificate in PEM"),
+    (describe("pub.key"), "-securePrivateKey", "no private key in PEM"),
+    (describe("identity.pem"), "-secureCertAuthority", "no certificate in PEM"),
+    (describe("governance.p7s"), "-secureGovernanceFile", "no document that was signed by S/MIME"),
 ]
 
 

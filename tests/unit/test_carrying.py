@@ -43,7 +43,7 @@ def carrier(network: str) -> PathEvidence:
 def test_a_network_is_what_its_name_says(there: str, words: str) -> None:
     one, other = ends(there)
     assert datapath.amiss(carrier(there), one, other, SENT) == ""
-    assert datapath.words(one, other, carrier(there)) == words
+    assert datapath.describe(one, other, carrier(there)) == words
 
 
 @pytest.mark.parametrize(

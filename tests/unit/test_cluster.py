@@ -173,17 +173,17 @@ def test_networks_that_are_not_there() -> None:
 
 
 def test_what_is_wrong_with_the_nodes_is_told_before_the_start() -> None:
-    assert preflight.places([cell()], nodes(), IMAGE) == []
-    (bare,) = preflight.places([cell()], nodes(n2={"status": {"images": [{"names": ["other"]}]}}), IMAGE)
+    assert preflight.placement([cell()], nodes(), IMAGE) == []
+    (bare,) = preflight.placement([cell()], nodes(n2={"status": {"images": [{"names": ["other"]}]}}), IMAGE)
     # The condition of n2 is kept by `|=`, its images are not.
     assert "is not on n2" in bare.what
     cordoned = {"spec": {"unschedulable": True}}
-    (few,) = preflight.places([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
+    (few,) = preflight.placement([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
     assert "n2: cordoned" in few.what
-    (same,) = preflight.places([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
+    (same,) = preflight.placement([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
     assert same.input
     # Whether they have it or not: nothing in it runs there by itself.
-    (foreign,) = preflight.places([cell()], nodes(), f"{IMAGE}-arm64")
+    (foreign,) = preflight.placement([cell()], nodes(), f"{IMAGE}-arm64")
     assert foreign.input and "is for arm64" in foreign.what and foreign.remedy == f"--image {IMAGE}"
 
 

@@ -20,14 +20,14 @@ def left(text: str, *names: str) -> list[NetworkLeftover]:
     return footprint.left(footprint.parse(text), NODES, PODS, names or None)
 
 
-def words(found: list[NetworkLeftover]) -> list[str]:
+def describe(found: list[NetworkLeftover]) -> list[str]:
     return [str(trace) for trace in found]
 
 
 def test_flannel_on_a_node_of_a_real_cluster() -> None:
     """Recorded on a local node of a deployed cluster, with kube-proxy and two pods beside it."""
     text = (RECORDED / "traces-flannel-vxlan.txt").read_text()
-    found = words(left(text, "flannel-vxlan"))
+    found = describe(left(text, "flannel-vxlan"))
     ends = [one for one in found if one.startswith("pod link veth")]
     assert len(ends) == 2
     of_pods = ("file /var/lib/cni/results/flannel-", "pod link veth")
@@ -45,11 +45,11 @@ def test_flannel_on_a_node_of_a_real_cluster() -> None:
         'rule -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD (iptables-nft, filter)',
         'rule -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG (iptables-nft, nat)',
     ]
-    assert words(left(text)) == found
+    assert describe(left(text)) == found
     # Another network of the same family has the rest, but not the VXLAN device.
-    assert set(found) - set(words(left(text, "flannel-hostgw"))) == {"link flannel.1"}
+    assert set(found) - set(describe(left(text, "flannel-hostgw"))) == {"link flannel.1"}
     # One of another family is only told by routes to pods.
-    assert [one for one in words(left(text, "kube-router")) if not one.startswith("route ")] == []
+    assert [one for one in describe(left(text, "kube-router")) if not one.startswith("route ")] == []
 
 
 STATES = (
@@ -102,7 +102,7 @@ def test_weaves_policies_are_told_by_their_port_and_removed_with_their_mark() ->
 
 def test_weaves_datapath_is_removed_by_weaves_own_program() -> None:
     found = left('links\t[{"ifname":"datapath"},{"ifname":"weave"},{"ifname":"eth0"}]', "weavenet")
-    assert words(found) == ["device datapath", "link weave"]
+    assert describe(found) == ["device datapath", "link weave"]
     run = "ctr --namespace k8s.io run --rm --net-host --privileged"
     assert f"{run} {images(read('weave'))[0]} k8sdds-release /usr/bin/weaveutil delete-datapath datapath" in (
         footprint.removal(found)

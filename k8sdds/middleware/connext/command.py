@@ -9,7 +9,7 @@ from pathlib import Path
 from k8sdds.discovery import MULTICAST, PEERS, SERVER, cloud
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.settings import Settings
-from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.system.errors import InputError
 
 BATCH_BYTES = 8192
@@ -46,15 +46,15 @@ def check(trial: Trial, settings: Settings) -> None:
             f"RTI PerfTest measures whole seconds: duration_s {trial.duration_s:g} is none",
             "change duration_s",
         )
-    places = {name: Place("192.0.2.1", "eth0", None) for name in trial.cell.participants}
+    endpoints = {name: Endpoint("192.0.2.1", "eth0", None) for name in trial.cell.participants}
     for name in ("pub0", "sub0"):
-        command_line(trial, name, places, 1, settings, Path("."), None, PEERS)
+        command_line(trial, name, endpoints, 1, settings, Path("."), None, PEERS)
 
 
 def command_line(
     trial: Trial,
     participant: str,
-    places: Mapping[str, Place],
+    endpoints: Mapping[str, Endpoint],
     domain: int,
     settings: Settings,
     files: Path,
@@ -68,14 +68,14 @@ def command_line(
     """
     cell, publishes = trial.cell, participant.startswith("pub")
     words = ["-pub" if publishes else "-sub", "-domain", str(domain), "-transport", "UDPv4"]
-    words += ["-nic", places[participant].interface, "-dataLen", str(cell.payload_bytes)]
+    words += ["-nic", endpoints[participant].interface, "-dataLen", str(cell.payload_bytes)]
     words += ["-bestEffort"] if cell.reliability == "best-effort" else []
     words += ["-useReadThread"] if cell.receive_mode == "waitset" else []
     words += ["-qosFile", str(qos)] if qos else ["-noXmlQos"]
     # A list of peers would keep it from listening to multicast.
     words += ["-multicast"] if cell.transport == "multicast" else []
     if kind not in (MULTICAST, SERVER):
-        for peer in _peers(participant, places):
+        for peer in _peers(participant, endpoints):
             words += ["-peer", peer]
     number = participant[3:]
     if publishes:
@@ -108,8 +108,8 @@ def _test(cell: Cell, version: options.Version, files: Path) -> list[str]:
     return words
 
 
-def _peers(participant: str, places: Mapping[str, Place]) -> list[str]:
+def _peers(participant: str, endpoints: Mapping[str, Endpoint]) -> list[str]:
     """Each address of the others once, with how many indexes to look at where more share it than usual."""
-    here = Counter(place.address for place in places.values())
-    others = dict.fromkeys(place.address for name, place in places.items() if name != participant)
+    here = Counter(endpoint.address for endpoint in endpoints.values())
+    others = dict.fromkeys(endpoint.address for name, endpoint in endpoints.items() if name != participant)
     return [f"{here[one] - 1}@{one}" if here[one] > INDEXES else one for one in others]

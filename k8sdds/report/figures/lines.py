@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis.conditions import payload, words
+from k8sdds.analysis.conditions import describe, payload
 from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Curve, Point, Row, Setting
@@ -197,7 +197,7 @@ def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, inde
         _curves_panel(axes(drawing, left, top, width, height), shown, size, styles, height)
     row = next(iter(next(iter(curves.values())).values()))
     setting = next(setting for setting in content.settings if _holds(setting, row))
-    what = words({key: value for key, value in setting.values.items() if key != "transport"})
+    what = describe({key: value for key, value in setting.values.items() if key != "transport"})
     said = content.caption(setting, "throughput")
     caption = (
         "Payload rate that each subscriber received. Solid: unicast; dashed: multicast. Markers: mean;"

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis.conditions import payload, words
+from k8sdds.analysis.conditions import describe, payload
 from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Row
@@ -64,7 +64,7 @@ def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: P
         frameon=False, handlelength=1.8, columnspacing=1.2, borderpad=0,
     )  # fmt: skip
     n = formats.range_of([row["n"] for name in names for row in found[name]])
-    title = f"Protection: {words(same)}"
+    title = f"Protection: {describe(same)}"
     caption = (
         "DDS Security by level, and networks that encrypt. Dashed: nothing protects. Markers: mean; vertical"
         f" lines: 95 % interval; small dots: every trial. Logarithmic axes. {content.testbed} · n = {n}."

@@ -142,7 +142,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def words(one: End, other: End, carrier: PathEvidence) -> str:
+def describe(one: End, other: End, carrier: PathEvidence) -> str:
     """What carries packets between two nodes, in words."""
     parts = []
     for here, there in ((one, other), (other, one)):

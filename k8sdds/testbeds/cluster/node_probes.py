@@ -46,7 +46,7 @@ class NodeProbes:
         except PrerequisiteError as error:
             self.lack = error.message
             if self._crew is not None:
-                self._crew.suspect()
+                self._crew.invalidate()
             return {}
         self.lack, self._have_looked = "", True
         return found
@@ -58,7 +58,7 @@ class NodeProbes:
                 space = self._beside = namespace.beside(space, self._campaign)
             self._crew = PodPool(self._api, space, self._image, MEMORY, self._campaign)
         slots = [Slot(NAME, node, True, None) for node in nodes]
-        self._crew.muster(slots)
+        self._crew.ensure(slots)
         said = self._crew.run_all([(slot, [*datapath.COMMAND, *addresses]) for slot in slots])
         found = {}
         for node, done in zip(nodes, said, strict=True):

@@ -70,7 +70,7 @@ def usable(nodes: Sequence[Node], arches: Sequence[str]) -> list[Node]:
 def assign(cell: Cell, nodes: Sequence[Node]) -> dict[str, str]:
     """Participant to node. InputError where the cell asks for what these nodes cannot give."""
     if cell.nodes and cell.nodes > len(nodes):
-        raise InputError(f"{cell.words()}: nodes: {cell.nodes} are asked for, {len(nodes)} are there")
+        raise InputError(f"{cell.describe()}: nodes: {cell.nodes} are asked for, {len(nodes)} are there")
     if not isinstance(cell.placement, dict):
         count = cell.nodes or len(nodes)
         if count < 2:

@@ -77,11 +77,11 @@ class PodPool:
         """Those whose pods are ready."""
         return list(self._members)
 
-    def suspect(self) -> None:
+    def invalidate(self) -> None:
         """Something was lost: `muster` asks every pod before it counts as ready again."""
         self._suspect = True
 
-    def muster(self, slots: Iterable[Slot], network: str = "") -> None:
+    def ensure(self, slots: Iterable[Slot], network: str = "") -> None:
         """Returns when every slot has a ready pod that has been asked for its machine; those that are there
         already are kept. PrerequisiteError with the reason when one cannot be had."""
         wanted = list(dict.fromkeys(slots))
@@ -99,7 +99,7 @@ class PodPool:
         self._each(lambda one: self._create(*one, network), named)
         self.watch.await_ready(self._names[slot] for slot in slots)
 
-    def dismiss(self, unless: Callable[[Slot], bool]) -> None:
+    def delete_unless(self, unless: Callable[[Slot], bool]) -> None:
         """Remove pods, as before their network is replaced."""
         self._remove([slot for slot in self._names if not unless(slot)])
 

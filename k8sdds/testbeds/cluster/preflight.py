@@ -104,7 +104,7 @@ def networks(
     ]
 
 
-def places(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[Problem]:
+def placement(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[Problem]:
     """Nodes that are missing, not ready, of another architecture, or without the image."""
     if not nodes:
         return []  # nobody may ask; the pods will tell
@@ -125,7 +125,7 @@ def places(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[Pro
         pair = same_node(dict(found))
         if pair:
             what = (
-                f"{cell.words()}: {pair[0]} and {pair[1]} are both on node {found[pair[0]]}:"
+                f"{cell.describe()}: {pair[0]} and {pair[1]} are both on node {found[pair[0]]}:"
                 " samples would not cross a link"
             )
             problems.setdefault(what, Problem(what, "give another placement, or add a node", input=True))

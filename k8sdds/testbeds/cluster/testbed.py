@@ -14,10 +14,10 @@ from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.middleware.connext import license
 from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.networks import find, resolved
 from k8sdds.system.errors import PrerequisiteError, Problem
-from k8sdds.testbeds import Block, Launch, Measurement, Site
+from k8sdds.testbeds import Block, Launch, Measurement, ParticipantPaths
 from k8sdds.testbeds.cluster import blocks as grouping
 from k8sdds.testbeds.cluster import facts as provenance
 from k8sdds.testbeds.cluster import namespace as spaces
@@ -102,7 +102,7 @@ class Cluster:
         there = self.switch.able() if self.switch else [self.installed] if self.installed else []
         return list(dict.fromkeys([HOST, *there]))
 
-    def fitting(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
+    def supported_subset(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
         """The experiment with the plugins' own engines and those of its networks that are here; and the
         labels of the others. Networks that are asked for by name stay."""
         experiment = resolved(experiment, lambda _: True)
@@ -110,7 +110,7 @@ class Cluster:
         # Where the pod network cannot be told, the check says so.
         return (experiment, []) if there == [HOST] else preflight.only(experiment, there, asked)
 
-    def disturbances(self) -> list[str]:
+    def interference(self) -> list[str]:
         """What may disturb a campaign here, each as a sentence."""
         if one_kernel(self.nodes):
             return ["the cluster's nodes share one kernel and its cores: every caption says so"]
@@ -126,7 +126,7 @@ class Cluster:
         lacks = permissions.lacks(self.api, self.chosen.namespace)
         return lacks or [
             *preflight.networks(cells, self.networks(), *([self.switch.lack] if self.switch else [])),
-            *preflight.places(cells, self.nodes, self._image(trials)),
+            *preflight.placement(cells, self.nodes, self._image(trials)),
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
@@ -153,7 +153,7 @@ class Cluster:
                 self._crew.watch.listeners.append(self._metering.seen)
         cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
         self._install(next((one for one in map(grouping.pod_network, cells) if one), None))
-        self._crew.muster(slot for cell in cells for slot in self._slots(cell).values())
+        self._crew.ensure(slot for cell in cells for slot in self._slots(cell).values())
         for cell in cells:
             self._proofs.prove(cell, self._slots(cell))
             self._services.provide(cell)
@@ -191,7 +191,7 @@ class Cluster:
         assert self._crew is not None and self._proofs is not None
         if wanted is None or self.switch is None or self.switch.is_there(wanted[0], dict(wanted[1])):
             return
-        self._crew.dismiss(unless=lambda slot: slot.host)
+        self._crew.delete_unless(unless=lambda slot: slot.host)
         self._proofs.forget()
         self.switch.to(wanted[0], dict(wanted[1]))
 
@@ -232,14 +232,14 @@ class Cluster:
         # What the lab leaves out is all there.
         return {"link_mtu_bytes": min(filter(None, seen), default=None), "offloads": None, "differences": ""}
 
-    def places(self, trial: Trial) -> dict[str, Place]:
+    def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
         """Address, interface and cores of each participant. Pods that were lost are replaced first; where
         they cannot be, `run` says so."""
         self._absent = self._gather(trial.cell)
         members = self._members(trial.cell)
         layout = placement.layout(trial.cell, members)
         return {
-            name: Place(member.address, member.interface, layout.cpus[name])
+            name: Endpoint(member.address, member.interface, layout.cpus[name])
             for name, member in members.items()
         }
 
@@ -248,17 +248,17 @@ class Cluster:
         assert self._crew is not None and self._proofs is not None
         slots = self._slots(cell)
         try:
-            self._crew.muster(slots.values())
+            self._crew.ensure(slots.values())
             self._proofs.prove(cell, slots)
         except PrerequisiteError as error:
-            self._crew.suspect()
+            self._crew.invalidate()
             return error.message
         return ""
 
-    def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
+    def paths(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> ParticipantPaths:
         """Paths in the participant's pod."""
         there = Path("/run/k8sdds/qos") / qos.name if qos else None
-        return Site(PERFTEST, Path(trial_run.output(directory)), there)
+        return ParticipantPaths(PERFTEST, Path(trial_run.output(directory)), there)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt: all ready, then all go at one moment, then all ended and their files here."""
@@ -292,7 +292,7 @@ class Cluster:
         endings = trial_run.attend(attended)
         # Also where it did not start: the next attempt waits until all pods answer.
         if any(one.lost or one.code == NOT_STARTED for one in endings.values()):
-            self._crew.suspect()
+            self._crew.invalidate()
         for one in attended:
             if not endings[one.launch.participant].lost:
                 self._forget[one.pod] = str(Path(trial_run.output(one.launch.directory)))

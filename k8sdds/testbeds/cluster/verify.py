@@ -131,7 +131,7 @@ class Proofs:
                     f"{cell.network_label}: this is not {find(cell.network).title}: {wrong}",
                     "is another network installed, or has it fallen back? name what is there: --pod-network",
                 )
-            ways[datapath.words(ends[one], ends[other], carrier)] = None
+            ways[datapath.describe(ends[one], ends[other], carrier)] = None
             for here, there in ((one, other), (other, one)):
                 more = datapath.links(carrier, after[here], addresses[there])
                 links[here] = tuple(dict.fromkeys([*links.get(here, ()), *more]))

@@ -60,7 +60,7 @@ def perftest_version() -> str | None:
     return done.stdout.strip() or None
 
 
-def disturbances() -> list[str]:
+def interference() -> list[str]:
     """What may disturb a campaign on this machine now, each as a sentence."""
     found = throttling()
     cores = os.cpu_count() or 1

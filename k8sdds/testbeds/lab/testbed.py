@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.networks import bare_label, find, resolved
 from k8sdds.networks.network import LINK_MTU, Capabilities
 from k8sdds.results.run_folder import utc_now
@@ -21,7 +21,7 @@ from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
-from k8sdds.testbeds import Block, Launch, Measurement, Site, core_layout, repetitions
+from k8sdds.testbeds import Block, Launch, Measurement, ParticipantPaths, core_layout, repetitions
 from k8sdds.testbeds.lab import capture, facts, runner
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import plan
@@ -59,13 +59,13 @@ class Lab:
 
     # -- before anything is built ---------------------------------------------------------------------
 
-    def fitting(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
+    def supported_subset(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
         """The experiment with the engines that this machine has; the lab leaves no network out."""
         return resolved(experiment, kernel_features.can), []
 
-    def disturbances(self) -> list[str]:
+    def interference(self) -> list[str]:
         """What may disturb a campaign here now, each as a sentence."""
-        return facts.disturbances()
+        return facts.interference()
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         """What stands against these trials, or against them on this machine. Makes and loads nothing."""
@@ -162,12 +162,12 @@ class Lab:
         """MTU of the links between nodes, and the offloads of the publisher's interface."""
         return {"link_mtu_bytes": LINK_MTU, "offloads": self.benches[LabNetworkKey.of(trial.cell)].offloads()}
 
-    def places(self, trial: Trial) -> dict[str, Place]:
+    def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
         """Address, interface and cores of each participant."""
         bench = self.benches[LabNetworkKey.of(trial.cell)]
         layout = self._layout(trial.cell)
         return {
-            name: Place(attachment.address, attachment.interface, layout.cpus.get(name))
+            name: Endpoint(attachment.address, attachment.interface, layout.cpus.get(name))
             for name, attachment in bench.plan.datapath.attachments.items()
         }
 
@@ -182,9 +182,9 @@ class Lab:
         """None: the lab's nodes are this machine, which every trial's meters know."""
         return []
 
-    def site(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> Site:
+    def paths(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> ParticipantPaths:
         """Paths as they are: participants see this machine's files."""
-        return Site(native_program("k8sdds-perftest"), directory, qos)
+        return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt; see runner.run."""
@@ -256,7 +256,7 @@ class Lab:
             "cgroups": self._pod_cgroups.parents.version if self._pod_cgroups else "none",
             "cgroups_lack": self._pod_cgroups.lack if self._pod_cgroups else "",
             "cores": list(core_layout.available()),
-            "disturbances": facts.disturbances(),
+            "interference": facts.interference(),
         }
 
     def close(self) -> None:

@@ -133,13 +133,13 @@ def test_settings_differ_by_as_few_columns_as_possible():
 
 
 def test_conditions_in_words():
-    assert conditions.words({"transport": "unicast", "subscribers": 4, "payload_bytes": 1024}) == (
+    assert conditions.describe({"transport": "unicast", "subscribers": 4, "payload_bytes": 1024}) == (
         "1 KiB, unicast, 4 subscribers"
     )
-    assert conditions.words({"link": '{"rate_mbit": 100, "loss_percent": 1.5, "delay_us": 0}'}) == (
+    assert conditions.describe({"link": '{"rate_mbit": 100, "loss_percent": 1.5, "delay_us": 0}'}) == (
         "links 100 Mbit/s, 1.5 % loss"
     )
-    assert conditions.words({"rate": 0.0, "batch_bytes": 8192, "security": "none"}) == (
+    assert conditions.describe({"rate": 0.0, "batch_bytes": 8192, "security": "none"}) == (
         "no security, unlimited rate, batches of 8 KiB"
     )
     assert [conditions.payload(n) for n in (28, 1400, 1536, 65536, 1 << 20)] == (

@@ -11,7 +11,7 @@ from k8sdds.discovery import cloud
 from k8sdds.middleware.connext import command, license, options, settings
 from k8sdds.middleware.connext.options import Version
 from k8sdds.middleware.connext.settings import Settings
-from k8sdds.model.trial import Cell, Place, Trial
+from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.perftest import command as ours
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
@@ -24,12 +24,12 @@ def line(
     known = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "connext"}
     cell = Cell(**{**known, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0)
-    places = {
-        name: Place("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None)
+    endpoints = {
+        name: Endpoint("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None)
         for i, name in enumerate(cell.participants)
     }
     chosen = Settings("/opt/rti/perftest_cpp", version, more=more)
-    return command.command_line(trial, participant, places, 7, chosen, Path("/raw/pub0"), None, kind)
+    return command.command_line(trial, participant, endpoints, 7, chosen, Path("/raw/pub0"), None, kind)
 
 
 @pytest.mark.parametrize("version", options.VERSIONS, ids=options.text)

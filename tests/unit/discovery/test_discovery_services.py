@@ -6,7 +6,7 @@ import pytest
 
 from k8sdds import discovery
 from k8sdds.discovery import peers, server
-from k8sdds.model.trial import Place
+from k8sdds.model.trial import Endpoint
 from k8sdds.system.errors import InputError
 
 FASTDDS, CONNEXT = discovery.service("fastdds"), discovery.service("connext")
@@ -58,8 +58,8 @@ def test_what_cannot_be() -> None:
 
 
 def test_peers_are_the_others() -> None:
-    places = {
-        name: Place(f"10.0.0.{i // 2}", "eth0", None) for i, name in enumerate(["pub0", "sub0", "sub1"])
+    endpoints = {
+        name: Endpoint(f"10.0.0.{i // 2}", "eth0", None) for i, name in enumerate(["pub0", "sub0", "sub1"])
     }
-    assert peers.options("sub1", places) == ["-peer", "10.0.0.0", "-peer", "10.0.0.0"]
-    assert peers.options("pub0", places) == ["-peer", "10.0.0.0", "-peer", "10.0.0.1"]
+    assert peers.options("sub1", endpoints) == ["-peer", "10.0.0.0", "-peer", "10.0.0.0"]
+    assert peers.options("pub0", endpoints) == ["-peer", "10.0.0.0", "-peer", "10.0.0.1"]
