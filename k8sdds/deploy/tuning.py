@@ -198,11 +198,11 @@ def plan(names: Sequence[str], lines: Sequence[str]) -> Tuned:
     # A card that is not there any more has nothing to be put back.
     back = [one for knob, one in found.former.items() if knob not in wanted and knob in found.now]
     changes = [
-        f"{setting.words}: {found.now.get(setting.knob, '?')} → {setting.value}"
+        f"{setting.describe}: {found.now.get(setting.knob, '?')} → {setting.value}"
         for setting in wanted.values()
         if found.now[setting.knob] != setting.value
     ]
-    changes += [f"{setting.words}: back to {setting.value}" for setting in back]
+    changes += [f"{setting.describe}: back to {setting.value}" for setting in back]
     apply = "".join(f"{setting.command}\n" for setting in wanted.values())
     if not wanted:
         if not found.former and not found.apply:
@@ -257,7 +257,7 @@ def _add(
 ) -> None:
     other = wanted.get(setting.knob)
     if other is not None and other.value != setting.value:
-        notes[f"{setting.words}: {name} wants {setting.value}, not {other.value}; it comes later"] = None
+        notes[f"{setting.describe}: {name} wants {setting.value}, not {other.value}; it comes later"] = None
     wanted[setting.knob] = setting
 
 
