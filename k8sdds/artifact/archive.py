@@ -23,6 +23,7 @@ from k8sdds.claims.judge import judge
 from k8sdds.claims.model import Claims
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
+from k8sdds.system.files import replacing
 
 NAME = "artifact.json"
 SCHEMA = 1
@@ -98,24 +99,20 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"two run folders are called {name}", "give one of them another name")
-    fresh = output.with_name(output.name + ".new")
     try:
         with contextlib.ExitStack() as stack:
             for run in runs:
                 stack.enter_context(run.folder.lock())
-            with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
+            unfinished = stack.enter_context(replacing(output))
+            with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
                 content_id, count = _write(archive, runs, description)
-        fresh.rename(output)
     except OSError as error:
-        place = error.filename or str(fresh)
-        ours = str(place) in (str(fresh), str(output))
+        place = str(error.filename or output)
+        ours = place.startswith(str(output))
         raise InputError(
             f"cannot pack: {place}: {error.strerror or error}",
             "give another --output" if ours else "make the run folders readable",
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
     left_out = [(f"{run.name}/{path}", why) for run in runs for path, why in run.left_out]
     return Packed(output, content_id, count, output.stat().st_size, left_out)
 

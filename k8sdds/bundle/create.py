@@ -21,9 +21,7 @@ from k8sdds.system.paths import cache_folder
 Said = Callable[[str], None]
 
 
-def default(
-    arches: Sequence[str] = (ARCH_HERE,), said: Said = lambda _: None, own: bool = False
-) -> Bundle:
+def default(arches: Sequence[str] = (ARCH_HERE,), said: Said = lambda _: None, own: bool = False) -> Bundle:
     """The bundle in the cache for these architectures; made when it is missing or its recipe has changed.
 
     `own`: k8sdds's own images only, which need no Kubernetes to be built.
@@ -112,7 +110,11 @@ def _parts(arches: Sequence[str], said: Said, own: bool = False) -> dict[tuple[s
 
 
 def _write(
-    folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path], said: Said, own: bool = False,
+    folder: Path,
+    arches: Sequence[str],
+    parts: dict[tuple[str, str], Path],
+    said: Said,
+    own: bool = False,
     debs: Mapping[tuple[str, str], Path] | None = None,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)

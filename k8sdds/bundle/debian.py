@@ -64,7 +64,9 @@ def _fetch(output: Path, arch: str, packages: Sequence[str]) -> None:
             env={**os.environ, "SOURCE_DATE_EPOCH": "0", "TMPDIR": str(output.parent)},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise PrerequisiteError(f"fetching Debian packages for {arch} did not end within {TIMEOUT_S} s") from None
+        raise PrerequisiteError(
+            f"fetching Debian packages for {arch} did not end within {TIMEOUT_S} s"
+        ) from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
         raise PrerequisiteError(

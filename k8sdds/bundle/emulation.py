@@ -17,6 +17,7 @@ from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.debian import Said
 from k8sdds.bundle.recipe import ARCHES
 from k8sdds.system.errors import InputError
+from k8sdds.system.files import replacing
 from k8sdds.system.paths import cache_folder
 
 PROGRAMS = {"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
@@ -59,9 +60,8 @@ def _emulator(arch: str, on: str, said: Said) -> Path:
     with cache.making(path) as missing:
         if missing:
             said(f"fetching {PROGRAMS[arch]}")
-            unfinished = path.with_suffix(".new")
-            packages.program(PACKAGE, f"/usr/bin/{PROGRAMS[arch]}", on, unfinished)
-            unfinished.rename(path)
+            with replacing(path) as unfinished:
+                packages.program(PACKAGE, f"/usr/bin/{PROGRAMS[arch]}", on, unfinished)
     return path
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from k8sdds.bundle import cache
 from k8sdds.bundle.recipe import GO, Program
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.files import replacing
 from k8sdds.system.paths import cache_folder, shared
 
 BUILD_TIMEOUT_S = 3600
@@ -92,7 +93,6 @@ def _build(wanted: Program, arch: str, source: Path, built: Path, root: Path) ->
     if with_c:
         argv += ["-tags", "netgo,osusergo"]
         flags += ["-linkmode external", "-extldflags=-static"]
-    unfinished = built.with_suffix(".new")
     caches = cache_folder() / "go"
     kept = (
         "HOME",
@@ -111,22 +111,20 @@ def _build(wanted: Program, arch: str, source: Path, built: Path, root: Path) ->
         "CGO_ENABLED": "1" if with_c else "0", "GOOS": "linux", "GOARCH": arch,
     }  # fmt: skip
     try:
-        done = subprocess.run(
-            [*argv, "-ldflags", " ".join(flags), "-o", str(unfinished), wanted.package],
-            cwd=source, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=BUILD_TIMEOUT_S,
-        )  # fmt: skip
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
-            raise PrerequisiteError(
-                f"cannot build {wanted.name} for {arch}: {' | '.join(lines[-5:])}",
-                "the Go module proxy must be reachable; a C compiler for what needs C; 12 GB of disk",
-            )
-        unfinished.rename(built)
+        with replacing(built) as unfinished:
+            done = subprocess.run(
+                [*argv, "-ldflags", " ".join(flags), "-o", str(unfinished), wanted.package],
+                cwd=source, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                timeout=BUILD_TIMEOUT_S,
+            )  # fmt: skip
+            if done.returncode:
+                lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
+                raise PrerequisiteError(
+                    f"cannot build {wanted.name} for {arch}: {' | '.join(lines[-5:])}",
+                    "the Go module proxy must be reachable; a C compiler for what needs C; 12 GB of disk",
+                )
     except subprocess.TimeoutExpired:
         raise PrerequisiteError(
             f"building {wanted.name} for {arch} did not end within {BUILD_TIMEOUT_S} s",
             "again: what was compiled is kept; can the Go module proxy be reached?",
         ) from None
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -59,7 +59,9 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
     if not target.strip("/"):
         raise InputError("no registry is named", "REGISTRY or REGISTRY/PATH, such as registry.example/lab")
     if not shutil.which("skopeo"):
-        raise PrerequisiteError("skopeo is not installed, which talks to registries", "sudo apt-get install skopeo")
+        raise PrerequisiteError(
+            "skopeo is not installed, which talks to registries", "sudo apt-get install skopeo"
+        )
     pushed = []
     for name in dict.fromkeys(item.name for item in items):
         same = [item for item in items if item.name == name]
@@ -86,7 +88,9 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
             raise InputError(what, "lower-case letters, digits, and . _ - / between them")
         if done.returncode:
             said = (done.stderr.strip().splitlines() or ["skopeo failed"])[-1]
-            raise PrerequisiteError(f"{reference}: {said[:400]}", "log in: skopeo login; without TLS: --plain-http")
+            raise PrerequisiteError(
+                f"{reference}: {said[:400]}", "log in: skopeo login; without TLS: --plain-http"
+            )
         pushed.append(reference)
     return pushed
 

@@ -33,7 +33,9 @@ def programs(group: str, arch: str, said: Said) -> dict[str, Path]:
     for path in found.values():
         really = architecture.of_file(path)
         if really not in (arch, None):
-            raise PrerequisiteError(f"{path} is for {really}, where {arch} is wanted", "make setup; K8SDDS_LIBEXEC?")
+            raise PrerequisiteError(
+                f"{path} is for {really}, where {arch} is wanted", "make setup; K8SDDS_LIBEXEC?"
+            )
     if group == "discovery":
         script = Path(native_program("discovery-server"))
         return {"/opt/k8sdds/discovery-server": script, f"/usr/bin/{SERVER}": found[SERVER]}
@@ -128,12 +130,18 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
                     timeout=BUILD_TIMEOUT_S, env={**os.environ, "LC_ALL": "C"},
                 )  # fmt: skip
         except FileNotFoundError:
-            raise PrerequisiteError("cmake is not installed", "sudo apt-get install cmake ninja-build") from None
+            raise PrerequisiteError(
+                "cmake is not installed", "sudo apt-get install cmake ninja-build"
+            ) from None
         except subprocess.TimeoutExpired:
-            raise PrerequisiteError(f"building perftest for {arch} did not end within {BUILD_TIMEOUT_S} s") from None
+            raise PrerequisiteError(
+                f"building perftest for {arch} did not end within {BUILD_TIMEOUT_S} s"
+            ) from None
         if done.returncode:
             lines = [line for line in log.read_text().splitlines() if "rror" in line][:3]
-            raise PrerequisiteError(f"cannot build perftest for {arch}: {' | '.join(lines)}", f"all it said: {log}")
+            raise PrerequisiteError(
+                f"cannot build perftest for {arch}: {' | '.join(lines)}", f"all it said: {log}"
+            )
     # A middleware whose package is missing is left out by the build; here none may be.
     for name in ("cyclonedds", "fastdds", "raw"):
         if not (folder / "made/libexec/k8sdds" / f"libk8sdds-perftest-{name}.so").is_file():

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from k8sdds.system.files import replacing
+
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -129,8 +131,7 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
             wanted[one["digest"].removeprefix("sha256:")] = None
         wanted[digest] = None
         index.append(descriptor(name, arch, f"sha256:{digest}", len(raw)))
-    unfinished = output.with_suffix(".new")
-    with tarfile.open(unfinished, "w") as target:
+    with replacing(output) as unfinished, tarfile.open(unfinished, "w") as target:
         for name, data in (
             ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),
             ("index.json", canonical({"schemaVersion": 2, "manifests": index})),
@@ -144,7 +145,6 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
             member.size = path.stat().st_size
             with path.open("rb") as content:
                 target.addfile(member, content)
-    unfinished.rename(output)
 
 
 def has_program(layout: Path, digest: str, name: str) -> bool:

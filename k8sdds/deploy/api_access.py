@@ -24,6 +24,7 @@ from k8sdds.deploy import profiles, record
 from k8sdds.deploy.actions import KUBECONFIG
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.files import write_atomically
 from k8sdds.system.ssh import CONNECT_S, Host, Target
 
 HERE = "127.0.0.1"
@@ -46,7 +47,7 @@ def fetch(profile: Profile, host: Host) -> Path:
     if profile.provider == "local":
         text = _SERVER.sub(rf"\g<1>https://{HERE}:{_forward_local(profile)}", text)
     if not path.exists() or path.read_text() != text:
-        record.private(path, text)
+        write_atomically(path, text, mode=0o600)
     return path
 
 
@@ -67,7 +68,7 @@ def reach(name: str) -> Iterator[Path]:
     client = _forward(target, here, f"{address}:{port}", [])
     own = path.with_name(f"kubeconfig.{here}")
     try:
-        record.private(own, _SERVER.sub(rf"\g<1>https://{HERE}:{here}", path.read_text()))
+        write_atomically(own, _SERVER.sub(rf"\g<1>https://{HERE}:{here}", path.read_text()), mode=0o600)
         yield own
     finally:
         own.unlink(missing_ok=True)
@@ -100,7 +101,7 @@ def _known(name: str) -> tuple[Profile, Path]:
     if profile.provider == "local":
         new = _SERVER.sub(rf"\g<1>https://{HERE}:{_forward_local(profile)}", path.read_text())
         if new != path.read_text():
-            record.private(path, new)
+            write_atomically(path, new, mode=0o600)
     return profile, path
 
 
@@ -140,7 +141,7 @@ def _forward_local(profile: Profile) -> int:
     (holder,) = {word for word in nodes.exec_argv(profile.name, "switch") if word.isdigit()}
     inside = ["nsenter", "--target", holder, "--pid", "--"]
     _forward(target, port, f"{node.address}:{API_PORT}", [*inside])
-    record.private(path, str(port))
+    write_atomically(path, str(port), mode=0o600)
     return port
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import Any
 
 from k8sdds.system import state_folder
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.files import write_atomically
 
 
 def folder(name: str, make: bool = False) -> Path:
@@ -43,16 +43,8 @@ def write(name: str, **values: Any) -> None:
     """Write the record, keeping when it was made first."""
     made_at = (read(name) or {}).get("made_at") or datetime.now(UTC).isoformat(timespec="seconds")
     whole = {"name": name, "kubeconfig": str(folder(name) / "kubeconfig"), "made_at": made_at, **values}
-    private(folder(name, make=True) / "cluster.json", json.dumps(whole, indent=1) + "\n")
-
-
-def private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all."""
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    new.replace(path)
+    path = folder(name, make=True) / "cluster.json"
+    write_atomically(path, json.dumps(whole, indent=1) + "\n", mode=0o600)
 
 
 def forget(name: str, keep_logs: bool = False) -> None:

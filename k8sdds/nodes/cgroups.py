@@ -44,7 +44,9 @@ def hierarchies() -> list[Hierarchy]:
             # Our own cgroup has processes in it and can give no controllers on; the root can.
             found.append(Hierarchy("only-v2", point))
     if not found:
-        raise PrerequisiteError("no cgroup hierarchy is mounted", "local nodes need cgroups: mount /sys/fs/cgroup")
+        raise PrerequisiteError(
+            "no cgroup hierarchy is mounted", "local nodes need cgroups: mount /sys/fs/cgroup"
+        )
     return found
 
 

@@ -152,7 +152,9 @@ def run(cluster: str, name: str, argv: Sequence[str], stdin: str = "", timeout_s
     except subprocess.TimeoutExpired:
         raise PrerequisiteError(f"{name}: `{' '.join(argv)}` did not end within {timeout_s:g} s") from None
     if done.returncode:
-        raise PrerequisiteError(f"{name}: `{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}")
+        raise PrerequisiteError(
+            f"{name}: `{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}"
+        )
     return done.stdout
 
 

@@ -93,7 +93,9 @@ def await_ssh(known: Record, name: str) -> None:
     argv = switch.proxy(known, machine.address, SSH_PORT)
     while time.monotonic() < deadline:
         if not machine.alive:
-            raise PrerequisiteError(f"{name} ended while it booted: {_last_words(console)}", "see: k8sdds doctor")
+            raise PrerequisiteError(
+                f"{name} ended while it booted: {_last_words(console)}", "see: k8sdds doctor"
+            )
         try:
             # No stdin: sshd greets, and the pipe ends with it.
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
@@ -104,7 +106,9 @@ def await_ssh(known: Record, name: str) -> None:
         except subprocess.TimeoutExpired:
             pass
         time.sleep(0.1)
-    raise PrerequisiteError(f"{name} does not answer on its ssh port: {_last_words(console)}", "see: k8sdds doctor")
+    raise PrerequisiteError(
+        f"{name} does not answer on its ssh port: {_last_words(console)}", "see: k8sdds doctor"
+    )
 
 
 def enter(machine: Machine) -> list[str]:

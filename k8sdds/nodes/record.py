@@ -18,6 +18,7 @@ from typing import Any
 from k8sdds.nodes.spec import NAME, Link, NodeSpec, Share
 from k8sdds.system import processes, state_folder
 from k8sdds.system.errors import InputError
+from k8sdds.system.files import write_atomically
 
 
 @dataclass
@@ -61,9 +62,7 @@ class Record:
 
     def write(self) -> None:
         """Replace the recorded state atomically."""
-        temporary = self.folder / "record.new"
-        temporary.write_text(json.dumps(asdict(self), default=str))
-        temporary.replace(self.folder / "record.json")
+        write_atomically(self.folder / "record.json", json.dumps(asdict(self), default=str))
 
     def forget(self) -> None:
         """Remove record and keys, when all that it names is gone."""

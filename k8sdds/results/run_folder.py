@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.system.errors import InputError
+from k8sdds.system.files import write_atomically
 
 SCHEMA = 1
 CAMPAIGN = "campaign.json"
@@ -54,12 +55,13 @@ class RunFolder:
             raise InputError(f"{path} is not empty", "give an --output folder that does not exist")
         try:
             path.mkdir(parents=True, exist_ok=True)
-            _write_new(path / EXPERIMENT, experiment_yaml)
+            write_atomically(path / EXPERIMENT, experiment_yaml, durable=True)
             for name, text in qos.items():
                 (path / QOS).mkdir(exist_ok=True)
-                _write_new(path / QOS / name, text)
+                write_atomically(path / QOS / name, text, durable=True)
             # Last, because a folder with campaign.json is one that can be resumed.
-            _write_new(path / CAMPAIGN, json.dumps(campaign, indent=1, ensure_ascii=False) + "\n")
+            text = json.dumps(campaign, indent=1, ensure_ascii=False) + "\n"
+            write_atomically(path / CAMPAIGN, text, durable=True)
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}", "give another --output") from error
         return cls(path)
@@ -158,15 +160,6 @@ class RunFolder:
 def _made(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def _write_new(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".new")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
 
 
 def _append_line(path: Path, data: dict[str, Any]) -> None:

@@ -99,7 +99,9 @@ class PodCgroups:
     def _limit(self, pod: str, quota: float) -> None:
         cpu = self._roots.get("cpu") or self._roots.get("unified")
         if cpu is None:
-            raise PrerequisiteError(f"no CPU quota here: {self.lack or 'no cpu controller'}", "leave out cpu_quota")
+            raise PrerequisiteError(
+                f"no CPU quota here: {self.lack or 'no cpu controller'}", "leave out cpu_quota"
+            )
         wanted = round(quota * QUOTA_PERIOD_US)
         try:
             if "cpu" in self._roots:
@@ -110,7 +112,9 @@ class PodCgroups:
                 (cpu / pod / "cpu.max").write_text(f"{wanted} {QUOTA_PERIOD_US}")
                 set_to = int((cpu / pod / "cpu.max").read_text().split()[0])
         except (OSError, ValueError) as error:
-            raise PrerequisiteError(f"no CPU quota here: {error}", "leave out cpu_quota, or run as root") from error
+            raise PrerequisiteError(
+                f"no CPU quota here: {error}", "leave out cpu_quota, or run as root"
+            ) from error
         if set_to != wanted:
             raise PrerequisiteError(
                 f"the kernel set a CPU quota of {set_to} us instead of {wanted}", "leave out cpu_quota"

@@ -153,8 +153,12 @@ class Host:
                 )
         except FileNotFoundError as error:
             if isinstance(content, Path) and error.filename == str(content):
-                raise PrerequisiteError(f"{content} is not there any more", "run the command again") from error
-            raise PrerequisiteError("the program ssh is not here", "install the package openssh-client") from error
+                raise PrerequisiteError(
+                    f"{content} is not there any more", "run the command again"
+                ) from error
+            raise PrerequisiteError(
+                "the program ssh is not here", "install the package openssh-client"
+            ) from error
         except subprocess.TimeoutExpired as error:
             raise HostError(
                 self.name, f"no answer within {timeout_s:g} s", "is the machine overloaded, or its cable out?"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from k8sdds.system import cgroups, processes
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.files import write_atomically
 
 
 @dataclass
@@ -81,10 +82,7 @@ def create(record: Record) -> None:
 
 def write(record: Record) -> None:
     """Write a record down, replacing its former state atomically."""
-    path = folder() / f"{record.name}.json"
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(asdict(record)))
-    temporary.replace(path)
+    write_atomically(folder() / f"{record.name}.json", json.dumps(asdict(record)))
 
 
 def forget(record: Record) -> None:

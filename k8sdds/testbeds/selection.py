@@ -9,6 +9,7 @@ from typing import Any
 
 from k8sdds.system import state_folder
 from k8sdds.system.errors import InputError
+from k8sdds.system.files import write_atomically
 
 LAB = "lab"
 CLUSTER = "cluster"
@@ -76,11 +77,8 @@ def of(data: Any) -> SelectedTestbed:
 
 def write(chosen: SelectedTestbed) -> None:
     """Make a testbed the current one."""
-    path = file()
-    temporary = path.with_name("testbed.new")
     data = {key: value for key, value in asdict(chosen).items() if value not in (None, "")}
-    temporary.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_atomically(file(), json.dumps(data, indent=1) + "\n")
 
 
 def forget(name: str) -> None:

@@ -64,7 +64,9 @@ def running(enter: list[str], interface: str, path: Path) -> Iterator[None]:
     try:
         if process.stdout.readline().strip() != "ready":
             said = process.stderr.read().strip().splitlines()
-            raise PrerequisiteError(f"cannot capture on {interface}: {said[-1] if said else 'no reason given'}")
+            raise PrerequisiteError(
+                f"cannot capture on {interface}: {said[-1] if said else 'no reason given'}"
+            )
         yield
     finally:
         process.communicate()

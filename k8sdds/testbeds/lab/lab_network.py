@@ -128,7 +128,9 @@ class LabNetwork:
                     # nsenter forks into the PID namespace, and unshare into the pod's own.
                     first = processes.descendant(pid, 2) if os.read(fd, 1) else None
                     if first is None:
-                        raise PrerequisiteError(f"pod {name} of {self.name} did not start", "see: k8sdds doctor")
+                        raise PrerequisiteError(
+                            f"pod {name} of {self.name} did not start", "see: k8sdds doctor"
+                        )
                     self.pods[name] = first
                     pending.discard(fd)
                     poll.unregister(fd)

@@ -78,7 +78,9 @@ def run(
                     stream.close()
 
 
-def _start(bench: LabNetwork, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float) -> Running:
+def _start(
+    bench: LabNetwork, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float
+) -> Running:
     argv = [
         *bench.enter(launch.participant),
         native_program("k8sdds-supervisor"), "run", "--barrier",

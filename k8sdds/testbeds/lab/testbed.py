@@ -82,7 +82,9 @@ class Lab:
         return [
             *_quota_problems(quota),
             *(
-                Problem(f"{cell.network_label} needs {need}: {found.lacks[need]}", kernel_features.remedy(need))
+                Problem(
+                    f"{cell.network_label} needs {need}: {found.lacks[need]}", kernel_features.remedy(need)
+                )
                 for need, cell in needs.items()
                 if need in found.lacks
             ),
@@ -277,7 +279,9 @@ class Lab:
         if self._pod_cgroups is not None:
             left = state_folder.remove(self._record)
             if left:
-                raise PrerequisiteError(f"cgroups could not be removed: {', '.join(left)}", "later: k8sdds clean")
+                raise PrerequisiteError(
+                    f"cgroups could not be removed: {', '.join(left)}", "later: k8sdds clean"
+                )
             self._pod_cgroups = None
 
 

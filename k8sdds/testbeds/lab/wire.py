@@ -49,7 +49,9 @@ def only_encrypted(sandbox: Sandbox, topology: Topology, proof: WireProof) -> It
         if "counter" in expression
     }
     if packets["plain"]:
-        raise PrerequisiteError(f"{sandbox.name}: {packets['plain']} packets between nodes were not encrypted")
+        raise PrerequisiteError(
+            f"{sandbox.name}: {packets['plain']} packets between nodes were not encrypted"
+        )
     if not packets["encrypted"]:
         raise PrerequisiteError(f"{sandbox.name}: no encrypted packet was seen between nodes")
 
