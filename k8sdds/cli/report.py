@@ -22,6 +22,6 @@ def report(
 
     run = RunFolder.open(folder)
     if as_json:
-        say(json.dumps(room.summary(run), indent=1))
+        say(json.dumps(room.summarize(run), indent=1))
         return
     room.write_report(run, console())

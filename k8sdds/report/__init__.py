@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from k8sdds.results.run_folder import RunFolder
 
-__all__ = ["results_so_far", "summary", "write_report"]
+__all__ = ["results_so_far", "summarize", "write_report"]
 
 
 def write_report(run: RunFolder, console: Console | None) -> Path:
@@ -27,14 +27,14 @@ def write_report(run: RunFolder, console: Console | None) -> Path:
     return write.write_report(run, console)
 
 
-def summary(run: RunFolder) -> dict[str, Any]:
+def summarize(run: RunFolder) -> dict[str, Any]:
     """The report as JSON-serialisable data: answer, counts, levels, overheads, invalid attempts.
 
     Writes nothing. Raises InputError where the folder cannot be read.
     """
     from k8sdds.report import write
 
-    return write.summary(run)
+    return write.summarize(run)
 
 
 def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> RenderableType:

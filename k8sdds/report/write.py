@@ -11,8 +11,7 @@ from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.report import content as contents
 from k8sdds.report import figures as figures_
-from k8sdds.report import html, tables, terminal
-from k8sdds.report import summary as wording
+from k8sdds.report import html, summary, tables, terminal
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
@@ -34,8 +33,8 @@ def write_report(run: RunFolder, console: Console | None) -> Path:
     return path
 
 
-def summary(run: RunFolder) -> dict[str, Any]:
-    """See k8sdds.report.summary."""
+def summarize(run: RunFolder) -> dict[str, Any]:
+    """See k8sdds.report.summarize."""
     content = contents.read(run)
     testbed = content.campaign.get("testbed")
     return {
@@ -54,12 +53,12 @@ def summary(run: RunFolder) -> dict[str, Any]:
             "not_tried": content.untried,
             "invalid_attempts": len(content.invalid),
         },
-        "answer": [{"lead": item.lead, "sentences": item.sentences} for item in wording.answer(content)],
-        "caveats": wording.caveats(content),
+        "answer": [{"lead": item.lead, "sentences": item.sentences} for item in summary.answer(content)],
+        "caveats": summary.caveats(content),
         "overheads": [_plain(row) for row in overhead.plain_rows(content.overheads)],
         "contrasts": [
             {key: _finite(value) for key, value in row.items()}
-            for name in (wording.THROUGHPUT, wording.LATENCY)
+            for name in (summary.THROUGHPUT, summary.LATENCY)
             for row in content.contrasts(name)
         ],
         "levels": [_plain(row) for row in overhead.plain_rows(content.levels)],

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import folders
 import pytest
 
-from k8sdds.report import summary, write_report
+from k8sdds.report import summarize, write_report
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
@@ -212,13 +212,13 @@ def test_every_caption_says_what_an_honest_one_must(reports, kind):
 
 def test_summary_is_json(reports):
     for kind in KINDS:
-        data = json.loads(json.dumps(summary(reports(kind).run), allow_nan=False))
+        data = json.loads(json.dumps(summarize(reports(kind).run), allow_nan=False))
         assert data["answer"] and data["trials"]["valid"] <= data["trials"]["planned"]
 
 
 def test_summary_writes_nothing(tmp_path):
     run = folders.single(tmp_path / "run")
-    summary(run)
+    summarize(run)
     assert not (run.path / "report").exists() and not (run.path / "derived").exists()
 
 

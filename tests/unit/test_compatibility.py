@@ -1,0 +1,59 @@
+"""Files and commands of version 0.1.0 still work: recorded inputs load and report the same numbers."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+
+from k8sdds.campaign import experiments
+from k8sdds.cli.main import app
+from k8sdds.deploy import profiles
+from k8sdds.model.trial import expand
+from k8sdds.report import write_report
+from k8sdds.results.run_folder import RunFolder
+
+RECORDED = Path(__file__).parent / "recorded" / "version-0.1.0"
+EXPECTED = json.loads((RECORDED / "expected.json").read_text())
+TABLES = sorted(path.name for path in (RECORDED / "tables").iterdir())
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    shutil.copytree(RECORDED / "run-folder", folder)
+    run = RunFolder(folder)
+    write_report(run, None)
+    return run.report / "tables"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_recorded_run_folder_reports_the_same_numbers(name, tables):
+    assert (tables / name).read_text() == (RECORDED / "tables" / name).read_text()
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED["experiments"]))
+def test_a_recorded_experiment_expands_to_the_same_cells(name):
+    expansion = expand(experiments.load(str(RECORDED / "experiments" / f"{name}.yaml")))
+    assert [cell.cell_id for cell in expansion.cells] == EXPECTED["experiments"][name]
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED["profiles"]))
+def test_a_recorded_profile_reads_the_same(name):
+    profile = profiles.load(str(RECORDED / "profiles" / f"{name}.yaml")).model_dump(mode="json")
+    assert {key: profile[key] for key in EXPECTED["profiles"][name]} == EXPECTED["profiles"][name]
+
+
+def test_every_recorded_command_and_option_exists():
+    commands = options(typer.main.get_command(app))
+    for command, names in json.loads((RECORDED / "commands.json").read_text()).items():
+        assert set(names) <= set(commands[command]), command
+
+
+def options(command, path: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """Map each command, such as `artifact pack`, to its options."""
+    found = {" ".join(path): [name for one in command.params for name in (*one.opts, *one.secondary_opts)]}
+    for name, sub in getattr(command, "commands", {}).items():
+        found |= options(sub, (*path, name))
+    return found
