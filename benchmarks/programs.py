@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.campaign import record as attempt
+from k8sdds.model.measurement import Launch, Measurement
 from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.perftest import command
 from k8sdds.system.paths import native_program
-from k8sdds.testbeds import Launch, Measurement
 from k8sdds.testbeds.lab.testbed import Lab
 
 OURS = ("ours", "fastdds", "raw")

@@ -19,6 +19,7 @@ from k8sdds.campaign.preflight import protection_of, refuse
 from k8sdds.middleware.connext import command as connext
 from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
+from k8sdds.model.measurement import Launch, ParticipantPaths
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import Endpoint, Expansion, Trial
 from k8sdds.networks import find
@@ -26,7 +27,7 @@ from k8sdds.perftest import command
 from k8sdds.results.run_folder import QOS, SCHEMA, RunFolder, utc_now
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, InvalidTrials
-from k8sdds.testbeds import Block, Launch, ParticipantPaths, Session, Testbed
+from k8sdds.testbeds import Block, Session, Testbed
 
 if TYPE_CHECKING:
     from k8sdds.security.keyring import Keyring

@@ -11,11 +11,11 @@ from typing import Any
 from k8sdds.campaign import validity
 from k8sdds.campaign.resource_cost import costs
 from k8sdds.campaign.trial_outputs import TrialOutputs, percent
+from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
 from k8sdds.perftest.output import Summary
 from k8sdds.results.run_folder import SCHEMA
-from k8sdds.testbeds import Measurement
 
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.middleware.connext import output as connext
+from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
-from k8sdds.testbeds import Measurement
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.model.measurement import Launch
 from k8sdds.model.trial import DISCOVERY_SERVER, Trial
 from k8sdds.results.run_folder import RunFolder
-from k8sdds.testbeds import Launch
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
 from tests.lab.conftest import cell

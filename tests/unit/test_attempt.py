@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from k8sdds.campaign import record as attempt
+from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import Trial
-from k8sdds.testbeds import Measurement, Outcome
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("latency", "multicast", "best-effort")

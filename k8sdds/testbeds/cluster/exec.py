@@ -14,9 +14,9 @@ from pathlib import Path
 
 from k8sdds.kubernetes.client import CORE, Api, ApiRejected
 from k8sdds.kubernetes.exec_stream import Stream, StreamLost
+from k8sdds.model.measurement import Launch
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import private_folder
-from k8sdds.testbeds import Launch
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, trouble
 
 GRACE_S = 2

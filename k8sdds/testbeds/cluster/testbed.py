@@ -14,10 +14,11 @@ from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.middleware.connext import license
 from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
+from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.networks import find, resolved
 from k8sdds.system.errors import PrerequisiteError, Problem
-from k8sdds.testbeds import Block, Launch, Measurement, ParticipantPaths
+from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import blocks as grouping
 from k8sdds.testbeds.cluster import facts as provenance
 from k8sdds.testbeds.cluster import namespace as spaces

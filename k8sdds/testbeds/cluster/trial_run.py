@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from k8sdds.model.measurement import Launch, Measurement, Outcome
 from k8sdds.model.trial import Trial
-from k8sdds.testbeds import Launch, Measurement, Outcome, core_layout
+from k8sdds.testbeds import core_layout, read_meters
 from k8sdds.testbeds.cluster.exec import LOST, NOT_STARTED, Ending, ParticipantExec, files_of
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import OUTPUT
@@ -77,7 +78,7 @@ def measurement(
     crossed: dict[str, dict[str, int]] = {}
     for one in attended:
         name = one.launch.participant
-        meters = one.launch.meters() if not endings[name].lost else None
+        meters = read_meters(one.launch.directory) if not endings[name].lost else None
         ending, interface = endings[name], members[name].interface
         outcomes[name] = Outcome(name, ending.code, meters, ending.message, interface, ending.lost)
         counters = ((meters or {}).get("attempt_interfaces") or {}).get(interface)

@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
+from k8sdds.model.measurement import Launch
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program, private_folder
 from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
-from k8sdds.testbeds import Launch, core_layout
+from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab import daemons, wire
 from k8sdds.testbeds.lab.plan import Plan
 

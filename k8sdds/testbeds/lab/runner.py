@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.system import processes
 from k8sdds.system.paths import native_program
-from k8sdds.testbeds import Launch, Outcome
+from k8sdds.testbeds import read_meters
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 
@@ -191,7 +192,7 @@ def _outcome(one: Running, late: str) -> Outcome:
     return Outcome(
         participant=one.launch.participant,
         exit_code=NOT_STARTED if late else (128 - code if code < 0 else code),
-        meters=one.launch.meters(),
+        meters=read_meters(one.launch.directory),
         message=message,
     )
 

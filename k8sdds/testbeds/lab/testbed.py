@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.model.experiment import Experiment
+from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.networks import bare_label, find, resolved
 from k8sdds.networks.network import LINK_MTU, Capabilities
@@ -21,7 +22,7 @@ from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
-from k8sdds.testbeds import Block, Launch, Measurement, ParticipantPaths, core_layout, repetitions
+from k8sdds.testbeds import Block, core_layout, repetitions
 from k8sdds.testbeds.lab import capture, facts, runner
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import plan

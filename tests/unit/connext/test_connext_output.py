@@ -7,8 +7,8 @@ from typing import Any
 
 from k8sdds.campaign import record as attempt
 from k8sdds.middleware.connext import output
+from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import Cell, Trial
-from k8sdds.testbeds import Measurement, Outcome
 from tests.importing import logs
 
 

@@ -1,0 +1,86 @@
+"""What a testbed starts for one attempt at a trial, and what it measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ParticipantPaths:
+    """Paths as a participant sees them inside its pod."""
+
+    program: str
+    """The perftest program."""
+    files: Path
+    """The folder of its output files."""
+    qos: Path | None
+    """The QoS profile; None: the trial has none."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One participant to start: its command line, its environment and the folder of its files."""
+
+    participant: str
+    argv: tuple[str, ...]
+    directory: Path
+    env: dict[str, str] = field(default_factory=dict)
+    private: dict[str, bytes] = field(default_factory=dict, repr=False)
+    """Files that only this participant may read, such as its key, by name. The testbed writes them to the
+    participant's private folder."""
+    serves_udp: int | None = None
+    """For a service: its UDP port. A service starts before the participants, which wait for this port, and is
+    stopped after the last of them."""
+    inputs: dict[str, Path] = field(default_factory=dict)
+    """Other files that it reads: path inside the pod to path on this machine. In the lab both are the same."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a participant ended. Its files are in the folder of its launch."""
+
+    participant: str
+    exit_code: int
+    meters: dict[str, Any] | None
+    """Content of the supervisor's meters.json; None: the file is missing or incomplete."""
+    message: str = ""
+    """The supervisor's error message, if the supervisor itself failed."""
+    interface: str = "eth0"
+    """The interface that carried its samples."""
+    lost: str = ""
+    """Why the outcome is unknown, such as a deleted pod; empty: its files are complete."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a testbed measured during one attempt."""
+
+    outcomes: dict[str, Outcome]
+    """By participant."""
+    sent_bytes: int | None
+    """Bytes that the publishers' nodes sent on their links."""
+    received_bytes: dict[str, int]
+    """Bytes received on the link of each subscriber's node."""
+    decrypted_bytes: dict[str, int] | None = None
+    """Bytes decrypted on each subscriber's node; None: the network does not encrypt."""
+    carried_bytes: dict[str, int] | None = None
+    """Bytes received on the network's own links on each subscriber's node; None: not observed."""
+    daemons_cpu_percent: float | None = None
+    """CPU time of the network's daemons on all nodes, percent of one core; None: the network has no daemons."""
+    daemons_user_percent: float | None = None
+    """The share of `daemons_cpu_percent` spent in user mode."""
+    ip_fragments: tuple[int, ...] = ()
+    """Distinct numbers of IP fragments per sample on the publisher's link, if the link was captured."""
+    includes_scheduling: bool = False
+    """Whether participants shared cores, so that waiting for each other is part of the result."""
+    start_skew_s: float | None = None
+    """From the first participant's start to the last one's, by their machines' clocks; None: unknown."""
+    api_calls: int | None = None
+    """Requests to the cluster's API server since the previous trial, or since the block was prepared."""
+    elsewhere: frozenset[str] = frozenset()
+    """Participants on another machine than pub0; the meters of pub0's machine do not cover them."""
+    cpu_mhz: float | None = None
+    """Mean core frequency right after the attempt, if the kernel reports it."""
+    warnings: tuple[str, ...] = ()
