@@ -1,4 +1,4 @@
-"""Package k8sdds: the Python side, with the YAML and XML folders that users read and copy."""
+"""Package k8sdds: the Python code, and the YAML and XML folders that users read and copy."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ SHARED = ("profiles", "experiments", "qos", "security", "deploy")
 
 
 def shared_files() -> list[tuple[str, list[str]]]:
-    """The files of the shared folders as setuptools wants them: (target folder, files)."""
+    """Return the files of the shared folders in the form that setuptools expects: (target folder, files)."""
     groups: dict[str, list[str]] = {}
     for top in SHARED:
         for path in sorted((HERE / top).rglob("*")):
@@ -23,7 +23,7 @@ def shared_files() -> list[tuple[str, list[str]]]:
 setup(
     name="k8sdds",
     version="0.1.0",
-    description="Measures what Kubernetes networks and DDS settings cost publish/subscribe applications",
+    description="Measure what Kubernetes networks and DDS settings cost publish/subscribe applications",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
@@ -52,6 +52,15 @@ setup(
         "prometheus-client>=0.20",
         "kubernetes>=31",
     ],
-    extras_require={"test": ["pytest>=8", "hypothesis>=6.100", "ruff>=0.4", "selenium>=4.18"]},
+    extras_require={
+        "test": [
+            "hypothesis>=6.100",
+            "import-linter>=2.5",
+            "mypy>=1.15",
+            "pytest>=8",
+            "ruff>=0.9",
+            "selenium>=4.18",
+        ]
+    },
     entry_points={"console_scripts": ["k8sdds = k8sdds.cli.main:run"]},
 )
