@@ -39,9 +39,9 @@ import common
 
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import NETWORKS
-from k8sdds.networks.network import Capabilities
 from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import plan

@@ -14,7 +14,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.overhead import QUANTITIES
-from k8sdds.model.experiment import OneOrMore, Strict
+from k8sdds.model.experiment import OneOrMore
+from k8sdds.system.strict import Strict
 
 Scalar = str | int | float | bool | None
 Is = Literal["lower", "higher", "alike", "between", "published"]

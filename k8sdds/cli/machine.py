@@ -15,8 +15,9 @@ import typer
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
 from k8sdds.cli.testbed import Context, Kubeconfig, Namespace, api_of, choose
-from k8sdds.networks.network import Capabilities, Network
+from k8sdds.networks.network import Network
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.kernel_features import Capabilities
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
 
 TOOLS = {

@@ -13,9 +13,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from k8sdds.model.experiment import Strict
 from k8sdds.system import yaml_text
 from k8sdds.system.shipped import Shipped
+from k8sdds.system.strict import Strict
 
 FOLDER = "/etc/k8sdds/tuning"
 UNIT = "k8sdds-tuning.service"

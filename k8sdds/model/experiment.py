@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from k8sdds.model.security import SecurityChoice
-from k8sdds.model.strict import Strict
+from k8sdds.system.strict import Strict
 
 Test = Literal["throughput", "latency"]
 Reliability = Literal["reliable", "best-effort"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from k8sdds.model.experiment import Strict
+from k8sdds.system.strict import Strict
 
 Role = Literal["control-plane", "worker"]
 Architecture = Literal["amd64", "arm64", "arm"]

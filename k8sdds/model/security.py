@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from k8sdds.model.strict import Strict
+from k8sdds.system.strict import Strict
 
 Kind = Literal["NONE", "SIGN", "ENCRYPT"]
 OriginKind = Literal[

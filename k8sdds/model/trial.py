@@ -24,7 +24,7 @@ from k8sdds.model.experiment import (
     Transport,
 )
 from k8sdds.model.security import SecurityChoice
-from k8sdds.model.strict import Strict
+from k8sdds.system.strict import Strict
 
 DISCOVERY_SERVER = "discovery"
 """The service's name among pods, beside pub0…, sub0…; interfaces are named after it, so it is short."""

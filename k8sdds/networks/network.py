@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from k8sdds.networks.cluster_install import ClusterInstall
@@ -154,19 +154,6 @@ class Datapath:
     """For failures of `finish`."""
     wire: WireProof | None = None
     """For networks that encrypt."""
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What this kernel can do, each probed by doing it in a throw-away namespace."""
-
-    features: frozenset[str] = frozenset()
-    lacks: dict[str, str] = field(default_factory=dict)
-    """Feature to what the kernel or tool said when it was tried."""
-
-    def has(self, feature: str) -> bool:
-        """Whether the feature was seen to work."""
-        return feature in self.features
 
 
 Fidelity = Literal["real", "equivalent", "modelled"]

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from k8sdds.networks.network import Capabilities
+
+@dataclass(frozen=True)
+class Capabilities:
+    """Features that work on this machine, each probed in a temporary network namespace."""
+
+    features: frozenset[str] = frozenset()
+    lacks: dict[str, str] = field(default_factory=dict)
+    """Missing feature to the message of the kernel or tool when it was tried."""
+
+    def has(self, feature: str) -> bool:
+        """Return whether the feature works."""
+        return feature in self.features
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""A sandbox: mount, PID and network namespaces held by one process, with a private /run/netns.
+"""Create isolated sandboxes: mount, PID and network namespaces held by one process.
 
-All that a bench makes lives in its sandbox. When the holder ends, for whatever reason, the kernel ends
-its processes and frees its namespaces and links; nothing of the host's network is ever touched. As an
-ordinary user the sandbox is a user namespace too.
+A lab network and everything in it is inside one sandbox, which has a private /run/netns. When the holder
+process ends, for whatever reason, the kernel kills all processes of the sandbox and frees its namespaces and
+links. The host's network is never changed. For an ordinary user the sandbox is also a user namespace.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
-from k8sdds.networks.network import Batch
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
@@ -25,19 +25,34 @@ from k8sdds.system.paths import native_program
 START_TIMEOUT_S = 20
 COMMAND_TIMEOUT_S = 60
 
-# /run is replaced by an empty one, since `ip netns` keeps its names there and an ordinary user may not
-# write to the host's.
+# Mounts an empty /run: `ip netns` keeps its names there, and an ordinary user may not write to the host's.
 _PREPARE = "set -e; mount -t tmpfs -o mode=755 k8sdds /run; mkdir -p /run/netns /run/sys"
 
 _END = "end-of-batch"
-"""Ends the text of a batch within a script of several."""
+"""Delimiter of a batch in a script of several batches."""
+
+
+class Batch(Protocol):
+    """Commands for one tool (`ip`, `bridge`, `tc`, `nft`) in one network namespace."""
+
+    @property
+    def namespace(self) -> str:
+        """Name of the network namespace."""
+
+    @property
+    def tool(self) -> str:
+        """Name of the program."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """Its commands, one per line."""
 
 
 class Sandbox:
-    """One holder process and the means to run commands in its namespaces."""
+    """The namespaces of one holder process, and the means to run commands in them."""
 
     def __init__(self, name: str) -> None:
-        """Ends with this process, even by kill -9, unless `stay` is called."""
+        """Start the holder. It ends with this process, even on kill -9, unless `stay` is called."""
         self.name = name
         self.pid = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -46,7 +61,7 @@ class Sandbox:
 
     @classmethod
     def attach(cls, name: str, pid: int) -> Sandbox:
-        """A sandbox that another k8sdds process started."""
+        """Return a sandbox that another k8sdds process started."""
         sandbox = cls.__new__(cls)
         sandbox.name, sandbox.pid, sandbox._process = name, pid, None
         sandbox._user = os.geteuid() != 0
@@ -67,7 +82,7 @@ class Sandbox:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(notify,),
-                # Its own session: Ctrl-C is for k8sdds, which then ends trials in order.
+                # A separate session, so that Ctrl-C reaches only k8sdds, which then stops trials cleanly.
                 start_new_session=True,
             )
         finally:
@@ -76,7 +91,9 @@ class Sandbox:
             self._await(ready)
             pid = processes.descendant(self._process.pid, 1)
             if pid is None:
-                raise PrerequisiteError("the sandbox's holder ended at once", "see: k8sdds doctor")
+                raise PrerequisiteError(
+                    "the holder process of the sandbox ended at once", "run: k8sdds doctor"
+                )
             self.pid = pid
             self.run(["sh", "-c", _PREPARE])
         except BaseException:
@@ -94,40 +111,47 @@ class Sandbox:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        said = b"" if self._process.stderr is None else self._process.communicate()[1]
+        stderr = b"" if self._process.stderr is None else self._process.communicate()[1]
         raise PrerequisiteError(
-            f"cannot make namespaces: {said.decode(errors='replace').strip() or 'no answer'}",
+            f"cannot create namespaces: {stderr.decode(errors='replace').strip() or 'timed out'}",
             unprivileged_remedy()
             if self._user
-            else "run in an environment that allows unshare (CAP_SYS_ADMIN)",
+            else "run k8sdds in an environment that allows unshare (CAP_SYS_ADMIN)",
         )
 
-    # -- running things ---------------------------------------------------------------------------
+    # -- commands and files -----------------------------------------------------------------------
 
     def enter(self, netns: str | None = None) -> list[str]:
-        """The words before a command that run it in the sandbox, in one of its network namespaces."""
-        words = ["nsenter", "--target", str(self.pid), "--mount", "--pid"]
+        """Return the command prefix that runs a command in the sandbox, in this network namespace of it."""
+        argv = ["nsenter", "--target", str(self.pid), "--mount", "--pid"]
         if self._user:
-            words += ["--user", "--preserve-credentials"]
-        words.append(f"--net=/proc/{self.pid}/root/run/netns/{netns}" if netns else "--net")
-        return [*words, "--"]
+            argv += ["--user", "--preserve-credentials"]
+        argv.append(f"--net=/proc/{self.pid}/root/run/netns/{netns}" if netns else "--net")
+        return [*argv, "--"]
 
     def run(self, argv: Sequence[str], stdin: str = "", netns: str | None = None) -> str:
-        """Run a command to its end and give its stdout; a failure is a PrerequisiteError with what it said."""
+        """Run a command and return its stdout.
+
+        Raises:
+            PrerequisiteError: The command failed; contains its stderr.
+        """
         done = self._execute(argv, stdin, netns)
         if done.returncode:
             where = f" in {netns}" if netns else ""
-            said = " ".join(done.stderr.split()) or "no message"
+            stderr = " ".join(done.stderr.split()) or "no message"
             raise PrerequisiteError(
-                f"{self.name}{where}: `{' '.join(argv)}` failed: {said}",
-                "see: k8sdds doctor",
+                f"{self.name}{where}: `{' '.join(argv)}` failed: {stderr}",
+                "run: k8sdds doctor",
             )
         return done.stdout
 
     def apply(self, batches: Sequence[Batch]) -> None:
-        """Run batches in order, by one shell: entering the sandbox costs more than most batches.
+        """Run batches in order, up to the first failure.
 
-        A failure ends the rest; the PrerequisiteError names the batch's namespace and line.
+        One shell runs them all, because entering the sandbox takes longer than most batches.
+
+        Raises:
+            PrerequisiteError: A batch failed; names its namespace and line.
         """
         script = []
         for number, batch in enumerate(batches):
@@ -139,13 +163,13 @@ class Sandbox:
             script += [f"{command} <<'{_END}' || {{ echo {number} >&2; exit 1; }}", *batch.lines, _END]
         done = self._execute(["sh"], "\n".join(script) + "\n")
         if done.returncode:
-            said, _, number = done.stderr.strip().rpartition("\n")
+            stderr, _, number = done.stderr.strip().rpartition("\n")
             if not number.isdigit():
-                raise PrerequisiteError(f"{self.name}: {done.stderr.strip()}", "see: k8sdds doctor")
+                raise PrerequisiteError(f"{self.name}: {done.stderr.strip()}", "run: k8sdds doctor")
             batch = batches[int(number)]
             raise PrerequisiteError(
-                f"{self.name} in {batch.namespace}: `{batch.tool}` failed: {_failed_line(said, batch.lines)}",
-                "see: k8sdds doctor",
+                f"{self.name} in {batch.namespace}: `{batch.tool}` failed: {_failed_line(stderr, batch.lines)}",
+                "run: k8sdds doctor",
             )
 
     def _execute(
@@ -161,7 +185,7 @@ class Sandbox:
         )
 
     def put(self, files: dict[Path, bytes]) -> None:
-        """Write files into the sandbox's own /run, for root alone. They are in memory, and gone with it."""
+        """Write files (path in /run to content) with mode 0600. They are in memory and end with the sandbox."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             for path, content in files.items():
@@ -177,28 +201,28 @@ class Sandbox:
             start_new_session=True,
         )
         if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()
+            stderr = done.stderr.decode(errors="replace").strip()
             raise PrerequisiteError(
-                f"{self.name}: files could not be put into the sandbox: {said}", "see: k8sdds doctor"
+                f"{self.name}: cannot write files into the sandbox: {stderr}", "run: k8sdds doctor"
             )
 
     def path(self, inside: str) -> Path:
-        """A path inside the sandbox as seen from here, such as `/run/sys/node0/class/net`."""
+        """Return the path, outside the sandbox, of a path inside, such as `/run/sys/node0/class/net`."""
         return Path(f"/proc/{self.pid}/root{inside}")
 
-    # -- the end ------------------------------------------------------------------------------------
+    # -- lifetime ---------------------------------------------------------------------------------
 
     def stay(self) -> None:
-        """Let the sandbox outlive this process. Whoever asks for it has recorded how to find it."""
+        """Let the sandbox outlive this process. The caller must record its process id first."""
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(b"stay\n")
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """End the holder and with it everything in the sandbox."""
+        """Kill the holder, and with it everything in the sandbox."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                # unshare kills its child, and the kernel all other processes of the PID namespace.
+                # unshare then kills its child, and the kernel all other processes of the PID namespace.
                 self._process.kill()
             for stream in (self._process.stdin, self._process.stderr):
                 if stream is not None:
@@ -209,7 +233,7 @@ class Sandbox:
 
 
 def unprivileged_remedy() -> str:
-    """What allows user namespaces on this machine: the exact command where it is known."""
+    """Return the fix for forbidden user namespaces on this machine: the exact command if it is known."""
     apparmor = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
     debian = Path("/proc/sys/kernel/unprivileged_userns_clone")
     limit = Path("/proc/sys/user/max_user_namespaces")
@@ -230,9 +254,9 @@ def _reads(path: Path, text: str) -> bool:
 
 
 def _failed_line(stderr: str, lines: Sequence[str]) -> str:
-    """What a batch tool said, with the line of the batch that it names (`Command failed -:7`)."""
-    said = " ".join(stderr.split())
+    """Return a batch tool's message with the line of the batch that it names (`Command failed -:7`)."""
+    message = " ".join(stderr.split())
     number = stderr.rpartition("Command failed -:")[2].strip()
     if number.isdigit() and 0 < int(number) <= len(lines):
-        return f"{said} (line {number}: {lines[int(number) - 1]})"
-    return said or "no message"
+        return f"{message} (line {number}: {lines[int(number) - 1]})"
+    return message or "no message"

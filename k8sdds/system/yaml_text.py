@@ -11,8 +11,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from k8sdds.model.strict import Strict
 from k8sdds.system.errors import InputError
+from k8sdds.system.strict import Strict
 
 Model = TypeVar("Model", bound=Strict)
 

@@ -15,9 +15,9 @@ import pytest
 from k8sdds.networks import NETWORKS
 from k8sdds.networks.common import strongswan
 from k8sdds.networks.flannel import ipsec
-from k8sdds.networks.network import Capabilities
 from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.kernel_features import Capabilities
 from k8sdds.testbeds.lab import wire
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import plan

@@ -15,11 +15,12 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.networks import bare_label, find, resolved
-from k8sdds.networks.network import LINK_MTU, Capabilities
+from k8sdds.networks.network import LINK_MTU
 from k8sdds.results.run_folder import utc_now
 from k8sdds.system import kernel_features, processes, state_folder
 from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
+from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
 from k8sdds.testbeds import Block, core_layout, repetitions

@@ -1,4 +1,4 @@
-"""The base of everything that users write."""
+"""The base class of everything that users write in YAML."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors, values are immutable."""
+    """A model that rejects unknown keys and whose values are immutable."""
 
     page: ClassVar[str] = ""
-    """Which page explains the keys."""
+    """The documentation page that explains the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
