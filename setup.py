@@ -1,5 +1,6 @@
 """Package k8sdds: the Python code, and the YAML and XML folders that users read and copy."""
 
+import runpy
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -22,7 +23,7 @@ def shared_files() -> list[tuple[str, list[str]]]:
 
 setup(
     name="k8sdds",
-    version="0.1.0",
+    version=runpy.run_path(str(HERE / "k8sdds" / "versions.py"))["K8SDDS"],
     description="Measure what Kubernetes networks and DDS settings cost publish/subscribe applications",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

@@ -38,7 +38,8 @@ from k8sdds.testbeds.cluster.nodes import assign, usable
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot, memory_bytes
 from k8sdds.testbeds.cluster.testbed import Cluster
-from k8sdds.testbeds.selection import IMAGE, SelectedTestbed
+from k8sdds.testbeds.selection import SelectedTestbed
+from k8sdds.versions import PERFTEST_IMAGE
 
 EACH = 10
 """Participants for each node."""
@@ -68,7 +69,7 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     phase("check")
     space = spaces.make(api, name, None, with_host=False)
     phase("namespace")
-    crew = PodPool(api, space, IMAGE, memory_bytes([cell]), name)
+    crew = PodPool(api, space, PERFTEST_IMAGE, memory_bytes([cell]), name)
     places = assign(cell, usable(cluster.nodes, [simulated.ARCH_HERE]))
     slots = [Slot(participant, node, False, None) for participant, node in places.items()]
     crew.place(slots)

@@ -1,3 +1,5 @@
 """k8sdds measures what a Kubernetes network costs a DDS application."""
 
-__version__ = "0.1.0"
+from k8sdds.versions import K8SDDS as __version__
+
+__all__ = ["__version__"]

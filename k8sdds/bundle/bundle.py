@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.bundle import architecture, cache, oci
-from k8sdds.bundle.recipe import ARCHES
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.paths import cache_folder
 
@@ -169,7 +169,9 @@ class Bundle:
             can = f"k8sdds bundle create --arch {','.join([*self.arches, arch])}"
             raise PrerequisiteError(
                 f"the bundle {self.name} has nothing for {arch}, only for {', '.join(self.arches)}",
-                can if arch in ARCHES else f"bundles can be made for {' and '.join(ARCHES)} machines",
+                can
+                if arch in versions.BUNDLE_ARCHITECTURES
+                else f"bundles can be made for {' and '.join(versions.BUNDLE_ARCHITECTURES)} machines",
             )
         return [item for item in self.items if item.kind == kind and item.arch == arch]
 

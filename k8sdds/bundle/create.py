@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.bundle import cache, debian, golang, native, oci, packages, recipe
 from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
 from k8sdds.bundle.recipe import ARCH_HERE
@@ -73,10 +74,14 @@ def create(
 
 def _check(arches: Sequence[str]) -> None:
     for arch in arches:
-        if arch not in recipe.ARCHES:
-            raise InputError(f"no bundle can be made for {arch!r}", f"one of: {', '.join(recipe.ARCHES)}")
+        if arch not in versions.BUNDLE_ARCHITECTURES:
+            raise InputError(
+                f"no bundle can be made for {arch!r}", f"one of: {', '.join(versions.BUNDLE_ARCHITECTURES)}"
+            )
     if not arches or len(set(arches)) != len(arches):
-        raise InputError("name each architecture once", f"for example --arch {','.join(recipe.ARCHES)}")
+        raise InputError(
+            "name each architecture once", f"for example --arch {','.join(versions.BUNDLE_ARCHITECTURES)}"
+        )
     for arch in arches:
         native.check(arch)
 
@@ -93,7 +98,7 @@ def _check_output(output: Path) -> None:
 
 
 def _chosen(own: bool) -> list[recipe.Image]:
-    return [image for image in recipe.IMAGES if not own or image.name.startswith(recipe.OWN)]
+    return [image for image in recipe.IMAGES if not own or image.name.startswith(versions.LOCAL_REGISTRY)]
 
 
 def _parts(arches: Sequence[str], said: Said, own: bool = False) -> dict[tuple[str, str], Path]:
@@ -129,8 +134,8 @@ def _write(
         layout.finish()
         items += _packages(debs or {}, unfinished)
         data = {
-            "format": FORMAT, "name": f"kubernetes-{recipe.KUBERNETES}", "kubernetes": recipe.KUBERNETES,
-            "toolchain": f"go{recipe.GO}", "arches": list(arches), "items": [asdict(item) for item in items],
+            "format": FORMAT, "name": f"kubernetes-{versions.KUBERNETES}", "kubernetes": versions.KUBERNETES,
+            "toolchain": f"go{versions.GO}", "arches": list(arches), "items": [asdict(item) for item in items],
         }  # fmt: skip
         (unfinished / INDEX).write_bytes(oci.canonical(data) + b"\n")
         unfinished.rename(folder)

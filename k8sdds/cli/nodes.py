@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from k8sdds import versions
 from k8sdds.cli.options import Json
 from k8sdds.cli.terminal import console, say
 from k8sdds.system.errors import InputError
@@ -85,7 +86,7 @@ def exec_(
 @app.command()
 def connect(
     node: Node,
-    port: Annotated[int, typer.Argument(min=1, max=65535, help="The TCP port.")] = 22,
+    port: Annotated[int, typer.Argument(min=1, max=65535, help="The TCP port.")] = versions.SSH_PORT,
     cluster: Cluster = "local",
 ) -> None:
     """Connect stdin and stdout to a node's TCP port, as ssh's ProxyCommand wants it."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from k8sdds import nodes
+from k8sdds import nodes, versions
 from k8sdds.deploy import profiles, record
 from k8sdds.deploy.actions import KUBECONFIG
 from k8sdds.model.profile import Profile
@@ -28,7 +28,6 @@ from k8sdds.system.files import write_atomically
 from k8sdds.system.ssh import CONNECT_S, Host, Target
 
 HERE = "127.0.0.1"
-API_PORT = 6443
 _SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
 
 
@@ -84,11 +83,11 @@ def lasting(name: str) -> tuple[Path, str]:
         return path, ""
     address, port = _server(path)
     target = _control_plane(profile)
-    words = ["ssh", "-N", "-L", f"{API_PORT}:{address}:{port}", *target.options()]
+    words = ["ssh", "-N", "-L", f"{versions.API_SERVER_PORT}:{address}:{port}", *target.options()]
     return path, (
         f"{address}:{port} cannot be reached directly from here. By ssh, in another terminal:\n"
         f"  {shlex.join([*words, target.address or target.name])}\n"
-        f"then kubectl --server https://{HERE}:{API_PORT}"
+        f"then kubectl --server https://{HERE}:{versions.API_SERVER_PORT}"
     )
 
 
@@ -114,7 +113,7 @@ def _server(kubeconfig: Path) -> tuple[str, int]:
     """Address and port of the API server that a kubeconfig names."""
     found = _SERVER.search(kubeconfig.read_text())
     url = urlsplit(found[0].split(":", 1)[1].strip() if found else "")
-    return url.hostname or "", url.port or API_PORT
+    return url.hostname or "", url.port or versions.API_SERVER_PORT
 
 
 def _forward_local(profile: Profile) -> int:
@@ -140,7 +139,7 @@ def _forward_local(profile: Profile) -> int:
     # In the PID namespace of the nodes: it ends with them, whatever ends them. Network and files are ours.
     (holder,) = {word for word in nodes.exec_argv(profile.name, "switch") if word.isdigit()}
     inside = ["nsenter", "--target", holder, "--pid", "--"]
-    _forward(target, port, f"{node.address}:{API_PORT}", [*inside])
+    _forward(target, port, f"{node.address}:{versions.API_SERVER_PORT}", [*inside])
     write_atomically(path, str(port), mode=0o600)
     return port
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from k8sdds import versions
 from k8sdds.bundle import recipe
 from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.deploy import (
@@ -37,7 +38,6 @@ from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Pro
 from k8sdds.system.ssh import Connections
 
 Said = Callable[[str], None]
-ARCHES_OF_BUNDLES = ("amd64", "arm64")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,9 @@ def boot_lines(profile: Profile, found: MachineSurvey, limit: Collection[str] = 
     Raises what else prevents a deploy: nobody's machine is rebooted in vain.
     """
     chosen = [
-        name for name, one in found.facts.items() if boot_command_line.needed(one) and (not limit or name in limit)
+        name
+        for name, one in found.facts.items()
+        if boot_command_line.needed(one) and (not limit or name in limit)
     ]
     if chosen:
         after = {**found.facts, **{name: boot_command_line.enabled(found.facts[name]) for name in chosen}}
@@ -141,7 +143,7 @@ def wanted(profile: Profile, seen: Mapping[str, Facts], found: Software | None, 
     Raises InputError where the bundle has not what the profile wants.
     """
     if found is None:
-        arches = {facts.architecture for facts in seen.values()} & set(ARCHES_OF_BUNDLES)
+        arches = {facts.architecture for facts in seen.values()} & set(versions.BUNDLE_ARCHITECTURES)
         found = software.of(profile, sorted(arches), said)
     found = software.with_packages(found, seen.values(), said)
     install = _network(profile)

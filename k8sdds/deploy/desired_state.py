@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from k8sdds import versions
 from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.deploy.network_install import Install
 from k8sdds.deploy.software import Software
@@ -38,7 +39,7 @@ class DesiredState:
     @property
     def server(self) -> str:
         """Address and port of the API server, for the nodes."""
-        return f"{self.address(self.head)}:6443"
+        return f"{self.address(self.head)}:{versions.API_SERVER_PORT}"
 
     def arch(self, node: str) -> str:
         """A node's architecture."""
@@ -56,10 +57,7 @@ class DesiredState:
         there = not self.cluster.up or node in self.cluster.ready
         # A control plane that is made anew knows nobody.
         return (
-            self.joined(self.head)
-            and "joined" in flags
-            and "/etc/kubernetes/kubelet.conf" in files
-            and there
+            self.joined(self.head) and "joined" in flags and "/etc/kubernetes/kubelet.conf" in files and there
         )
 
     def sha256(self, node: str, path: str) -> str:

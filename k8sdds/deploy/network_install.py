@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from k8sdds import networks
+from k8sdds import networks, versions
 from k8sdds.model.profile import PodNetwork, Profile
-from k8sdds.networks.cluster_install import NAMESPACE, ClusterInstall, InstallOptions, Manifest, find, images
+from k8sdds.networks.cluster_install import ClusterInstall, InstallOptions, Manifest, find, images
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import shared
@@ -65,10 +65,10 @@ def install(profile: Profile, password: str | None = None) -> Install:
         name=wanted.name,
         mtu_bytes=wanted.mtu or networks.find(wanted.name).default_mtu,
         manifests=tuple(_encoded(one) for one in manifests),
-        secrets=tuple(f"secret/{NAMESPACE}/{name}" for name in secrets),
+        secrets=tuple(f"secret/{versions.NETWORK_NAMESPACE}/{name}" for name in secrets),
         files={},
         kube_proxy=True,
-        ready=(f"daemonset/{NAMESPACE}/{chosen.daemonset}",),
+        ready=(f"daemonset/{versions.NETWORK_NAMESPACE}/{chosen.daemonset}",),
         images=images(manifests),
         programs=tuple((agent["image"], name) for name in chosen.programs),
     )

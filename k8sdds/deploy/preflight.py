@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from k8sdds.deploy.facts import DATA, PORTS, Facts
+from k8sdds import versions
+from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.model.profile import Node, Profile
 from k8sdds.system.errors import Problem
 
@@ -96,7 +97,7 @@ def _system(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
                 input=True,
             )
         )
-    if facts.architecture not in ("amd64", "arm64", "arm"):
+    if facts.architecture not in versions.ARCHITECTURES:
         problems.append(
             Problem(f"{facts.architecture} machines are not supported", "amd64, arm64 or 32-bit arm")
         )
@@ -107,10 +108,10 @@ def _system(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
                 "install a 64-bit system; or boot a 32-bit kernel (Raspberry Pi: arm_64bit=0 in config.txt)",
             )
         )
-    if facts.architecture == "arm" and profile.kubernetes.minor > 26:
+    if facts.architecture == "arm" and profile.kubernetes.minor > versions.LAST_MINOR_ON_ARM32:
         problems.append(
             Problem(
-                f"is 32-bit ARM, which ended with Kubernetes 1.26; wanted is {profile.kubernetes.version}",
+                f"is 32-bit ARM, which ended with Kubernetes 1.{versions.LAST_MINOR_ON_ARM32}; wanted is {profile.kubernetes.version}",
                 "install a 64-bit system (Raspberry Pi 3 and later can)",
             )
         )
@@ -229,9 +230,11 @@ def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
                 "if it is not needed any more, remove the files in /etc/cni/net.d",
             )
         )
-    taken = sorted({int(port) for port in facts.all("listens") if port.isdigit()} & set(PORTS))
+    taken = sorted(
+        {int(port) for port in facts.all("listens") if port.isdigit()} & set(versions.KUBERNETES_PORTS)
+    )
     if not node.is_control_plane:
-        taken = [port for port in taken if port == 10250]
+        taken = [port for port in taken if port == versions.KUBELET_PORT]
     if taken:
         ports = ", ".join(map(str, taken))
         problems.append(Problem(f"port {ports} is taken", f"see who has it: ss -tlnp 'sport = :{taken[0]}'"))

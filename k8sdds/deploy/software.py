@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
-from k8sdds import bundle
+from k8sdds import bundle, versions
 from k8sdds.bundle import Bundle, oci, packages
 from k8sdds.deploy import local_nodes, network_install
 from k8sdds.deploy.actions import Upload
@@ -16,12 +16,8 @@ from k8sdds.deploy.network_install import Install
 from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, NetworkName, PodNetwork, Profile
 from k8sdds.system.errors import InputError, K8sddsError
 
-PAUSE = "registry.k8s.io/pause:3.10.2"
-TOOLS = "k8sdds.local/tools:1"
 PACKAGES = "/var/cache/k8sdds-packages"
 """Where a machine has the bundle's packages while they are installed."""
-OWN = "k8sdds.local/"
-"""Images that are made here; no registry has them."""
 ON_CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
 
 
@@ -86,7 +82,7 @@ class Software:
         chosen = []
         for item in self.bundle.images(arch):
             program = item.name.rpartition("/")[2].partition(":")[0]
-            if item.name.startswith(OWN) and item.name not in network:
+            if item.name.startswith(versions.LOCAL_REGISTRY) and item.name not in network:
                 continue
             if program in ON_CONTROL_PLANE and not control_plane:
                 continue
@@ -113,7 +109,11 @@ class Software:
 
     def own_images(self, arch: str) -> Images:
         """The images made here, that pods of k8sdds run."""
-        found = [(item.name, item.sha256) for item in self.bundle.images(arch) if item.name.startswith(OWN)]
+        found = [
+            (item.name, item.sha256)
+            for item in self.bundle.images(arch)
+            if item.name.startswith(versions.LOCAL_REGISTRY)
+        ]
         return Images(arch, tuple(found))
 
     def archive(self, images: Images) -> Upload:
@@ -183,7 +183,11 @@ def refuse(found: Software, network: Install, machines: Mapping[str, Collection[
     profile = found.profile
     plain = [name for name in get_args(NetworkName) if name not in ENCRYPTED_BY_PASSWORD]
     wished = [PodNetwork.model_validate(name) for name in plain]
-    others = [one.name for one in wished if not lacks(network_install.install(network_install.with_network(profile, one)))]
+    others = [
+        one.name
+        for one in wished
+        if not lacks(network_install.install(network_install.with_network(profile, one)))
+    ]
     remedy = f"with this bundle: {', '.join(others)}"
     if profile.provider != "local":
         remedy += "; or software: packages, where the machines reach registries"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from k8sdds import versions
 from k8sdds.discovery.service import Service
 
 CONNEXT = Service(
-    "k8sdds-cloud-discovery", "RTI Cloud Discovery Service", "discovery/connext.yaml", 7400, None
+    "k8sdds-cloud-discovery", "RTI Cloud Discovery Service", "discovery/connext.yaml", versions.CONNEXT_DISCOVERY_PORT, None
 )  # fmt: skip
 
 

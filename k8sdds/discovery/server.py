@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from k8sdds import versions
 from k8sdds.discovery.service import Service
 
-IMAGE = "k8sdds.local/discovery-server:0.1.0"
 FASTDDS = Service(
-    "k8sdds-discovery", "Fast DDS discovery server", "discovery/fastdds.yaml", 11811, IMAGE
+    "k8sdds-discovery", "Fast DDS discovery server", "discovery/fastdds.yaml", versions.FASTDDS_DISCOVERY_PORT,
+    versions.DISCOVERY_SERVER_IMAGE,
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import shared
@@ -41,7 +42,7 @@ class Service:
         if image is None:
             raise InputError(
                 f"{self.title} has no free image",
-                "give yours: K8SDDS_CONNEXT_DISCOVERY_IMAGE (docs/connext.md)",
+                f"give yours: {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE} (docs/connext.md)",
             )
         if not 1 <= replicas <= MAX_REPLICAS:
             raise InputError(f"{replicas} discovery servers", f"give 1 to {MAX_REPLICAS}")

@@ -9,18 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.deploy.facts import Facts
-
-MANAGED = "app.kubernetes.io/managed-by"
-OWNER = "k8sdds"
-NETWORK = "k8sdds.io/network"
-SHA256 = "k8sdds.io/sha256"
-LABELS = "k8sdds.io/labels"
-"""Names of the labels that deploy has set on a node, on the node."""
-PROVEN = "k8sdds.io/proven"
-"""What the last smoke test proved, on the namespace of k8sdds."""
-SYSTEM = "k8sdds-system"
-"""Namespace of what k8sdds itself runs on a cluster."""
 
 Object = dict[str, Any]
 
@@ -43,10 +33,10 @@ def stamped(objects: Iterable[Object], network: str = "") -> list[Object]:
         sha = digest(one)
         new = copy.deepcopy(one)
         labels = new["metadata"].setdefault("labels", {})
-        labels[MANAGED] = OWNER
+        labels[versions.MANAGED_BY_LABEL] = versions.MANAGED_BY
         if network and one["kind"] != "Namespace":
-            labels[NETWORK] = network
-        new["metadata"].setdefault("annotations", {})[SHA256] = sha
+            labels[versions.NETWORK_LABEL] = network
+        new["metadata"].setdefault("annotations", {})[versions.SHA256_ANNOTATION] = sha
         made.append(new)
     return made
 
@@ -116,6 +106,6 @@ def cluster(facts: Facts | None) -> Cluster:
             short.add(one)
         if one.startswith("DaemonSet/") and network:
             networks.add(network)
-        if one == f"Namespace//{SYSTEM}":
+        if one == f"Namespace//{versions.SYSTEM_NAMESPACE}":
             proven = seen
     return Cluster(True, ready, labels, own, objects, frozenset(short), frozenset(networks), proven)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.deploy.actions import KUBECONFIG, KUBECTL_CACHE
 from k8sdds.kubernetes import apply as kube
-from k8sdds.networks.cluster_install import NAMESPACE
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Done, Host
 
@@ -72,8 +72,8 @@ class ControlPlane:
 
     def networks(self) -> dict[str, Object]:
         """The networks that are installed, by name, each with its agent's DaemonSet."""
-        found = self.list(f"daemonsets -n {NAMESPACE} -l {kube.NETWORK}")
-        return {one["metadata"]["labels"][kube.NETWORK]: one for one in found}
+        found = self.list(f"daemonsets -n {versions.NETWORK_NAMESPACE} -l {versions.NETWORK_LABEL}")
+        return {one["metadata"]["labels"][versions.NETWORK_LABEL]: one for one in found}
 
     def apply(self, objects: Sequence[Object]) -> None:
         """Make these objects so, the namespace first. What is secret travels by stdin alone."""
@@ -85,8 +85,8 @@ class ControlPlane:
 
     def remove_network(self, name: str, timeout_s: int) -> None:
         """Remove all objects of a network, its agents first: they make again what is removed on nodes."""
-        label = f"-l {kube.NETWORK}={shlex.quote(name)} --ignore-not-found"
-        words = f"delete daemonsets -n {NAMESPACE} {label} --cascade=foreground --timeout={timeout_s}s"
+        label = f"-l {versions.NETWORK_LABEL}={shlex.quote(name)} --ignore-not-found"
+        words = f"delete daemonsets -n {versions.NETWORK_NAMESPACE} {label} --cascade=foreground --timeout={timeout_s}s"
         self.must(f"cannot end {name}", words, timeout_s=timeout_s + 10)
         words = f"delete {','.join(KINDS)} --all-namespaces {label} --timeout={timeout_s}s"
         self.must(f"cannot remove {name}", words, timeout_s=timeout_s + 10)
@@ -104,7 +104,7 @@ class ControlPlane:
 
     def agents(self, daemonset: str) -> list[Object]:
         """The pods of a network's DaemonSet."""
-        found = self.list(f"pods -n {NAMESPACE}")
+        found = self.list(f"pods -n {versions.NETWORK_NAMESPACE}")
         return [one for one in found if _owner(one) == ("DaemonSet", daemonset)]
 
     def reasons(self, daemonset: str) -> list[str]:
@@ -120,7 +120,7 @@ class ControlPlane:
                 if state and not one.get("ready"):
                     said = f" {state['message']}" if state.get("message") else ""
                     lines.append(f"{node}: {one['name']}: {state.get('reason', 'not ready')}{said}")
-        for event in self.list(f"events -n {NAMESPACE} --field-selector type=Warning"):
+        for event in self.list(f"events -n {versions.NETWORK_NAMESPACE} --field-selector type=Warning"):
             about = event["involvedObject"].get("name", "")
             if about in names or about == daemonset:
                 lines.append(f"{about}: {event.get('reason')}: {event.get('message', '').strip()}")
@@ -128,7 +128,7 @@ class ControlPlane:
 
     def logs(self, daemonset: str) -> list[str]:
         """The last lines of the agents' logs."""
-        words = f"logs -n {NAMESPACE} daemonset/{daemonset} --all-pods --all-containers --tail=4 --prefix"
+        words = f"logs -n {versions.NETWORK_NAMESPACE} daemonset/{daemonset} --all-pods --all-containers --tail=4 --prefix"
         return self.ask(words).out.strip().splitlines()[-12:]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from k8sdds import versions
 from k8sdds.system.strict import Strict
 
 Role = Literal["control-plane", "worker"]
@@ -70,7 +71,7 @@ class Node(Access):
 class Kubernetes(Strict):
     """The cluster's version and its address ranges."""
 
-    version: str = Field(default="1.36.3", pattern=r"^1\.[0-9]{1,2}\.[0-9]{1,2}$")
+    version: str = Field(default=versions.KUBERNETES, pattern=r"^1\.[0-9]{1,2}\.[0-9]{1,2}$")
     pod_cidr: ipaddress.IPv4Network = ipaddress.IPv4Network("10.244.0.0/16")
     service_cidr: ipaddress.IPv4Network = ipaddress.IPv4Network("10.96.0.0/12")
 
@@ -200,12 +201,12 @@ class Profile(Strict):
 
     @model_validator(mode="after")
     def _architectures(self) -> Profile:
-        if self.kubernetes.minor > LAST_MINOR_ON_ARM32:
+        if self.kubernetes.minor > versions.LAST_MINOR_ON_ARM32:
             for node in self.nodes:
                 if node.architecture == "arm":
                     raise ValueError(
                         f"{node.name}: Kubernetes {self.kubernetes.version} has no 32-bit ARM,"
-                        f" which ended with 1.{LAST_MINOR_ON_ARM32}"
+                        f" which ended with 1.{versions.LAST_MINOR_ON_ARM32}"
                     )
         return self
 
@@ -234,5 +235,3 @@ class Profile(Strict):
 
 LOCAL_NAME = 12
 """A local node's link carries its name."""
-LAST_MINOR_ON_ARM32 = 26
-"""Kubernetes 1.27 and later publish no programs and images for 32-bit ARM."""

@@ -10,9 +10,6 @@ from typing import Any
 Manifest = dict[str, Any]
 """One Kubernetes object."""
 
-NAMESPACE = "k8sdds-network"
-"""Of everything that networks install. It stays when networks are switched."""
-
 
 @dataclass(frozen=True)
 class InstallOptions:
@@ -102,7 +99,7 @@ class ClusterInstall:
     signs: Footprint
     present: ReadyCondition
     daemonset: str
-    """Its agent, in NAMESPACE."""
+    """Its agent, in the namespace of networks."""
     carrier: PathEvidence
     programs: tuple[str, ...] = ()
     """What the agent starts, by name: the plugin's own image has it, one made by others may not."""

@@ -7,13 +7,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from k8sdds import versions
 from k8sdds.nodes import switch
 from k8sdds.nodes.record import Record
 from k8sdds.nodes.spec import LocalNode
 from k8sdds.system.errors import PrerequisiteError
-
-SSH_PORT = 22
-ARCHES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
 def keygen(path: Path) -> None:
@@ -55,12 +53,12 @@ def node(known: Record, name: str) -> LocalNode:
         cluster=known.cluster,
         name=name,
         address=machine.address,
-        port=SSH_PORT,
+        port=versions.SSH_PORT,
         user=machine.spec.user,
-        arch=ARCHES.get(platform.machine(), platform.machine()),
+        arch=versions.ARCHITECTURE_OF_MACHINE.get(platform.machine(), platform.machine()),
         state=("running" if machine.answered else "boots") if machine.alive else "stopped",
         key_file=known.folder / "key",
         known_hosts_file=known.folder / "known_hosts",
         ssh_config=known.folder / "ssh_config",
-        proxy_command=tuple(switch.proxy(known, machine.address, SSH_PORT)),
+        proxy_command=tuple(switch.proxy(known, machine.address, versions.SSH_PORT)),
     )

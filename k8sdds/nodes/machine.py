@@ -10,8 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from k8sdds import versions
 from k8sdds.nodes import cgroups, switch
-from k8sdds.nodes.access import SSH_PORT
 from k8sdds.nodes.record import Machine, Record
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
@@ -90,7 +90,7 @@ def await_ssh(known: Record, name: str) -> None:
     machine = known.machines[name]
     console = Path(known.data) / name / "console.log"
     deadline = time.monotonic() + BOOT_TIMEOUT_S
-    argv = switch.proxy(known, machine.address, SSH_PORT)
+    argv = switch.proxy(known, machine.address, versions.SSH_PORT)
     while time.monotonic() < deadline:
         if not machine.alive:
             raise PrerequisiteError(

@@ -12,10 +12,10 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from k8sdds import versions
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
-SUITE = "bookworm"
 PACKAGES = (
     "ca-certificates", "conntrack", "containerd", "dbus", "ebtables", "ethtool", "iproute2", "ipset",
     "iptables", "iputils-ping", "kmod", "mount", "nftables", "openssh-server", "passwd", "procps", "runc",
@@ -51,8 +51,8 @@ def rootfs(said: Callable[[str], None]) -> Path:
 
     Raises PrerequisiteError where it cannot be made.
     """
-    recipe = json.dumps([SUITE, PACKAGES, MASKED, FILES]).encode()
-    folder = cache_folder() / "rootfs" / f"{SUITE}-{hashlib.sha256(recipe).hexdigest()[:12]}"
+    recipe = json.dumps([versions.DEBIAN_SUITE, PACKAGES, MASKED, FILES]).encode()
+    folder = cache_folder() / "rootfs" / f"{versions.DEBIAN_SUITE}-{hashlib.sha256(recipe).hexdigest()[:12]}"
     if folder.is_dir():
         with contextlib.suppress(OSError):
             os.utime(folder)  # used now: the cache keeps the last ones
@@ -76,7 +76,7 @@ def _make(folder: Path) -> None:
     try:
         with log.open("w") as output:
             done = subprocess.run(
-                [*argv, SUITE, str(unfinished)],
+                [*argv, versions.DEBIAN_SUITE, str(unfinished)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

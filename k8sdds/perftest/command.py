@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from k8sdds import versions
 from k8sdds.discovery import SERVICES, peers, server
 from k8sdds.middleware.connext import command as connext
 from k8sdds.model.security import Protection
@@ -22,8 +23,7 @@ DISCOVERY_TIMEOUT_S = 20
 LATENCY_COUNT = 1000
 """In a throughput test every so many samples are timed: PerfTest's 10000 leaves too few in seconds."""
 
-DISCOVERY_PROGRAM, DISCOVERY_PORT = "fast-discovery-server", 11811
-"""Fast DDS's discovery server, and the UDP port that it has unless told otherwise."""
+DISCOVERY_PROGRAM = "fast-discovery-server"
 
 RAW_LIMIT_BYTES = 65507
 """Largest payload of one UDP datagram over IPv4."""
@@ -122,7 +122,9 @@ def _discovery(
 ) -> list[str]:
     """How the others are found. Who is found by multicast is named nowhere; raw finds nobody by itself."""
     if cell.discovery == "server":
-        return server.options(servers or [f"{endpoints[DISCOVERY_SERVER].address}:{DISCOVERY_PORT}"])
+        return server.options(
+            servers or [f"{endpoints[DISCOVERY_SERVER].address}:{versions.FASTDDS_DISCOVERY_PORT}"]
+        )
     kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
     if cell.discovery_kind == "multicast" and cell.middleware != "raw":
         return kind
@@ -132,7 +134,15 @@ def _discovery(
 def service_line(name: str, endpoints: dict[str, Endpoint]) -> list[str]:
     """The command line of one of a cell's services."""
     assert name == DISCOVERY_SERVER
-    return [DISCOVERY_PROGRAM, "-i", "0", "-l", endpoints[name].address, "-p", str(DISCOVERY_PORT)]
+    return [
+        DISCOVERY_PROGRAM,
+        "-i",
+        "0",
+        "-l",
+        endpoints[name].address,
+        "-p",
+        str(versions.FASTDDS_DISCOVERY_PORT),
+    ]
 
 
 def secure_options(folder: Path, protection: Protection) -> list[str]:

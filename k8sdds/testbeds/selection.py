@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.system import state_folder
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
 
 LAB = "lab"
 CLUSTER = "cluster"
-IMAGE = "k8sdds.local/perftest:0.1.0"
 
 
 def beside(image: str, own: str) -> str:
@@ -35,7 +35,7 @@ class SelectedTestbed:
     """A prepared namespace to work in; None: one per campaign."""
     network: str | None = None
     """The installed network, where nobody may ask the nodes for it."""
-    image: str = IMAGE
+    image: str = versions.PERFTEST_IMAGE
     meter: bool = False
     """Read nodes and pods around every block, which takes a DaemonSet."""
 

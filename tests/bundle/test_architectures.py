@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.bundle import Bundle, architecture, emulation, images, native, recipe
+from k8sdds.bundle import Bundle, architecture, emulation, images, native
 from k8sdds.bundle.recipe import ARCH_HERE
-from k8sdds.nodes.rootfs import SUITE
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
+from k8sdds.versions import BUNDLE_ARCHITECTURES
+from k8sdds.versions import DEBIAN_SUITE as SUITE
 from tests.conftest import Command
 
 OTHER = "amd64" if ARCH_HERE == "arm64" else "arm64"
@@ -96,4 +97,4 @@ def test_what_cannot_be_had_for_the_other(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(PrerequisiteError, match=f"builds perftest for {OTHER}") as error:
         native.check(OTHER)
     assert f"g++-{native.TRIPLETS[OTHER].replace('_', '-')}" in error.value.remedy
-    assert set(recipe.ARCHES) == set(native.TRIPLETS) == set(emulation.PROGRAMS)
+    assert set(BUNDLE_ARCHITECTURES) == set(native.TRIPLETS) == set(emulation.PROGRAMS)

@@ -18,9 +18,10 @@ from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.deploy import images as importing
 from k8sdds.deploy import profiles, software
 from k8sdds.model.profile import Software
-from k8sdds.nodes.rootfs import SUITE
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Target
+from k8sdds.versions import BUNDLE_ARCHITECTURES
+from k8sdds.versions import DEBIAN_SUITE as SUITE
 
 # The package's function of this name hides the module.
 create = importlib.import_module("k8sdds.bundle.create")
@@ -173,7 +174,7 @@ def test_what_cannot_be_made(tmp_path: Path) -> None:
         create.create(tmp_path / "there", ["amd64"])
 
 
-@pytest.mark.parametrize("arch", recipe.ARCHES)
+@pytest.mark.parametrize("arch", BUNDLE_ARCHITECTURES)
 def test_probe_is_built_for_both_architectures(arch: str) -> None:
     header = golang.program(recipe.PROGRAMS["probe"], arch, lambda _: None).read_bytes()[:20]
     assert header[18] == {"amd64": 62, "arm64": 183}[arch]

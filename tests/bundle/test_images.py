@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds import bundle
-from k8sdds.bundle import images, oci, recipe
+from k8sdds import bundle, versions
+from k8sdds.bundle import images, oci
 from k8sdds.bundle.bundle import Bundle
 from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.system.errors import InputError, PrerequisiteError
@@ -37,7 +37,7 @@ def config(made: Bundle, name: str) -> dict:
 def test_they_need_no_kubernetes_and_run_as_nobody(own: Bundle) -> None:
     names = [images.short(item) for item in images.own(own, ARCH_HERE)]
     assert {"perftest", "discovery-server", "tools"} <= set(names)
-    assert own.binaries(ARCH_HERE) == [] and all(item.name.startswith(recipe.OWN) for item in own.items)
+    assert own.binaries(ARCH_HERE) == [] and all(item.name.startswith(versions.LOCAL_REGISTRY) for item in own.items)
     for name in ("perftest", "discovery-server"):
         assert config(own, name)["config"]["User"] == "65532"
     assert own.verify() == []

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
 from k8sdds.kubernetes.client import CORE, Api
 from k8sdds.security.file_names import KEY
@@ -65,7 +66,7 @@ def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict
 
 def keys(admin: Api) -> set[bytes]:
     """The private keys in the participants' pods now: for their owner alone, and in memory."""
-    listed = admin.get(f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{pods.ROLE} in (pub,sub)")["items"]
+    listed = admin.get(f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{versions.ROLE_LABEL} in (pub,sub)")["items"]
     found = set()
     for one in filter(pods.is_ready, listed):
         meta = one["metadata"]
@@ -76,7 +77,7 @@ def keys(admin: Api) -> set[bytes]:
         listing, _, rest = done.stdout.partition(b"tmpfs ")
         if done.code == 0 and rest.rstrip().endswith(b"PRIVATE KEY-----"):
             assert listing.split()[0] == b"-rw-------", listing
-            assert listing.split()[2] == str(pods.USER).encode()
+            assert listing.split()[2] == str(versions.UNPRIVILEGED_USER).encode()
             found.add(rest[rest.index(b"-----BEGIN") :])
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds import nodes
+from k8sdds import nodes, versions
 from k8sdds.kubernetes.client import Api
 from k8sdds.middleware.connext import license, settings
 from k8sdds.testbeds.cluster import permissions
@@ -62,7 +62,7 @@ def test_connext_by_peers_and_by_its_discovery_service(
     (tmp_path / "rti_license.dat").write_text(CONTENT)
     monkeypatch.setenv(settings.IMAGE, image.PERFTEST)
     monkeypatch.setenv(settings.VERSION, "4.1")
-    monkeypatch.setenv(settings.DISCOVERY_IMAGE, image.DISCOVERY)
+    monkeypatch.setenv(versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE, image.DISCOVERY)
     monkeypatch.delenv(license.VARIABLE, raising=False)
     refused = k8sdds("run", "./connext.yaml", *user.options, "--dry-run")
     assert refused.returncode == 2 and license.VARIABLE in refused.stderr

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from k8sdds import nodes
+from k8sdds import nodes, versions
 from k8sdds.kubernetes.client import CORE, Api
-from k8sdds.testbeds.cluster import namespace, pods
+from k8sdds.testbeds.cluster import namespace
 from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
@@ -45,7 +45,7 @@ class Victims:
         self.cluster = cluster
 
     def _pod(self, participant: str) -> dict[str, Any]:
-        label = f"{pods.PARTICIPANT}={participant}"
+        label = f"{versions.PARTICIPANT_LABEL}={participant}"
         found = self.admin.get(f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{label}")["items"]
         return next(one for one in found if "deletionTimestamp" not in one["metadata"])
 

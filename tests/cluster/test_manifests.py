@@ -8,7 +8,7 @@ from k8sdds.kubernetes.client import CORE, Api, ApiRejected
 from k8sdds.middleware.connext import license
 from k8sdds.testbeds.cluster import objects, pods
 from k8sdds.testbeds.cluster.pods import Slot
-from k8sdds.testbeds.selection import IMAGE
+from k8sdds.versions import PERFTEST_IMAGE
 
 MEMORY = (64 * 2**20, 512 * 2**20)
 
@@ -17,12 +17,12 @@ def test_pods_pass_strict_validation_and_pod_security(admin: Api, namespace: tup
     name, with_host = namespace
     path = f"{CORE}/namespaces/{name}/pods"
     for slot in (Slot("pub0", "somewhere", False, 0.5), Slot("sub0", "", False, None)):
-        admin.create(path, pods.pod("a", slot, IMAGE, "c", MEMORY, "flannel-vxlan"), dryRun="All")
-    licensed = pods.pod("c", Slot("pub0", "", False, None), IMAGE, "c", MEMORY, parts=license.pod_parts())
+        admin.create(path, pods.pod("a", slot, PERFTEST_IMAGE, "c", MEMORY, "flannel-vxlan"), dryRun="All")
+    licensed = pods.pod("c", Slot("pub0", "", False, None), PERFTEST_IMAGE, "c", MEMORY, parts=license.pod_parts())
     admin.create(path, licensed, dryRun="All")
     secret = license.secret(name, b"a licence")
     admin.create(objects.collection(secret), secret, dryRun="All")
-    host = pods.pod("b", Slot("pub0", "somewhere", True, None), IMAGE, "c", MEMORY)
+    host = pods.pod("b", Slot("pub0", "somewhere", True, None), PERFTEST_IMAGE, "c", MEMORY)
     if with_host:
         admin.create(path, host, dryRun="All")
     else:
@@ -31,7 +31,7 @@ def test_pods_pass_strict_validation_and_pod_security(admin: Api, namespace: tup
 
 
 def test_strict_validation_would_find_an_unknown_field(admin: Api) -> None:
-    wrong = pods.pod("a", Slot("pub0", "n", False, None), IMAGE, "c", MEMORY)
+    wrong = pods.pod("a", Slot("pub0", "n", False, None), PERFTEST_IMAGE, "c", MEMORY)
     wrong["spec"]["hostNetwrk"] = True
     with pytest.raises(ApiRejected, match="hostNetwrk"):
         admin.create(f"{CORE}/namespaces/default/pods", wrong, dryRun="All")

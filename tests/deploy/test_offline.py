@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds import bundle, nodes
+from k8sdds import bundle, nodes, versions
 from k8sdds.bundle.recipe import ARCH_HERE
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
-from k8sdds.nodes.rootfs import SUITE
 from tests.clusters import K8SDDS
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")]
@@ -61,7 +60,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_deploy_with_a_bundle_contacts_nothing_but_its_nodes(state: Path, tmp_path: Path) -> None:
-    bundle.create(tmp_path / "bundle", [ARCH_HERE], suites=[SUITE])
+    bundle.create(tmp_path / "bundle", [ARCH_HERE], suites=[versions.DEBIAN_SUITE])
     profile = tmp_path / "offline.yaml"
     profile.write_text(PROFILE.format(bundle=tmp_path / "bundle"))
     flow.make_machines(profiles.load(str(profile)), lambda _: None)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds import networks, nodes
+from k8sdds import networks, nodes, versions
 from k8sdds.deploy.network_install import install, with_network
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.profiles import load
@@ -28,7 +28,6 @@ from tests.clusters import K8SDDS, Deployed
 POD_CIDR = IPv4Network("10.244.0.0/16")
 KUBECTL = ("kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf")
 SPACE = "switching"
-TOOLS = "k8sdds.local/tools:1"
 SECRET = "0123456789abcdef" * 6
 IN_STEPS = ("looking for images of", "removing", "installing", "making .* pods again")
 """What a switch says when it begins a step."""
@@ -49,7 +48,7 @@ def inside(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 def pods(one_machine: Deployed, inside: Callable[..., str]) -> Iterator[None]:
     """A single pod, one of a DaemonSet on every node, one on its node's network, and one that has ended."""
     container = {
-        "name": "c", "image": TOOLS, "imagePullPolicy": "Never", "command": ["k8sdds-probe", "listen", "--udp", "7000"],
+        "name": "c", "image": versions.TOOLS_IMAGE, "imagePullPolicy": "Never", "command": ["k8sdds-probe", "listen", "--udp", "7000"],
     }  # fmt: skip
     spec: dict[str, Any] = {"terminationGracePeriodSeconds": 0, "containers": [container]}
     done = {**spec, "restartPolicy": "Never", "containers": [{**container, "command": ["true"]}]}

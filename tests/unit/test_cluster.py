@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from k8sdds import versions
 from k8sdds.campaign import experiments
-from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
@@ -221,7 +221,7 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_our_other_images_come_from_where_perftest_comes_from(image: str, expected: str) -> None:
-    assert selection.beside(image, node_meter.IMAGE) == expected
+    assert selection.beside(image, versions.TOOLS_IMAGE) == expected
 
 
 def test_networks_that_replace_each_other_are_blocks_of_their_own() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds import versions
 from k8sdds.bundle import Bundle, Item, oci
 from k8sdds.deploy import boot_command_line, destroy, facts, network_install, preflight
 from k8sdds.deploy import deploy as flow
@@ -136,18 +137,18 @@ def after(state: DesiredState, actions: Iterable[Action], texts: dict[str, str] 
             meta = one["metadata"]
             if one["kind"] == "Pod":
                 continue  # gone when the smoke test ends
-            network = meta["labels"].get(kube.NETWORK, "")
-            sha = meta["annotations"][kube.SHA256]
+            network = meta["labels"].get(versions.NETWORK_LABEL, "")
+            sha = meta["annotations"][versions.SHA256_ANNOTATION]
             add(head, f"kube.object\t{kube.identity(one)} {sha} 1/1 {network} ")
-        for proven in re.findall(rf"--overwrite {re.escape(kube.PROVEN)}=(\w+)", action.script):
-            space = re.findall(rf"^kube\.object\tNamespace//{kube.SYSTEM} (\w+) .*$", made[head], re.M)[-1]
-            add(head, f"kube.object\tNamespace//{kube.SYSTEM} {space} /  {proven}")
+        for proven in re.findall(rf"--overwrite {re.escape(versions.PROVEN_ANNOTATION)}=(\w+)", action.script):
+            space = re.findall(rf"^kube\.object\tNamespace//{versions.SYSTEM_NAMESPACE} (\w+) .*$", made[head], re.M)[-1]
+            add(head, f"kube.object\tNamespace//{versions.SYSTEM_NAMESPACE} {space} /  {proven}")
         for line in re.findall(r"^kubectl patch node .* >/dev/null$", action.script, re.M):
             node, text = (shlex.split(line)[place] for place in (3, 7))
             meta = json.loads(text)["metadata"]
             labels = kube.cluster(facts.parse(made[head])).labels.get(node, {}) | meta["labels"]
             kept = json.dumps({key: value for key, value in labels.items() if value is not None})
-            add(head, f"kube.node\t{node} True {meta['annotations'][kube.LABELS] or ''} {kept}")
+            add(head, f"kube.node\t{node} True {meta['annotations'][versions.NODE_LABELS_ANNOTATION] or ''} {kept}")
     if "flag\tinitialised" in made[head] and f"kube.node\t{head} " not in made[head]:
         add(head, f"kube.node\t{head} True  {{}}")
     return made

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from k8sdds import networks
+from k8sdds import networks, versions
 from k8sdds.deploy.network_install import Install, half, install, read
 from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, NetworkName, Profile
-from k8sdds.networks.cluster_install import NAMESPACE, container, find, images
+from k8sdds.networks.cluster_install import container, find, images
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 
@@ -53,16 +53,16 @@ def test_networks_that_can_be_installed_are_those_of_a_profile() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_objects_are_whole_and_in_order(name: str) -> None:
     found = installed(name)
-    assert found.manifests[0]["kind"] == "Namespace" and found.manifests[0]["metadata"]["name"] == NAMESPACE
+    assert found.manifests[0]["kind"] == "Namespace" and found.manifests[0]["metadata"]["name"] == versions.NETWORK_NAMESPACE
     ids = [(one["kind"], one["metadata"]["name"]) for one in found.manifests]
     assert len(ids) == len(set(ids))
     for one in found.manifests:
         assert one["apiVersion"] and one["metadata"]["name"]
         cluster_wide = one["kind"] in ("Namespace", "ClusterRole", "ClusterRoleBinding")
         # Weave keeps the list of its peers in kube-system, and nowhere else.
-        elsewhere = {None} if cluster_wide else {NAMESPACE, "kube-system"} if "weave" in name else {NAMESPACE}
+        elsewhere = {None} if cluster_wide else {versions.NETWORK_NAMESPACE, "kube-system"} if "weave" in name else {versions.NETWORK_NAMESPACE}
         assert one["metadata"].get("namespace") in elsewhere
-    assert found.ready == (f"daemonset/{NAMESPACE}/{half(name).daemonset}",)
+    assert found.ready == (f"daemonset/{versions.NETWORK_NAMESPACE}/{half(name).daemonset}",)
     assert find(list(found.manifests), "DaemonSet", half(name).daemonset)
     assert found.kube_proxy and found.mtu_bytes == networks.find(name).default_mtu
     assert json.loads(json.dumps(found.manifests))
@@ -114,7 +114,7 @@ def test_a_password_is_in_secrets_only(name: str) -> None:
         if one["kind"] != "Secret":
             assert PASSWORD not in json.dumps(one)
         else:
-            assert f"secret/{NAMESPACE}/{one['metadata']['name']}" in found.secrets
+            assert f"secret/{versions.NETWORK_NAMESPACE}/{one['metadata']['name']}" in found.secrets
             assert "stringData" not in one
     assert PASSWORD not in repr(found)
     if name in ENCRYPTED_BY_PASSWORD:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from k8sdds import versions
 from k8sdds.deploy.actions import LOCK
 from k8sdds.deploy.facts import probe
 from k8sdds.system.errors import K8sddsError
@@ -20,11 +21,6 @@ BUSY = 75
 
 DATA = "/var/lib/etcd/member"
 """Folder of what a control plane knows."""
-
-PORTS = (6443, 2379, 2380, 10250, 10257, 10259)
-"""TCP ports of a Kubernetes node: API server, etcd, kubelet, controllers, scheduler."""
-
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "armv6l": "arm"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class Facts:
     def architecture(self) -> str:
         """amd64, arm64, arm, or what uname says of another machine."""
         machine = self.one.get("machine", "")
-        return ARCHITECTURES.get(machine, machine)
+        return versions.ARCHITECTURE_OF_MACHINE.get(machine, machine)
 
     @property
     def userland(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from k8sdds import versions
 from k8sdds.deploy.actions import HASHES, KUBECTL_CACHE
 
 MARKER = "/etc/k8sdds/cluster"
@@ -120,7 +121,8 @@ OBJECTS = (
 """Kinds of objects that k8sdds may have made on a cluster."""
 
 # On the control plane: what the API server knows. Of Secrets the names alone.
-CLUSTER = r"""
+CLUSTER = (
+    r"""
 KUBECONFIG=/etc/kubernetes/admin.conf KUBECACHEDIR=FOLDER; export KUBECONFIG KUBECACHEDIR
 if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
   each() { printf '{range .items[*]}%s{"\\t"}' "$1"; shift; printf '{%s} ' "$@"; printf '{"\\n"}{end}'; }
@@ -137,7 +139,7 @@ if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
     done
   }
   counts='.status.numberReady}{.status.readyReplicas}/{.status.desiredNumberScheduled}{.spec.replicas'
-  get objects OBJECTS --all-namespaces --selector app.kubernetes.io/managed-by=k8sdds \
+  get objects OBJECTS --all-namespaces --selector SELECTOR \
     --output jsonpath="$(each kube.object '.kind}/{.metadata.namespace}/{.metadata.name' \
     '.metadata.annotations.k8sdds\.io/sha256' "$counts" '.metadata.labels.k8sdds\.io/network' \
     '.metadata.annotations.k8sdds\.io/proven')" &
@@ -154,7 +156,10 @@ if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
   cat $work/nodes $work/objects
 fi
 :
-""".replace("OBJECTS", OBJECTS).replace("FOLDER", KUBECTL_CACHE)
+""".replace("SELECTOR", f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY}")
+    .replace("OBJECTS", OBJECTS)
+    .replace("FOLDER", KUBECTL_CACHE)
+)
 
 
 def script(

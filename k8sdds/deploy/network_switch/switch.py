@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from k8sdds import versions
 from k8sdds.deploy import actions, network_install, profiles
 from k8sdds.deploy.network_switch import footprint, readiness
 from k8sdds.deploy.network_switch.cleanup import sweep
@@ -19,7 +20,6 @@ from k8sdds.deploy.phases import smoke_test
 from k8sdds.kubernetes import apply as kube
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, ControlPlane, Object
 from k8sdds.model.profile import PodNetwork, Profile
-from k8sdds.networks.cluster_install import NAMESPACE
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Done, Host, Result
 
@@ -135,7 +135,7 @@ class _Switch:
         return _hashes(self._objects()) == _hashes(own)
 
     def _objects(self) -> list[Object]:
-        return self.control.list(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {kube.NETWORK}")
+        return self.control.list(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {versions.NETWORK_LABEL}")
 
     def _look(self) -> dict[str, NodeState]:
         """What the probe sees on every node."""
@@ -149,7 +149,9 @@ class _Switch:
     def _each(self, work: Callable[[Host], Result]) -> dict[str, Result]:
         return self.connections.all(work, [node.name for node in self.nodes])
 
-    def _left(self, seen: Mapping[str, NodeState], names: Sequence[str] | None = None) -> dict[str, list[NetworkLeftover]]:
+    def _left(
+        self, seen: Mapping[str, NodeState], names: Sequence[str] | None = None
+    ) -> dict[str, list[NetworkLeftover]]:
         addresses = [node.address for node in self.nodes]
         pods = self.profile.kubernetes.pod_cidr
         return {name: footprint.left(one, addresses, pods, names) for name, one in seen.items()}
@@ -183,7 +185,7 @@ class _Switch:
 
     def _remove(self) -> dict[str, list[str]]:
         """Remove every network, objects first; what was found on each node."""
-        names = sorted({one["metadata"]["labels"][kube.NETWORK] for one in self._objects()})
+        names = sorted({one["metadata"]["labels"][versions.NETWORK_LABEL] for one in self._objects()})
         before = self._look()
         for node, seen in before.items():
             blind = footprint.cannot_see(seen, names)
@@ -241,7 +243,9 @@ class _Switch:
             inside, *command = present.connected
             for pod in self.control.agents(self.half.daemonset):
                 name = pod["metadata"]["name"]
-                done = self.control.ask(f"exec -n {NAMESPACE} {name} -c {inside} -- {shlex.join(command)}")
+                done = self.control.ask(
+                    f"exec -n {versions.NETWORK_NAMESPACE} {name} -c {inside} -- {shlex.join(command)}"
+                )
                 if done.code:
                     said = (done.out or done.err).strip()
                     lines.append(f"{pod['spec'].get('nodeName')} is not connected: {said}")
@@ -280,7 +284,7 @@ class _Switch:
                 )
             time.sleep(0.5)
         if old:
-            words = f"wait deployment --all -n kube-system --for=condition=Available --timeout={PODS_S}s"
+            words = f"wait deployment --all -n {versions.KUBE_SYSTEM_NAMESPACE} --for=condition=Available --timeout={PODS_S}s"
             self.control.must("the cluster's own pods do not become ready", words, timeout_s=PODS_S + 10)
         return names
 
@@ -320,7 +324,8 @@ rmdir $work
 def _hashes(objects: Sequence[Object]) -> dict[str, str]:
     """Identity → hash as stamped, empty for what is not stamped."""
     return {
-        kube.identity(one): one["metadata"].get("annotations", {}).get(kube.SHA256, "") for one in objects
+        kube.identity(one): one["metadata"].get("annotations", {}).get(versions.SHA256_ANNOTATION, "")
+        for one in objects
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.deploy.actions import STATE, Action, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.network_switch import footprint
@@ -86,7 +87,7 @@ def documents(wanted: DesiredState) -> str:
     init = {
         "apiVersion": version,
         "kind": "InitConfiguration",
-        "localAPIEndpoint": {"advertiseAddress": address, "bindPort": 6443},
+        "localAPIEndpoint": {"advertiseAddress": address, "bindPort": versions.API_SERVER_PORT},
         "nodeRegistration": registration(wanted, node),
     }
     whole: dict[str, Any] = {

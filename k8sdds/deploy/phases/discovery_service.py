@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k8sdds import discovery
+from k8sdds import discovery, versions
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import smoke_test
@@ -18,7 +18,7 @@ SERVICE = discovery.SERVICES["fastdds"]
 def objects(wanted: DesiredState) -> list[apply.Object]:
     """Its objects and their namespace, stamped."""
     places = sum("worker" in node.roles for node in wanted.profile.nodes)
-    made = SERVICE.objects(apply.SYSTEM, max(1, min(REPLICAS, places)))
+    made = SERVICE.objects(versions.SYSTEM_NAMESPACE, max(1, min(REPLICAS, places)))
     return apply.stamped([smoke_test.namespace(), *made])
 
 
@@ -31,14 +31,14 @@ def plan(wanted: DesiredState, node: Node) -> list[Action]:
     if not wanted.profile.discovery_service:
         left = [one for one in objects(wanted) if one["kind"] != "Namespace" and apply.identity(one) in there]
         lines = "".join(
-            f"kubectl delete {one['kind'].lower()} {one['metadata']['name']} --namespace {apply.SYSTEM}"
+            f"kubectl delete {one['kind'].lower()} {one['metadata']['name']} --namespace {versions.SYSTEM_NAMESPACE}"
             " --ignore-not-found >/dev/null\n"
             for one in left
         )
         return [Action(node.name, PHASE, "remove the discovery service", lines)] if left else []
     needs = tuple((one.name, phase) for one in wanted.workers() for phase in ("join", "images"))
-    ready = apply.wait_script((f"{kind}/{apply.SYSTEM}/{name}",))
+    ready = apply.wait_script((f"{kind}/{versions.SYSTEM_NAMESPACE}/{name}",))
     made = changes(wanted, PHASE, f"run {SERVICE.title}", objects(wanted), needs=needs, then=ready)
-    if not made and f"StatefulSet/{apply.SYSTEM}/{name}" in wanted.cluster.short:
+    if not made and f"StatefulSet/{versions.SYSTEM_NAMESPACE}/{name}" in wanted.cluster.short:
         return [Action(node.name, PHASE, f"wait for {SERVICE.title}", ready, needs=needs, timeout_s=240)]
     return made

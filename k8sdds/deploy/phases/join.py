@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from k8sdds import versions
 from k8sdds.deploy.actions import PRIVATE, STATE, Action, Private, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import control_plane
@@ -101,6 +102,6 @@ def _ready(wanted: DesiredState, node: Node) -> list[Action]:
     )
     if whole:
         script += apply.wait_script(wanted.network.ready)
-        script += apply.wait_script(("deployment/kube-system/coredns",))
+        script += apply.wait_script((f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/coredns",))
     needs = tuple((one.name, PHASE) for one in wanted.workers())
     return [Action(node.name, PHASE, "wait until all nodes are ready", script, needs=needs, timeout_s=600)]

@@ -9,6 +9,7 @@ import json
 import shlex
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.kubernetes import apply
@@ -49,4 +50,4 @@ def patch(cluster: apply.Cluster, node: Node) -> dict[str, Any]:
         return {}
     changes: dict[str, str | None] = {**new, **dict.fromkeys(sorted(gone & set(there)))}
     record = ",".join(sorted(ours)) or None
-    return {"metadata": {"labels": changes, "annotations": {apply.LABELS: record}}}
+    return {"metadata": {"labels": changes, "annotations": {versions.NODE_LABELS_ANNOTATION: record}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from k8sdds import versions
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.objects import changes
@@ -11,8 +12,8 @@ from k8sdds.system import yaml_text
 from k8sdds.system.paths import shared
 
 PHASE = "metrics server"
-WORKLOAD = "deployment/kube-system/metrics-server"
-DEPLOYMENT = "Deployment/kube-system/metrics-server"
+WORKLOAD = f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
+DEPLOYMENT = f"Deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
 
 
 def objects(resolution_s: int) -> list[apply.Object]:
@@ -54,6 +55,10 @@ def wait(wanted: DesiredState, node: Node) -> list[Action]:
         return []
     return [
         Action(
-            node.name, PHASE, "wait until metrics-server serves", apply.wait_script((WORKLOAD,)), timeout_s=240
+            node.name,
+            PHASE,
+            "wait until metrics-server serves",
+            apply.wait_script((WORKLOAD,)),
+            timeout_s=240,
         )
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from k8sdds import versions
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.objects import changes
@@ -21,7 +22,10 @@ def replaces(wanted: DesiredState) -> str:
     if others:
         return f"replace {' and '.join(others)} by {name}, and make all pods again"
     for one in apply.stamped(wanted.network.manifests, name):
-        there, wished = cluster.objects.get(apply.identity(one)), one["metadata"]["annotations"][apply.SHA256]
+        there, wished = (
+            cluster.objects.get(apply.identity(one)),
+            one["metadata"]["annotations"][versions.SHA256_ANNOTATION],
+        )
         if cluster.networks and there not in (None, wished):
             return f"replace {name} by itself with other options, and make all pods again"
     return ""

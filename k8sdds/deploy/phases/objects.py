@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from k8sdds import versions
 from k8sdds.deploy.actions import PRIVATE, Action, Private, Step
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.kubernetes import apply
@@ -23,7 +24,10 @@ def changes(
     Those named in `secret` (secret/NAMESPACE/NAME) travel as a private file.
     """
     there = wanted.cluster.objects
-    if all(there.get(apply.identity(one)) == one["metadata"]["annotations"][apply.SHA256] for one in objects):
+    if all(
+        there.get(apply.identity(one)) == one["metadata"]["annotations"][versions.SHA256_ANNOTATION]
+        for one in objects
+    ):
         return []
     public = [one for one in objects if _secret_name(one) not in secret]
     script = apply.apply_script(public)

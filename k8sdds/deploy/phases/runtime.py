@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
+from k8sdds import versions
 from k8sdds.bundle import packages
 from k8sdds.deploy.actions import STATE, Action, file_script
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.software import PACKAGES, PAUSE
+from k8sdds.deploy.software import PACKAGES
 from k8sdds.model.profile import Node
 
 PHASE = "runtime"
@@ -114,7 +115,7 @@ def configuration(wanted: DesiredState, node: Node) -> str:
         "# Written by k8sdds.",
         "version = 2",
         '[plugins."io.containerd.grpc.v1.cri"]',
-        f'  sandbox_image = "{PAUSE}"',
+        f'  sandbox_image = "{versions.PAUSE_IMAGE}"',
     ]
     if not bounding >> CAP_SYS_RESOURCE & 1:
         # Pods could not be started where their processes' scores may not be lowered.

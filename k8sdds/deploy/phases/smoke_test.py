@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from k8sdds import networks
+from k8sdds import networks, versions
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.kubernetes import apply
@@ -54,7 +54,7 @@ def script(nodes: list[str], network: str, proven: str) -> str:
         pod["metadata"]["name"] = f"smoke-{name}"
         pod["spec"]["nodeName"] = name
         pods.append(pod)
-    run = f"kubectl --namespace {apply.SYSTEM}"
+    run = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
     names = " ".join(f"smoke-{name}" for name in nodes)
     lines = [
         apply.apply_script([space]),
@@ -85,7 +85,9 @@ def script(nodes: list[str], network: str, proven: str) -> str:
             '  case $said in *"\\"$address:"*) found=yes ;; esac\ndone\n'
             '[ "${found:-}" = yes ] || { echo "multicast does not reach another node" >&2; exit 1; }\n'
         )
-    lines.append(f"kubectl annotate namespace {apply.SYSTEM} --overwrite {apply.PROVEN}={proven} >/dev/null\n")
+    lines.append(
+        f"kubectl annotate namespace {versions.SYSTEM_NAMESPACE} --overwrite {versions.PROVEN_ANNOTATION}={proven} >/dev/null\n"
+    )
     return "".join(lines)
 
 

@@ -13,7 +13,6 @@ from k8sdds.kubernetes.metrics.quantities import unix_s
 
 NAME = "k8sdds-meter"
 MANIFEST = "metrics/meter.yaml"
-IMAGE = "k8sdds.local/tools:1"
 PROGRAM = "/usr/local/bin/k8sdds-meter"
 LABELS = f"app.kubernetes.io/name={NAME}"
 READY = ("daemonset", NAME)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.system.errors import InputError
 
 VARIABLE = "RTI_LICENSE_FILE"
@@ -39,7 +40,7 @@ def secret(namespace: str, content: bytes) -> dict[str, Any]:
         "metadata": {
             "name": SECRET,
             "namespace": namespace,
-            "labels": {"app.kubernetes.io/managed-by": "k8sdds"},
+            "labels": {versions.MANAGED_BY_LABEL: versions.MANAGED_BY},
         },
         "immutable": True,
         "type": "Opaque",

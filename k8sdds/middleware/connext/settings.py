@@ -17,7 +17,6 @@ from k8sdds.system.errors import InputError, PrerequisiteError
 
 PROGRAM, IMAGE, VERSION = "K8SDDS_CONNEXT_PERFTEST", "K8SDDS_CONNEXT_IMAGE", "K8SDDS_CONNEXT_VERSION"
 LIBRARIES, MORE = "K8SDDS_CONNEXT_LIBRARIES", "K8SDDS_CONNEXT_OPTIONS"
-DISCOVERY_IMAGE = "K8SDDS_CONNEXT_DISCOVERY_IMAGE"
 IN_IMAGE = "/opt/rti/perftest_cpp"
 """Where our recipe for an image puts the program (perftest-images/connext)."""
 _BANNER = re.compile(r"RTI Perftest (\d+)\.(\d+)")
@@ -100,7 +99,9 @@ def _asked_version(path: Path, libraries: str) -> Version:
             [path, "-help"], capture_output=True, timeout=ASK_S, stdin=subprocess.DEVNULL, env=environment
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PrerequisiteError(f"{path} cannot be asked for its version: {error}", f"set {VERSION}") from error
+        raise PrerequisiteError(
+            f"{path} cannot be asked for its version: {error}", f"set {VERSION}"
+        ) from error
     said = (done.stdout + done.stderr).decode(errors="replace")
     found = _BANNER.search(said)
     if not found:

@@ -7,6 +7,7 @@ no device flannel.1. The study set the pods' MTU to 1423.
 
 from __future__ import annotations
 
+from k8sdds import versions
 from k8sdds.networks.cluster_install import ReadyCondition
 from k8sdds.networks.common import strongswan
 from k8sdds.networks.flannel import cluster as flannel_cluster
@@ -46,7 +47,7 @@ IPSEC = Network(
     multicast="",
     encryption="AES-128-GCM, IKEv2 with a pre-shared key",
     policy=False,
-    architectures=("amd64", "arm64", "arm"),
+    architectures=versions.ARCHITECTURES,
     versions="flannel 0.11 to 0.28",
     fidelity="equivalent",
     differences="charon installs the policies that flanneld writes itself; the userspace engine wraps ESP in"

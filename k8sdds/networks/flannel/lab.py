@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Interface
 
+from k8sdds import versions
 from k8sdds.networks.cluster_install import ReadyCondition
 from k8sdds.networks.common.bridge_cni import (
     NODE_SYSCTLS,
@@ -94,9 +95,7 @@ def _host_routes(topology: Topology, node: Node, mtu: int) -> list[Batch]:
     return [Batch(node.name, "ip", tuple(routes))]
 
 
-def datapath(
-    topology: Topology, mtu: int, between: Callable[[Topology, Node, int], list[Batch]]
-) -> Datapath:
+def datapath(topology: Topology, mtu: int, between: Callable[[Topology, Node, int], list[Batch]]) -> Datapath:
     """Pods on cni0; `between` gives what carries packets to the other nodes."""
 
     def on_node(node: Node) -> NodePart:
@@ -126,7 +125,7 @@ VXLAN = Network(
     multicast="",
     encryption="",
     policy=False,
-    architectures=("amd64", "arm64", "arm"),
+    architectures=versions.ARCHITECTURES,
     versions="flannel 0.11 to 0.28",
     fidelity="equivalent",
     differences=KUBE_PROXY,
@@ -149,7 +148,7 @@ HOSTGW = Network(
     multicast="",
     encryption="",
     policy=False,
-    architectures=("amd64", "arm64", "arm"),
+    architectures=versions.ARCHITECTURES,
     versions="flannel 0.11 to 0.28",
     fidelity="equivalent",
     differences=KUBE_PROXY,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from k8sdds import versions
 from k8sdds.networks.cluster_install import ReadyCondition
 from k8sdds.networks.common.strongswan import FOLDER, KERNEL, USERSPACE
 from k8sdds.networks.flannel import cluster as flannel_cluster
@@ -107,7 +108,7 @@ WIREGUARD = Network(
     multicast="",
     encryption="ChaCha20-Poly1305, WireGuard",
     policy=False,
-    architectures=("amd64", "arm64", "arm"),
+    architectures=versions.ARCHITECTURES,
     versions="flannel 0.16 to 0.28",
     fidelity="equivalent",
     differences="the device's name has the node's number; the userspace engine encrypts in wireguard-go; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from k8sdds import versions
 from k8sdds.networks.cluster_install import (
     ClusterInstall,
     Footprint,
@@ -15,8 +16,6 @@ from k8sdds.networks.cluster_install import (
     find,
 )
 from k8sdds.networks.network import LINK_MTU, Attachment, Datapath, Engine, Network, Topology
-
-ARCHITECTURES = ("amd64", "arm64", "arm")
 
 
 def _on_nodes(topology: Topology, mtu: int, in_pods: bool) -> Datapath:
@@ -72,7 +71,7 @@ BAREMETAL = Network(
     multicast="by the switch",
     encryption="",
     policy=False,
-    architectures=ARCHITECTURES,
+    architectures=versions.ARCHITECTURES,
     versions="Linux",
     fidelity="real",
     differences="",
@@ -90,7 +89,7 @@ HOST = Network(
     multicast="by the switch",
     encryption="",
     policy=False,
-    architectures=ARCHITECTURES,
+    architectures=versions.ARCHITECTURES,
     versions="Kubernetes hostNetwork",
     fidelity="real",
     differences="",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from ipaddress import IPv4Interface
 
+from k8sdds import versions
 from k8sdds.networks.cluster_install import (
     ClusterInstall,
     Footprint,
@@ -125,7 +126,7 @@ KUBE_ROUTER = Network(
     multicast="",
     encryption="",
     policy=True,
-    architectures=("amd64", "arm64", "arm"),
+    architectures=versions.ARCHITECTURES,
     versions="kube-router 0.3 to 2.11",
     fidelity="equivalent",
     differences="routes are set once instead of learned by BGP; one policy chain stands for all pods' chains;"

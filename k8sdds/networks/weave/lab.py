@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Interface
 
+from k8sdds import versions
 from k8sdds.networks.common.bridge_cni import Bridge, NodePart, bridge_pods, kube_forward, pod_datapath
 from k8sdds.networks.network import LINK_MTU, Batch, Datapath, Engine, Network, Node, Topology
 from k8sdds.networks.weave import cluster as weave_cluster
@@ -61,9 +62,7 @@ table ip filter {{{kube_forward()}
 """
 
 
-def _on_node(
-    topology: Topology, node: Node, mtu: int, endpoint: Callable[[Node], str] | None
-) -> NodePart:
+def _on_node(topology: Topology, node: Node, mtu: int, endpoint: Callable[[Node], str] | None) -> NodePart:
     # Bound to eth0 unless its packets are to pass a tunnel device first.
     local = f"local {endpoint(node)}" if endpoint else f"dev eth0 local {node.address}"
     bridge = Bridge("weave", mtu, IPv4Interface(f"10.32.{node.index}.1/12"))
@@ -77,8 +76,7 @@ def _on_node(
         f"link add vethwe-bridge mtu {mtu} type veth peer name vethwe-datapath mtu {mtu}",
         "link set vethwe-bridge master weave up",
         "link set vethwe-datapath master datapath up",
-        f"link add vxlan-6784 mtu {mtu} type vxlan id 1 {local} dstport {UDP_PORT}"
-        " learning",
+        f"link add vxlan-6784 mtu {mtu} type vxlan id 1 {local} dstport {UDP_PORT} learning",
         "link set vxlan-6784 master datapath up",
     )
     flooding = tuple(
@@ -112,7 +110,7 @@ WEAVENET = Network(
     multicast="head-end replication: a copy to every node",
     encryption="",
     policy=True,
-    architectures=("amd64", "arm64", "arm"),
+    architectures=versions.ARCHITECTURES,
     versions="Weave Net 2.6 to 2.9",
     fidelity="modelled",
     differences="Open vSwitch's datapath is replaced by the kernel's bridge and VXLAN device; the network"

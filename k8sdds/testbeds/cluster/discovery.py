@@ -9,9 +9,8 @@ import os
 import time
 from typing import Any
 
-from k8sdds import discovery
+from k8sdds import discovery, versions
 from k8sdds.kubernetes.client import Api
-from k8sdds.middleware.connext.settings import DISCOVERY_IMAGE
 from k8sdds.model.trial import Cell
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import objects, pods
@@ -72,12 +71,12 @@ class Services:
             return
         service = discovery.SERVICES[cell.middleware]
         if cell.middleware not in self._made:
-            users = os.environ.get(DISCOVERY_IMAGE)
+            users = os.environ.get(versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE)
             image = users if service.image is None else beside(self._image, service.image)
             made = service.objects(self._space.namespace, image=image)
             wanted = [one for one in made if one["kind"] in KINDS]
             for one in wanted:
-                one["metadata"]["labels"][pods.CAMPAIGN] = self._space.campaign
+                one["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._space.campaign
             objects.create(self._api, wanted)
             self._made[cell.middleware] = wanted[-1]
         self._await(service, self._made[cell.middleware])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.kubernetes.client import Api
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
@@ -20,7 +21,11 @@ POD_FACTS = (
 
 
 def facts(
-    api: Api, chosen: SelectedTestbed, nodes: Sequence[Node], members: Sequence[ReadyPod], installed: str | None
+    api: Api,
+    chosen: SelectedTestbed,
+    nodes: Sequence[Node],
+    members: Sequence[ReadyPod],
+    installed: str | None,
 ) -> dict[str, Any]:
     """`nodes` as far as this user may see them; `members`: pods that are ready."""
     version = api.get("/version")
@@ -55,7 +60,7 @@ def facts(
 def _uid(api: Api) -> str | None:
     """What tells this cluster from others, where this user may know it."""
     try:
-        found = api.find(f"{permissions.NAMESPACES}/kube-system")
+        found = api.find(f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}")
     except PrerequisiteError:
         return None
     return found["metadata"]["uid"] if found else None

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
 from k8sdds.kubernetes.client import Api
 from k8sdds.kubernetes.metrics import metrics_api as top
@@ -31,7 +32,9 @@ WORKERS = 16
 class Metering:
     """The meters of one campaign, and what they have said since somebody asked."""
 
-    def __init__(self, api: Api, space: CampaignNamespace, filters: bool, image: str = node_meter.IMAGE) -> None:
+    def __init__(
+        self, api: Api, space: CampaignNamespace, filters: bool, image: str = versions.TOOLS_IMAGE
+    ) -> None:
         """`filters`: the namespace lets pods use the nodes' own network, so packet filters can be counted."""
         self._api = api
         self._image = image
@@ -46,7 +49,7 @@ class Metering:
     def seen(self, pod: dict[str, Any], at_s: float) -> None:
         """An event of the campaign's pods, for their starts."""
         on_host = (pod.get("spec") or {}).get("hostNetwork", False)
-        if pods.PARTICIPANT in pod["metadata"].get("labels", {}) and not on_host:
+        if versions.PARTICIPANT_LABEL in pod["metadata"].get("labels", {}) and not on_host:
             self._startups.seen(pod, at_s)
 
     def begins(self, block: int, networks: Sequence[str]) -> None:
@@ -113,7 +116,7 @@ class Metering:
         owner = {"apiVersion": "v1", "kind": "Namespace", "name": self._space.namespace}
         for one in outside:
             one["metadata"]["ownerReferences"] = [{**owner, "uid": found["metadata"]["uid"]}]
-            one["metadata"]["labels"][pods.CAMPAIGN] = self._space.campaign
+            one["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._space.campaign
         return outside
 
     def _ready(self) -> list[str]:

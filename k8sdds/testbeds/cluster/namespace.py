@@ -9,16 +9,13 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.kubernetes.client import CORE, Api
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster import permissions, pods
+from k8sdds.testbeds.cluster import permissions
 
-OWNER = "k8sdds.io/owner"
-"""Annotation of a namespace or pod: HOST PID START of the process that will remove it."""
-NAME = "k8sdds.io/name"
-"""Annotation with the campaign's full name."""
-SELECTOR = f"{pods.MANAGED}=k8sdds,{pods.CAMPAIGN}"
+SELECTOR = f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY},{versions.CAMPAIGN_LABEL}"
 BESIDE = "-nodes"
 """Ends the name of the namespace that a campaign has beside its own."""
 
@@ -48,7 +45,7 @@ class CampaignNamespace:
     @property
     def selector(self) -> str:
         """Of the campaign's objects."""
-        return f"{pods.CAMPAIGN}={self.campaign}"
+        return f"{versions.CAMPAIGN_LABEL}={self.campaign}"
 
     @property
     def pods(self) -> str:
@@ -73,12 +70,12 @@ def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
         "metadata": {
             "name": f"k8sdds-{campaign}",
             "labels": {
-                pods.MANAGED: "k8sdds",
-                pods.CAMPAIGN: campaign,
+                versions.MANAGED_BY_LABEL: versions.MANAGED_BY,
+                versions.CAMPAIGN_LABEL: campaign,
                 "pod-security.kubernetes.io/enforce": level,
                 "pod-security.kubernetes.io/warn": level,
             },
-            "annotations": {OWNER: owner(), NAME: name},
+            "annotations": {versions.OWNER_ANNOTATION: owner(), versions.NAME_ANNOTATION: name},
         },
     }
 
@@ -119,7 +116,10 @@ def await_gone(api: Api, path: str, timeout_s: float = 90) -> None:
         return
     version = listed["metadata"]["resourceVersion"]
     for event in api.watch(
-        permissions.NAMESPACES, fieldSelector=f"metadata.name={name}", resourceVersion=version, for_s=timeout_s
+        permissions.NAMESPACES,
+        fieldSelector=f"metadata.name={name}",
+        resourceVersion=version,
+        for_s=timeout_s,
     ):
         if event["type"] == "DELETED":
             return
@@ -148,12 +148,16 @@ def leftovers(api: Api, prepared: str | None) -> list[Leftover]:
     found = {}
     for one in listed:
         meta = one["metadata"]
-        campaign = meta["labels"][pods.CAMPAIGN]
+        campaign = meta["labels"][versions.CAMPAIGN_LABEL]
         space = CampaignNamespace(api, campaign, prepared or meta["name"], own=prepared is None)
         notes = meta.get("annotations", {})
         if "deletionTimestamp" not in meta:
             key = campaign if prepared else space.namespace
-            found[key] = Leftover(space, notes.get(NAME, campaign), _in_use(notes.get(OWNER, "")))
+            found[key] = Leftover(
+                space,
+                notes.get(versions.NAME_ANNOTATION, campaign),
+                _in_use(notes.get(versions.OWNER_ANNOTATION, "")),
+            )
     return list(found.values())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.model.placement import packed, spread
 from k8sdds.model.trial import Cell
 from k8sdds.system.errors import InputError
@@ -123,7 +124,7 @@ def installed_network(nodes: Sequence[Node]) -> str | None:
         elif any(key.startswith("kube-router.io/") for key in node.annotations):
             found.add("kube-router")
         else:
-            found.add(node.labels.get("k8sdds.io/network", ""))
+            found.add(node.labels.get(versions.NETWORK_LABEL, ""))
     found.discard("")
     return found.pop() if len(found) == 1 else None
 

@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
 from k8sdds.kubernetes.client import Api, ApiRejected
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
-from k8sdds.testbeds.cluster.namespace import NAME, OWNER, CampaignNamespace, owner
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace, owner
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, Slot
 from k8sdds.testbeds.cluster.watch import PodWatch
 
@@ -118,10 +119,11 @@ class PodPool:
         return f"{slot.participant}-{kind}-{self._made}-{self._space.campaign[-6:]}"
 
     def _create(self, slot: Slot, name: str, network: str) -> None:
-        made = pods.pod(
-            name, slot, self._image, self._space.campaign, self._memory, network, self._parts
-        )
-        made["metadata"]["annotations"] = {OWNER: owner(), NAME: self._campaign}
+        made = pods.pod(name, slot, self._image, self._space.campaign, self._memory, network, self._parts)
+        made["metadata"]["annotations"] = {
+            versions.OWNER_ANNOTATION: owner(),
+            versions.NAME_ANNOTATION: self._campaign,
+        }
         try:
             self._api.create(self._space.pods, made)
         except ApiRejected as refused:

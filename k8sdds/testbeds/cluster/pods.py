@@ -7,20 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.model.trial import Cell
 
 SUPERVISOR = "/opt/k8sdds/k8sdds-supervisor"
 PERFTEST = "/opt/k8sdds/k8sdds-perftest"
 OUTPUT = "/out"
-USER = 65532
 MIB = 2**20
 
-MANAGED = "app.kubernetes.io/managed-by"
-CAMPAIGN = "k8sdds.io/campaign"
-PARTICIPANT = "k8sdds.io/participant"
-ROLE = "k8sdds.io/role"
-KIND = "k8sdds.io/kind"
-"""Of a pod's network: `host` for the node's own, else `pod`."""
 
 FINAL = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "CrashLoopBackOff", "RunContainerError",
          "CreateContainerConfigError", "CreateContainerError", "StartError")  # fmt: skip
@@ -70,9 +64,9 @@ def pod(
         "dnsPolicy": "ClusterFirstWithHostNet" if slot.host else "ClusterFirst",
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
+            "runAsUser": versions.UNPRIVILEGED_USER,
+            "runAsGroup": versions.UNPRIVILEGED_USER,
+            "fsGroup": versions.UNPRIVILEGED_USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "affinity": _affinity(slot, campaign),
@@ -106,14 +100,14 @@ def pod(
     if slot.host:
         spec["hostNetwork"] = True
     labels = {
-        MANAGED: "k8sdds",
-        CAMPAIGN: campaign,
-        PARTICIPANT: slot.participant,
-        ROLE: slot.participant[:3],
-        KIND: "host" if slot.host else "pod",
+        versions.MANAGED_BY_LABEL: versions.MANAGED_BY,
+        versions.CAMPAIGN_LABEL: campaign,
+        versions.PARTICIPANT_LABEL: slot.participant,
+        versions.ROLE_LABEL: slot.participant[:3],
+        versions.KIND_LABEL: "host" if slot.host else "pod",
     }
     if network:
-        labels["k8sdds.io/network"] = network
+        labels[versions.NETWORK_LABEL] = network
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -133,7 +127,10 @@ def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
     kind = "host" if slot.host else "pod"
 
     def beside(**labels: str) -> dict[str, Any]:
-        named = {CAMPAIGN: campaign, **{f"k8sdds.io/{key}": value for key, value in labels.items()}}
+        named = {
+            versions.CAMPAIGN_LABEL: campaign,
+            **{f"k8sdds.io/{key}": value for key, value in labels.items()},
+        }
         return {"labelSelector": {"matchLabels": named}, "topologyKey": "kubernetes.io/hostname"}
 
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"

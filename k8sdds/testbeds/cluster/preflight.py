@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from k8sdds.bundle.recipe import ARCHES
+from k8sdds import versions
 from k8sdds.middleware.connext import license
-from k8sdds.middleware.connext.settings import DISCOVERY_IMAGE
 from k8sdds.model.experiment import Experiment, Link
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.system.errors import InputError, Problem
 from k8sdds.testbeds.cluster.nodes import Node, assign, usable
-
-LOCAL = "k8sdds.local/"
-"""Images of no registry: a node has them or never gets them."""
 
 
 def unfit(cells: Sequence[Cell], switched: bool) -> list[Problem]:
@@ -34,9 +30,13 @@ def unfit(cells: Sequence[Cell], switched: bool) -> list[Problem]:
                 "a cluster's links are as they are: `link` shapes those of the lab",
                 "leave it out, or: --testbed lab",
             )
-        if cell.services and cell.middleware == "connext" and not os.environ.get(DISCOVERY_IMAGE):
+        if (
+            cell.services
+            and cell.middleware == "connext"
+            and not os.environ.get(versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE)
+        ):
             add(
-                f"discovery by server needs your image of RTI Cloud Discovery Service: {DISCOVERY_IMAGE}",
+                f"discovery by server needs your image of RTI Cloud Discovery Service: {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE}",
                 "docs/connext.md; or give another `discovery`",
             )
         if cell.services and cell.middleware == "connext" and not os.environ.get(license.VARIABLE):
@@ -108,7 +108,7 @@ def placement(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[
     """Nodes that are missing, not ready, of another architecture, or without the image."""
     if not nodes:
         return []  # nobody may ask; the pods will tell
-    fit = usable(nodes, ARCHES)
+    fit = usable(nodes, versions.BUNDLE_ARCHITECTURES)
     problems: dict[str, Problem] = {}
     used: set[str] = set()
     for cell in cells:
@@ -130,12 +130,19 @@ def placement(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[
             )
             problems.setdefault(what, Problem(what, "give another placement, or add a node", input=True))
         used |= set(found.values())
-    foreign = next((arch for arch in ARCHES if image.startswith(LOCAL) and image.endswith(f"-{arch}")), "")
+    foreign = next(
+        (
+            arch
+            for arch in versions.BUNDLE_ARCHITECTURES
+            if image.startswith(versions.LOCAL_REGISTRY) and image.endswith(f"-{arch}")
+        ),
+        "",
+    )
     wrong = [node.name for node in fit if node.name in used and foreign and node.arch != foreign]
     if wrong:
         what = f"the image {image} is for {foreign}, to be emulated by hand: {', '.join(wrong)} cannot run it"
         problems[image] = Problem(what, f"--image {image.removesuffix(f'-{foreign}')}", input=True)
-    elif image.startswith(LOCAL):
+    elif image.startswith(versions.LOCAL_REGISTRY):
         # An empty list says nothing: kubelets may be told not to report images.
         bare = [node.name for node in fit if node.name in used and node.images and image not in node.images]
         if bare:

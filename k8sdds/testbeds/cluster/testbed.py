@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.bundle.recipe import ARCHES
+from k8sdds import versions
 from k8sdds.kubernetes.client import Api
-from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.middleware.connext import license
 from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
@@ -149,7 +148,7 @@ class Cluster:
             self._witnesses = NodeProbes(self.api, self._space, with_host, image, self._campaign)
             self._proofs = Proofs(self._crew, self._witnesses, self.switch.interface if self.switch else "")
             if self.chosen.meter:
-                tools = beside(self.chosen.image, node_meter.IMAGE)
+                tools = beside(self.chosen.image, versions.TOOLS_IMAGE)
                 self._metering = Metering(self.api, self._space, with_host, tools)
                 self._crew.watch.listeners.append(self._metering.seen)
         cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
@@ -200,7 +199,7 @@ class Cluster:
         return placement.slots(cell, self._usable() if self.nodes else None)
 
     def _usable(self) -> list[Node]:
-        return usable(self.nodes, ARCHES)
+        return usable(self.nodes, versions.BUNDLE_ARCHITECTURES)
 
     def _members(self, cell: Cell) -> dict[str, ReadyPod]:
         assert self._crew is not None
