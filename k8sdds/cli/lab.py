@@ -61,12 +61,12 @@ def up(
     """Build an experiment's networks and leave them standing, until `lab down`."""
     from k8sdds.campaign.preflight import refuse
     from k8sdds.model.trial import Trial
-    from k8sdds.system import state_folder
+    from k8sdds.testbeds.lab import records
     from k8sdds.testbeds.lab.testbed import Lab
 
     if not name.replace("-", "").replace("_", "").isalnum():
         raise InputError(f"--name {name!r}: letters, digits, - and _ only")
-    for record in state_folder.records():
+    for record in records.all_labs():
         if record.name == name and record.in_use:
             remedy = f"k8sdds lab down --name {name}; or give a --name"
             raise InputError(f"a lab named {name!r} stands already", remedy)
@@ -91,7 +91,7 @@ def up(
 @app.command("ls")
 def list_(as_json: Json = False) -> None:
     """List the labs that stand on this machine: of `lab up`, and of running or broken campaigns."""
-    from k8sdds.system import state_folder
+    from k8sdds.testbeds.lab import records
 
     rows = [
         {
@@ -103,7 +103,7 @@ def list_(as_json: Json = False) -> None:
             "created_at": record.created_at,
             "in_use": record.in_use,
         }
-        for record in state_folder.records()
+        for record in records.all_labs()
         for bench in record.holders
     ]
     if as_json:
@@ -121,10 +121,10 @@ def list_(as_json: Json = False) -> None:
 
 
 def _complete_places(incomplete: str) -> list[str]:
-    from k8sdds.system import state_folder
+    from k8sdds.testbeds.lab import records
 
-    records = state_folder.records()
-    places = [f"{bench}/{pod}" for one in records for bench in one.holders for pod in one.pods.get(bench, {})]
+    labs = records.all_labs()
+    places = [f"{bench}/{pod}" for one in labs for bench in one.holders for pod in one.pods.get(bench, {})]
     return sorted({place for place in places if place.startswith(incomplete)})
 
 
@@ -142,11 +142,11 @@ def exec_(
     """Run a command in a pod, or on a node, of a standing lab."""
     from k8sdds.model.trial import Cell
     from k8sdds.system.sandbox import Sandbox
+    from k8sdds.testbeds.lab import records
     from k8sdds.testbeds.lab.lab_network import LabNetwork
     from k8sdds.testbeds.lab.plan import plan as make
-    from k8sdds.testbeds.lab.testbed import lab_of
 
-    record = lab_of(name)
+    record = records.find(name)
     if not record.in_use:
         raise InputError(
             f"the lab {name!r} does not stand any more", "k8sdds clean removes what is left of it"
@@ -191,14 +191,13 @@ def graph(
 @app.command()
 def down(name: Name = "lab") -> None:
     """Remove a lab that `lab up` made."""
-    from k8sdds.system import state_folder
     from k8sdds.system.errors import PrerequisiteError
-    from k8sdds.testbeds.lab.testbed import lab_of
+    from k8sdds.testbeds.lab import records
 
-    record = lab_of(name)
+    record = records.find(name)
     if record.kind != "lab":
         raise InputError(f"{name!r} is a campaign's", "end the campaign, or: k8sdds clean")
-    left = state_folder.remove(record)
+    left = records.remove(record)
     if left:
         raise PrerequisiteError(f"could not be removed: {', '.join(left)}")
     console().print(f"{name}: removed", highlight=False)

@@ -202,14 +202,15 @@ def _clean(chosen: SelectedTestbed, everything: bool) -> tuple[list[str], list[s
 
 
 def _clean_here(everything: bool) -> tuple[list[str], list[str], list[str]]:
-    from k8sdds.system import ssh, state_folder
+    from k8sdds.system import ssh
+    from k8sdds.testbeds.lab import records
 
     removed, kept, failed = [], [], []
-    for record in state_folder.records():
+    for record in records.all_labs():
         if record.in_use and not (everything and record.kind == "lab"):
             kept.append(record.name)
             continue
-        left = state_folder.remove(record)
+        left = records.remove(record)
         (failed if left else removed).append(record.name)
     if os.geteuid() == 0:
         from k8sdds import nodes

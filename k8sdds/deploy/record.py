@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from k8sdds.system import state_folder
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import write_atomically
+from k8sdds.system.paths import state_folder
 
 
 def folder(name: str, make: bool = False) -> Path:
     """The private folder of a cluster."""
-    path = state_folder.folder() / "clusters" / name
+    path = state_folder() / "clusters" / name
     if make:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.nodes.spec import NAME, Link, NodeSpec, Share
-from k8sdds.system import processes, state_folder
+from k8sdds.system import processes
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
+from k8sdds.system.paths import state_folder
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Record:
 
 def folder() -> Path:
     """Where the clusters' private folders are."""
-    path = state_folder.folder() / "nodes"
+    path = state_folder() / "nodes"
     path.mkdir(mode=0o700, exist_ok=True)
     return path
 

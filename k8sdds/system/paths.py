@@ -1,4 +1,4 @@
-"""Where the files that ship with k8sdds are: in the checkout, or installed beside the interpreter."""
+"""Locate the files installed with k8sdds, and its state and cache folders."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ from pathlib import Path
 from k8sdds.system.errors import PrerequisiteError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+"""The source tree, if k8sdds runs from one."""
 
 
 def shared(kind: str) -> Path:
-    """The folder of `experiments`, `qos`, `profiles`, …, wherever k8sdds is installed."""
+    """Return the installed folder of `experiments`, `qos`, `profiles` or another kind of shipped files.
+
+    Raises:
+        PrerequisiteError: The folder is in neither the source tree nor the installation.
+    """
     for folder in (CHECKOUT / kind, Path(sys.prefix) / "share" / "k8sdds" / kind):
         if folder.is_dir():
             return folder
     raise PrerequisiteError(
-        f"the folder {kind}/ that ships with k8sdds is missing", "install k8sdds again: make setup"
+        f"the folder {kind}/ is missing from this installation", "reinstall k8sdds: make setup"
     )
 
 
 def private_folder(participant: str) -> Path:
-    """Where a participant finds its private files, on every testbed: in memory, never in a run folder."""
+    """Return the folder of a participant's private files, the same on every testbed; it is in memory."""
     return Path("/run/k8sdds") / participant
 
 
 def native_program(name: str) -> str:
-    """Path of a native program: k8sdds-perftest or k8sdds-supervisor.
+    """Return the path of a native program: `k8sdds-perftest` or `k8sdds-supervisor`.
 
-    Looked for in $K8SDDS_LIBEXEC, then beside the interpreter, then in the checkout's build folder.
+    Searches $K8SDDS_LIBEXEC if it is set; else the installation, then the build folder of the source tree.
+
+    Raises:
+        PrerequisiteError: The program is not built.
     """
     given = os.environ.get("K8SDDS_LIBEXEC")
     installed = Path(sys.prefix) / "libexec" / "k8sdds"
@@ -44,9 +52,12 @@ def native_program(name: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where what takes long to make is kept between runs: $K8SDDS_CACHE_DIR, else ~/.cache/k8sdds.
+    """Return the folder of results that take long to create, and create it if it is missing.
 
-    Made when missing; raises PrerequisiteError where it cannot be.
+    It is $K8SDDS_CACHE_DIR if set, else ~/.cache/k8sdds.
+
+    Raises:
+        PrerequisiteError: The folder cannot be created.
     """
     given = os.environ.get("K8SDDS_CACHE_DIR")
     path = Path(given).absolute() if given else Path.home() / ".cache" / "k8sdds"
@@ -54,6 +65,36 @@ def cache_folder() -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise PrerequisiteError(
-            f"cannot make {path}: {error.strerror}", "set K8SDDS_CACHE_DIR to a folder of yours"
+            f"cannot create {path}: {error.strerror}", "set K8SDDS_CACHE_DIR to a folder that you can write"
         ) from error
+    return path
+
+
+def state_folder() -> Path:
+    """Return the folder of this user's records of labs and clusters, and create it if it is missing.
+
+    It is $K8SDDS_STATE_DIR if set; else /run/k8sdds for root, and the runtime folder for other users.
+
+    Raises:
+        PrerequisiteError: The folder cannot be created, or belongs to another user.
+    """
+    given = os.environ.get("K8SDDS_STATE_DIR")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if given:
+        path = Path(given)
+    elif os.geteuid() == 0:
+        path = Path("/run/k8sdds")
+    else:
+        path = Path(runtime) / "k8sdds" if runtime else Path(f"/tmp/k8sdds-{os.geteuid()}")
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise PrerequisiteError(
+            f"cannot create {path}: {error.strerror}", "set K8SDDS_STATE_DIR to a folder that you own"
+        ) from error
+    if status.st_uid != os.geteuid() or not path.is_dir() or path.is_symlink():
+        raise PrerequisiteError(
+            f"{path} is not a folder that you own", "set K8SDDS_STATE_DIR to a folder that you own"
+        )
     return path

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.system import state_folder
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
+from k8sdds.system.paths import state_folder
 
 LAB = "lab"
 CLUSTER = "cluster"
@@ -53,7 +53,7 @@ class SelectedTestbed:
 
 def file() -> Path:
     """Where the current testbed is written down, for this user."""
-    return state_folder.folder() / "testbed.json"
+    return state_folder() / "testbed.json"
 
 
 def read() -> SelectedTestbed:
@@ -89,10 +89,10 @@ def forget(name: str) -> None:
 
 def deployed(name: str) -> Path | None:
     """The kubeconfig of a cluster that `deploy` built, or None where there is none of this name."""
-    path = state_folder.folder() / "clusters" / name / "kubeconfig"
+    path = state_folder() / "clusters" / name / "kubeconfig"
     return path if path.is_file() else None
 
 
 def deployed_names() -> list[str]:
     """The clusters that `deploy` built and that are still there."""
-    return sorted(path.parent.name for path in state_folder.folder().glob("clusters/*/kubeconfig"))
+    return sorted(path.parent.name for path in state_folder().glob("clusters/*/kubeconfig"))

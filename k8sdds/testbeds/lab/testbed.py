@@ -17,14 +17,14 @@ from k8sdds.model.trial import Cell, Endpoint, Trial
 from k8sdds.networks import bare_label, find, resolved
 from k8sdds.networks.network import LINK_MTU
 from k8sdds.results.run_folder import utc_now
-from k8sdds.system import kernel_features, processes, state_folder
+from k8sdds.system import kernel_features, processes
 from k8sdds.system.cgroups import PodCgroups
-from k8sdds.system.errors import InputError, PrerequisiteError, Problem
+from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
 from k8sdds.testbeds import Block, core_layout, repetitions
-from k8sdds.testbeds.lab import capture, facts, runner
+from k8sdds.testbeds.lab import capture, facts, records, runner
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, topology_of
@@ -45,7 +45,7 @@ class Lab:
         self.benches: dict[LabNetworkKey, LabNetwork] = {}
         self._pod_cgroups: PodCgroups | None = None
         self._cgroups: dict[LabNetworkKey, dict[str, list[Path]]] = {}
-        self._record = state_folder.Record(
+        self._record = records.LabRecord(
             name=campaign,
             kind="campaign",
             owner=(os.getpid(), processes.start_time(os.getpid())),
@@ -114,7 +114,7 @@ class Lab:
             self.capabilities = kernel_features.probe()
             pod_cgroups = PodCgroups(self._record.name)
             self._record.cgroup_folders = pod_cgroups.folders
-            state_folder.create(self._record)
+            records.create(self._record)
             self._pod_cgroups = pod_cgroups
         built = plan(cell)
         name = self._bench_name(cell)
@@ -122,19 +122,19 @@ class Lab:
         self.benches[built.key] = bench
         self._record.holders[name] = (bench.sandbox.pid, processes.start_time(bench.sandbox.pid))
         self._record.plans[name] = cell.model_dump_json()
-        state_folder.write(self._record)
+        records.write(self._record)
         pods = built.datapath.attachments if built.datapath.in_pods else ()
         cgroups = {pod: self._pod_cgroups.make(f"{name}-{pod}", cell.cpu_quota) for pod in pods}
         self._cgroups[built.key] = cgroups
         bench.build(cgroups)
         self._record.pods[name] = bench.pods
-        state_folder.write(self._record)
+        records.write(self._record)
         bench.prove()
 
     def stay(self) -> None:
-        """Let all benches outlive this process, as `lab up` wants; `registry.remove` ends them."""
+        """Let all benches outlive this process, as `lab up` wants; `records.remove` ends them."""
         self._record.kind = "lab"
-        state_folder.write(self._record)
+        records.write(self._record)
         for bench in self.benches.values():
             bench.sandbox.stay()
 
@@ -279,7 +279,7 @@ class Lab:
             bench.close()
         self.benches.clear()
         if self._pod_cgroups is not None:
-            left = state_folder.remove(self._record)
+            left = records.remove(self._record)
             if left:
                 raise PrerequisiteError(
                     f"cgroups could not be removed: {', '.join(left)}", "later: k8sdds clean"
@@ -341,12 +341,3 @@ def needed_features(cell: Cell) -> list[str]:
     if cell.link.loss_percent:
         needs.append("nft_ingress")
     return needs
-
-
-def lab_of(name: str) -> state_folder.Record:
-    """The record of a lab made by `lab up`; an unknown name is an InputError."""
-    for record in state_folder.records():
-        if record.name == name:
-            return record
-    known = ", ".join(record.name for record in state_folder.records()) or "none"
-    raise InputError(f"there is no lab {name!r} (there is: {known})", "make one: k8sdds lab up EXPERIMENT")

@@ -1,0 +1,101 @@
+"""Record what each lab creates on this machine, before it creates it, so that `k8sdds clean` can remove it.
+
+There is one small JSON file per lab (of a campaign, or of `lab up`) in the user's state folder. Everything else
+that a lab creates ends with its holder processes; only cgroups and this file remain after a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass, field
+
+from k8sdds.system import cgroups, processes
+from k8sdds.system.errors import InputError
+from k8sdds.system.files import write_atomically
+from k8sdds.system.paths import state_folder
+
+
+@dataclass
+class LabRecord:
+    """One lab: its owner, the holder process of each lab network, and its cgroup folders."""
+
+    name: str
+    kind: str
+    """`campaign`: ends with its owner; `lab`: created by `lab up`, remains after its owner has ended."""
+    owner: tuple[int, int | None]
+    """(process id, start time)"""
+    experiment: str = ""
+    created_at: str = ""
+    holders: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    """Lab network to (process id, start time) of its holder."""
+    cgroup_folders: list[str] = field(default_factory=list)
+    pods: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Lab network to pod to the id of the pod's first process."""
+    plans: dict[str, str] = field(default_factory=dict)
+    """Lab network to its cell as JSON, from which the plan can be computed again."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the lab must be kept: its campaign runs, or `lab up` created it and it still runs."""
+        if self.kind == "lab":
+            return any(processes.is_alive(*holder) for holder in self.holders.values())
+        return processes.is_alive(*self.owner)
+
+
+def create(record: LabRecord) -> None:
+    """Write a new record.
+
+    Raises:
+        InputError: A lab of this name exists already.
+    """
+    try:
+        (state_folder() / f"{record.name}.json").open("x").close()
+    except FileExistsError:
+        raise InputError(
+            f"a lab named {record.name!r} exists already",
+            "list labs: k8sdds lab ls; remove leftovers: k8sdds clean",
+        ) from None
+    write(record)
+
+
+def write(record: LabRecord) -> None:
+    """Replace the stored record."""
+    write_atomically(state_folder() / f"{record.name}.json", json.dumps(asdict(record)))
+
+
+def all_labs() -> list[LabRecord]:
+    """Return the records of all labs of this user, by name; unreadable ones are left out."""
+    records = []
+    for path in sorted(state_folder().glob("*.json")):
+        with contextlib.suppress(ValueError, TypeError, KeyError, OSError):
+            data = json.loads(path.read_text())
+            data["owner"] = tuple(data["owner"])
+            data["holders"] = {network: tuple(holder) for network, holder in data["holders"].items()}
+            records.append(LabRecord(**data))
+    return records
+
+
+def find(name: str) -> LabRecord:
+    """Return the record of a lab.
+
+    Raises:
+        InputError: There is no lab of this name.
+    """
+    labs = all_labs()
+    for record in labs:
+        if record.name == name:
+            return record
+    known = ", ".join(record.name for record in labs) or "none"
+    raise InputError(f"there is no lab {name!r} (known: {known})", "create one: k8sdds lab up EXPERIMENT")
+
+
+def remove(record: LabRecord) -> list[str]:
+    """Kill a lab's holders, then remove its cgroups and its record; return what could not be removed."""
+    for pid, started in record.holders.values():
+        if processes.kill(pid, started):
+            processes.wait_gone(pid, 10)
+    left = cgroups.remove(record.cgroup_folders)
+    if not left:
+        (state_folder() / f"{record.name}.json").unlink(missing_ok=True)
+    return left
