@@ -63,7 +63,9 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
         found[title] = {"seconds": now - began, "calls": dict(calls - before)}
         began, before = now, calls
 
-    cluster = Cluster(api, SelectedTestbed("cluster", kubeconfig=str(kubeconfig), network="flannel-vxlan"), name)
+    cluster = Cluster(
+        api, SelectedTestbed("cluster", kubeconfig=str(kubeconfig), network="flannel-vxlan"), name
+    )
     trial = Trial(cell=cell, testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
     refuse(cluster.check([trial]))
     phase("check")
@@ -71,7 +73,7 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     phase("namespace")
     crew = PodPool(api, space, PERFTEST_IMAGE, memory_bytes([cell]), name)
     places = assign(cell, usable(cluster.nodes, [simulated.ARCH_HERE]))
-    slots = [Slot(participant, node, False, None) for participant, node in places.items()]
+    slots = [Slot.of(participant, node, False, None) for participant, node in places.items()]
     crew.place(slots)
     phase("placed")
     crew.delete_unless(unless=lambda slot: False)

@@ -16,10 +16,12 @@ from typing import Any
 
 from k8sdds.campaign import record as attempt
 from k8sdds.model.measurement import Launch, Measurement
-from k8sdds.model.trial import Cell, Endpoint, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds.lab.testbed import Lab
+
+PUB, SUB = FIRST_PUBLISHER, Participant(SUBSCRIBER)
 
 OURS = ("ours", "fastdds", "raw")
 """k8sdds-perftest with Cyclone DDS, with Fast DDS, and with plain UDP."""
@@ -117,8 +119,8 @@ class Pods:
         endpoints = self._lab.endpoints(trial)
         launches = {name: self._ours for name in OURS} | {"ddsperf": self._ddsperf, "iperf3": self._iperf3}
         started = [
-            Launch(name, tuple(argv), folder / name, env)
-            for name, (argv, env) in launches[run.program](run, trial, endpoints, folder).items()
+            Launch(participant, tuple(argv), folder / participant.name, env)
+            for participant, (argv, env) in launches[run.program](run, trial, endpoints, folder).items()
         ]
         for launch in started:
             launch.directory.mkdir(parents=True)
@@ -144,11 +146,11 @@ class Pods:
 
     def _ours(
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
-    ) -> dict[str, tuple[list[str], dict[str, str]]]:
+    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
         program, domain = native_program("k8sdds-perftest"), self._domain()
         return {
-            name: (command.command_line(trial, name, endpoints, domain, program, folder / name), {})
-            for name in ("sub0", "pub0")
+            one: (command.command_line(trial, one, endpoints, domain, program, folder / one.name), {})
+            for one in (SUB, PUB)
         }
 
     def _domain(self) -> int:
@@ -156,45 +158,49 @@ class Pods:
 
     def _ddsperf(
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
-    ) -> dict[str, tuple[list[str], dict[str, str]]]:
+    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
         # Whole seconds, since ddsperf reports each: one more than is used for the end of the last.
         length = math.ceil(WARMUP_S + trial.duration_s) + 1 + (run.test == "latency")
         start = [shutil.which("ddsperf") or "ddsperf", "-i", str(self._domain()), "-X"]
         here = self._receive
         if run.test == "latency":
-            modes = {"pub0": ["ping", "size", str(run.payload), here], "sub0": ["pong", here]}
+            modes = {PUB: ["ping", "size", str(run.payload), here], SUB: ["pong", here]}
         else:
-            modes = {"pub0": ["pub", "size", str(run.payload)], "sub0": ["sub", here]}
-        found: dict[str, tuple[list[str], dict[str, str]]] = {}
-        for name, other in (("sub0", "pub0"), ("pub0", "sub0")):
-            argv = [*start, "-D", str(length + (name == "sub0")), "-k", "all"]
-            if name == "pub0":
+            modes = {PUB: ["pub", "size", str(run.payload)], SUB: ["sub", here]}
+        found: dict[Participant, tuple[list[str], dict[str, str]]] = {}
+        for participant, other in ((SUB, PUB), (PUB, SUB)):
+            argv = [*start, "-D", str(length + participant.subscribes), "-k", "all"]
+            if participant.publishes:
                 argv += ["-Q", "minmatch:1", "-Q", "initwait:20"]
-            env = {"CYCLONEDDS_URI": cyclone_config(endpoints[name], endpoints[other], name, run.test)}
+            env = {
+                "CYCLONEDDS_URI": cyclone_config(
+                    endpoints[participant.name], endpoints[other.name], participant, run.test
+                )
+            }
             if run.test == "throughput" and not run.batched:
                 env["LD_PRELOAD"] = str(self._shim)
-            found[name] = ([*argv, *modes[name]], env)
+            found[participant] = ([*argv, *modes[participant]], env)
         return found
 
     def _iperf3(
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
-    ) -> dict[str, tuple[list[str], dict[str, str]]]:
+    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
         program = shutil.which("iperf3") or "iperf3"
-        address = endpoints["sub0"].address
+        address = endpoints[SUB.name].address
         length = f"{WARMUP_S + trial.duration_s:g}"
         # Both start together; the client asks again until the server is there.
         once = f"{program} -c {address} -u -b 0 -l {run.payload} -t {length} -J"
         client = f"for try in $(seq 50); do {once} && exit 0; sleep 0.1; done; exit 1"
         return {
-            "sub0": ([program, "-s", "-1", "-J"], {}),
-            "pub0": (["/bin/sh", "-c", client], {}),
+            SUB: ([program, "-s", "-1", "-J"], {}),
+            PUB: (["/bin/sh", "-c", client], {}),
         }
 
 
-def cyclone_config(own: Endpoint, other: Endpoint, participant: str, test: str) -> str:
+def cyclone_config(own: Endpoint, other: Endpoint, participant: Participant, test: str) -> str:
     """What k8sdds-perftest configures of Cyclone DDS, as CYCLONEDDS_URI."""
     watermarks = ""
-    if test == "latency" or participant == "sub0":
+    if test == "latency" or participant.subscribes:
         watermarks = (
             "<Watermarks><WhcLow>1000 B</WhcLow><WhcHigh>16777216 B</WhcHigh>"
             "<WhcHighInit>16777216 B</WhcHighInit><WhcAdaptive>false</WhcAdaptive></Watermarks>"
@@ -229,13 +235,13 @@ def _ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path)
 
 def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) -> Result:
     if run.test == "latency":
-        lines = _lines(folder / "pub0" / "stdout", LATENCY_LINE)
+        lines = _lines(folder / PUB.name / "stdout", LATENCY_LINE)
         if len(lines) < 2:
             raise Failed("ddsperf reported less than two seconds of round trips")
         # The first second holds the start; the last may be cut short.
         found = {"p50": float(lines[1]["p50"]), "p90": float(lines[1]["p90"])}
         return Result(found, _wire(measurement, None))
-    lines = _lines(folder / "sub0" / "stdout", THROUGHPUT_LINE)
+    lines = _lines(folder / SUB.name / "stdout", THROUGHPUT_LINE)
     if not lines or int(lines[-1]["lost"]):
         raise Failed("ddsperf lost samples" if lines else "ddsperf reported no samples")
     first = next((line for line in lines if float(line["t"]) >= WARMUP_S - 0.05), None)
@@ -261,7 +267,7 @@ def _lines(path: Path, pattern: re.Pattern[str]) -> list[dict[str, str]]:
 
 
 def _iperf3_result(folder: Path, run: Run) -> Result:
-    data: dict[str, Any] = json.loads((folder / "sub0" / "stdout").read_text())
+    data: dict[str, Any] = json.loads((folder / SUB.name / "stdout").read_text())
     if "error" in data:
         raise Failed(f"iperf3: {data['error']}")
     # The first second is the warm-up; the last interval is what was left over.
@@ -279,7 +285,7 @@ def _iperf3_result(folder: Path, run: Run) -> Result:
 def _cpu(measurement: Measurement, samples: int) -> dict[str, float]:
     """CPU time in µs for each sample of both participants; of the kernel's softirqs not all is in it."""
     found = {}
-    for name, key in (("pub0", "publisher cpu"), ("sub0", "subscriber cpu")):
+    for name, key in ((PUB.name, "publisher cpu"), (SUB.name, "subscriber cpu")):
         spent = (measurement.outcomes[name].meters or {}).get("cpu_s")
         if spent:
             found[key] = 1e6 * spent / samples
@@ -288,7 +294,7 @@ def _cpu(measurement: Measurement, samples: int) -> dict[str, float]:
 
 def _wire(measurement: Measurement, samples: int | None) -> dict[str, float]:
     """Packets and bytes that the publisher's pod sent for each sample, and bytes in a packet."""
-    meters = measurement.outcomes["pub0"].meters or {}
+    meters = measurement.outcomes[PUB.name].meters or {}
     counters = (meters.get("interfaces") or {}).get("eth0")
     if not counters or not counters["tx_packets"]:
         return {}

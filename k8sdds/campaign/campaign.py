@@ -21,7 +21,7 @@ from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, ParticipantPaths
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import Endpoint, Expansion, Trial
+from k8sdds.model.trial import Endpoint, Expansion, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.perftest import command
 from k8sdds.results.run_folder import QOS, SCHEMA, RunFolder, utc_now
@@ -124,20 +124,21 @@ class Campaign:
         servers = session.servers(trial)
         launches = []
         # Subscribers first, so that the publisher finds them there.
-        for name in reversed(trial.cell.participants):
-            directory, qos = (folder / name).resolve(), self._qos(trial)
-            site = session.paths(trial, name, directory, qos)
-            argv, env = self._line(trial, name, endpoints, domain, site, protection, servers)
+        for participant in reversed(trial.cell.participants):
+            directory, qos = (folder / participant.name).resolve(), self._qos(trial)
+            site = session.paths(trial, participant, directory, qos)
+            argv, env = self._line(trial, participant, endpoints, domain, site, protection, servers)
             inputs = {str(site.qos): qos} if qos and site.qos else {}
-            launches.append(Launch(name, tuple(argv), directory, env, private.get(name, {}), inputs=inputs))
+            files = private.get(participant, {})
+            launches.append(Launch(participant, tuple(argv), directory, env, files, inputs=inputs))
         launches += [
             Launch(
-                participant=name,
-                argv=tuple(command.service_line(name, endpoints)),
-                directory=(folder / name).resolve(),
+                participant=service,
+                argv=tuple(command.service_line(service, endpoints)),
+                directory=(folder / service.name).resolve(),
                 serves_udp=versions.FASTDDS_DISCOVERY_PORT,
             )
-            for name in ([] if servers else trial.cell.services)
+            for service in ([] if servers else trial.cell.services)
         ]
         for launch in launches:
             launch.directory.mkdir(parents=True)
@@ -160,7 +161,7 @@ class Campaign:
     def _line(
         self,
         trial: Trial,
-        name: str,
+        participant: Participant,
         endpoints: dict[str, Endpoint],
         domain: int,
         site: ParticipantPaths,
@@ -170,17 +171,24 @@ class Campaign:
         """A participant's command line, and what its environment has beside that of all programs."""
         if trial.cell.middleware != "connext":
             line = command.command_line(
-                trial, name, endpoints, domain, site.program, site.files, site.qos, protection, servers
+                trial, participant, endpoints, domain, site.program, site.files, site.qos, protection, servers
             )
             return line, {}
         if self._connext is None:
             self._connext = connext_settings.of(trial.testbed)
         line = connext.command_line(
-            trial, name, endpoints, domain, self._connext, site.files, site.qos, trial.cell.discovery_kind
+            trial,
+            participant,
+            endpoints,
+            domain,
+            self._connext,
+            site.files,
+            site.qos,
+            trial.cell.discovery_kind,
         )
         return line, connext.environment(self._connext, servers)
 
-    def _private(self, trial: Trial, protection: Protection | None) -> dict[str, dict[str, bytes]]:
+    def _private(self, trial: Trial, protection: Protection | None) -> dict[Participant, dict[str, bytes]]:
         """Participant to its credentials, by file name; nothing without DDS Security."""
         if protection is None:
             return {}
@@ -188,7 +196,7 @@ class Campaign:
             self._keyring = keyring_of([t for block in self._blocks for t in block.trials], self._renewed)
             self._renewed(self._keyring.facts())
         self._keyring.renew_for(2 * command.deadline_s(trial))
-        return {name: self._keyring.files(name, protection) for name in trial.cell.participants}
+        return {one: self._keyring.files(one, protection) for one in trial.cell.participants}
 
     def _renewed(self, facts: dict[str, Any]) -> None:
         self.run.append_event("credentials renewed", **facts)
@@ -305,8 +313,8 @@ def keyring_of(trials: Sequence[Trial], renewed: Callable[[dict[str, Any]], None
     from k8sdds.security.keyring import Keyring
 
     secured = [trial.cell for trial in trials if protection_of(trial.cell) is not None]
-    names = dict.fromkeys(name for cell in secured for name in cell.participants)
-    return Keyring(list(names), command.DOMAINS, renewed)
+    participants = dict.fromkeys(one for cell in secured for one in cell.participants)
+    return Keyring(list(participants), command.DOMAINS, renewed)
 
 
 def _prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:

@@ -12,7 +12,7 @@ from k8sdds.campaign import validity
 from k8sdds.campaign.resource_cost import costs
 from k8sdds.campaign.trial_outputs import TrialOutputs, percent
 from k8sdds.model.measurement import Measurement
-from k8sdds.model.trial import Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Participant, Trial
 from k8sdds.perftest import command
 from k8sdds.perftest.output import Summary
 from k8sdds.results.run_folder import SCHEMA
@@ -49,7 +49,7 @@ def record(
         "reason": reason,
         "warnings": validity.warnings(seen),
     }
-    numbers = base | _numbers(seen) | _resources(seen.meters) | costs(seen) | _evidence(seen)
+    numbers = base | _numbers(seen) | _resources(seen) | costs(seen) | _evidence(seen)
     return numbers | _captured(measurement, numbers) if cell.capture else numbers
 
 
@@ -118,15 +118,15 @@ def _numbers(seen: TrialOutputs) -> dict[str, Any]:
     return numbers
 
 
-def _resources(meters: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _resources(seen: TrialOutputs) -> dict[str, Any]:
     """CPU in percent of one core, memory in bytes, by the supervisor's meters."""
     found: dict[str, Any] = {}
-    for role, prefix in (("publisher", "pub"), ("subscriber", "sub")):
-        own = [one for name, one in meters.items() if name.startswith(prefix)]
+    for role in (PUBLISHER, SUBSCRIBER):
+        own = seen.meters_of_role(role)
         found[f"{role}_cpu_percent"] = _mean(percent(one, one.get("cpu_s")) for one in own)
         peak = _mean(one.get("memory_peak_bytes") for one in own)
         found[f"{role}_rss_bytes"] = None if peak is None else round(peak)
-    first = meters.get("pub0", {})
+    first = seen.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
     cpus = machine.get("cpus") or 1
     for key, part in (("machine_cpu_percent", "busy_s"), ("softirq_percent", "softirq_s")):
@@ -137,7 +137,9 @@ def _resources(meters: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def _evidence(seen: TrialOutputs) -> dict[str, Any]:
     measurement, meters = seen.measurement, seen.meters
-    delivered = {f"sub{index}": one["received"] for index, one in enumerate(seen.subs) if one}
+    delivered = {
+        Participant(SUBSCRIBER, index).name: one["received"] for index, one in enumerate(seen.subs) if one
+    }
     drops = {
         key: _sum(_counter(one, "network", name) for one in meters.values()) for key, name in DROPS.items()
     }

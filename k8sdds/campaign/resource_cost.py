@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from k8sdds.campaign.trial_outputs import TrialOutputs
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Role
 
 
 def costs(seen: TrialOutputs) -> dict[str, float | None]:
@@ -14,16 +14,18 @@ def costs(seen: TrialOutputs) -> dict[str, float | None]:
     A pod's counter knows nothing of what a network does outside of it, such as a userspace ESP daemon:
     the machine's time per megabyte has that too.
     """
-    pubs, subs, meters = seen.pubs, seen.subs, seen.meters
+    pubs, subs = seen.pubs, seen.subs
     size = seen.trial.cell.payload_bytes
     sent, received = _sum(one["sent"] for one in pubs if one), _sum(one["received"] for one in subs if one)
     warm_up = _sum(one["warmup_received"] for one in subs if one) or 0
     megabytes = received * size / 1e6 if received else None
     delivered = ((received or 0) + warm_up) * size
-    publishers, subscribers = _cpu_s(meters, "pub"), _cpu_s(meters, "sub")
+    publishers, subscribers = _cpu_s(seen, PUBLISHER), _cpu_s(seen, SUBSCRIBER)
     # Of several machines only pub0's is known for sure: half a cost would look cheap.
     machine = (
-        None if seen.measurement.elsewhere else (meters.get("pub0", {}).get("machine") or {}).get("busy_s")
+        None
+        if seen.measurement.elsewhere
+        else (seen.meters_of(FIRST_PUBLISHER).get("machine") or {}).get("busy_s")
     )
     return {
         "publisher_cpu_us_per_sample": _ratio(publishers, sent, 1e6),
@@ -35,8 +37,8 @@ def costs(seen: TrialOutputs) -> dict[str, float | None]:
     }
 
 
-def _cpu_s(meters: dict[str, dict[str, Any]], role: str) -> float | None:
-    found = [one.get("cpu_s") for name, one in meters.items() if name.startswith(role)]
+def _cpu_s(seen: TrialOutputs, role: Role) -> float | None:
+    found = [meters.get("cpu_s") for meters in seen.meters_of_role(role)]
     # A sum without one of its parts would look cheap.
     return None if not found or None in found else _sum(found)
 

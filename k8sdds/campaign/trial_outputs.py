@@ -8,7 +8,7 @@ from typing import Any
 
 from k8sdds.middleware.connext import output as connext
 from k8sdds.model.measurement import Measurement
-from k8sdds.model.trial import Trial
+from k8sdds.model.trial import Participant, Role, Trial
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
 
@@ -29,21 +29,32 @@ class TrialOutputs:
     @classmethod
     def of(cls, trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
         """Read the participants' files."""
-        names = trial.cell.participants
-        read = {name: _summary(trial, folder / name) for name in names}
+        read = {one: _summary(trial, folder / one.name) for one in trial.cell.participants}
         return cls(
             trial,
             measurement,
             folder,
-            [read[name] for name in names if name.startswith("pub")],
-            [read[name] for name in names if name.startswith("sub")],
+            [summary for one, summary in read.items() if one.publishes],
+            [summary for one, summary in read.items() if one.subscribes],
             {name: outcome.meters or {} for name, outcome in measurement.outcomes.items()},
         )
 
-    def pod_bytes(self, participant: str, key: str) -> int | None:
-        """A counter of a pod's interface; None where it has none or it was not read."""
-        name = self.measurement.outcomes[participant].interface
-        interface = (self.meters[participant].get("interfaces") or {}).get(name)
+    def meters_of(self, participant: Participant) -> dict[str, Any]:
+        """Return what a participant's supervisor read; empty if it read nothing."""
+        return self.meters.get(participant.name, {})
+
+    def meters_of_role(self, role: Role) -> list[dict[str, Any]]:
+        """Return what the supervisors of all started participants with this role read."""
+        return [
+            self.meters[name]
+            for name, one in self.measurement.outcomes.items()
+            if one.participant.role == role
+        ]
+
+    def pod_bytes(self, participant: Participant, key: str) -> int | None:
+        """Return a counter of a pod's interface, or None if it has none or it was not read."""
+        name = self.measurement.outcomes[participant.name].interface
+        interface = (self.meters_of(participant).get("interfaces") or {}).get(name)
         return interface.get(key) if isinstance(interface, dict) else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from k8sdds.campaign.trial_outputs import TrialOutputs, percent
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Participant
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
 
@@ -74,7 +75,7 @@ def _uneven(seen: TrialOutputs) -> str | None:
         span_s = ((one["last_sample_monotonic_ns"] or 0) - (one["first_sample_monotonic_ns"] or 0)) / 1e9
         if abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S):
             return (
-                f"uneven: sub{index} got {one['received']} samples within {span_s:.3g} s of the"
+                f"uneven: {Participant(SUBSCRIBER, index)} got {one['received']} samples within {span_s:.3g} s of the"
                 f" {measured_s:.3g} s measured, too few or too bunched for a rate; measure longer"
             )
     return None
@@ -99,22 +100,23 @@ def _off_the_wire(seen: TrialOutputs) -> str | None:
         # The links are read before the warm-up and after the end, so the warm-up's samples count too.
         samples = (summary["received"] or 0) + (summary["warmup_received"] or 0) if summary else 0
         delivered = samples * seen.trial.cell.payload_bytes
-        carried = seen.measurement.received_bytes.get(f"sub{index}")
+        name = Participant(SUBSCRIBER, index).name
+        carried = seen.measurement.received_bytes.get(name)
         if carried is None:
-            return f"no-proof: the link of sub{index}'s node was not read"
+            return f"no-proof: the link of {name}'s node was not read"
         if carried < delivered:
-            return f"not-on-wire: sub{index} got {delivered} bytes of samples, its node's link only {carried}"
-        through = (seen.measurement.carried_bytes or {}).get(f"sub{index}")
+            return f"not-on-wire: {name} got {delivered} bytes of samples, its node's link only {carried}"
+        through = (seen.measurement.carried_bytes or {}).get(name)
         if through is not None and through < delivered:
             return (
-                f"not-on-network: sub{index} got {delivered} bytes of samples, the links that are the network"
+                f"not-on-network: {name} got {delivered} bytes of samples, the links that are the network"
                 f" on its node only {through}"
             )
         if seen.measurement.decrypted_bytes is None:
             continue
-        decrypted = seen.measurement.decrypted_bytes[f"sub{index}"]
+        decrypted = seen.measurement.decrypted_bytes[name]
         if decrypted < delivered:
-            return f"not-encrypted: sub{index} got {delivered} bytes of samples, its tunnels only {decrypted}"
+            return f"not-encrypted: {name} got {delivered} bytes of samples, its tunnels only {decrypted}"
     return None
 
 
@@ -122,18 +124,17 @@ def _wrong_transport(seen: TrialOutputs) -> str | None:
     """Multicast must have left the publisher as multicast, once for all subscribers; unicast as unicast."""
     cell = seen.trial.cell
     for index, summary in enumerate(seen.pubs):
-        network = seen.meters.get(f"pub{index}", {}).get("network")
+        participant = Participant(PUBLISHER, index)
+        network = seen.meters_of(participant).get("network")
         if summary is None or not isinstance(network, dict) or network.get("ip_out_mcast_bytes") is None:
-            return f"no-proof: the counters of pub{index} were not read"
+            return f"no-proof: the counters of {participant} were not read"
         sent, multicast = _sent(summary, seen.subs), network["ip_out_mcast_bytes"]
         payload = sent * cell.payload_bytes
         if cell.transport == "multicast" and multicast < payload:
-            return (
-                f"not-on-wire: pub{index} sent {payload} bytes of samples, but only {multicast} as multicast"
-            )
+            return f"not-on-wire: {participant} sent {payload} bytes of samples, but only {multicast} as multicast"
         if cell.transport == "unicast" and multicast > max(payload // 2, 100_000):
-            return f"not-on-wire: pub{index} sent {multicast} bytes as multicast in a unicast trial"
-        out = seen.pod_bytes(f"pub{index}", "tx_bytes")
+            return f"not-on-wire: {participant} sent {multicast} bytes as multicast in a unicast trial"
+        out = seen.pod_bytes(participant, "tx_bytes")
         if (
             cell.transport == "multicast"
             and out is not None
@@ -142,7 +143,7 @@ def _wrong_transport(seen: TrialOutputs) -> str | None:
         ):
             limit = (payload + multicast) * MULTICAST_COPIES + 100_000
             if out - multicast > limit:
-                return f"not-on-wire: pub{index} sent {out} bytes for {payload} bytes of multicast samples"
+                return f"not-on-wire: {participant} sent {out} bytes for {payload} bytes of multicast samples"
     return None
 
 
@@ -167,7 +168,7 @@ def _disturbances(seen: TrialOutputs) -> list[str]:
 
     Only user time is compared: the system time of pods includes softirqs, the machine's does not.
     """
-    first = seen.meters.get("pub0", {})
+    first = seen.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
     here = [one for name, one in seen.meters.items() if name not in seen.measurement.elsewhere]
     own = percent(first, sum(one.get("cpu_user_s") or 0 for one in here)) or 0

@@ -219,12 +219,12 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
         attachments = plan(cell).datapath.attachments
         endpoints = {name: Endpoint(a.address, a.interface, None) for name, a in attachments.items()}
         lines = {
-            name: command.command_line(
-                trial, name, endpoints, 1, "k8sdds-perftest", Path("RAW") / name, protection=protection
+            one.name: command.command_line(
+                trial, one, endpoints, 1, "k8sdds-perftest", Path("RAW") / one.name, protection=protection
             )
-            for name in cell.participants
+            for one in cell.participants
         }
-        lines |= {name: command.service_line(name, endpoints) for name in cell.services}
+        lines |= {one.name: command.service_line(one, endpoints) for one in cell.services}
         return {name: shlex.join(line) for name, line in lines.items()}
     except K8sddsError:
         return {}  # `problems` says what is wrong with the cell

@@ -31,16 +31,17 @@ def init(
 
     Campaigns need none of this: they make credentials of their own, and keep no key.
     """
+    from k8sdds.model.trial import participants
     from k8sdds.perftest import command
     from k8sdds.security import directory
 
-    names = [f"pub{i}" for i in range(publishers)] + [f"sub{i}" for i in range(subscribers)]
-    facts = directory.init(folder, names, days, key, range(command.DOMAINS.stop))
+    members = participants(publishers, subscribers)
+    facts = directory.init(folder, members, days, key, range(command.DOMAINS.stop))
     if as_json:
         say(json.dumps(facts, indent=1))
         return
     console().print(
-        f"Made {folder}: {len(names)} participants, valid until {facts['not_after']}.\n"
+        f"Made {folder}: {len(members)} participants, valid until {facts['not_after']}.\n"
         "Private keys: DIR/PARTICIPANT/key.pem, and those of the authorities in"
         f" DIR/{directory.AUTHORITY_KEYS}, which belong on no node.\n"
         f"MachineSurvey at it: k8sdds security show {folder}",

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from k8sdds.importing import kubectl_top, layouts
+from k8sdds.model.trial import PUBLISHER, Participant, Role
 from k8sdds.perftest import log
 from k8sdds.perftest.log import Log
 
@@ -38,6 +39,14 @@ class Source:
     sha256: str | None = None
     used: list[str] = field(default_factory=list)
     """Where it went: `TRIAL_ID PARTICIPANT`."""
+
+    @property
+    def role(self) -> Role | None:
+        """The role of the participant that wrote this log, by its content, else by its file name."""
+        if self.log and self.log.role:
+            return self.log.role
+        _, named = layouts.group(self.path.name)
+        return named.role if named else None
 
 
 @dataclass
@@ -152,7 +161,7 @@ def _source(path: Path, relative: PurePosixPath) -> Source:
 
 def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[Bundle]:
     logs = [source for source in files if source.kind == LOG]
-    publishers = [source for source in logs if _role(source) == "pub"]
+    publishers = [source for source in logs if source.role == PUBLISHER]
     together = layout == layouts.K8SDDS or len(publishers) == 1
     found: dict[str, Bundle] = {}
     for source in logs:
@@ -172,13 +181,16 @@ def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[
     return list(found.values())
 
 
-def _put(bundle: Bundle, source: Source, named: str | None) -> None:
-    """Add a log under the participant that it says it is, or else that its name says."""
+def _put(bundle: Bundle, source: Source, named: Participant | None) -> None:
+    """Add a log under the participant that it states, else under the one that its file name states."""
     assert source.log is not None
-    role, identity = _role(source), source.log.settings.identity
-    stated = f"{role}{identity}" if role and identity is not None else None
-    participant = stated or (named if named and (not role or named.startswith(role)) else None)
-    participant = participant or f"{role or 'unknown'}0"
+    role, identity = source.role, source.log.settings.identity
+    if role is None:
+        participant = "unknown0"
+    elif identity is not None:
+        participant = Participant(role, identity).name
+    else:
+        participant = (named if named and named.role == role else Participant(role)).name
     if participant in bundle.logs:
         bundle.clashes.append(
             f"{bundle.logs[participant].path.name} and {source.path.name} are both {participant}"
@@ -186,11 +198,3 @@ def _put(bundle: Bundle, source: Source, named: str | None) -> None:
         while participant in bundle.logs:
             participant += "-again"
     bundle.logs[participant] = source
-
-
-def _role(source: Source) -> str | None:
-    role = source.log.role if source.log else None
-    if role is None:
-        _, named = layouts.group(source.path.name)
-        return named[:3] if named else None
-    return role[:3]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Participant, Role
 from k8sdds.networks import NETWORKS
 
 K8SDDS, AUTO = "k8sdds", "auto"
@@ -103,15 +104,18 @@ def hints(folder: PurePosixPath, stem: str, layout: str) -> Hints:
     return Hints(values, aside, variant, experiment)
 
 
-def group(name: str) -> tuple[str, str | None]:
-    """What the files of one trial share in their names, and which participant a name tells:
-    `("run1", "sub0")` for `run1_sub0.log`."""
+def group(name: str) -> tuple[str, Participant | None]:
+    """Split a file name into the part that the files of one trial share and the participant that it names.
+
+    `run1_sub0.log` gives `("run1", Participant("subscriber", 0))`.
+    """
     stem = name.rsplit(".", 1)[0] if "." in name else name
     found = _PARTICIPANT.search(stem.lower())
     if not found:
         return stem, None
     rest = (stem[: found.start()] + stem[found.end() :]).strip("-_. ")
-    return rest, f"{found[1][:3]}{found[2] or 0}"
+    role: Role = PUBLISHER if found[1].startswith(SHORT_ROLES[PUBLISHER]) else SUBSCRIBER
+    return rest, Participant(role, int(found[2] or 0))
 
 
 def _words(name: str, whole: bool = False) -> dict[str, Any]:

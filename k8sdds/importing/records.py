@@ -12,7 +12,7 @@ from typing import Any
 
 from k8sdds.importing.files import Bundle
 from k8sdds.importing.layouts import K8SDDS, Hints
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.log import Log, Result
 from k8sdds.results.run_folder import SCHEMA
 
@@ -58,8 +58,8 @@ def records(bundle: Bundle, hints: Hints, layout: str) -> list[Imported]:
 
 
 def _record(bundle: Bundle, logs: dict[str, Log], hints: Hints, layout: str, payload: int | None) -> Imported:
-    pubs = {name: log for name, log in logs.items() if name.startswith("pub")}
-    subs = {name: log for name, log in logs.items() if name.startswith("sub")}
+    pubs = {name: log for name, log in logs.items() if bundle.logs[name].role == PUBLISHER}
+    subs = {name: log for name, log in logs.items() if bundle.logs[name].role == SUBSCRIBER}
     warnings = _warnings(bundle, logs)
     said = _stated(pubs, subs) | ({"payload_bytes": payload} if payload is not None else {})
     values = _agreed(hints, said, warnings)
@@ -245,7 +245,7 @@ def _incomplete(
     lacking = [name for name in (*pubs, *subs) if name not in found]
     if lacking:
         return f"no-result: {lacking[0]} left no summary"
-    wrong = [n for n, result in found.items() if (result.kind == "latency") != n.startswith("pub")]
+    wrong = [n for n, result in found.items() if (result.kind == "latency") != (n in pubs)]
     if wrong:
         return f"contradiction: {wrong[0]} printed the summary of the other side"
     return None

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from k8sdds.model.trial import Participant
+
 
 @dataclass(frozen=True)
 class ParticipantPaths:
@@ -23,7 +25,7 @@ class ParticipantPaths:
 class Launch:
     """One participant to start: its command line, its environment and the folder of its files."""
 
-    participant: str
+    participant: Participant
     argv: tuple[str, ...]
     directory: Path
     env: dict[str, str] = field(default_factory=dict)
@@ -41,7 +43,7 @@ class Launch:
 class Outcome:
     """How a participant ended. Its files are in the folder of its launch."""
 
-    participant: str
+    participant: Participant
     exit_code: int
     meters: dict[str, Any] | None
     """Content of the supervisor's meters.json; None: the file is missing or incomplete."""

@@ -1,30 +1,39 @@
-"""Participants to nodes, by number: what `spread` and `packed` mean on every testbed."""
+"""Assign participants to nodes by number: the meaning of `spread` and `packed` on every testbed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 
-def spread(publishers: int, subscribers: int, nodes: int) -> dict[str, int]:
-    """Participants to nodes: publishers first, one each; subscribers in turn on the nodes without a
-    publisher while there are any."""
-    places = {f"pub{i}": i % nodes for i in range(publishers)}
+from k8sdds.model.trial import Participant, participants
+
+
+def spread(publishers: int, subscribers: int, nodes: int) -> dict[Participant, int]:
+    """Return one node per publisher, and the remaining nodes in turn for the subscribers.
+
+    Subscribers share nodes with publishers only if every node has a publisher.
+    """
+    members = participants(publishers, subscribers)
+    places = {one: one.index % nodes for one in members if one.publishes}
     taken = set(places.values())
     others = [node for node in range(nodes) if node not in taken] or list(range(nodes))
-    # With all nodes taken, start behind the first publisher so that samples cross the wire.
+    # If every node has a publisher, start after the first one so that samples cross a link.
     if len(others) == nodes:
         others = others[1:] + others[:1]
-    places |= {f"sub{i}": others[i % len(others)] for i in range(subscribers)}
-    return places
+    return places | {one: others[one.index % len(others)] for one in members if one.subscribes}
 
 
-def packed(publishers: int, subscribers: int) -> dict[str, int]:
-    """On as few nodes as samples need to cross a link: publishers on the first, subscribers on the second."""
-    return {f"pub{i}": 0 for i in range(publishers)} | {f"sub{i}": 1 for i in range(subscribers)}
+def packed(publishers: int, subscribers: int) -> dict[Participant, int]:
+    """Return the fewest nodes that let samples cross a link: all publishers on 0, all subscribers on 1."""
+    return {one: 0 if one.publishes else 1 for one in participants(publishers, subscribers)}
 
 
-def same_node(places: dict[str, object]) -> tuple[str, str] | None:
-    """A publisher and a subscriber on one node, whose samples would not cross a link, or None."""
-    for pub, node in places.items():
-        for sub, other in places.items():
-            if pub.startswith("pub") and sub.startswith("sub") and node == other:
-                return pub, sub
+def same_node(places: Mapping[Participant, object]) -> tuple[Participant, Participant] | None:
+    """Return a publisher and a subscriber on the same node, or None.
+
+    Their samples would not cross a link, so the trial would not measure the network.
+    """
+    for publisher, node in places.items():
+        for subscriber, other in places.items():
+            if publisher.publishes and subscriber.subscribes and node == other:
+                return publisher, subscriber
     return None

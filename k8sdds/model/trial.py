@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -26,8 +26,68 @@ from k8sdds.model.experiment import (
 from k8sdds.model.security import SecurityChoice
 from k8sdds.system.strict import Strict
 
-DISCOVERY_SERVER = "discovery"
-"""The service's name among pods, beside pub0…, sub0…; interfaces are named after it, so it is short."""
+Role = Literal["publisher", "subscriber", "discovery"]
+"""What a process of a trial does. `discovery`: a discovery server, which neither publishes nor subscribes."""
+
+PUBLISHER: Final = "publisher"
+SUBSCRIBER: Final = "subscriber"
+
+SHORT_ROLES: dict[Role, str] = {"publisher": "pub", "subscriber": "sub", "discovery": "discovery"}
+"""The name of a role in pod names, folders, labels and JSON keys. Network interfaces are named after pods, so
+the names are short."""
+
+
+@dataclass(frozen=True, order=True)
+class Participant:
+    """One process of a trial, in a pod of its own."""
+
+    role: Role
+    index: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of its pod, folder and JSON key: `pub0`, `sub3`, `discovery`."""
+        return self.short_role if self.role == "discovery" else f"{self.short_role}{self.index}"
+
+    @property
+    def short_role(self) -> str:
+        """`pub`, `sub` or `discovery`."""
+        return SHORT_ROLES[self.role]
+
+    @property
+    def publishes(self) -> bool:
+        """Whether it is a publisher."""
+        return self.role == PUBLISHER
+
+    @property
+    def subscribes(self) -> bool:
+        """Whether it is a subscriber."""
+        return self.role == SUBSCRIBER
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def named(cls, name: str) -> Participant:
+        """Return the participant with this name. Raises ValueError if no participant has such a name."""
+        for role, short in SHORT_ROLES.items():
+            number = name.removeprefix(short)
+            index = int(number) if number.isdecimal() else 0
+            if cls(role, index).name == name:
+                return cls(role, index)
+        raise ValueError(f"no participant is named {name!r}")
+
+
+FIRST_PUBLISHER = Participant(PUBLISHER)
+DISCOVERY_SERVER = Participant("discovery")
+
+
+def participants(publishers: int, subscribers: int) -> list[Participant]:
+    """Return so many publishers, then so many subscribers."""
+    return [Participant(PUBLISHER, i) for i in range(publishers)] + [
+        Participant(SUBSCRIBER, i) for i in range(subscribers)
+    ]
+
 
 MAX_DEFAULT_NODES = 10
 """Nodes of a lab unless the experiment says otherwise; the study's cluster had ten workers."""
@@ -78,17 +138,17 @@ class Cell(Strict):
         return "best-effort" if self.reliability == "best-effort" else "strict-reliable"
 
     @property
-    def participants(self) -> list[str]:
-        """Names of the participants: pub0…, sub0…"""
-        return [f"pub{i}" for i in range(self.publishers)] + [f"sub{i}" for i in range(self.subscribers)]
+    def participants(self) -> list[Participant]:
+        """Publishers, then subscribers."""
+        return participants(self.publishers, self.subscribers)
 
     @property
-    def services(self) -> list[str]:
-        """What runs beside the participants for as long as they do, in pods of its own."""
+    def services(self) -> list[Participant]:
+        """Processes that run in pods of their own while the participants run."""
         return [DISCOVERY_SERVER] if self.discovery == "server" else []
 
     @property
-    def pods(self) -> list[str]:
+    def pods(self) -> list[Participant]:
         """Participants, then services."""
         return self.participants + self.services
 

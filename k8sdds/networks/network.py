@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from k8sdds.model.trial import Participant
 from k8sdds.networks.cluster_install import ClusterInstall
 
 LINK_MTU = 1500
@@ -41,12 +42,17 @@ class Node:
 class Pod:
     """A place for one participant."""
 
-    name: str
+    participant: Participant
     node: int
     slot: int
     """Its number among the pods of its node, from 0."""
     index: int
     """Its number among all pods, from 0."""
+
+    @property
+    def name(self) -> str:
+        """Name of its network namespace and of its participant."""
+        return self.participant.name
 
 
 @dataclass(frozen=True)

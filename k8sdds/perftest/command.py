@@ -10,7 +10,7 @@ from k8sdds import versions
 from k8sdds.discovery import SERVICES, peers, server
 from k8sdds.middleware.connext import command as connext
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Endpoint, Trial
+from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Endpoint, Participant, Trial
 from k8sdds.security import file_names as credentials
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import native_program, private_folder, shared
@@ -80,7 +80,7 @@ def impossible(cell: Cell) -> str | None:
 
 def command_line(
     trial: Trial,
-    participant: str,
+    participant: Participant,
     endpoints: dict[str, Endpoint],
     domain: int,
     program: str,
@@ -94,10 +94,9 @@ def command_line(
     `protection` it finds its credentials in its private folder. `servers`: discovery servers that the testbed
     runs, else the one among the endpoints."""
     cell = trial.cell
-    publishes = participant.startswith("pub")
-    number = int(participant[3:])
+    publishes, number = participant.publishes, participant.index
     argv = [program, "-pub" if publishes else "-sub", "-middleware", cell.middleware]
-    argv += ["-domain", str(domain), "-transport", "UDPv4", "-nic", endpoints[participant].interface]
+    argv += ["-domain", str(domain), "-transport", "UDPv4", "-nic", endpoints[participant.name].interface]
     argv += ["-dataLen", str(cell.payload_bytes), "-receive", cell.receive_mode]
     if cell.reliability == "best-effort":
         argv.append("-bestEffort")
@@ -106,7 +105,7 @@ def command_line(
     if cell.transport == "multicast":
         argv.append("-multicast")
     if protection is not None:
-        argv += secure_options(private_folder(participant), protection)
+        argv += secure_options(private_folder(participant.name), protection)
     argv += _discovery(cell, participant, endpoints, servers)
     if publishes:
         argv += _publisher(trial, number, files)
@@ -118,28 +117,28 @@ def command_line(
 
 
 def _discovery(
-    cell: Cell, participant: str, endpoints: dict[str, Endpoint], servers: Sequence[str]
+    cell: Cell, participant: Participant, endpoints: dict[str, Endpoint], servers: Sequence[str]
 ) -> list[str]:
     """How the others are found. Who is found by multicast is named nowhere; raw finds nobody by itself."""
     if cell.discovery == "server":
         return server.options(
-            servers or [f"{endpoints[DISCOVERY_SERVER].address}:{versions.FASTDDS_DISCOVERY_PORT}"]
+            servers or [f"{endpoints[DISCOVERY_SERVER.name].address}:{versions.FASTDDS_DISCOVERY_PORT}"]
         )
     kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
     if cell.discovery_kind == "multicast" and cell.middleware != "raw":
         return kind
-    return kind + peers.options(participant, endpoints)
+    return kind + peers.options(participant.name, endpoints)
 
 
-def service_line(name: str, endpoints: dict[str, Endpoint]) -> list[str]:
+def service_line(service: Participant, endpoints: dict[str, Endpoint]) -> list[str]:
     """The command line of one of a cell's services."""
-    assert name == DISCOVERY_SERVER
+    assert service == DISCOVERY_SERVER
     return [
         DISCOVERY_PROGRAM,
         "-i",
         "0",
         "-l",
-        endpoints[name].address,
+        endpoints[service.name].address,
         "-p",
         str(versions.FASTDDS_DISCOVERY_PORT),
     ]

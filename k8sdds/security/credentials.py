@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from k8sdds.model.security import Protection
+from k8sdds.model.trial import Participant
 from k8sdds.security import authority, documents
 from k8sdds.security import permissions as rights
 from k8sdds.security.authority import Identity, Validity
@@ -28,8 +29,8 @@ class Credentials:
         self._kind = kind
         self.identity_ca = authority.new_authority("Identity CA", validity, kind)
         self.permissions_ca = authority.new_authority("Permissions CA", validity, kind)
-        self.identities: dict[str, Identity] = {}
-        self._permissions: dict[str, bytes] = {}
+        self.identities: dict[Participant, Identity] = {}
+        self._permissions: dict[Participant, bytes] = {}
         self._governance: dict[Protection, bytes] = {}
 
     @classmethod
@@ -38,10 +39,12 @@ class Credentials:
         now = datetime.now(UTC).replace(microsecond=0)
         return cls(Validity(now - SKEW, now + duration), domains, kind)
 
-    def enrol(self, participant: str, sets: tuple[tuple[str, str, str], ...] = (rights.OURS,)) -> Identity:
-        """The identity of `pub0`, `sub3` and so on; made, with its permissions, when first asked for."""
+    def enrol(
+        self, participant: Participant, sets: tuple[tuple[str, str, str], ...] = (rights.OURS,)
+    ) -> Identity:
+        """Return the identity of a participant; create it, with its permissions, on the first call."""
         if participant not in self.identities:
-            made = authority.new_participant(self.identity_ca, participant, self.validity, self._kind)
+            made = authority.new_participant(self.identity_ca, participant.name, self.validity, self._kind)
             grant = rights.grant(participant, made.subject, sets)
             document = documents.permissions(
                 grant, self._domains, self.validity.not_before, self.validity.not_after
@@ -57,11 +60,11 @@ class Credentials:
             self._governance[protection] = authority.sign(self.permissions_ca, document)
         return self._governance[protection]
 
-    def permissions(self, participant: str) -> bytes:
+    def permissions(self, participant: Participant) -> bytes:
         """The signed permissions of an enrolled participant."""
         return self._permissions[participant]
 
-    def files(self, participant: str, protection: Protection) -> dict[str, bytes]:
+    def files(self, participant: Participant, protection: Protection) -> dict[str, bytes]:
         """All that one participant needs, by file name. The private key is among them."""
         identity = self.enrol(participant)
         return {
@@ -81,8 +84,11 @@ class Credentials:
             "identity_ca_sha256": authority.fingerprint(self.identity_ca.certificate),
             "permissions_ca_sha256": authority.fingerprint(self.permissions_ca.certificate),
             "participants": {
-                name: {"subject": one.subject, "certificate_sha256": authority.fingerprint(one.certificate)}
-                for name, one in self.identities.items()
+                participant.name: {
+                    "subject": one.subject,
+                    "certificate_sha256": authority.fingerprint(one.certificate),
+                }
+                for participant, one in self.identities.items()
             },
         }
 

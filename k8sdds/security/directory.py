@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from k8sdds.model.trial import Participant
 from k8sdds.security import authority, levels
 from k8sdds.security import permissions as rights
 from k8sdds.security.credentials import Credentials
@@ -40,7 +41,7 @@ class CredentialIssue:
 
 
 def init(
-    folder: Path, participants: list[str], days: int, kind: authority.KeyKind, domains: range
+    folder: Path, participants: list[Participant], days: int, kind: authority.KeyKind, domains: range
 ) -> dict[str, Any]:
     """Make a folder with two authorities, credentials of the participants, and every level's governance.
 
@@ -67,17 +68,18 @@ def init(
     return show(folder)
 
 
-def _fill(folder: Path, credentials: Credentials, participants: list[str]) -> None:
+def _fill(folder: Path, credentials: Credentials, participants: list[Participant]) -> None:
     _public(folder / IDENTITY_CA, credentials.identity_ca.certificate_pem)
     _public(folder / PERMISSIONS_CA, credentials.permissions_ca.certificate_pem)
     _secret(folder / AUTHORITY_KEYS / IDENTITY_CA.replace("pem", "key"), credentials.identity_ca.key_pem)
     _secret(
         folder / AUTHORITY_KEYS / PERMISSIONS_CA.replace("pem", "key"), credentials.permissions_ca.key_pem
     )
-    for name in participants:
-        identity = credentials.enrol(name, (rights.OURS, rights.RTI))
+    for participant in participants:
+        name = participant.name
+        identity = credentials.enrol(participant, (rights.OURS, rights.RTI))
         _public(folder / name / CERTIFICATE, identity.certificate_pem)
-        _public(folder / name / PERMISSIONS, credentials.permissions(name))
+        _public(folder / name / PERMISSIONS, credentials.permissions(participant))
         _secret(folder / name / KEY, identity.key_pem)
     for level in levels.names():
         protection = levels.load(level)

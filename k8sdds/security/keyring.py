@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from k8sdds.model.security import Protection
+from k8sdds.model.trial import Participant
 from k8sdds.security.credentials import Credentials
 
 LASTING = timedelta(days=2)
@@ -18,7 +19,7 @@ class Keyring:
 
     def __init__(
         self,
-        participants: Sequence[str],
+        participants: Sequence[Participant],
         domains: range,
         renewed: Callable[[dict[str, Any]], None],
         lasting: timedelta = LASTING,
@@ -42,7 +43,7 @@ class Keyring:
         """Fingerprints and validity of those in use."""
         return self._credentials.facts()
 
-    def files(self, participant: str, protection: Protection) -> dict[str, bytes]:
+    def files(self, participant: Participant, protection: Protection) -> dict[str, bytes]:
         """What a participant needs under a protection, by file name."""
         return self._credentials.files(participant, protection)
 

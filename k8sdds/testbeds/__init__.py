@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
-from k8sdds.model.trial import Endpoint, Trial
+from k8sdds.model.trial import Endpoint, Participant, Trial
 from k8sdds.system.errors import Problem
 
 
@@ -68,7 +68,9 @@ class Session(Protocol):
     def readings(self) -> list[dict[str, Any]]:
         """Return lines for readings.jsonl: resource use of nodes and pods since the block was prepared."""
 
-    def paths(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> ParticipantPaths:
+    def paths(
+        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None
+    ) -> ParticipantPaths:
         """Map `directory` and `qos` of this machine to the paths that the participant sees."""
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from k8sdds.model.trial import participants
+
 LAYOUTS = {
     "split": "publishers and subscribers on different cores",
     "same": "all participants on one core",
@@ -37,8 +39,9 @@ def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...
     `split` gives publishers the first cores and subscribers the others, one each as far as they go;
     with one core it is the same as `same`.
     """
-    pubs = [f"pub{i}" for i in range(publishers)]
-    subs = [f"sub{i}" for i in range(subscribers)]
+    everyone = participants(publishers, subscribers)
+    pubs = [one.name for one in everyone if one.publishes]
+    subs = [one.name for one in everyone if one.subscribes]
     harness = cores[-1:] if len(cores) >= CORES_TO_SPARE else None
     usable = cores[:-1] if harness else cores
     if layout == "free":

@@ -16,13 +16,13 @@ MEMORY = (64 * 2**20, 512 * 2**20)
 def test_pods_pass_strict_validation_and_pod_security(admin: Api, namespace: tuple[str, bool]) -> None:
     name, with_host = namespace
     path = f"{CORE}/namespaces/{name}/pods"
-    for slot in (Slot("pub0", "somewhere", False, 0.5), Slot("sub0", "", False, None)):
+    for slot in (Slot("pub0", "pub", "somewhere", False, 0.5), Slot("sub0", "sub", "", False, None)):
         admin.create(path, pods.pod("a", slot, PERFTEST_IMAGE, "c", MEMORY, "flannel-vxlan"), dryRun="All")
-    licensed = pods.pod("c", Slot("pub0", "", False, None), PERFTEST_IMAGE, "c", MEMORY, parts=license.pod_parts())
+    licensed = pods.pod("c", Slot("pub0", "pub", "", False, None), PERFTEST_IMAGE, "c", MEMORY, parts=license.pod_parts())
     admin.create(path, licensed, dryRun="All")
     secret = license.secret(name, b"a licence")
     admin.create(objects.collection(secret), secret, dryRun="All")
-    host = pods.pod("b", Slot("pub0", "somewhere", True, None), PERFTEST_IMAGE, "c", MEMORY)
+    host = pods.pod("b", Slot("pub0", "pub", "somewhere", True, None), PERFTEST_IMAGE, "c", MEMORY)
     if with_host:
         admin.create(path, host, dryRun="All")
     else:
@@ -31,7 +31,7 @@ def test_pods_pass_strict_validation_and_pod_security(admin: Api, namespace: tup
 
 
 def test_strict_validation_would_find_an_unknown_field(admin: Api) -> None:
-    wrong = pods.pod("a", Slot("pub0", "n", False, None), PERFTEST_IMAGE, "c", MEMORY)
+    wrong = pods.pod("a", Slot("pub0", "pub", "n", False, None), PERFTEST_IMAGE, "c", MEMORY)
     wrong["spec"]["hostNetwrk"] = True
     with pytest.raises(ApiRejected, match="hostNetwrk"):
         admin.create(f"{CORE}/namespaces/default/pods", wrong, dryRun="All")

@@ -57,7 +57,9 @@ def two(admin: Api, other_image: str) -> Iterator[dict[str, str]]:
         (ARCH_HERE, "worker1", IMAGE, []),
         (OTHER, "worker2", other_image, [EMULATOR]),
     ):
-        made = pods.pod(name, pods.Slot("sub0", node, False, None), image, "mixed", pods.memory_bytes([]))
+        made = pods.pod(
+            name, pods.Slot("sub0", "sub", node, False, None), image, "mixed", pods.memory_bytes([])
+        )
         made["spec"]["containers"][0]["command"] = [*command, pods.SUPERVISOR, "pause"]
         admin.create(path, made)
     deadline = time.monotonic() + 60
@@ -114,7 +116,9 @@ def test_a_pod_of_the_wrong_architecture_is_named(
     for node in one_machine.nodes:
         on_node(one_machine, node, "tag", other_image, UNNAMED)
     deadline = time.monotonic() + 120
-    while not all(UNNAMED in json.dumps(node["status"]["images"]) for node in admin.get(f"{CORE}/nodes")["items"]):
+    while not all(
+        UNNAMED in json.dumps(node["status"]["images"]) for node in admin.get(f"{CORE}/nodes")["items"]
+    ):
         assert time.monotonic() < deadline, "the kubelets do not report the image"
         time.sleep(1)
     done = k8sdds(*words, "--image", UNNAMED)

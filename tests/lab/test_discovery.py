@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.model.measurement import Launch
-from k8sdds.model.trial import DISCOVERY_SERVER, Trial
+from k8sdds.model.trial import DISCOVERY_SERVER, FIRST_PUBLISHER, Trial
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
@@ -47,7 +47,7 @@ def test_every_kind_of_discovery_in_a_campaign(k8sdds: Command, tmp_path: Path) 
         assert record["handshake_s"] > 0
         folder = run.raw(record["trial_id"], record["attempt"])
         options = json.loads((folder / "pub0" / "stdout").read_text())["k8sdds"]["options"]
-        server = folder / DISCOVERY_SERVER
+        server = folder / DISCOVERY_SERVER.name
         assert server.exists() == (record["discovery"] == "server")
         if record["discovery"] == "server":
             assert "Server is running" in (server / "stdout").read_text()
@@ -62,7 +62,7 @@ def test_a_server_that_does_not_serve_starts_nothing(lab: Lab, tmp_path: Path) -
     wanted = cell("host", subscribers=1, middleware="fastdds", discovery="server")
     lab.up([wanted])
     launches = [
-        Launch("pub0", ("touch", str(tmp_path / "started")), tmp_path / "pub0"),
+        Launch(FIRST_PUBLISHER, ("touch", str(tmp_path / "started")), tmp_path / "pub0"),
         Launch(DISCOVERY_SERVER, ("sh", "-c", "echo no licence >&2"), tmp_path / "ds", serves_udp=11811),
     ]
     for launch in launches:
@@ -82,14 +82,14 @@ def test_a_server_that_ends_too_early_is_told(lab: Lab, tmp_path: Path) -> None:
         " time.sleep(1); raise SystemExit(7)"
     )
     launches = [
-        Launch("pub0", ("sleep", "2"), tmp_path / "pub0"),
+        Launch(FIRST_PUBLISHER, ("sleep", "2"), tmp_path / "pub0"),
         Launch(DISCOVERY_SERVER, ("/usr/bin/python3", "-c", script), tmp_path / "ds", serves_udp=11811),
     ]
     for launch in launches:
         launch.directory.mkdir()
     trial = Trial(cell=wanted, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
     outcomes = lab.run(trial, launches, 10).outcomes
-    assert (outcomes["pub0"].exit_code, outcomes[DISCOVERY_SERVER].exit_code) == (0, 7)
+    assert (outcomes["pub0"].exit_code, outcomes[DISCOVERY_SERVER.name].exit_code) == (0, 7)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,10 @@ def test_a_server_that_ends_too_early_is_told(lab: Lab, tmp_path: Path) -> None:
         (["discovery=server"], "cyclonedds has no discovery server"),
         (["discovery=server", "middleware=fastdds", "security=SignRTPS"], "has no credentials"),
         (["discovery=multicast", "networks=kube-router", "baseline=kube-router"], "nobody is found by it"),
-        (["discovery=multicast", "middleware=raw", "reliability=best-effort"], "raw has no kinds of discovery"),
+        (
+            ["discovery=multicast", "middleware=raw", "reliability=best-effort"],
+            "raw has no kinds of discovery",
+        ),
         (["discovery=servers"], "discovery"),
     ],
 )

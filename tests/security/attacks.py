@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.model.security import Protection
+from k8sdds.model.trial import Participant
 from k8sdds.perftest import command
 from k8sdds.security import authority, documents, file_names
 from k8sdds.security import permissions as rights
@@ -112,7 +113,7 @@ class Field:
         return publisher, subscriber
 
     def files(self, name: str, protection: Protection | None) -> dict[str, bytes] | None:
-        return self.credentials.files(name, protection) if protection else None
+        return self.credentials.files(Participant.named(name), protection) if protection else None
 
     @contextmanager
     def watching(self, place: str, interface: str, program: str, *words: str):
@@ -159,13 +160,17 @@ def intruder(kind: str, role: str, genuine: Credentials, protection: Protection)
     if kind == "no certificate":
         return None
     if kind == "another CA's":
-        return Credentials.lasting(timedelta(days=1), command.DOMAINS).files(name, protection)
+        return Credentials.lasting(timedelta(days=1), command.DOMAINS).files(
+            Participant.named(name), protection
+        )
     now = datetime.now(UTC).replace(microsecond=0)
     ended = Validity(now - timedelta(days=10), now - timedelta(days=8))
     validity = ended if kind == "expired" else genuine.validity
     identity = authority.new_participant(genuine.identity_ca, name, validity)
     topics = (("elsewhere/throughput", "elsewhere/latency", rights.OURS[2]),)
-    grant = rights.grant(name, identity.subject, topics if kind == "no permission" else (rights.OURS,))
+    grant = rights.grant(
+        Participant.named(name), identity.subject, topics if kind == "no permission" else (rights.OURS,)
+    )
     signer = (
         authority.new_authority("Permissions CA", genuine.validity)
         if kind == "forged permission"

@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from k8sdds.model.security import Protection
+from k8sdds.model.trial import Participant
 from k8sdds.security import levels
 from tests.security.attacks import KINDS, MIDDLEWARES, WHEN_VALID, Field, Program, intruder, new_domain
 from tests.security.choice import sampled
@@ -36,9 +37,7 @@ def attack(
     subscriber = field.start(
         "-sub", "sub0", "sub1", two, middleware, protection, field.files("sub0", protection)
     )
-    injecting = field.start(
-        "-pub", "sub1", "sub0", two, by, protection, theirs["pub"], *SHORT, clock=clock
-    )
+    injecting = field.start("-pub", "sub1", "sub0", two, by, protection, theirs["pub"], *SHORT, clock=clock)
     for program in (listening, publisher, subscriber, injecting):
         program.end()
     return (publisher, listening), (injecting, subscriber)
@@ -120,7 +119,7 @@ def test_together_under_security_only_where_cyclonedds_begins(
 
 
 def certificate_subject(field: Field, name: str) -> bytes:
-    return field.credentials.enrol(name).certificate.subject.public_bytes()
+    return field.credentials.enrol(Participant.named(name)).certificate.subject.public_bytes()
 
 
 def test_unauthenticated_participants_may_join_only_where_governance_says_so(field: Field) -> None:

@@ -32,14 +32,16 @@ class Recording:
         self.trial = Trial.model_validate(expected["trial"])
         self.expected: dict[str, Any] = expected["record"]
         self.meters = {
-            p: json.loads((folder / p / "meters.json").read_text()) for p in self.trial.cell.participants
+            one.name: json.loads((folder / one.name / "meters.json").read_text())
+            for one in self.trial.cell.participants
         }
 
     def measurement(self, **codes: int) -> Measurement:
         links = self.expected["link_bytes"]
         return Measurement(
             outcomes={
-                name: Outcome(name, codes.get(name, 0), meters) for name, meters in self.meters.items()
+                one.name: Outcome(one, codes.get(one.name, 0), self.meters[one.name])
+                for one in self.trial.cell.participants
             },
             sent_bytes=links["sent"],
             received_bytes=links["received"],
@@ -236,9 +238,9 @@ def test_other_work_on_the_machine_is_told(recording: Recording) -> None:
 
 def test_without_any_file_there_is_still_a_record(recording: Recording, tmp_path: Path) -> None:
     for name in recording.trial.cell.participants:
-        shutil.rmtree(tmp_path / name)
+        shutil.rmtree(tmp_path / name.name)
     gone = Measurement(
-        {n: Outcome(n, 125, None, "not ready") for n in recording.trial.cell.participants}, None, {}
+        {n.name: Outcome(n, 125, None, "not ready") for n in recording.trial.cell.participants}, None, {}
     )
     record = recording.record(gone)
     assert reason(record).startswith("not-started")

@@ -79,7 +79,7 @@ def test_the_installed_network_and_the_shared_kernel_are_seen() -> None:
 )
 def test_placement(placement: Any, expected: dict[str, str]) -> None:
     found = assign(cell(subscribers=3, placement=placement), usable(nodes(), ["amd64"]))
-    assert found == expected
+    assert {participant.name: node for participant, node in found.items()} == expected
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_memory_and_cpu_follow_the_cells() -> None:
     small = pods.memory_bytes([cell()])
     large = pods.memory_bytes([cell(), cell(payload_bytes=2**20)])
     assert small[0] < large[0] < large[1]
-    slot = pods.Slot("pub0", "n1", False, 0.5)
+    slot = pods.Slot("pub0", "pub", "n1", False, 0.5)
     made = pods.pod("x", slot, IMAGE, "c", large)
     limits = made["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"memory": "640Mi", "cpu": "500m"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.model.trial import Cell, Endpoint, Trial
+from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
 from k8sdds.system.errors import InputError
 
@@ -16,8 +16,8 @@ from k8sdds.system.errors import InputError
 def line(participant: str = "pub0", **changes: object) -> list[str]:
     cell = Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
-    endpoints = {name: Endpoint(f"10.0.0.{i}", "eth0", None) for i, name in enumerate(cell.pods)}
-    return command.command_line(trial, participant, endpoints, 7, "perftest", Path("/raw"))
+    endpoints = {one.name: Endpoint(f"10.0.0.{i}", "eth0", None) for i, one in enumerate(cell.pods)}
+    return command.command_line(trial, Participant.named(participant), endpoints, 7, "perftest", Path("/raw"))
 
 
 def value(words: list[str], option: str) -> str:
@@ -69,7 +69,7 @@ def test_how_the_others_are_found() -> None:
 
 def test_the_discovery_server() -> None:
     endpoints = {"discovery": Endpoint("10.0.0.9", "eth0", None)}
-    assert command.service_line("discovery", endpoints) == [
+    assert command.service_line(DISCOVERY_SERVER, endpoints) == [
         "fast-discovery-server", "-i", "0", "-l", "10.0.0.9", "-p", "11811",
     ]  # fmt: skip
 

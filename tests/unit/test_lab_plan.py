@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.model.experiment import Link
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import NETWORKS, find
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import core_layout
@@ -35,7 +35,7 @@ def lines(built: Plan, namespace: str, tool: str = "ip") -> list[str]:
 
 def test_subscribers_avoid_the_publishers_node() -> None:
     places = spread(publishers=1, subscribers=12, nodes=10)
-    assert places["pub0"] == 0
+    assert places[FIRST_PUBLISHER] == 0
     counts = [list(places.values()).count(node) for node in range(10)]
     assert counts == [1, 2, 2, 2, 1, 1, 1, 1, 1, 1]
 
@@ -46,8 +46,8 @@ def test_spread_uses_only_nodes_that_are_there(publishers: int, subscribers: int
     assert len(places) == publishers + subscribers
     assert set(places.values()) <= set(range(nodes))
     if publishers < nodes:
-        pub_nodes = {node for name, node in places.items() if name.startswith("pub")}
-        assert not any(node in pub_nodes for name, node in places.items() if name.startswith("sub"))
+        pub_nodes = {node for one, node in places.items() if one.publishes}
+        assert not any(node in pub_nodes for one, node in places.items() if one.subscribes)
 
 
 def test_explicit_placement() -> None:
@@ -150,7 +150,9 @@ def test_the_script_is_the_plan(network: str) -> None:
 
 
 def test_trials_share_a_bench_if_only_payload_or_test_differ() -> None:
-    assert LabNetworkKey.of(cell(payload_bytes=64)) == LabNetworkKey.of(cell(test="latency", transport="multicast"))
+    assert LabNetworkKey.of(cell(payload_bytes=64)) == LabNetworkKey.of(
+        cell(test="latency", transport="multicast")
+    )
     assert LabNetworkKey.of(cell()) != LabNetworkKey.of(cell(subscribers=2))
     assert LabNetworkKey.of(cell()) != LabNetworkKey.of(cell(link=Link(rate_mbit=100)))
 
@@ -176,7 +178,9 @@ def test_more_subscribers_than_cores_include_scheduling() -> None:
 
 def test_from_four_cores_on_one_is_kept_for_the_harness() -> None:
     layout = core_layout.assign("split", 1, 2, (0, 1, 2, 3))
-    assert layout == core_layout.Layout({"pub0": (0,), "sub0": (1,), "sub1": (2,)}, (3,), includes_scheduling=False)
+    assert layout == core_layout.Layout(
+        {"pub0": (0,), "sub0": (1,), "sub1": (2,)}, (3,), includes_scheduling=False
+    )
 
 
 def test_same_is_one_core_and_free_is_none() -> None:

@@ -14,7 +14,7 @@ from cryptography import x509
 from k8sdds.campaign.preflight import contradictions
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import Cell, Expansion, expand
+from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Expansion, Participant, expand
 from k8sdds.security import directory, documents, levels
 from k8sdds.security.credentials import Credentials
 from k8sdds.security.file_names import CERTIFICATE, GOVERNANCE, KEY, PERMISSIONS, PERMISSIONS_CA
@@ -30,6 +30,7 @@ PAPER = {
     "EncryptRTPS": ("ENCRYPT", "NONE", "NONE"),
 }
 DOMAINS = range(1, 100)
+PUB0, SUB3 = FIRST_PUBLISHER, Participant(SUBSCRIBER, 3)
 
 
 def expanded(security: str) -> Expansion:
@@ -112,7 +113,7 @@ def test_governance_has_the_specifications_order() -> None:
 @pytest.mark.parametrize("kind", ["ec", "rsa"])
 def test_credentials_are_what_openssl_takes(tmp_path: Path, kind: str) -> None:
     made = Credentials.lasting(timedelta(days=1), DOMAINS, kind)  # type: ignore[arg-type]
-    files = made.files("pub0", Protection(rtps="SIGN"))
+    files = made.files(PUB0, Protection(rtps="SIGN"))
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     certificate = x509.load_pem_x509_certificate(files[CERTIFICATE])
@@ -129,8 +130,8 @@ def test_credentials_are_what_openssl_takes(tmp_path: Path, kind: str) -> None:
 
 def test_permissions_name_the_roles_topics_and_deny_the_rest() -> None:
     made = Credentials.lasting(timedelta(days=1), DOMAINS)
-    made.enrol("sub3")
-    text = made.permissions("sub3").decode()
+    made.enrol(SUB3)
+    text = made.permissions(SUB3).decode()
     root = ElementTree.fromstring(text[text.index("<?xml") : text.index("</dds>") + 6].encode())
     assert root.findtext(".//subject_name") == "CN=sub3,O=k8sdds"
     assert [t.text for t in root.findall(".//publish//topic")] == ["k8sdds/latency", "k8sdds/announcement"]
@@ -143,7 +144,7 @@ def test_permissions_name_the_roles_topics_and_deny_the_rest() -> None:
 
 def test_what_is_recorded_holds_no_key() -> None:
     made = Credentials.lasting(timedelta(days=1), DOMAINS)
-    key = made.enrol("pub0").key_pem.decode()
+    key = made.enrol(PUB0).key_pem.decode()
     said = json.dumps(made.facts())
     assert "PRIVATE" not in said
     assert not any(line in said for line in key.splitlines()[1:-1])
@@ -151,11 +152,11 @@ def test_what_is_recorded_holds_no_key() -> None:
 
 def test_expiring_credentials_are_renewed_and_told() -> None:
     told: list[dict] = []
-    ring = Keyring(["pub0"], DOMAINS, told.append, timedelta(minutes=1))
-    before = ring.files("pub0", Protection())[KEY]
+    ring = Keyring([PUB0], DOMAINS, told.append, timedelta(minutes=1))
+    before = ring.files(PUB0, Protection())[KEY]
     assert not ring.renew_for(30)
     assert ring.renew_for(120)
-    assert ring.files("pub0", Protection())[KEY] != before
+    assert ring.files(PUB0, Protection())[KEY] != before
     assert [facts["identity_ca_sha256"] for facts in told] == [ring.facts()["identity_ca_sha256"]]
 
 
@@ -165,7 +166,7 @@ def test_expiring_credentials_are_renewed_and_told() -> None:
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "credentials"
-    directory.init(folder, ["pub0", "sub0"], 30, "ec", DOMAINS)
+    directory.init(folder, [PUB0, Participant(SUBSCRIBER)], 30, "ec", DOMAINS)
     return folder
 
 
@@ -194,7 +195,7 @@ def test_a_fresh_folder_is_good_and_its_keys_are_private(folder: Path) -> None:
 def test_an_existing_folder_is_not_overwritten(folder: Path) -> None:
     before = (folder / "pub0" / KEY).read_bytes()
     with pytest.raises(InputError, match="exists already"):
-        directory.init(folder, ["pub0"], 1, "ec", DOMAINS)
+        directory.init(folder, [PUB0], 1, "ec", DOMAINS)
     assert (folder / "pub0" / KEY).read_bytes() == before
 
 
@@ -224,7 +225,7 @@ def test_swapped_and_open_keys_are_seen(folder: Path) -> None:
 
 def test_a_foreign_participant_is_seen(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    directory.init(other, ["pub0"], 1, "ec", DOMAINS)
+    directory.init(other, [PUB0], 1, "ec", DOMAINS)
     for name in (CERTIFICATE, KEY, PERMISSIONS):
         (folder / "pub0" / name).write_bytes((other / "pub0" / name).read_bytes())
     said = bad(folder)

@@ -2,11 +2,12 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.model.experiment import Experiment, NetworkChoice, Sweep
-from k8sdds.model.trial import Cell, Trial, expand
+from k8sdds.model.trial import Cell, Participant, Trial, expand
 
 PLAIN = Cell(network="host", test="throughput", payload_bytes=1024)
 
@@ -112,3 +113,19 @@ def test_a_cell_survives_json(cell: Cell) -> None:
 @given(cells, cells)
 def test_different_cells_have_different_ids(one: Cell, other: Cell) -> None:
     assert (one == other) == (one.cell_id == other.cell_id)
+
+
+@pytest.mark.parametrize("name", ["pub0", "sub3", "sub12", "discovery"])
+def test_a_participant_is_found_by_its_name(name: str) -> None:
+    assert Participant.named(name).name == name
+
+
+@pytest.mark.parametrize("name", ["pub", "sub01", "pub-1", "publisher0", "discovery0", ""])
+def test_other_names_are_of_no_participant(name: str) -> None:
+    with pytest.raises(ValueError, match="no participant"):
+        Participant.named(name)
+
+
+def test_participants_are_ordered_by_role_and_number() -> None:
+    cell = PLAIN.model_copy(update={"publishers": 2, "subscribers": 11})
+    assert sorted(reversed(cell.participants)) == cell.participants

@@ -9,7 +9,7 @@ from pathlib import Path
 from k8sdds.discovery import MULTICAST, PEERS, SERVER, cloud
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.settings import Settings
-from k8sdds.model.trial import Cell, Endpoint, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.system.errors import InputError
 
 BATCH_BYTES = 8192
@@ -46,14 +46,14 @@ def check(trial: Trial, settings: Settings) -> None:
             f"RTI PerfTest measures whole seconds: duration_s {trial.duration_s:g} is none",
             "change duration_s",
         )
-    endpoints = {name: Endpoint("192.0.2.1", "eth0", None) for name in trial.cell.participants}
-    for name in ("pub0", "sub0"):
-        command_line(trial, name, endpoints, 1, settings, Path("."), None, PEERS)
+    endpoints = {one.name: Endpoint("192.0.2.1", "eth0", None) for one in trial.cell.participants}
+    for participant in (FIRST_PUBLISHER, Participant(SUBSCRIBER)):
+        command_line(trial, participant, endpoints, 1, settings, Path("."), None, PEERS)
 
 
 def command_line(
     trial: Trial,
-    participant: str,
+    participant: Participant,
     endpoints: Mapping[str, Endpoint],
     domain: int,
     settings: Settings,
@@ -66,18 +66,18 @@ def command_line(
     `kind` of discovery: `multicast`, `peers`, or `server`, with which the environment names the services.
     InputError where this release cannot do what the trial asks for.
     """
-    cell, publishes = trial.cell, participant.startswith("pub")
+    cell, publishes = trial.cell, participant.publishes
     words = ["-pub" if publishes else "-sub", "-domain", str(domain), "-transport", "UDPv4"]
-    words += ["-nic", endpoints[participant].interface, "-dataLen", str(cell.payload_bytes)]
+    words += ["-nic", endpoints[participant.name].interface, "-dataLen", str(cell.payload_bytes)]
     words += ["-bestEffort"] if cell.reliability == "best-effort" else []
     words += ["-useReadThread"] if cell.receive_mode == "waitset" else []
     words += ["-qosFile", str(qos)] if qos else ["-noXmlQos"]
     # A list of peers would keep it from listening to multicast.
     words += ["-multicast"] if cell.transport == "multicast" else []
     if kind not in (MULTICAST, SERVER):
-        for peer in _peers(participant, endpoints):
+        for peer in _peers(participant.name, endpoints):
             words += ["-peer", peer]
-    number = participant[3:]
+    number = str(participant.index)
     if publishes:
         words += ["-pidMultiPubTest", number, "-numSubscribers", str(cell.subscribers)]
         words += ["-executionTime", str(int(trial.duration_s)), *_test(cell, settings.version, files)]

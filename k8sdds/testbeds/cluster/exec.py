@@ -196,6 +196,6 @@ def _log(directory: Path) -> str:
 
 def files_of(launch: Launch) -> dict[str, tuple[str, bytes]]:
     """What a participant finds in its pod before it starts: path to (mode, content)."""
-    private = private_folder(launch.participant)
+    private = private_folder(launch.participant.name)
     found = {path: ("0644", local.read_bytes()) for path, local in launch.inputs.items()}
     return found | {str(private / name): ("0600", content) for name, content in launch.private.items()}

@@ -17,14 +17,16 @@ from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 
-NAME = "witness"
+NAME, ROLE = "witness", "wit"
 MEMORY = (16 * pods.MIB, 64 * pods.MIB)
 
 
 class NodeProbes:
     """The witnesses of a campaign, made when a proof first needs them."""
 
-    def __init__(self, api: Api, space: CampaignNamespace, with_host: bool, image: str, campaign: str) -> None:
+    def __init__(
+        self, api: Api, space: CampaignNamespace, with_host: bool, image: str, campaign: str
+    ) -> None:
         """`with_host`: whether the campaign's namespace takes pods on the nodes' own network."""
         self._api = api
         self._space = space
@@ -57,7 +59,7 @@ class NodeProbes:
             if space.own and not self._with_host:
                 space = self._beside = namespace.beside(space, self._campaign)
             self._crew = PodPool(self._api, space, self._image, MEMORY, self._campaign)
-        slots = [Slot(NAME, node, True, None) for node in nodes]
+        slots = [Slot(NAME, ROLE, node, True, None) for node in nodes]
         self._crew.ensure(slots)
         said = self._crew.run_all([(slot, [*datapath.COMMAND, *addresses]) for slot in slots])
         found = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.model.placement import packed, spread
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import Cell, Participant
 from k8sdds.system.errors import InputError
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -68,7 +68,7 @@ def usable(nodes: Sequence[Node], arches: Sequence[str]) -> list[Node]:
     return sorted(fit, key=lambda node: (CONTROL_PLANE in node.labels, node.name))
 
 
-def assign(cell: Cell, nodes: Sequence[Node]) -> dict[str, str]:
+def assign(cell: Cell, nodes: Sequence[Node]) -> dict[Participant, str]:
     """Participant to node. InputError where the cell asks for what these nodes cannot give."""
     if cell.nodes and cell.nodes > len(nodes):
         raise InputError(f"{cell.describe()}: nodes: {cell.nodes} are asked for, {len(nodes)} are there")
@@ -83,14 +83,14 @@ def assign(cell: Cell, nodes: Sequence[Node]) -> dict[str, str]:
             numbers = packed(cell.publishers, cell.subscribers)
         else:
             numbers = spread(cell.publishers, cell.subscribers, count)
-        return {name: nodes[number].name for name, number in numbers.items()}
-    return {name: _wanted(cell, name, nodes) for name in cell.participants}
+        return {participant: nodes[number].name for participant, number in numbers.items()}
+    return {participant: _wanted(cell, participant, nodes) for participant in cell.participants}
 
 
-def _wanted(cell: Cell, participant: str, nodes: Sequence[Node]) -> str:
+def _wanted(cell: Cell, participant: Participant, nodes: Sequence[Node]) -> str:
     """The node that an explicit placement wants: a number, a name or a label."""
     assert isinstance(cell.placement, dict)
-    wanted = cell.placement.get(participant, cell.placement.get(participant[:3]))
+    wanted = cell.placement.get(participant.name, cell.placement.get(participant.short_role))
     if wanted is None:
         raise InputError(
             f"placement names no node for {participant}",
@@ -107,7 +107,7 @@ def _wanted(cell: Cell, participant: str, nodes: Sequence[Node]) -> str:
         found = [node for node in nodes if node.labels.get(key) == value]
         if not found:
             raise InputError(f"no node that can take pods has the label {wanted}", "kubectl get nodes -L KEY")
-        return found[int(participant[3:]) % len(found)].name
+        return found[participant.index % len(found)].name
     if wanted not in {node.name for node in nodes}:
         known = ", ".join(node.name for node in nodes)
         raise InputError(f"placement puts {participant} on {wanted!r}; nodes that take pods: {known}")

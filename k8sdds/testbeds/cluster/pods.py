@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
 
 SUPERVISOR = "/opt/k8sdds/k8sdds-supervisor"
 PERFTEST = "/opt/k8sdds/k8sdds-perftest"
@@ -26,10 +26,17 @@ class Slot:
     """What tells one pod from another: trials that need the same share it for a whole block."""
 
     participant: str
+    role: str
+    """The role's short name, for a label: `pub` or `sub`."""
     node: str
     """Empty: wherever the scheduler puts it, apart from the other kind."""
     host: bool
     cpu_quota: float | None
+
+    @classmethod
+    def of(cls, participant: Participant, node: str, host: bool, cpu_quota: float | None) -> Slot:
+        """Return the slot of a participant."""
+        return cls(participant.name, participant.short_role, node, host, cpu_quota)
 
 
 def memory_bytes(cells: Iterable[Cell]) -> tuple[int, int]:
@@ -103,7 +110,7 @@ def pod(
         versions.MANAGED_BY_LABEL: versions.MANAGED_BY,
         versions.CAMPAIGN_LABEL: campaign,
         versions.PARTICIPANT_LABEL: slot.participant,
-        versions.ROLE_LABEL: slot.participant[:3],
+        versions.ROLE_LABEL: slot.role,
         versions.KIND_LABEL: "host" if slot.host else "pod",
     }
     if network:
@@ -116,6 +123,9 @@ def pod(
     }
 
 
+_OPPOSITE = {SHORT_ROLES[PUBLISHER]: SHORT_ROLES[SUBSCRIBER], SHORT_ROLES[SUBSCRIBER]: SHORT_ROLES[PUBLISHER]}
+
+
 def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
     if slot.node:
         # By the field, not by the label, which need not be the node's name. The scheduler still sees to
@@ -123,7 +133,7 @@ def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
         field = {"key": "metadata.name", "operator": "In", "values": [slot.node]}
         terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    other = "sub" if slot.participant.startswith("pub") else "pub"
+    other = _OPPOSITE[slot.role]
     kind = "host" if slot.host else "pod"
 
     def beside(**labels: str) -> dict[str, Any]:
@@ -141,7 +151,7 @@ def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
         },
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [beside(role=other, kind=kind)],
-            preferred: [{"weight": 50, "podAffinityTerm": beside(role=slot.participant[:3], kind=kind)}],
+            preferred: [{"weight": 50, "podAffinityTerm": beside(role=slot.role, kind=kind)}],
         },
     }
 

@@ -122,7 +122,7 @@ def placement(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[
             what = error.message + (f" (not used: {why})" if why else "")
             problems.setdefault(what, Problem(what, error.remedy))
             continue
-        pair = same_node(dict(found))
+        pair = same_node(found)
         if pair:
             what = (
                 f"{cell.describe()}: {pair[0]} and {pair[1]} are both on node {found[pair[0]]}:"

@@ -14,7 +14,7 @@ from k8sdds.middleware.connext import license
 from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
-from k8sdds.model.trial import Cell, Endpoint, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find, resolved
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.testbeds import Block
@@ -217,7 +217,7 @@ class Cluster:
         proof = self._proofs.of(trial.cell, slots) if self._proofs and here else None
         nodes = {member.node for member in members.values()} or {slot.node for slot in slots.values()}
         return {
-            "mtu_bytes": (members["pub0"].mtu_bytes if here else None) or network.mtu(options),
+            "mtu_bytes": (members[FIRST_PUBLISHER.name].mtu_bytes if here else None) or network.mtu(options),
             "engine": network.engine_title(options),
             "engine_mode": chosen.mode if chosen else None,
             "fidelity": "real",
@@ -255,7 +255,9 @@ class Cluster:
             return error.message
         return ""
 
-    def paths(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> ParticipantPaths:
+    def paths(
+        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None
+    ) -> ParticipantPaths:
         """Paths in the participant's pod."""
         there = Path("/run/k8sdds/qos") / qos.name if qos else None
         return ParticipantPaths(PERFTEST, Path(trial_run.output(directory)), there)
@@ -274,8 +276,8 @@ class Cluster:
         layout = placement.layout(trial.cell, members)
         attended = []
         for launch in launches:
-            pod = members[launch.participant].name
-            options = trial_run.options(layout, launch.participant)
+            pod = members[launch.participant.name].name
+            options = trial_run.options(layout, launch.participant.name)
             if pod in self._forget:
                 options += ["--forget", self._forget.pop(pod)]
             attended.append(
@@ -294,7 +296,7 @@ class Cluster:
         if any(one.lost or one.code == NOT_STARTED for one in endings.values()):
             self._crew.invalidate()
         for one in attended:
-            if not endings[one.launch.participant].lost:
+            if not endings[one.launch.participant.name].lost:
                 self._forget[one.pod] = str(Path(trial_run.output(one.launch.directory)))
         seen = trial_run.measurement(trial, members, attended, endings, layout)
         carried, lack = self._proofs.carried(trial.cell, self._slots(trial.cell))

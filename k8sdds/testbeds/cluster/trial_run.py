@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from k8sdds.model.measurement import Launch, Measurement, Outcome
-from k8sdds.model.trial import Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, Trial
 from k8sdds.testbeds import core_layout, read_meters
 from k8sdds.testbeds.cluster.exec import LOST, NOT_STARTED, Ending, ParticipantExec, files_of
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
@@ -41,7 +41,7 @@ def options(layout: core_layout.Layout, participant: str) -> list[str]:
 
 def lost(launches: Sequence[Launch], why: str) -> Measurement:
     """Of an attempt whose pods were not there."""
-    outcomes = {one.participant: Outcome(one.participant, LOST, None, lost=why) for one in launches}
+    outcomes = {one.participant.name: Outcome(one.participant, LOST, None, lost=why) for one in launches}
     return Measurement(outcomes=outcomes, sent_bytes=None, received_bytes={})
 
 
@@ -49,7 +49,7 @@ def attend(attended: Sequence[ParticipantExec]) -> dict[str, Ending]:
     """Prepare all, tell them one moment at which to start, see all end: the ending of each participant."""
     with ThreadPoolExecutor(len(attended)) as pool:
         late = {
-            one.launch.participant: why
+            one.launch.participant.name: why
             for one, why in zip(
                 attended, pool.map(lambda one: one.prepare(files_of(one.launch)), attended), strict=True
             )
@@ -58,12 +58,12 @@ def attend(attended: Sequence[ParticipantExec]) -> dict[str, Ending]:
         if late:
             list(pool.map(ParticipantExec.abort, attended))
             said = "; ".join(f"{name}: {why}" for name, why in late.items())
-            return {one.launch.participant: Ending(NOT_STARTED, said) for one in attended}
+            return {one.launch.participant.name: Ending(NOT_STARTED, said) for one in attended}
         start_ns = time.time_ns() + round((LEAD_S + LEAD_EACH_S * len(attended)) * 1e9)
         for one in attended:
             one.go(start_ns + one.offset_ns)
         ended = list(pool.map(ParticipantExec.finish, attended))
-    return {one.launch.participant: ending for one, ending in zip(attended, ended, strict=True)}
+    return {one.launch.participant.name: ending for one, ending in zip(attended, ended, strict=True)}
 
 
 def measurement(
@@ -77,10 +77,12 @@ def measurement(
     outcomes = {}
     crossed: dict[str, dict[str, int]] = {}
     for one in attended:
-        name = one.launch.participant
+        name = one.launch.participant.name
         meters = read_meters(one.launch.directory) if not endings[name].lost else None
         ending, interface = endings[name], members[name].interface
-        outcomes[name] = Outcome(name, ending.code, meters, ending.message, interface, ending.lost)
+        outcomes[name] = Outcome(
+            one.launch.participant, ending.code, meters, ending.message, interface, ending.lost
+        )
         counters = ((meters or {}).get("attempt_interfaces") or {}).get(interface)
         if counters:
             crossed[name] = counters
@@ -88,7 +90,7 @@ def measurement(
     sent = {
         (members[name].node, members[name].address): counters["tx_bytes"]
         for name, counters in crossed.items()
-        if name.startswith("pub")
+        if outcomes[name].participant.publishes
     }
     skew_s = _skew_s(attended, outcomes)
     warnings = []
@@ -97,11 +99,17 @@ def measurement(
     return Measurement(
         outcomes=outcomes,
         sent_bytes=sum(sent.values()) if sent else None,
-        received_bytes={name: one["rx_bytes"] for name, one in crossed.items() if name.startswith("sub")},
+        received_bytes={
+            name: counters["rx_bytes"]
+            for name, counters in crossed.items()
+            if outcomes[name].participant.subscribes
+        },
         includes_scheduling=layout.includes_scheduling,
         start_skew_s=skew_s,
         elsewhere=frozenset(
-            name for name, member in members.items() if member.machine != members["pub0"].machine
+            name
+            for name, member in members.items()
+            if member.machine != members[FIRST_PUBLISHER.name].machine
         ),
         warnings=tuple(warnings),
     )
@@ -111,7 +119,7 @@ def _skew_s(attended: Sequence[ParticipantExec], outcomes: dict[str, Outcome]) -
     """From the first start to the last one, by the pods' clocks as they were compared with ours."""
     starts = []
     for one in attended:
-        meters = outcomes[one.launch.participant].meters or {}
+        meters = outcomes[one.launch.participant.name].meters or {}
         if meters.get("started_at_ns") is None:
             return None
         starts.append(meters["started_at_ns"] - one.offset_ns)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import find
 from k8sdds.networks.cluster_install import PathEvidence
 from k8sdds.system.errors import PrerequisiteError
@@ -94,7 +94,9 @@ class Proofs:
             return None, ""
         if not proof.links:
             return None, proof.lack
-        nodes = {name: self._crew.member(slot).node for name, slot in slots.items() if name.startswith("sub")}
+        nodes = {
+            one.name: self._crew.member(slots[one.name]).node for one in cell.participants if one.subscribes
+        }
         before, now = self._last, self._witnesses.looks(nodes.values())
         self._last = {**before, **now} if now else {}
         if not now:
@@ -113,8 +115,8 @@ class Proofs:
         # One participant stands for all of its node: their packets go the same way.
         addresses = {member.node: member.address for member in members.values()}
         before = self._witnesses.looks(nodes, list(addresses.values()))
-        sent_bytes = self._ask_all(cell.network_label, slots, members, multicast)
-        whole = f"whole packets of {members['pub0'].mtu_bytes} bytes pass"
+        sent_bytes = self._ask_all(cell, slots, members, multicast)
+        whole = f"whole packets of {members[FIRST_PUBLISHER.name].mtu_bytes} bytes pass"
         after = self._witnesses.looks(nodes, list(addresses.values())) if before else {}
         if not after:
             return Proof(whole, f"which links of the nodes carry it, because {self._witnesses.lack}")
@@ -123,7 +125,7 @@ class Proofs:
         ends = {node: End(node, addresses[node], before[node], after[node]) for node in addresses}
         ways: dict[str, None] = {}
         links: dict[str, tuple[str, ...]] = {}
-        for one, other in _pairs(members):
+        for one, other in _pairs(cell, members):
             wanted = "" if cell.network == HOST else self._interface
             wrong = datapath.amiss(carrier, ends[one], ends[other], sent_bytes, wanted)
             if wrong:
@@ -138,14 +140,12 @@ class Proofs:
         return Proof(f"{', '.join(ways)}; {whole}", carrier.unseen, links)
 
     def _ask_all(
-        self, label: str, slots: Mapping[str, Slot], members: Mapping[str, ReadyPod], multicast: bool
+        self, cell: Cell, slots: Mapping[str, Slot], members: Mapping[str, ReadyPod], multicast: bool
     ) -> int:
         """Datagrams that fill the MTU and may not be fragmented, from each publisher to each subscriber, and
         answers: returns how many bytes went at least each way. PrerequisiteError with the first pair without one."""
-        publishers = [name for name in members if name.startswith("pub")]
-        ports = {
-            name: FIRST_PORT + i for i, name in enumerate(one for one in members if one not in publishers)
-        }
+        publishers = [one.name for one in cell.participants if one.publishes]
+        ports = {one.name: FIRST_PORT + one.index for one in cell.participants if one.subscribes}
         listen_s = round(LISTEN_S + LISTEN_EACH_S * len(publishers) * len(ports))
         listen = [
             (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(listen_s), "--group", GROUP])
@@ -166,7 +166,7 @@ class Proofs:
         for (pub, sub, argv), done in zip(questions, answers, strict=True):
             if done.code:
                 raise PrerequisiteError(
-                    f"{label}: {sub} does not answer {pub}{_how(argv)}: {_said(done)}",
+                    f"{cell.network_label}: {sub} does not answer {pub}{_how(argv)}: {_said(done)}",
                     "is the network's own pod on both nodes ready? kubectl get pods -A -o wide",
                 )
         return WHOLE * min(sizes.values())
@@ -178,10 +178,10 @@ def _carrier(cell: Cell) -> PathEvidence:
     return half.carrier
 
 
-def _pairs(members: Mapping[str, ReadyPod]) -> list[tuple[str, str]]:
+def _pairs(cell: Cell, members: Mapping[str, ReadyPod]) -> list[tuple[str, str]]:
     """The nodes of each publisher and each subscriber, each pair once."""
-    pubs = [one.node for name, one in members.items() if name.startswith("pub")]
-    subs = [one.node for name, one in members.items() if name.startswith("sub")]
+    pubs = [members[one.name].node for one in cell.participants if one.publishes]
+    subs = [members[one.name].node for one in cell.participants if one.subscribes]
     return list(dict.fromkeys((pub, sub) for pub in pubs for sub in subs if pub != sub))
 
 

@@ -42,7 +42,7 @@ def _bench(plan: Plan, prefix: str) -> list[str]:
         lines.append(f'    {prefix}_switch -- {prefix}_{node.name} [label=" {LINK_MTU}{rate}"];')
         for pod in plan.topology.on(node):
             attachment = plan.datapath.attachments[pod.name]
-            colour = "#fbe3c0" if pod.name.startswith("pub") else "#d9eed3"
+            colour = "#fbe3c0" if pod.participant.publishes else "#d9eed3"
             where = attachment.address if attachment.namespace == pod.name else "on the node's network"
             lines.append(f'    {prefix}_{pod.name} [label="{pod.name}\\n{where}", fillcolor="{colour}"];')
             style = "" if attachment.namespace == pod.name else ", style=dashed"

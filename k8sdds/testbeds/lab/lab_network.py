@@ -48,7 +48,7 @@ class LabNetwork:
     def hand_over(self, launches: Sequence[Launch]) -> None:
         """Put the private files of launches where their participants look for them, if not there yet."""
         wanted = {
-            private_folder(launch.participant) / name: content
+            private_folder(launch.participant.name) / name: content
             for launch in launches
             for name, content in launch.private.items()
         }
@@ -162,7 +162,7 @@ class LabNetwork:
 
     def _ping_all(self) -> None:
         attachments = self.plan.datapath.attachments
-        sources = [name for name in attachments if name.startswith("pub")]
+        sources = [pod.name for pod in self.plan.topology.pods if pod.participant.publishes]
         targets = [name for name in attachments if name not in sources]
         size = self.plan.datapath.mtu - 28  # IPv4 and ICMP headers
         for source in sources:

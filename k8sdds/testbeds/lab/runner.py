@@ -53,7 +53,9 @@ def run(
     running: list[Running] = []
     try:
         for launch in launches:
-            running.append(_start(bench, launch, layout, cgroups.get(launch.participant, []), deadline_s))
+            running.append(
+                _start(bench, launch, layout, cgroups.get(launch.participant.name, []), deadline_s)
+            )
         services = [one for one in running if one.launch.serves_udp]
         participants = [one for one in running if not one.launch.serves_udp]
         late = _await_ready(running) or next(filter(None, (_serve(bench, one) for one in services)), "")
@@ -68,7 +70,7 @@ def run(
         _end(services)
         outcomes = [_outcome(one, late) for one in running]
         return {
-            one.participant: replace(one, exit_code=0) if one.participant in served and not late else one
+            one.participant.name: replace(one, exit_code=0) if one.participant in served and not late else one
             for one in outcomes
         }
     finally:
@@ -83,12 +85,12 @@ def _start(
     bench: LabNetwork, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float
 ) -> Running:
     argv = [
-        *bench.enter(launch.participant),
+        *bench.enter(launch.participant.name),
         native_program("k8sdds-supervisor"), "run", "--barrier",
         "--dir", str(launch.directory), "--deadline", f"{deadline_s:.3f}", "--grace", str(GRACE_S),
         "--capabilities", "kubernetes" if bench.plan.datapath.in_pods else "keep",
     ]  # fmt: skip
-    cpus = layout.cpus.get(launch.participant)
+    cpus = layout.cpus.get(launch.participant.name)
     if cpus:
         argv += ["--cpus", _list(cpus)]
     if layout.harness:
@@ -131,7 +133,7 @@ def _await_ready(running: list[Running]) -> str:
     while waiting:
         events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
         if not events:
-            names = ", ".join(one.launch.participant for one in waiting.values())
+            names = ", ".join(one.launch.participant.name for one in waiting.values())
             return f"not ready after {READY_TIMEOUT_S} s: {names}"
         for fd, _ in events:
             one = waiting.pop(fd)
@@ -143,7 +145,7 @@ def _await_ready(running: list[Running]) -> str:
 
 def _serve(bench: LabNetwork, one: Running) -> str:
     """Let a service start, and wait until it listens; returns what went wrong, or an empty string."""
-    name, port = one.launch.participant, one.launch.serves_udp
+    name, port = one.launch.participant.name, one.launch.serves_udp
     assert port is not None
     _say(one, b"go\n")
     deadline = time.monotonic() + READY_TIMEOUT_S

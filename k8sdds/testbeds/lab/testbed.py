@@ -13,7 +13,7 @@ from typing import Any
 
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
-from k8sdds.model.trial import Cell, Endpoint, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import bare_label, find, resolved
 from k8sdds.networks.network import LINK_MTU
 from k8sdds.results.run_folder import utc_now
@@ -186,7 +186,9 @@ class Lab:
         """None: the lab's nodes are this machine, which every trial's meters know."""
         return []
 
-    def paths(self, trial: Trial, participant: str, directory: Path, qos: Path | None) -> ParticipantPaths:
+    def paths(
+        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None
+    ) -> ParticipantPaths:
         """Paths as they are: participants see this machine's files."""
         return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos)
 
@@ -196,12 +198,9 @@ class Lab:
         bench, layout = self.benches[key], self._layout(trial.cell)
         bench.hand_over(launches)
         unsteered = bench.steer(layout, steered=trial.cell.layout == "split")
-        senders = {bench.node_of(one.participant) for one in launches if one.participant.startswith("pub")}
-        receivers = {
-            one.participant: bench.node_of(one.participant)
-            for one in launches
-            if one.participant.startswith("sub")
-        }
+        participants = [launch.participant for launch in launches]
+        senders = {bench.node_of(one.name) for one in participants if one.publishes}
+        receivers = {one.name: bench.node_of(one.name) for one in participants if one.subscribes}
         before: dict[tuple[str, str], int] = {}
         encrypts = bench.plan.datapath.wire is not None
 
@@ -225,7 +224,9 @@ class Lab:
         with contextlib.ExitStack() as stack:
             pcap = launches[0].directory.parent / capture.FILE
             if trial.cell.capture:
-                stack.enter_context(capture.running(bench.sandbox.enter(bench.node_of("pub0")), "eth0", pcap))
+                stack.enter_context(
+                    capture.running(bench.sandbox.enter(bench.node_of(FIRST_PUBLISHER.name)), "eth0", pcap)
+                )
             outcomes = runner.run(bench, launches, layout, self._cgroups[key], deadline_s, start)
         used.append((time.monotonic(), *bench.daemons_cpu_s()))
         after = read()

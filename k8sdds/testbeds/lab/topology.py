@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from k8sdds.model.experiment import Link, Placement
 from k8sdds.model.placement import packed, spread
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import Cell, Participant
 from k8sdds.networks.network import LINK_MTU, Batch, Node, Pod, Topology
 from k8sdds.system.errors import InputError
 
@@ -39,7 +39,7 @@ class LabNetworkKey:
             label=cell.network_label,
             network=cell.network,
             options=tuple(sorted(cell.network_options.items())),
-            pods=tuple(cell.pods),
+            pods=tuple(one.name for one in cell.pods),
             nodes=cell.node_count,
             placement=tuple(sorted(placement.items())) if isinstance(placement, dict) else placement,
             link=cell.link,
@@ -56,28 +56,29 @@ def topology_of(cell: Cell) -> Topology:
         node_of = packed(cell.publishers, cell.subscribers)
     else:
         node_of = spread(cell.publishers, cell.subscribers, count)
-    node_of |= {name: count - 1 for name in cell.services if name not in node_of}
+    node_of |= {one: count - 1 for one in cell.services if one not in node_of}
     pods = []
     slots = [0] * count
-    for index, name in enumerate(cell.pods):
-        node = node_of[name]
-        pods.append(Pod(name=name, node=node, slot=slots[node], index=index))
+    for index, participant in enumerate(cell.pods):
+        node = node_of[participant]
+        pods.append(Pod(participant, node=node, slot=slots[node], index=index))
         slots[node] += 1
     return Topology(nodes=tuple(Node(i) for i in range(count)), pods=tuple(pods))
 
 
-def _explicit(cell: Cell, nodes: int) -> dict[str, int]:
+def _explicit(cell: Cell, nodes: int) -> dict[Participant, int]:
     assert isinstance(cell.placement, dict)
-    missing = [name for name in cell.participants if name not in cell.placement]
+    pods = {one.name: one for one in cell.pods}
+    missing = [one.name for one in cell.participants if one.name not in cell.placement]
     if missing:
         raise InputError(
             f"placement names no node for {', '.join(missing)}", "name a node for each participant"
         )
-    foreign = [name for name in cell.placement if name not in cell.pods]
+    foreign = [name for name in cell.placement if name not in pods]
     if foreign:
         raise InputError(
             f"placement names {', '.join(foreign)}, who is not in the trial",
-            f"participants here: {', '.join(cell.pods)}",
+            f"participants here: {', '.join(pods)}",
         )
     found = {}
     for name, node in cell.placement.items():
@@ -86,7 +87,7 @@ def _explicit(cell: Cell, nodes: int) -> dict[str, int]:
                 f"placement puts {name} on node {node}; there are nodes 0 to {nodes - 1}",
                 "names and labels of nodes are those of a cluster: --testbed",
             )
-        found[name] = node
+        found[pods[name]] = node
     return found
 
 
@@ -94,7 +95,7 @@ def same_node(topology: Topology) -> str | None:
     """A publisher and a subscriber on one node, whose samples would not cross a link, or None."""
     for pub in topology.pods:
         for sub in topology.pods:
-            if pub.name.startswith("pub") and sub.name.startswith("sub") and pub.node == sub.node:
+            if pub.participant.publishes and sub.participant.subscribes and pub.node == sub.node:
                 return (
                     f"{pub.name} and {sub.name} are both on node {pub.node}: samples would not cross a link"
                 )

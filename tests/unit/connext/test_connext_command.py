@@ -11,7 +11,7 @@ from k8sdds.discovery import cloud
 from k8sdds.middleware.connext import command, license, options, settings
 from k8sdds.middleware.connext.options import Version
 from k8sdds.middleware.connext.settings import Settings
-from k8sdds.model.trial import Cell, Endpoint, Trial
+from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command as ours
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
@@ -25,11 +25,12 @@ def line(
     cell = Cell(**{**known, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0)
     endpoints = {
-        name: Endpoint("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None)
-        for i, name in enumerate(cell.participants)
+        one.name: Endpoint("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None)
+        for i, one in enumerate(cell.participants)
     }
     chosen = Settings("/opt/rti/perftest_cpp", version, more=more)
-    return command.command_line(trial, participant, endpoints, 7, chosen, Path("/raw/pub0"), None, kind)
+    member = Participant.named(participant)
+    return command.command_line(trial, member, endpoints, 7, chosen, Path("/raw/pub0"), None, kind)
 
 
 @pytest.mark.parametrize("version", options.VERSIONS, ids=options.text)
@@ -162,7 +163,7 @@ def test_the_licence_comes_to_the_pods_as_a_secret(tmp_path: Path) -> None:
     secret = license.secret("there", path.read_bytes())
     assert secret["metadata"]["namespace"] == "there"
     assert base64.b64decode(secret["data"][license.KEY]) == b"one\xff"
-    slot = pods.Slot("pub0", "n1", False, None)
+    slot = pods.Slot("pub0", "pub", "n1", False, None)
     made = pods.pod("x", slot, "image", "c", (1, 1), parts=license.pod_parts())["spec"]
     volumes = {one["name"]: one for one in made["volumes"]}
     mounts = {one["name"]: one["mountPath"] for one in made["containers"][0]["volumeMounts"]}
