@@ -1,4 +1,4 @@
-"""`artifact`: pack run folders for others, and check what others packed."""
+"""`k8sdds artifact`: pack run folders into an artifact, and verify artifacts."""
 
 from __future__ import annotations
 
@@ -9,37 +9,35 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, say
+from k8sdds.cli.options import ClaimsFile, Json
+from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
 app = typer.Typer(
-    no_args_is_help=True, help="Pack run folders for others to check, and check what was packed."
+    no_args_is_help=True, help="Pack run folders into an artifact for publication, and verify artifacts."
 )
 
-SHOWN = 50
-"""Findings that are told one by one; `--json` has them all."""
+MAX_SHOWN = 50
+"""Largest number of files that the text output lists; `--json` lists all."""
 
 
 @app.command("pack")
 def pack(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The ZIP file to make.")],
-    title: Annotated[str | None, typer.Option("--title", help="What this artifact is called.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="ZIP file to write.")],
+    title: Annotated[str | None, typer.Option("--title", help="Title of the artifact.")] = None,
     license_: Annotated[
         str | None,
-        typer.Option("--license", metavar="SPDX-ID", help="Licence of the data, such as CC-BY-4.0."),
+        typer.Option("--license", metavar="SPDX-ID", help="License of the data, such as CC-BY-4.0."),
     ] = None,
     author: Annotated[list[str] | None, typer.Option("--author", help="An author (repeatable).")] = None,
-    claims: Annotated[
-        str, typer.Option("--claims", help="Claims to judge the runs by: a name, or a YAML file.")
-    ] = "k8sdds-paper",
+    claims: ClaimsFile = "k8sdds-paper",
     as_json: Json = False,
 ) -> None:
-    """Pack run folders into one file that a stranger can check, analyse and measure again.
+    """Pack run folders into one file that others can verify, analyze and reproduce.
 
-    Raw data, resolved experiments, versions, expected tables, checksums, RO-Crate metadata and an evaluator's
-    README. The same content gives the same bytes. Keys and tokens are never packed.
+    Contains raw data, resolved experiments, versions, expected tables, checksums, RO-Crate metadata and a
+    README for evaluators. Equal content gives equal bytes. Keys and tokens are never packed.
     """
     from k8sdds import artifact
 
@@ -48,7 +46,7 @@ def pack(
         description = dataclasses.replace(description, title=title)
     packed = artifact.pack(runs, output, description)
     if as_json:
-        say(json.dumps({**dataclasses.asdict(packed), "path": str(packed.path)}, indent=1))
+        print_text(json.dumps({**dataclasses.asdict(packed), "path": str(packed.path)}, indent=1))
         return
     console().print(
         f"{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB",
@@ -56,38 +54,38 @@ def pack(
         soft_wrap=True,
     )
     console().print(f"content id: {packed.content_id}", highlight=False, soft_wrap=True)
-    for path, why in packed.left_out[:SHOWN]:
-        console().print(f"left out: {path}: {why}", highlight=False, markup=False, soft_wrap=True)
-    if len(packed.left_out) > SHOWN:
-        console().print(f"… and {len(packed.left_out) - SHOWN} more; its README.md names all")
+    for path, reason in packed.left_out[:MAX_SHOWN]:
+        console().print(f"left out: {path}: {reason}", highlight=False, markup=False, soft_wrap=True)
+    if len(packed.left_out) > MAX_SHOWN:
+        console().print(f"… and {len(packed.left_out) - MAX_SHOWN} more; the artifact's README.md lists all")
     if license_ is None:
-        console().print("No licence is stated: nobody may use it yet. See --license.")
+        console().print("Warning: without a license, others may not use the data. Add --license.")
 
 
 @app.command("verify")
 def verify(
-    file: Annotated[
-        Path, typer.Argument(help="An artifact: the ZIP file, or the folder it was unpacked to.")
-    ],
+    file: Annotated[Path, typer.Argument(help="The ZIP file of an artifact, or the unpacked folder.")],
     expect: Annotated[
-        str | None, typer.Option("--expect", metavar="ID", help="The content id that its authors published.")
+        str | None, typer.Option("--expect", metavar="ID", help="Content id that the authors published.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say which files of an artifact are changed, missing or added."""
+    """Verify an artifact: report changed, missing and added files."""
     from k8sdds import artifact
 
-    found = artifact.verify(file, expect)
+    verified = artifact.verify(file, expect)
     if as_json:
-        say(json.dumps(dataclasses.asdict(found), indent=1))
-    if not found.findings:
+        print_text(json.dumps(dataclasses.asdict(verified), indent=1))
+    if not verified.findings:
         if not as_json:
             console().print(
-                f"{file} is whole: {found.files} files, content id {found.content_id}",
+                f"{file} is intact: {verified.files} files, content id {verified.content_id}",
                 highlight=False, soft_wrap=True,
             )  # fmt: skip
         return
-    lines = [str(finding) for finding in found.findings[:SHOWN]]
-    if len(found.findings) > SHOWN:
-        lines.append(f"… and {len(found.findings) - SHOWN} more; all: --json")
-    raise InputError("\n".join([f"{file} is not whole:", *lines]), "get it again from where it was published")
+    lines = [str(finding) for finding in verified.findings[:MAX_SHOWN]]
+    if len(verified.findings) > MAX_SHOWN:
+        lines.append(f"… and {len(verified.findings) - MAX_SHOWN} more; list all: --json")
+    raise InputError(
+        "\n".join([f"{file} is not intact:", *lines]), "download it again from where it was published"
+    )

@@ -1,4 +1,4 @@
-"""`bundle`: all the software of a cluster in one folder, for labs without internet."""
+"""`k8sdds bundle`: manage bundles, which hold all software of a cluster for labs without internet access."""
 
 from __future__ import annotations
 
@@ -9,40 +9,47 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import Json, listed
-from k8sdds.cli.terminal import console, say
+from k8sdds.cli.options import Json, split_list
+from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
 
-app = typer.Typer(help="All the software of a cluster in one folder with checksums.", no_args_is_help=True)
-Folder = Annotated[Path, typer.Argument(help="The bundle's folder, or a .tar of it.")]
+app = typer.Typer(
+    help="Build and verify bundles: all software of a cluster in one folder, with checksums.",
+    no_args_is_help=True,
+)
+Folder = Annotated[Path, typer.Argument(help="The folder of the bundle, or a .tar file of it.")]
 
 
 @app.command()
 def create(
-    output: Annotated[Path, typer.Argument(help="The folder to make.")],
+    output: Annotated[Path, typer.Argument(help="Folder to create.")],
     arch: Annotated[
         str,
-        typer.Option("--arch", help="Architectures, comma-separated: amd64, arm64. Default: this machine's."),
+        typer.Option(
+            "--arch", help="Architectures, comma-separated: amd64, arm64. Default: that of this machine."
+        ),
     ] = "",
     profile: Annotated[
-        str | None, typer.Option("--profile", help="For the machines of a profile, by its name or file.")
+        str | None,
+        typer.Option("--profile", help="Build for the machines of this profile (name, or path of a file)."),
     ] = None,
     suite: Annotated[
         str,
         typer.Option(
-            "--suite", help="Distributions of the nodes, comma-separated: bookworm, trixie, …; or none."
+            "--suite",
+            help="Distributions of the nodes, comma-separated: bookworm, trixie, …; or none."
+            " Default: that of this machine.",
         ),
     ] = "",
     sources: Annotated[
         Path | None,
-        typer.Option(
-            "--apt-sources", help="File with apt's sources of these packages, if not this machine's."
-        ),
+        typer.Option("--apt-sources", help="File with apt sources. Default: those of this machine."),
     ] = None,
 ) -> None:
-    """Build a bundle from Go modules and Debian packages: about 20 minutes at first, then seconds.
+    """Build a bundle from Go modules and Debian packages.
 
-    What takes long is kept in the cache: `k8sdds bundle cache`.
+    The first build takes about 20 minutes. Later builds take seconds because they use the cache; see
+    `k8sdds bundle cache`.
     """
     from k8sdds import bundle
     from k8sdds.bundle import packages
@@ -50,40 +57,34 @@ def create(
     from k8sdds.bundle.profile_support import arches_of
     from k8sdds.deploy import profiles
 
-    wanted = listed(arch)
+    arches = split_list(arch)
     if profile is not None:
-        wanted = arches_of(profiles.load(profile), wanted)
-    suites = [] if suite == "none" else listed(suite or packages.suite_here())
-    made = bundle.create(
-        output,
-        wanted or [ARCH_HERE],
-        lambda text: console(stderr=True).print(text, highlight=False),
-        suites,
-        sources,
-    )
-    console().print(f"wrote {made.folder}: {len(made.items)} items", highlight=False)
+        arches = arches_of(profiles.load(profile), arches)
+    suites = [] if suite == "none" else split_list(suite or packages.suite_here())
+    created = bundle.create(output, arches or [ARCH_HERE], print_note, suites, sources)
+    console().print(f"wrote {created.folder}: {len(created.items)} items", highlight=False)
 
 
 @app.command()
 def verify(folder: Folder) -> None:
-    """Read all of a bundle and compare it with its checksums."""
+    """Compare all files of a bundle with their checksums."""
     from k8sdds import bundle
 
     opened = bundle.Bundle.open(folder)
     problems = opened.verify()
     if problems:
         raise InputError("\n".join(problem.what for problem in problems), problems[0].remedy)
-    console().print(f"{folder}: {len(opened.items)} items as they should be", highlight=False)
+    console().print(f"{folder}: all {len(opened.items)} items are intact", highlight=False)
 
 
 @app.command("list")
 def list_(folder: Folder, as_json: Json = False) -> None:
-    """List what is in a bundle."""
+    """List the content of a bundle."""
     from k8sdds import bundle
 
     opened = bundle.Bundle.open(folder)
     if as_json:
-        say(json.dumps([asdict(item) for item in opened.items], indent=1))
+        print_text(json.dumps([asdict(item) for item in opened.items], indent=1))
         return
     console().print(f"Kubernetes {opened.kubernetes}, {opened.toolchain}", highlight=False)
     for suite in opened.suites:
@@ -96,35 +97,36 @@ def list_(folder: Folder, as_json: Json = False) -> None:
 @app.command("cache")
 def cache_(
     prune: Annotated[
-        bool, typer.Option("--prune", help="Remove what was not used lately, as `create` does at its end.")
+        bool,
+        typer.Option("--prune", help="Remove entries that were not used recently, as `create` does."),
     ] = False,
     empty: Annotated[
-        bool, typer.Option("--empty", help="Remove all: the next bundle takes about 20 minutes again.")
+        bool, typer.Option("--empty", help="Remove all entries. The next bundle takes about 20 minutes.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what the cache holds, or remove it. What standing local nodes use is kept."""
+    """Show or remove the content of the cache. Entries that running local nodes use are kept."""
     from datetime import UTC, datetime
 
     from k8sdds.bundle import cache
     from k8sdds.system.paths import cache_folder
 
     if prune and empty:
-        raise InputError("--prune and --empty are not given together", "--empty removes more")
+        raise InputError("--prune and --empty exclude each other", "use --empty to remove everything")
     kept: list[str] = []
     if prune or empty:
         freed, kept = cache.empty() if empty else (cache.prune(), [])
         if not as_json:
             console().print(f"freed {freed / 1e6:.1f} MB", highlight=False)
-    found = cache.usage()
+    usage = cache.usage()
     if as_json:
-        say(json.dumps([asdict(one) for one in found], indent=1))
+        print_text(json.dumps([asdict(kind) for kind in usage], indent=1))
         return
-    for one in found:
-        used = datetime.fromtimestamp(one.used_s, UTC).strftime("%Y-%m-%d %H:%M") if one.things else ""
-        line = f"{one.kind:10} {one.things:5} {one.size_bytes / 1e6:10.1f} MB  {used}"
+    for kind in usage:
+        used = datetime.fromtimestamp(kind.used_s, UTC).strftime("%Y-%m-%d %H:%M") if kind.things else ""
+        line = f"{kind.kind:10} {kind.things:5} {kind.size_bytes / 1e6:10.1f} MB  {used}"
         console().print(line.rstrip(), highlight=False, markup=False)
-    total = sum(one.size_bytes for one in found)
+    total = sum(kind.size_bytes for kind in usage)
     console().print(f"{cache_folder()}: {total / 1e6:.1f} MB", highlight=False, soft_wrap=True)
     if kept:
-        console().print(f"kept, for local nodes use it: {', '.join(kept)}", highlight=False)
+        console().print(f"kept because local nodes use them: {', '.join(kept)}", highlight=False)

@@ -1,4 +1,4 @@
-"""`import`: published logs of others as a run folder."""
+"""`k8sdds import`: import published logs as a run folder."""
 
 from __future__ import annotations
 
@@ -11,120 +11,121 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, say
+from k8sdds.cli.terminal import console, print_text
 
 if TYPE_CHECKING:
     from k8sdds.importing import Import
 
-SHOWN = 8
-"""Files or copies named one by one; all of them stand in import.json."""
+MAX_SHOWN = 8
+"""Largest number of files or copies that the text output lists; import.json lists all."""
 
 
 def import_(
-    path: Annotated[Path, typer.Argument(help="A folder with logs of RTI PerfTest somewhere below it.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to make.")],
+    path: Annotated[Path, typer.Argument(help="A folder with RTI PerfTest logs at any depth.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to create.")],
     layout: Annotated[
         str,
-        typer.Option("--layout", help="What folder names mean: k8sdds (the paper's artifact), or auto."),
+        typer.Option("--layout", help="Meaning of the folder names: k8sdds (the paper's artifact), or auto."),
     ] = "auto",
     maps: Annotated[
         list[str] | None,
         typer.Option(
             "--map",
             metavar="GLOB:KEY=VALUE,…",
-            help="What you know of some folders: 'vx*:network=flannel-vxlan,repetition=2' (repeatable).",
+            help="Settings of some folders (repeatable), such as 'vx*:network=flannel-vxlan,repetition=2'.",
         ),
     ] = None,
     skip: Annotated[
         list[str] | None,
-        typer.Option("--skip", metavar="GLOB", help="Leave these files or folders out (repeatable)."),
+        typer.Option("--skip", metavar="GLOB", help="Leave out these files or folders (repeatable)."),
     ] = None,
     baseline: Annotated[
-        str, typer.Option("--baseline", help="Label of the network that overheads relate to.")
+        str, typer.Option("--baseline", help="Label of the baseline network for overheads.")
     ] = "host",
     as_json: Json = False,
 ) -> None:
-    """Bring in published logs of RTI PerfTest as a run folder, account for every file, print its tables."""
+    """Import published RTI PerfTest logs as a run folder and account for every file."""
     from k8sdds import importing
 
-    done = importing.import_folder(
+    imported = importing.import_folder(
         path, output, layout, maps or (), skip or (), baseline, command=["k8sdds", *sys.argv[1:]]
     )
     if as_json:
-        say(json.dumps({"run": str(output), "copies": done.copies, **done.account}, indent=1))
+        print_text(json.dumps({"run": str(output), "copies": imported.copies, **imported.account}, indent=1))
         return
-    _show(done)
-    _tables(done)
+    _print_account(imported)
+    _print_tables(imported)
     console().print(f"Next: k8sdds report {output}", soft_wrap=True, highlight=False)
 
 
-def _show(done: Import) -> None:
+def _print_account(imported: Import) -> None:
+    """Print what became of the files: read, invalid, duplicate or not understood."""
     from k8sdds.report import formats
 
-    account = done.account
+    account = imported.account
     kinds = {"log": "log", "metrics": "kubectl top table", "note": "note"}
     read = ", ".join(
-        formats.count(account["by_kind"][kind], word)
-        for kind, word in kinds.items()
+        formats.count(account["by_kind"][kind], noun)
+        for kind, noun in kinds.items()
         if kind in account["by_kind"]
     )
-    _line(f"{formats.count(account['files'], 'file')} read (layout {done.layout}): {read}")
-    _line(f"{formats.count(account['trials'], 'trial')}, {account['valid']} valid")
-    for word, n in sorted(account["invalid"].items(), key=lambda item: -item[1]):
-        reasons = [str(trial.record["reason"]) for trial in done.trials if not trial.record["valid"]]
-        details = {detail.strip() for kind, _, detail in (r.partition(":") for r in reasons) if kind == word}
-        such = "such as " if len(details) > 1 else ""
-        _line(f"{n} invalid, {word}: {such}{sorted(details)[0]}", "  ")
-    if done.copies:
-        many = "repetitions are copies" if len(done.copies) > 1 else "repetition is a copy"
-        _line(f"{len(done.copies)} {many} of another run and count once:")
-        for sentence in done.copies[:SHOWN]:
-            _line(sentence, "  ")
-        if len(done.copies) > SHOWN:
-            _line(f"and {len(done.copies) - SHOWN} more, all named in import.json", "  ")
-    strange = [source for source in done.sources if source.kind in ("other", "unreadable")]
-    if strange:
-        _line(f"{formats.count(len(strange), 'file')} not understood:")
-        for source in strange[:SHOWN]:
-            _line(f"{source.path}: {source.why}", "  ")
-        if len(strange) > SHOWN:
-            _line(f"and {len(strange) - SHOWN} more, all named in import.json", "  ")
-    warned = [trial for trial in done.trials if trial.record["warnings"]]
-    if warned:
-        such = warned[0].record["warnings"][0]
-        _line(f"{formats.count(len(warned), 'trial')} came with a warning, such as: {such}")
+    _print_wrapped(f"{formats.count(account['files'], 'file')} read (layout {imported.layout}): {read}")
+    _print_wrapped(f"{formats.count(account['trials'], 'trial')}, {account['valid']} valid")
+    for code, n in sorted(account["invalid"].items(), key=lambda item: -item[1]):
+        reasons = [str(trial.record["reason"]) for trial in imported.trials if not trial.record["valid"]]
+        details = {detail.strip() for kind, _, detail in (r.partition(":") for r in reasons) if kind == code}
+        example = "for example, " if len(details) > 1 else ""
+        _print_wrapped(f"{n} invalid, {code}: {example}{sorted(details)[0]}", "  ")
+    if imported.copies:
+        subject = "repetitions are copies" if len(imported.copies) > 1 else "repetition is a copy"
+        _print_wrapped(f"{len(imported.copies)} {subject} of another run and count once:")
+        for line in imported.copies[:MAX_SHOWN]:
+            _print_wrapped(line, "  ")
+        if len(imported.copies) > MAX_SHOWN:
+            _print_wrapped(f"and {len(imported.copies) - MAX_SHOWN} more; import.json lists all", "  ")
+    unknown = [source for source in imported.sources if source.kind in ("other", "unreadable")]
+    if unknown:
+        _print_wrapped(f"{formats.count(len(unknown), 'file')} not recognized:")
+        for source in unknown[:MAX_SHOWN]:
+            _print_wrapped(f"{source.path}: {source.why}", "  ")
+        if len(unknown) > MAX_SHOWN:
+            _print_wrapped(f"and {len(unknown) - MAX_SHOWN} more; import.json lists all", "  ")
+    with_warnings = [trial for trial in imported.trials if trial.record["warnings"]]
+    if with_warnings:
+        example = with_warnings[0].record["warnings"][0]
+        _print_wrapped(f"{formats.count(len(with_warnings), 'trial')} with a warning, for example: {example}")
 
 
-def _tables(done: Import) -> None:
-    """The overheads of the first run, as a paper prints them, and how many runs there are."""
+def _print_tables(imported: Import) -> None:
+    """Print the overheads of the first run, as a paper prints them, and the number of repeated runs."""
     from rich import box
     from rich.table import Table
 
     from k8sdds.report import content, runs
 
-    read = content.read(done.run)
+    read = content.read(imported.run)
     tables = runs.tables(read)
     first = [table for table in tables if table.repetition == tables[0].repetition]
-    shown = {table.quantity: table for table in reversed(first)}
-    for table in sorted(shown.values(), key=lambda table: table.quantity, reverse=True):
+    per_quantity = {table.quantity: table for table in reversed(first)}
+    for table in sorted(per_quantity.values(), key=lambda table: table.quantity, reverse=True):
         head, *rows = runs.text(table)
         drawn = Table(title=f"{table.title} ({table.setting})", title_justify="left", box=box.SIMPLE_HEAD)
-        for position, words in enumerate(head):
-            drawn.add_column(words, justify="right" if position else "left", no_wrap=True)
+        for position, title in enumerate(head):
+            drawn.add_column(title, justify="right" if position else "left", no_wrap=True)
         for row in rows:
             drawn.add_row(*row)
         console().print(drawn)
     if tables:
         repeated = sum(row["n"] > 1 for _, row in read.overheads.iterrows())
-        _line(
-            f"One run carries no interval. {repeated} of {len(read.overheads)} overheads were measured in"
-            " more than one run and have a 95 % interval in the report."
+        _print_wrapped(
+            f"A single run has no confidence interval. {repeated} of {len(read.overheads)} overheads were"
+            " measured in more than one run; the report shows their 95 % intervals."
             if repeated
-            else "One run carries no interval: nothing here can be told from chance."
+            else "A single run has no confidence interval: any difference here can be chance."
         )
 
 
-def _line(text: str, indent: str = "") -> None:
+def _print_wrapped(text: str, indent: str = "") -> None:
     out = console()
     wrapped = textwrap.fill(
         text, max(40, min(out.width, 110)), initial_indent=indent, subsequent_indent=indent + "  ",

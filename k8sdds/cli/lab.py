@@ -1,4 +1,4 @@
-"""`lab`: the networks of an experiment to look at and to work in, without measuring."""
+"""`k8sdds lab`: build, inspect and enter the networks of an experiment without measuring."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from typing import Annotated, Any
 import typer
 
 from k8sdds.cli.options import Experiment, Json, Networks, PskFile, Settings
-from k8sdds.cli.terminal import console, say
-from k8sdds.cli.testbed import psk_of
-from k8sdds.system.errors import InputError
+from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.testbed import read_psk
+from k8sdds.system.errors import InputError, PrerequisiteError
 
-app = typer.Typer(help="Build, look at and enter the lab's networks without measuring.", no_args_is_help=True)
+app = typer.Typer(
+    help="Build, inspect and enter the networks of the lab without measuring.", no_args_is_help=True
+)
 
-Name = Annotated[str, typer.Option("--name", help="Name of the lab, to have several.")]
+Name = Annotated[str, typer.Option("--name", help="Name of the lab; several labs can be up.")]
 
 
 def _cells(
     experiment: str, networks: list[str] | None, settings: list[str] | None, baseline: bool
 ) -> list[Any]:
-    """One cell for each bench of the experiment; the baseline only where it is asked for."""
+    """Return one cell per lab network of the experiment; with --network, the baseline only if requested."""
     from k8sdds.campaign import experiments, preflight
     from k8sdds.model.trial import expand
     from k8sdds.networks import bare_label, resolved
@@ -42,12 +44,12 @@ def _cells(
 
 @app.command()
 def plan(experiment: Experiment, network: Networks = None, settings: Settings = None) -> None:
-    """Print the commands that build an experiment's networks, as a shell script each. Runs nothing."""
+    """Print the commands that build an experiment's networks, one shell script per network. Runs nothing."""
     from k8sdds.testbeds.lab.plan import plan as make
     from k8sdds.testbeds.lab.plan import script
 
     for cell in _cells(experiment, network, settings, baseline=False):
-        say(script(make(cell)))
+        print_text(script(make(cell)))
 
 
 @app.command()
@@ -58,20 +60,22 @@ def up(
     name: Name = "lab",
     psk_file: PskFile = None,
 ) -> None:
-    """Build an experiment's networks and leave them standing, until `lab down`."""
+    """Build an experiment's networks and keep them until `k8sdds lab down`."""
     from k8sdds.campaign.preflight import refuse
     from k8sdds.model.trial import Trial
     from k8sdds.testbeds.lab import records
     from k8sdds.testbeds.lab.testbed import Lab
 
     if not name.replace("-", "").replace("_", "").isalnum():
-        raise InputError(f"--name {name!r}: letters, digits, - and _ only")
+        raise InputError(f"--name {name!r}: invalid name", "use only letters, digits, - and _")
     for record in records.all_labs():
         if record.name == name and record.in_use:
-            remedy = f"k8sdds lab down --name {name}; or give a --name"
-            raise InputError(f"a lab named {name!r} stands already", remedy)
+            raise InputError(
+                f"the lab {name!r} is already up",
+                f"run: k8sdds lab down --name {name}; or choose another --name",
+            )
     cells = _cells(experiment, network, settings, baseline=False)
-    lab = Lab(name, experiment, psk_of(psk_file))
+    lab = Lab(name, experiment, read_psk(psk_file))
     try:
         refuse(
             lab.check([Trial(cell=c, testbed="lab", repetition=0, duration_s=1, warmup_s=0) for c in cells])
@@ -81,39 +85,41 @@ def up(
     except BaseException:
         lab.close()
         raise
-    for bench in lab.benches.values():
-        pods = " ".join(bench.plan.datapath.attachments)
-        console().print(f"{bench.name}: {bench.plan.key.nodes} nodes, pods {pods}", highlight=False)
+    for lab_network in lab.benches.values():
+        pods = " ".join(lab_network.plan.datapath.attachments)
+        console().print(
+            f"{lab_network.name}: {lab_network.plan.key.nodes} nodes, pods {pods}", highlight=False
+        )
     first = next(iter(lab.benches.values()))
     console().print(f"\nTry: k8sdds lab exec {first.name}/sub0 -- ip addr", highlight=False)
 
 
 @app.command("ls")
 def list_(as_json: Json = False) -> None:
-    """List the labs that stand on this machine: of `lab up`, and of running or broken campaigns."""
+    """List the labs on this machine: from `lab up`, running campaigns and killed campaigns."""
     from k8sdds.testbeds.lab import records
 
     rows = [
         {
             "lab": record.name,
-            "network": bench,
-            "pods": sorted(record.pods.get(bench, {})),
+            "network": network,
+            "pods": sorted(record.pods.get(network, {})),
             "experiment": record.experiment,
             "kind": record.kind,
             "created_at": record.created_at,
             "in_use": record.in_use,
         }
         for record in records.all_labs()
-        for bench in record.holders
+        for network in record.holders
     ]
     if as_json:
-        say(json.dumps(rows, indent=1))
+        print_text(json.dumps(rows, indent=1))
         return
     if not rows:
-        console().print("No lab stands here. Make one: k8sdds lab up quickstart")
+        console().print("No lab is up. To build one: k8sdds lab up quickstart")
         return
     for row in rows:
-        state = row["kind"] if row["in_use"] else "left over (k8sdds clean)"
+        state = row["kind"] if row["in_use"] else "leftover (remove it: k8sdds clean)"
         console().print(
             f"{row['lab']}: {row['network']}  {state}, {row['experiment']}, {row['created_at']}",
             highlight=False,
@@ -121,11 +127,16 @@ def list_(as_json: Json = False) -> None:
 
 
 def _complete_places(incomplete: str) -> list[str]:
+    """Complete NETWORK/POD of the labs that are up."""
     from k8sdds.testbeds.lab import records
 
-    labs = records.all_labs()
-    places = [f"{bench}/{pod}" for one in labs for bench in one.holders for pod in one.pods.get(bench, {})]
-    return sorted({place for place in places if place.startswith(incomplete)})
+    places = {
+        f"{network}/{pod}"
+        for record in records.all_labs()
+        for network in record.holders
+        for pod in record.pods.get(network, {})
+    }
+    return sorted(place for place in places if place.startswith(incomplete))
 
 
 @app.command("exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
@@ -133,13 +144,13 @@ def exec_(
     place: Annotated[
         str,
         typer.Argument(
-            help="NETWORK/POD, or NETWORK/NODE such as flannel-vxlan/node0.", autocompletion=_complete_places
+            help="NETWORK/POD or NETWORK/NODE, such as flannel-vxlan/node0.", autocompletion=_complete_places
         ),
     ],
     command: Annotated[list[str], typer.Argument(help="The command, after --.")],
     name: Name = "lab",
 ) -> None:
-    """Run a command in a pod, or on a node, of a standing lab."""
+    """Run a command in a pod or on a node of a lab that is up."""
     from k8sdds.model.trial import Cell
     from k8sdds.system.sandbox import Sandbox
     from k8sdds.testbeds.lab import records
@@ -148,32 +159,31 @@ def exec_(
 
     record = records.find(name)
     if not record.in_use:
-        raise InputError(
-            f"the lab {name!r} does not stand any more", "k8sdds clean removes what is left of it"
-        )
+        raise InputError(f"the lab {name!r} is no longer up", "remove its leftovers: k8sdds clean")
     network, slash, inside = place.partition("/")
     if not slash or network not in record.holders:
         raise InputError(
-            f"{place!r} names no place", f"NETWORK/POD with NETWORK one of {', '.join(record.holders)}"
+            f"{place!r} is not a pod or node of the lab {name!r}",
+            f"use NETWORK/POD, with NETWORK one of: {', '.join(record.holders)}",
         )
     built = make(Cell.model_validate_json(record.plans[network]))
-    bench = LabNetwork(built, Sandbox.attach(network, record.holders[network][0]))
-    bench.pods = record.pods.get(network, {})
+    lab_network = LabNetwork(built, Sandbox.attach(network, record.holders[network][0]))
+    lab_network.pods = record.pods.get(network, {})
     if inside in built.datapath.attachments:
-        words = bench.enter(inside)
+        argv = lab_network.enter(inside)
     elif inside in built.namespaces:
-        words = bench.sandbox.enter(inside)
+        argv = lab_network.sandbox.enter(inside)
     else:
         places = ", ".join([*built.datapath.attachments, *(n.name for n in built.topology.nodes), "switch"])
-        raise InputError(f"there is no {inside!r} on {network}", f"there is: {places}")
-    words += command[1:] if command[0] == "--" else command
-    os.execvp(words[0], words)
+        raise InputError(f"{network} has no pod or node {inside!r}", f"use one of: {places}")
+    argv += command[1:] if command[0] == "--" else command
+    os.execvp(argv[0], argv)
 
 
 @app.command()
 def graph(
     experiment: Experiment,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .svg, .png or .dot file.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .svg, .png or .dot.")] = Path(
         "lab.svg"
     ),
     network: Networks = None,
@@ -190,14 +200,13 @@ def graph(
 
 @app.command()
 def down(name: Name = "lab") -> None:
-    """Remove a lab that `lab up` made."""
-    from k8sdds.system.errors import PrerequisiteError
+    """Remove a lab that `k8sdds lab up` created."""
     from k8sdds.testbeds.lab import records
 
     record = records.find(name)
     if record.kind != "lab":
-        raise InputError(f"{name!r} is a campaign's", "end the campaign, or: k8sdds clean")
-    left = records.remove(record)
-    if left:
-        raise PrerequisiteError(f"could not be removed: {', '.join(left)}")
+        raise InputError(f"{name!r} belongs to a campaign", "stop the campaign, or run: k8sdds clean")
+    remaining = records.remove(record)
+    if remaining:
+        raise PrerequisiteError(f"cannot remove: {', '.join(remaining)}")
     console().print(f"{name}: removed", highlight=False)

@@ -1,4 +1,4 @@
-"""The command `k8sdds`: its parts, and how errors end it."""
+"""Assemble the `k8sdds` command and map errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -12,41 +12,49 @@ import typer
 
 from k8sdds import __version__
 from k8sdds.cli import (
-    analysis,
     artifact,
     bundle,
+    claims,
+    clean,
+    compare,
     deploy,
-    experiments,
+    destroy,
+    doctor,
     images,
+    import_,
+    kubeconfig,
     lab,
-    machine,
+    logs,
     network,
     nodes,
+    report,
+    reproduce,
+    schema,
     security,
+    show,
+    status,
     testbed,
 )
-from k8sdds.cli import import_ as importing
-from k8sdds.cli import report as results
-from k8sdds.cli import reproduce as reproducing
-from k8sdds.cli import run as running
+from k8sdds.cli import list as list_
+from k8sdds.cli import run as run_
 from k8sdds.system.errors import K8sddsError
 
 app = typer.Typer(
     name="k8sdds",
-    help="Which Kubernetes network, and which DDS settings, for publish/subscribe at the edge? Measured.",
+    help="Measure what Kubernetes networks and DDS settings cost publish/subscribe applications at the edge.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# click's base of usage errors, by way of typer: newer ones bring a click of their own.
+# click's base class of usage errors, reached through typer because newer versions of typer bundle click.
 UsageProblem = typer.BadParameter.__mro__[2]
 INTERNAL_ERROR = 70
 """Exit code of a defect in k8sdds itself (EX_SOFTWARE)."""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"k8sdds {__version__}")
         raise typer.Exit
 
@@ -54,29 +62,31 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and end.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     pass
 
 
-app.command("run")(running.run)
+# In the order of --help.
+app.command("run")(run_.run)
 app.command("testbed")(testbed.testbed)
-app.command("list")(experiments.list_)
-app.command("show")(experiments.show)
-app.command("schema")(experiments.schema)
-app.command("report")(results.report)
-app.command("import")(importing.import_)
-app.command("claims")(analysis.claims)
-app.command("compare")(analysis.compare)
-app.command("reproduce")(reproducing.reproduce)
-app.command("doctor")(machine.doctor)
-app.command("clean")(machine.clean)
+app.command("list")(list_.list_)
+app.command("show")(show.show)
+app.command("schema")(schema.schema)
+app.command("report")(report.report)
+app.command("import")(import_.import_)
+app.command("claims")(claims.claims)
+app.command("compare")(compare.compare)
+app.command("reproduce")(reproduce.reproduce)
+app.command("doctor")(doctor.doctor)
+app.command("clean")(clean.clean)
 app.command("deploy")(deploy.deploy)
-app.command("status")(deploy.status)
-app.command("kubeconfig")(deploy.kubeconfig)
-app.command("logs")(deploy.logs)
-app.command("destroy")(deploy.destroy)
+app.command("status")(status.status)
+app.command("kubeconfig")(kubeconfig.kubeconfig)
+app.command("logs")(logs.logs)
+app.command("destroy")(destroy.destroy)
 app.add_typer(lab.app, name="lab")
 app.add_typer(network.app, name="network")
 app.add_typer(nodes.app, name="nodes")
@@ -87,9 +97,9 @@ app.add_typer(security.app, name="security")
 
 
 def run() -> None:
-    """Entry point of the console script: every error ends in a message, a remedy and an exit code."""
+    """Run the command (the console script's entry point): every error becomes a message and an exit code."""
     try:
-        # Not standalone: that would swallow Ctrl-C without a word.
+        # Standalone mode would swallow Ctrl-C without a message.
         code = app(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except K8sddsError as error:
@@ -102,16 +112,17 @@ def run() -> None:
         print("k8sdds: interrupted", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
-        sys.exit(_defect(error))
+        sys.exit(_report_defect(error))
 
 
-def _defect(error: Exception) -> int:
+def _report_defect(error: Exception) -> int:
+    """Write the traceback to a file and ask the user to report it; return the exit code."""
     with NamedTemporaryFile("w", prefix="k8sdds-defect-", suffix=".txt", delete=False) as file:
         file.write(f"k8sdds {__version__}, {sys.argv}\n\n")
         traceback.print_exception(error, file=file)
     print(
-        f"k8sdds: a defect in k8sdds itself: {type(error).__name__}: {error}\n"
-        f"  → please report it with {Path(file.name)}",
+        f"k8sdds: internal error: {type(error).__name__}: {error}\n"
+        f"  → this is a bug in k8sdds: please report it and attach {Path(file.name)}",
         file=sys.stderr,
     )
     return INTERNAL_ERROR

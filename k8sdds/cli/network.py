@@ -1,4 +1,4 @@
-"""`network`: the pods' network of a cluster, and what is known of networks."""
+"""`k8sdds network`: list networks, show their Kubernetes objects, and switch the network of a cluster."""
 
 from __future__ import annotations
 
@@ -8,36 +8,42 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.deploy import AcceptKeys, ProfileName
-from k8sdds.cli.options import Json, complete_networks
-from k8sdds.cli.terminal import console, say
+from k8sdds.cli import list as list_command
+from k8sdds.cli.options import AcceptKeys, Json, ProfileName, complete_networks
+from k8sdds.cli.terminal import print_note, print_text
 
 app = typer.Typer(
-    help="The pods' network of a cluster: replace it, or see what would be installed.", no_args_is_help=True
+    help="Switch the pod network of a cluster, or show what would be installed.", no_args_is_help=True
 )
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NETWORK", help="As `network list` has it.", autocompletion=complete_networks),
+    typer.Argument(
+        metavar="NETWORK", help="Name of a network; see `network list`.", autocompletion=complete_networks
+    ),
 ]
 Mtu = Annotated[
-    int | None, typer.Option("--mtu", min=576, max=65535, help="Of the pods; else the network's own.")
+    int | None,
+    typer.Option("--mtu", min=576, max=65535, help="MTU of the pods. Default: the network's default."),
 ]
 Interface = Annotated[
-    str | None, typer.Option("--interface", help="Between the nodes; else that of the default route.")
+    str | None,
+    typer.Option(
+        "--interface", help="Interface between the nodes. Default: the interface of the default route."
+    ),
 ]
 Password = Annotated[
     str | None,
-    typer.Option("--password-file", help="Secret of flannel-ipsec or weavenet-encrypt, of mode 0600."),
+    typer.Option(
+        "--password-file", help="File (mode 0600) with the secret of flannel-ipsec or weavenet-encrypt."
+    ),
 ]
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List the networks and what is known of each; the same as `k8sdds list --networks`."""
-    from k8sdds.cli import experiments
-
-    experiments.list_(networks=True, as_json=as_json)
+    """List the networks and their properties, like `k8sdds list --networks`."""
+    list_command.list_(networks=True, as_json=as_json)
 
 
 @app.command()
@@ -46,29 +52,31 @@ def show(
     network: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NETWORK]", help="Instead of the profile's.", autocompletion=complete_networks
+            metavar="[NETWORK]",
+            help="Network to show. Default: the network of the profile.",
+            autocompletion=complete_networks,
         ),
     ] = None,
     mtu: Mtu = None,
     interface: Interface = None,
 ) -> None:
-    """Print the Kubernetes objects that a network of this profile is made of, without secrets."""
+    """Print the Kubernetes objects of a network for this profile, without secrets."""
     from k8sdds.deploy import network_install, profiles
     from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD
     from k8sdds.system import yaml_text
 
-    wanted = profiles.load(profile)
-    name = network or wanted.network.name
-    # It is not shown, so it need not be there.
+    loaded = profiles.load(profile)
+    name = network or loaded.network.name
+    # The secret is not printed, so its file does not have to exist.
     password_file = "any" if name in ENCRYPTED_BY_PASSWORD else None
-    chosen = network_install.asked(wanted, name, mtu, interface, password_file)
-    install = network_install.install(network_install.with_network(wanted, chosen))
+    chosen = network_install.asked(loaded, name, mtu, interface, password_file)
+    install = network_install.install(network_install.with_network(loaded, chosen))
     documents = []
-    for one in install.manifests:
-        if one["kind"] == "Secret":
-            one = {**one, "data": dict.fromkeys(one["data"], "(not shown)")}
-        documents.append(yaml_text.dump(one))
-    say("---\n".join(documents).rstrip("\n"))
+    for manifest in install.manifests:
+        if manifest["kind"] == "Secret":
+            manifest = {**manifest, "data": dict.fromkeys(manifest["data"], "(not shown)")}
+        documents.append(yaml_text.dump(manifest))
+    print_text("---\n".join(documents).rstrip("\n"))
 
 
 @app.command()
@@ -81,11 +89,11 @@ def switch(
     accept_new_host_keys: AcceptKeys = False,
     as_json: Json = False,
 ) -> None:
-    """Replace the network of a profile's cluster, without building the cluster again.
+    """Replace the network of a cluster without rebuilding the cluster.
 
-    The old one is removed from all nodes without a trace, which is proven; then the new one is installed, and
-    every pod that is not on the nodes' own network is made again. The profile's file stays as it is: the next
-    `deploy` of it would bring its own network back. Again after an interruption: goes on.
+    Removes the old network from all nodes and verifies that nothing is left, installs the new one, and
+    recreates every pod that is not on the host network. Does not change the profile's file: the next
+    `deploy` installs the profile's network again. Run it again to finish an interrupted switch.
     """
     from k8sdds.deploy import deploy as flow
     from k8sdds.deploy import network_install, profiles, record
@@ -96,29 +104,28 @@ def switch(
     chosen = network_install.asked(known, network, mtu, interface, password_file)
     wanted = network_install.with_network(known, chosen)
     profiles.password(wanted)
-    note = console(stderr=True)
-
-    def told(line: str) -> None:
-        note.print(line, highlight=False, markup=False)
-
     targets = profiles.targets(wanted)
     with record.locked(known.name), Connections(targets, accept_new_host_keys) as connections:
-        # Before anything is removed: can these machines carry the new one?
+        # Check that the machines support the new network before the old one is removed.
         flow.look(wanted, connections).refuse(wanted)
-        done = switching.switch(known, chosen, connections, told)
+        done = switching.switch(known, chosen, connections, print_note)
         if done.changed:
-            told("exchanging datagrams between the nodes")
+            print_note("verifying that the nodes exchange datagrams")
             switching.prove(wanted, connections)
     if as_json:
-        say(json.dumps(asdict(done), indent=1))
+        print_text(json.dumps(asdict(done), indent=1))
         return
     if not done.changed:
-        say(f"no changes: {known.name} has {network} already, and nothing of another network is left")
+        print_text(
+            f"no changes: {known.name} already has {network}, and there are no leftovers of other networks"
+        )
         return
-    gone = sum(map(len, done.removed.values()))
-    say(
-        f"{known.name} has {network} now ({done.took_s:.0f} s): {gone} traces of what was there before are"
-        f" gone from {len(done.removed)} nodes, {len(done.recreated)} pods were made again"
+    leftovers = sum(map(len, done.removed.values()))
+    print_text(
+        f"{known.name} now has {network} ({done.took_s:.0f} s): removed {leftovers} leftovers of the old"
+        f" network from {len(done.removed)} nodes, recreated {len(done.recreated)} pods"
     )
     if network != known.network.name:
-        say(f"The profile says {known.network.name}: its next `k8sdds deploy` would bring that back.")
+        print_text(
+            f"The profile has {known.network.name}: its next `k8sdds deploy` installs that network again."
+        )

@@ -1,4 +1,4 @@
-"""`nodes`: machines made of namespaces on this machine, to deploy a cluster on."""
+"""`k8sdds nodes`: create and manage local nodes, which are made of namespaces on this machine."""
 
 from __future__ import annotations
 
@@ -11,94 +11,101 @@ import typer
 
 from k8sdds import versions
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, say
+from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
 
 app = typer.Typer(
-    help="Machines made of namespaces on this one, with systemd, sshd and containerd. Root only.",
+    help="Create local nodes from namespaces, with systemd, sshd and containerd. Root only.",
     no_args_is_help=True,
 )
 
-Cluster = Annotated[str, typer.Option("--cluster", "-c", help="Name of the cluster, to have several.")]
-Node = Annotated[str, typer.Argument(help="The node's name, as `nodes ls` shows it.")]
+Cluster = Annotated[str, typer.Option("--cluster", "-c", help="Name of the cluster of nodes.")]
+Node = Annotated[str, typer.Argument(help="Name of the node; see `nodes ls`.")]
 
 
 @app.command()
 def up(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names of the nodes; without, node1, node2, …")
+        list[str] | None, typer.Argument(help="Names of the nodes. Default: node1, node2, …")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, max=100, help="How many, without names.")] = 3,
+    count: Annotated[int, typer.Option("--count", min=1, max=100, help="Number of nodes without names.")] = 3,
     cluster: Cluster = "local",
-    boot: Annotated[str, typer.Option("--boot", help="First process: systemd, or sshd alone.")] = "systemd",
-    rate: Annotated[float | None, typer.Option("--rate-mbps", min=0.1, help="Rate of each link.")] = None,
-    delay: Annotated[
-        float | None, typer.Option("--delay-ms", min=0, help="One-way delay of each link.")
+    boot: Annotated[
+        str, typer.Option("--boot", help="First process of each node: systemd, or sshd alone.")
+    ] = "systemd",
+    rate: Annotated[
+        float | None, typer.Option("--rate-mbps", min=0.1, help="Rate of each link in Mbit/s.")
     ] = None,
-    mtu: Annotated[int, typer.Option("--mtu", min=576, max=9000, help="MTU of each link.")] = 1500,
+    delay: Annotated[
+        float | None, typer.Option("--delay-ms", min=0, help="One-way delay of each link in ms.")
+    ] = None,
+    mtu: Annotated[int, typer.Option("--mtu", min=576, max=9000, help="MTU of each link in bytes.")] = 1500,
 ) -> None:
-    """Make nodes, or boot those that were stopped; those that run are kept."""
+    """Create nodes and boot stopped ones. Running nodes are kept."""
     from k8sdds import nodes
 
     if boot not in ("systemd", "sshd"):
-        raise InputError(f"--boot {boot!r} is neither systemd nor sshd")
+        raise InputError(f"--boot {boot!r}: unknown first process", "use systemd or sshd")
     link = nodes.Link(mtu=mtu, rate_mbps=rate, delay_ms=delay)
     specs = [
         nodes.NodeSpec(name, boot=boot, link=link)  # type: ignore[arg-type]
         for name in names or [f"node{number}" for number in range(1, count + 1)]
     ]
-    made = nodes.up(cluster, specs, lambda text: console(stderr=True).print(text, highlight=False))
-    for node in made:
+    running = nodes.up(cluster, specs, print_note)
+    for node in running:
         console().print(f"{node.name}: {node.address}", highlight=False)
-    console().print(f"\nTry: ssh -F {made[0].ssh_config} {made[0].name}", highlight=False, soft_wrap=True)
+    console().print(
+        f"\nTry: ssh -F {running[0].ssh_config} {running[0].name}", highlight=False, soft_wrap=True
+    )
 
 
 @app.command("ls")
 def list_(
-    cluster: Annotated[str | None, typer.Option("--cluster", "-c")] = None, as_json: Json = False
+    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Only this cluster's nodes.")] = None,
+    as_json: Json = False,
 ) -> None:
-    """List the nodes on this machine."""
+    """List the local nodes on this machine."""
     from k8sdds import nodes
 
-    found = nodes.ls(cluster)
+    listed = nodes.ls(cluster)
     if as_json:
-        say(json.dumps([asdict(node) for node in found], indent=1, default=str))
+        print_text(json.dumps([asdict(node) for node in listed], indent=1, default=str))
         return
-    if not found:
-        console().print("No local nodes stand here. Make some: k8sdds nodes up")
-    for node in found:
+    if not listed:
+        console().print("There are no local nodes. To create some: k8sdds nodes up")
+    for node in listed:
         console().print(f"{node.cluster}: {node.name}  {node.address}  {node.state}", highlight=False)
 
 
 @app.command("exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def exec_(
-    node: Annotated[str, typer.Argument(help="The node's name, or `switch`.")],
+    node: Annotated[str, typer.Argument(help="Name of the node, or `switch`.")],
     command: Annotated[list[str], typer.Argument(help="The command, after --.")],
     cluster: Cluster = "local",
 ) -> None:
-    """Run a command in a node as its root, without ssh."""
+    """Run a command in a node as root, without SSH."""
     from k8sdds import nodes
 
-    words = nodes.exec_argv(cluster, node) + (command[1:] if command[0] == "--" else command)
-    os.execvp(words[0], words)
+    argv = nodes.exec_argv(cluster, node) + (command[1:] if command[0] == "--" else command)
+    os.execvp(argv[0], argv)
 
 
 @app.command()
 def connect(
     node: Node,
-    port: Annotated[int, typer.Argument(min=1, max=65535, help="The TCP port.")] = versions.SSH_PORT,
+    port: Annotated[int, typer.Argument(min=1, max=65535, help="TCP port of the node.")] = versions.SSH_PORT,
     cluster: Cluster = "local",
 ) -> None:
-    """Connect stdin and stdout to a node's TCP port, as ssh's ProxyCommand wants it."""
+    """Connect stdin and stdout to a TCP port of a node, for the ProxyCommand of ssh."""
     from k8sdds import nodes
 
-    words = nodes.connect(cluster, node, port)
-    os.execv(words[0], words)
+    argv = nodes.connect(cluster, node, port)
+    os.execv(argv[0], argv)
 
 
 @app.command()
 def stop(node: Node, cluster: Cluster = "local") -> None:
-    """Cut a node's power; its disk stays, and `up` boots it again."""
+    """Power off a node without a shutdown. Its disk is kept; `up` boots it again."""
     from k8sdds import nodes
 
     nodes.stop(cluster, node)
@@ -109,7 +116,7 @@ def down(
     names: Annotated[list[str] | None, typer.Argument(help="Only these nodes.")] = None,
     cluster: Cluster = "local",
 ) -> None:
-    """Remove nodes with all that they wrote."""
+    """Delete nodes and all their data."""
     from k8sdds import nodes
 
     for name in names or ():

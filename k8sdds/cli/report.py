@@ -1,4 +1,4 @@
-"""`report`: what a run folder says."""
+"""`k8sdds report`: write the report of a run folder."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, say
+from k8sdds.cli.terminal import console, print_text
 
 
 def report(
     folder: Annotated[Path, typer.Argument(help="A run folder, such as runs/TIME-EXPERIMENT.")],
     as_json: Json = False,
 ) -> None:
-    """Report a run folder: the answer, tables, figures and one HTML file. Needs no measurement."""
-    from k8sdds import report as room
+    """Write the report of a run folder: summary, tables, figures and one HTML file."""
+    from k8sdds.report import write
     from k8sdds.results.run_folder import RunFolder
 
     run = RunFolder.open(folder)
     if as_json:
-        say(json.dumps(room.summarize(run), indent=1))
+        print_text(json.dumps(write.summarize(run), indent=1))
         return
-    room.write_report(run, console())
+    write.write_report(run, console())

@@ -1,4 +1,4 @@
-"""`reproduce`: measure what a claim needs, and judge it."""
+"""`k8sdds reproduce`: measure the experiments of claims and judge the claims."""
 
 from __future__ import annotations
 
@@ -7,48 +7,50 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import Repeat
+from k8sdds.cli.options import ClaimsFile, Repeat, Seed
 from k8sdds.cli.terminal import console, format_duration
 from k8sdds.system.errors import InputError, InvalidTrials
 
 
 def reproduce(
-    claim_ids: Annotated[list[str], typer.Argument(metavar="CLAIM…", help="Ids; see: k8sdds claims --list.")],
-    file: Annotated[str, typer.Option("--claims", help="Claims by name, or a YAML file.")] = "k8sdds-paper",
+    claim_ids: Annotated[
+        list[str], typer.Argument(metavar="CLAIM…", help="Ids of claims; see: k8sdds claims --list.")
+    ],
+    file: ClaimsFile = "k8sdds-paper",
     with_: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="RUN", help="Judge this run folder too, such as an imported one."),
+        typer.Option("--with", metavar="RUN", help="Also judge this run folder, such as an imported one."),
     ] = None,
     repeat: Repeat = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the random order of trials.")] = None,
+    seed: Seed = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for the run folders; else runs/.")
+        Path | None, typer.Option("--output", "-o", help="Parent of the new run folders. Default: runs/.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show commands and time; measure nothing.")
+        bool, typer.Option("--dry-run", help="Show commands and durations without measuring.")
     ] = False,
 ) -> None:
-    """Measure what claims need in the lab, and print their verdicts.
+    """Measure the experiments of claims in the lab and print the verdicts.
 
-    Claims that need the same experiment share one campaign. A claim that nothing here can test is not
-    measured; its reason is printed.
+    Claims with the same experiment share one campaign. For a claim that the lab cannot test, the reason is
+    printed instead.
     """
-    from k8sdds import claims as room
+    from k8sdds import claims as claim_files
     from k8sdds.campaign import campaign, experiments
     from k8sdds.claims.judge import judge
     from k8sdds.cli.run import measure
-    from k8sdds.report import claims as shown
+    from k8sdds.report import claims as claims_report
     from k8sdds.results.run_folder import RunFolder
 
-    loaded = room.load(file)
-    wanted = [room.find(loaded, claim_id) for claim_id in dict.fromkeys(claim_ids)]
-    known = [RunFolder.open(path) for path in with_ or ()]
-    testable = [claim for claim in wanted if claim.lab != "no" and claim.experiment]
+    loaded = claim_files.load(file)
+    selected = [claim_files.find(loaded, claim_id) for claim_id in dict.fromkeys(claim_ids)]
+    existing = [RunFolder.open(path) for path in with_ or ()]
+    testable = [claim for claim in selected if claim.lab != "no" and claim.experiment]
     runs = []
     invalid = None
     for command, claim in {claim.command: claim for claim in testable}.items():
-        ids = ", ".join(one.id for one in testable if one.command == command)
-        time = f"about {format_duration(60 * claim.minutes)}" if claim.minutes else "time not stated"
+        ids = ", ".join(same.id for same in testable if same.command == command)
+        time = f"about {format_duration(60 * claim.minutes)}" if claim.minutes else "unknown duration"
         console().print(f"{ids}: {command} ({time})", highlight=False, markup=False)
         if dry_run:
             continue
@@ -60,16 +62,18 @@ def reproduce(
             invalid = error
         runs.append(RunFolder.open(folder))
     if dry_run:
-        for claim in wanted:
+        for claim in selected:
             if claim not in testable:
                 console().print(f"{claim.id}: not measured: {claim.because}", highlight=False, markup=False)
         return
-    if not runs and not known:
-        reasons = "\n".join(f"{claim.id}: {claim.because}" for claim in wanted)
+    if not runs and not existing:
+        reasons = "\n".join(f"{claim.id}: {claim.because}" for claim in selected)
         raise InputError(
-            f"the lab cannot test this:\n{reasons}", "judge data of others: k8sdds import, then --with RUN"
+            f"the lab cannot test these claims:\n{reasons}",
+            "judge published data instead: k8sdds import, then --with RUN",
         )
     console().print()
-    shown.show(loaded, judge(loaded, [*runs, *known], [claim.id for claim in wanted]), console())
+    judged = judge(loaded, [*runs, *existing], [claim.id for claim in selected])
+    claims_report.show(loaded, judged, console())
     if invalid is not None:
         raise invalid

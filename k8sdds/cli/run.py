@@ -1,4 +1,4 @@
-"""`run`: measure an experiment, or go on with an interrupted one."""
+"""`k8sdds run`: measure an experiment, or resume an interrupted campaign."""
 
 from __future__ import annotations
 
@@ -14,34 +14,41 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Duration, Networks, Paper, PskFile, Repeat, Settings, complete_experiments
-from k8sdds.cli.terminal import console, format_duration
-from k8sdds.cli.testbed import (
+from k8sdds.cli.options import (
     Context,
+    Duration,
     Image,
     Kubeconfig,
     Meter,
     Namespace,
+    Networks,
+    Paper,
     PodNetwork,
-    choose,
-    complete_testbeds,
-    opened,
+    PskFile,
+    Repeat,
+    Seed,
+    Settings,
+    TestbedName,
+    complete_experiments,
 )
+from k8sdds.cli.terminal import console, format_duration
+from k8sdds.cli.testbed import open_testbed, select
 from k8sdds.results.run_folder import CAMPAIGN, RunFolder
 from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import LAB, SelectedTestbed
 
 SHOW_CURSOR = b"\x1b[?25h"
-ENDED_AT_ONCE = b"\nk8sdds: ended at once; what is left: k8sdds clean\n"
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPED_AT_ONCE = b"\nk8sdds: stopped at once; remove leftovers: k8sdds clean\n"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(
     experiment: Annotated[
         str | None,
         typer.Argument(
-            help="Name of an experiment (k8sdds list), or a YAML file.", autocompletion=complete_experiments
+            help="Name of an experiment (see: k8sdds list), or path of a YAML file.",
+            autocompletion=complete_experiments,
         ),
     ] = None,
     network: Networks = None,
@@ -49,24 +56,18 @@ def run(
     duration: Duration = None,
     settings: Settings = None,
     paper: Paper = False,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the random order of trials.")] = None,
+    seed: Seed = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Run folder to make; else runs/TIME-EXPERIMENT.")
+        Path | None,
+        typer.Option("--output", "-o", help="Run folder to create. Default: runs/TIME-EXPERIMENT."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and show everything; measure nothing.")
+        bool, typer.Option("--dry-run", help="Run all preflight checks without measuring.")
     ] = False,
     resume: Annotated[
-        Path | None, typer.Option("--resume", help="Go on with the missing trials of this run folder.")
+        Path | None, typer.Option("--resume", help="Measure the missing trials of this run folder.")
     ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            "--testbed",
-            help="lab, cluster, or a deployed cluster's name; else the current one (k8sdds testbed).",
-            autocompletion=complete_testbeds,
-        ),
-    ] = None,
+    on: TestbedName = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Namespace = None,
@@ -75,31 +76,33 @@ def run(
     meter: Meter = None,
     psk_file: PskFile = None,
 ) -> None:
-    """Measure an experiment on the current testbed and report it.
+    """Measure an experiment on the current testbed and write its report.
 
-    Ctrl-C once ends in order and keeps what was measured (go on later with --resume); twice ends at once.
+    Press Ctrl-C once to stop cleanly and keep the results so far (continue with --resume); press it twice
+    to stop at once.
     """
     changes = (network, repeat, duration, settings, seed, output)
     if resume is not None:
         if experiment is not None or paper or dry_run or any(change is not None for change in changes):
             raise InputError(
-                "--resume goes on with a run folder as it is", "give no experiment and no changes"
+                "--resume continues a campaign unchanged",
+                "give no experiment and no changes; testbed options are allowed",
             )
-        reached = (on, kubeconfig, context, namespace, pod_network, image, meter)
-        # A campaign goes on where it began, unless that is reached in another way now.
-        again = RunFolder.open(resume).reached if all(option is None for option in reached) else None
-        _resume(resume, selection.of(again) if again else choose(*reached), psk_file)
+        testbed_options = (on, kubeconfig, context, namespace, pod_network, image, meter)
+        # A campaign continues on its first testbed unless options select another one.
+        original = RunFolder.open(resume).reached if all(o is None for o in testbed_options) else None
+        _resume(resume, selection.of(original) if original else select(*testbed_options), psk_file)
         return
     if experiment is None:
-        raise InputError("which experiment?", "see: k8sdds list; for a start: k8sdds run quickstart")
+        raise InputError("no experiment given", "see: k8sdds list; to start: k8sdds run quickstart")
     from k8sdds.campaign import experiments
 
     loaded = experiments.load(experiment)
     changed = experiments.changed(loaded, network or (), settings or (), repeat, duration, paper)
     if network and changed.baseline not in network:
-        console().print(f"The baseline {changed.baseline} is measured too: overheads relate to it.")
-    chosen = choose(on, kubeconfig, context, namespace, pod_network, image, meter)
-    measure(changed, seed, output, dry_run, chosen, psk_file, network or ())
+        console().print(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
+    selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
+    measure(changed, seed, output, dry_run, selected, psk_file, network or ())
 
 
 def measure(
@@ -124,7 +127,7 @@ def measure(
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     console().print(f"Testbed: {_where(chosen)}", highlight=False)
     with _ending(folder):
-        with opened(chosen, name, experiment.name, psk_file) as testbed:
+        with open_testbed(chosen, name, experiment.name, psk_file) as testbed:
             experiment, left_out = testbed.supported_subset(experiment, asked)
             if left_out:
                 console().print(f"Left out, not there: {', '.join(left_out)}", highlight=False)
@@ -153,7 +156,7 @@ def _resume(folder: Path, chosen: SelectedTestbed, psk_file: Path | None) -> Non
     name = run_folder.campaign.get("campaign") or campaign.campaign_name(experiment.name)
     console().print(f"Testbed: {_where(chosen)}", highlight=False)
     with _ending(folder):
-        with opened(chosen, name, experiment.name, psk_file) as testbed:
+        with open_testbed(chosen, name, experiment.name, psk_file) as testbed:
             _announce(testbed, f"{experiment.name}: resuming {folder}", None)
             with _progress(run_folder.campaign.get("baseline", experiment.baseline), expansion) as progress:
                 failed = _execute(campaign.resume(run_folder, testbed, progress))
@@ -223,11 +226,11 @@ def _ending(folder: Path) -> Iterator[None]:
         received.append(number)
         if len(received) > 1:
             # The sandboxes end with this process: their holders read the end of a pipe.
-            os.write(2, (SHOW_CURSOR if sys.stderr.isatty() else b"") + ENDED_AT_ONCE)
+            os.write(2, (SHOW_CURSOR if sys.stderr.isatty() else b"") + STOPPED_AT_ONCE)
             os._exit(130)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, handle) for number in ENDING_SIGNALS}
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
         yield
     except KeyboardInterrupt:

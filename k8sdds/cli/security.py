@@ -1,4 +1,4 @@
-"""`security`: credentials for DDS Security, and the levels of protection."""
+"""`k8sdds security`: create, inspect and verify DDS Security credentials."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 import typer
 
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, say
+from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
-app = typer.Typer(help="Credentials for DDS Security: made, shown, checked.", no_args_is_help=True)
+app = typer.Typer(help="Create, inspect and verify DDS Security credentials.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the credentials.")]
 
@@ -21,15 +21,17 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the crede
 @app.command()
 def init(
     folder: Folder,
-    publishers: Annotated[int, typer.Option(min=1, max=100, help="Participants pub0, pub1, …")] = 1,
-    subscribers: Annotated[int, typer.Option(min=1, max=100, help="Participants sub0, sub1, …")] = 1,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="How long they hold.")] = 365,
-    key: Annotated[Literal["ec", "rsa"], typer.Option(help="EC P-256, or RSA 2048.")] = "ec",
+    publishers: Annotated[int, typer.Option(min=1, max=100, help="Number of publishers: pub0, pub1, …")] = 1,
+    subscribers: Annotated[
+        int, typer.Option(min=1, max=100, help="Number of subscribers: sub0, sub1, …")
+    ] = 1,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Validity in days.")] = 365,
+    key: Annotated[Literal["ec", "rsa"], typer.Option(help="Key type: EC P-256 or RSA 2048.")] = "ec",
     as_json: Json = False,
 ) -> None:
-    """Make two authorities, credentials for each participant, and the governance of every level.
+    """Create two certificate authorities, credentials per participant, and governance files for all levels.
 
-    Campaigns need none of this: they make credentials of their own, and keep no key.
+    Campaigns do not need this: they create their own credentials and keep no private key.
     """
     from k8sdds.model.trial import participants
     from k8sdds.perftest import command
@@ -38,27 +40,27 @@ def init(
     members = participants(publishers, subscribers)
     facts = directory.init(folder, members, days, key, range(command.DOMAINS.stop))
     if as_json:
-        say(json.dumps(facts, indent=1))
+        print_text(json.dumps(facts, indent=1))
         return
     console().print(
-        f"Made {folder}: {len(members)} participants, valid until {facts['not_after']}.\n"
-        "Private keys: DIR/PARTICIPANT/key.pem, and those of the authorities in"
-        f" DIR/{directory.AUTHORITY_KEYS}, which belong on no node.\n"
-        f"MachineSurvey at it: k8sdds security show {folder}",
+        f"Created {folder}: {len(members)} participants, valid until {facts['not_after']}.\n"
+        "Private keys of the participants: DIR/PARTICIPANT/key.pem. Private keys of the authorities:"
+        f" DIR/{directory.AUTHORITY_KEYS}; do not copy them to any node.\n"
+        f"Inspect the credentials: k8sdds security show {folder}",
         highlight=False, markup=False,
     )  # fmt: skip
 
 
 @app.command()
 def show(folder: Folder, as_json: Json = False) -> None:
-    """Show who may do what until when, and the fingerprints. Never a key."""
+    """Show participants, permissions, expiry dates and fingerprints. Never shows a private key."""
     from rich.table import Table
 
     from k8sdds.security import directory
 
     facts = directory.show(folder)
     if as_json:
-        say(json.dumps(facts, indent=1))
+        print_text(json.dumps(facts, indent=1))
         return
     out = console()
     out.print(f"identity CA     sha256 {facts['identity_ca_sha256']}", highlight=False, soft_wrap=True)
@@ -66,10 +68,10 @@ def show(folder: Folder, as_json: Json = False) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("participant", "subject", "until", "publishes", "subscribes", "sha256"):
         table.add_column(column, overflow="fold")
-    for name, one in facts["participants"].items():
+    for name, participant in facts["participants"].items():
         table.add_row(
-            name, one["subject"], one["not_after"][:10], ", ".join(one["publish"]),
-            ", ".join(one["subscribe"]), one["certificate_sha256"][:16] + "…",
+            name, participant["subject"], participant["not_after"][:10], ", ".join(participant["publish"]),
+            ", ".join(participant["subscribe"]), participant["certificate_sha256"][:16] + "…",
         )  # fmt: skip
     out.print(table)
     out.print(f"governance: {', '.join(facts['levels'])}", highlight=False)
@@ -77,12 +79,12 @@ def show(folder: Folder, as_json: Json = False) -> None:
 
 @app.command()
 def check(folder: Folder, as_json: Json = False) -> None:
-    """Check certificates, keys, signatures and expiry, as a middleware would."""
+    """Verify certificates, keys, signatures and expiry dates as a middleware would."""
     from k8sdds.security import directory
 
     findings = directory.check(folder)
     if as_json:
-        say(json.dumps([asdict(finding) for finding in findings], indent=1))
+        print_text(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
         for finding in findings:
             sign = "ok  " if finding.ok else "BAD "
@@ -92,21 +94,21 @@ def check(folder: Folder, as_json: Json = False) -> None:
         raise InputError(
             f"{len(bad)} of {len(findings)} checks failed: "
             + "; ".join(f"{finding.subject}: {finding.says}" for finding in bad[:3]),
-            "make new credentials: k8sdds security init NEW-DIR",
+            "create new credentials: k8sdds security init NEW-DIR",
         )
 
 
 @app.command()
 def levels(as_json: Json = False) -> None:
-    """List the levels of protection that experiments may name."""
-    from k8sdds.security import levels as known
+    """List the protection levels that experiments can use."""
+    from k8sdds.security import levels as protection_levels
 
     rows = {}
-    for name in known.names():
-        protection = known.load(name)
+    for name in protection_levels.names():
+        protection = protection_levels.load(name)
         rows[name] = protection.describe() if protection else "no DDS Security"
     if as_json:
-        say(json.dumps(rows, indent=1))
+        print_text(json.dumps(rows, indent=1))
         return
-    for name, words in rows.items():
-        console().print(f"{name:<32} {words}", highlight=False, markup=False)
+    for name, description in rows.items():
+        console().print(f"{name:<32} {description}", highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""Words and consoles for the terminal."""
+"""Print to the terminal: consoles, confirmation prompts, and durations and sizes as text."""
 
 from __future__ import annotations
 
@@ -7,41 +7,67 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, NoReturn
 
+from k8sdds.system.errors import InputError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 @cache
 def console(stderr: bool = False) -> Console:
-    """The terminal, or plain text of full width into a pipe or file."""
+    """Return the console of stdout or stderr; in a pipe or a file it prints plain, wide text."""
     from rich.console import Console
 
-    class Terminal(Console):
-        """rich's, which would end with 1 where the reader of a pipe has enough."""
+    class PipeSafeConsole(Console):
+        """A console that exits with 0 when the reader closes the pipe, where rich exits with 1."""
 
         def on_broken_pipe(self) -> None:
-            _enough()
+            _exit_on_closed_pipe()
 
-    one = Terminal(stderr=stderr)
-    return one if one.is_terminal else Terminal(stderr=stderr, width=max(one.width, 140), no_color=True)
+    terminal = PipeSafeConsole(stderr=stderr)
+    if terminal.is_terminal:
+        return terminal
+    return PipeSafeConsole(stderr=stderr, width=max(terminal.width, 140), no_color=True)
 
 
-def say(text: str) -> None:
-    """Print a text as it is, such as JSON or a script."""
+def print_text(text: str) -> None:
+    """Print text unchanged to stdout, such as JSON or a script."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        _enough()
+        _exit_on_closed_pipe()
 
 
-def _enough() -> NoReturn:
-    """End well: the reader, such as `head`, has what it wants."""
+def print_note(text: str) -> None:
+    """Print a line to stderr, so that stdout keeps only the result."""
+    console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask for confirmation unless `yes`.
+
+    Raises:
+        InputError: stdin or stdout is not a terminal.
+        typer.Abort: the user declined.
+    """
+    import typer
+
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("cannot ask for confirmation without a terminal", "add --yes to confirm")
+    if not typer.confirm(question, default=False):
+        raise typer.Abort
+
+
+def _exit_on_closed_pipe() -> NoReturn:
+    """Exit with 0: the reader, such as `head`, does not need more output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(0)
 
 
 def format_duration(seconds: float) -> str:
-    """`45 s`, `3 min`, `1 h 20 min`."""
+    """Return a rounded duration, such as `45 s`, `3 min` or `1 h 20 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -51,7 +77,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: int) -> str:
-    """`64 B`, `1 KiB`, `1.5 MiB`."""
+    """Return a size in bytes as text, such as `64 B`, `1 KiB` or `1.5 MiB`."""
     for unit, factor in (("MiB", 1024 * 1024), ("KiB", 1024)):
         if size >= factor and size % (factor // 2) == 0:
             return f"{size / factor:g} {unit}"

@@ -1,7 +1,8 @@
-"""`testbed`: where experiments are measured by default; and the way from a choice to an open testbed."""
+"""`k8sdds testbed`: show or change the current testbed; select and open testbeds for other commands."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,46 +12,27 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, say
+from k8sdds.cli.options import (
+    Context,
+    Image,
+    Json,
+    Kubeconfig,
+    Meter,
+    Namespace,
+    PodNetwork,
+    complete_testbeds,
+)
+from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
-
-Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="Of a cluster; else the one that kubectl takes.")
-]
-Context = Annotated[str | None, typer.Option("--context", help="A context of the kubeconfig.")]
-Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace", help="A namespace that an administrator has prepared; else one per campaign."
-    ),
-]
-PodNetwork = Annotated[
-    str | None,
-    typer.Option("--pod-network", help="The installed network, where it cannot be told from the nodes."),
-]
-Meter = Annotated[
-    bool | None,
-    typer.Option(
-        "--meter/--no-meter",
-        help="Read the nodes around each block: what the network itself costs (makes a DaemonSet).",
-    ),
-]
-Image = Annotated[str | None, typer.Option("--image", help="Image with the supervisor and perftest.")]
-
-
-def complete_testbeds(incomplete: str) -> list[str]:
-    """Testbeds that begin so, for the shell's completion."""
-    return [name for name in (LAB, CLUSTER, *selection.deployed_names()) if name.startswith(incomplete)]
 
 
 def testbed(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="lab, cluster (of the kubeconfig), or the name of one that deploy built.",
+            help="lab, cluster (that of the kubeconfig), or the name of a deployed cluster.",
             autocompletion=complete_testbeds,
         ),
     ] = None,
@@ -62,28 +44,26 @@ def testbed(
     meter: Meter = None,
     as_json: Json = False,
 ) -> None:
-    """Show the current testbed, or choose another: where `run` measures."""
+    """Show or change the current testbed, where `k8sdds run` measures."""
     options = (kubeconfig, context, namespace, pod_network, image, meter)
     if name is None and any(option is not None for option in options):
-        raise InputError("these options describe a cluster", "k8sdds testbed cluster --kubeconfig FILE")
+        raise InputError("these options require a testbed", "run: k8sdds testbed cluster --kubeconfig FILE")
     if name is not None:
-        chosen = choose(name, *options)
-        if chosen.testbed == CLUSTER:
-            _try(chosen)
-        selection.write(chosen)
-    chosen = selection.read()
+        selected = select(name, *options)
+        if selected.testbed == CLUSTER:
+            _check_access(selected)
+        selection.write(selected)
+    selected = selection.read()
     if as_json:
-        import json
-
-        say(json.dumps(asdict(chosen), indent=1))
+        print_text(json.dumps(asdict(selected), indent=1))
         return
-    console().print(f"Testbed: {chosen.describe()}", highlight=False)
+    console().print(f"Testbed: {selected.describe()}", highlight=False)
     if name is None:
-        others = [LAB, *selection.deployed_names(), CLUSTER]
-        console().print(f"Others: k8sdds testbed {' | '.join(others)}", highlight=False, markup=False)
+        names = " | ".join([LAB, *selection.deployed_names(), CLUSTER])
+        console().print(f"To change it: k8sdds testbed {names}", highlight=False, markup=False)
 
 
-def choose(
+def select(
     name: str | None,
     kubeconfig: Path | None = None,
     context: str | None = None,
@@ -92,105 +72,123 @@ def choose(
     image: str | None = None,
     meter: bool | None = None,
 ) -> SelectedTestbed:
-    """The testbed that these options mean: by default the current one."""
-    now = selection.read()
-    given = {
+    """Return the testbed that the options select; without options, the current one."""
+    current = selection.read()
+    options = {
         "kubeconfig": str(kubeconfig.absolute()) if kubeconfig else None, "context": context,
         "namespace": namespace, "network": pod_network, "image": image, "meter": meter,
     }  # fmt: skip
-    changes = {key: value for key, value in given.items() if value is not None}
-    foreign = "kubeconfig" in changes or "context" in changes
+    changes = {key: value for key, value in options.items() if value is not None}
+    has_kubeconfig = "kubeconfig" in changes or "context" in changes
     if name is None:
-        name = CLUSTER if foreign else (now.name or now.testbed)
+        name = CLUSTER if has_kubeconfig else (current.name or current.testbed)
     if name == LAB:
         if changes:
-            raise InputError("the lab has no kubeconfig, namespace, image or meter", "give --testbed cluster")
+            raise InputError(
+                "the lab takes no kubeconfig, context, namespace, pod network, image or meter",
+                "add --testbed cluster",
+            )
         return SelectedTestbed()
     if name == CLUSTER:
-        chosen = _any_cluster(now, foreign)
+        selected = _default_cluster(current, has_kubeconfig)
     elif selection.deployed(name):
-        if foreign:
+        if has_kubeconfig:
             raise InputError(
-                f"{name} was built by deploy and has its own kubeconfig", "leave --kubeconfig out"
+                f"the deployed cluster {name} has its own kubeconfig", "leave out --kubeconfig and --context"
             )
-        chosen = now if now.name == name else SelectedTestbed(CLUSTER, name)
+        selected = current if current.name == name else SelectedTestbed(CLUSTER, name)
     else:
         known = ", ".join([LAB, CLUSTER, *selection.deployed_names()])
-        raise InputError(f"there is no testbed {name!r} (there is: {known})", "see: k8sdds testbed")
+        raise InputError(f"unknown testbed {name!r} (known: {known})", "see: k8sdds testbed")
     if pod_network is not None:
         from k8sdds.networks import find
 
         find(pod_network)
-    return replace(chosen, **changes)
+    return replace(selected, **changes)
 
 
-def _any_cluster(now: SelectedTestbed, foreign: bool) -> SelectedTestbed:
-    """The cluster that `cluster` means: the current one, the only deployed one, or kubectl's."""
-    if foreign:
+def _default_cluster(current: SelectedTestbed, has_kubeconfig: bool) -> SelectedTestbed:
+    """Return the cluster that the name `cluster` means.
+
+    This is, in this order: the cluster of the given kubeconfig or context, the current testbed if it is a
+    cluster, the only deployed cluster, the cluster that kubectl uses.
+    """
+    if has_kubeconfig:
         return SelectedTestbed(CLUSTER)
-    if now.testbed == CLUSTER:
-        return now
+    if current.testbed == CLUSTER:
+        return current
     names = selection.deployed_names()
     if len(names) == 1:
         return SelectedTestbed(CLUSTER, names[0])
     if len(names) > 1:
-        raise InputError(f"which cluster? there is {', '.join(names)}", "give its name: --testbed NAME")
+        raise InputError(
+            f"there is more than one deployed cluster: {', '.join(names)}", "choose one: --testbed NAME"
+        )
     if not os.environ.get("KUBECONFIG") and not (Path.home() / ".kube/config").exists():
         raise InputError(
-            "there is no cluster: none was deployed, and kubectl has no kubeconfig",
-            "build one: k8sdds deploy one-machine; or give --kubeconfig",
+            "no cluster found: none is deployed, and there is no kubeconfig for kubectl",
+            "build one: k8sdds deploy one-machine; or add --kubeconfig FILE",
         )
     return SelectedTestbed(CLUSTER)
 
 
-def _try(chosen: SelectedTestbed) -> None:
-    """A cluster that answers and lets us work there, before it becomes the current one."""
+def _check_access(selected: SelectedTestbed) -> None:
+    """Check that a cluster is reachable and that the user has the required permissions."""
     from k8sdds.campaign.preflight import refuse
     from k8sdds.testbeds.cluster import permissions
 
-    with api_of(chosen) as api:
+    with cluster_api(selected) as api:
         version = api.get("/version")["gitVersion"]
-        refuse(permissions.lacks(api, chosen.namespace))
-        console().print(f"{api.server} answers: Kubernetes {version}", highlight=False)
+        refuse(permissions.lacks(api, selected.namespace))
+        console().print(f"{api.server} is reachable: Kubernetes {version}", highlight=False)
 
 
 @contextmanager
-def api_of(chosen: SelectedTestbed) -> Iterator[Any]:
-    """The API of a chosen cluster, reachable as long as the `with`."""
+def cluster_api(selected: SelectedTestbed) -> Iterator[Any]:
+    """Provide the API client of a cluster within a `with` block."""
     from k8sdds.kubernetes.client import Api
 
-    if chosen.name:
+    if selected.name:
         from k8sdds.deploy import api_access
 
-        with api_access.reach(chosen.name) as kubeconfig:
+        with api_access.reach(selected.name) as kubeconfig:
             yield Api.of(kubeconfig, None)
     else:
-        yield Api.of(Path(chosen.kubeconfig) if chosen.kubeconfig else None, chosen.context)
+        yield Api.of(Path(selected.kubeconfig) if selected.kubeconfig else None, selected.context)
 
 
-def psk_of(path: Path | None) -> str | None:
-    """The pre-shared key in a file, or None without one."""
+def read_psk(path: Path | None) -> str | None:
+    """Read the pre-shared key from a file; None without a file."""
     from k8sdds.security import preshared
 
     return preshared.read(path.expanduser(), "--psk-file", preshared.MIN_CHARACTERS) if path else None
 
 
 @contextmanager
-def opened(chosen: SelectedTestbed, campaign: str, experiment: str, psk_file: Path | None = None) -> Iterator[Any]:
-    """The testbed itself, closed at the end. `psk_file`: the lab's own pre-shared key."""
-    if chosen.testbed == LAB:
-        psk = psk_of(psk_file)
+def open_testbed(
+    selected: SelectedTestbed, campaign: str, experiment: str, psk_file: Path | None = None
+) -> Iterator[Any]:
+    """Open a testbed for a campaign and close it at the end of the `with` block.
+
+    Args:
+        selected: The testbed to open.
+        campaign: Name of the campaign; labels what the testbed creates.
+        experiment: Name of the experiment, for the records of the lab.
+        psk_file: File with the pre-shared key of the lab's IPsec networks.
+    """
+    if selected.testbed == LAB:
+        psk = read_psk(psk_file)
         from k8sdds.testbeds.lab.testbed import Lab
 
         with Lab(f"{campaign}-{os.getpid()}", experiment, psk) as lab:
             yield lab
     elif psk_file is not None:
         raise InputError(
-            "--psk-file is the lab's: a cluster has its key from its profile (network.password_file)",
-            "leave it out, or give --testbed lab",
+            "--psk-file applies to the lab only: on a cluster, the profile's network.password_file applies",
+            "leave out --psk-file, or add --testbed lab",
         )
     else:
         from k8sdds.testbeds.cluster.testbed import Cluster
 
-        with api_of(chosen) as api, Cluster(api, chosen, campaign) as cluster:
+        with cluster_api(selected) as api, Cluster(api, selected, campaign) as cluster:
             yield cluster

@@ -46,7 +46,7 @@ def test_a_bundle_for_both_is_made_verified_and_listed(
         done = k8sdds(*words, timeout_s=7200)
         assert done.returncode == 0, done.stderr
         done = k8sdds("bundle", "verify", "both")
-        assert done.returncode == 0 and "items as they should be" in done.stdout, done.stderr
+        assert done.returncode == 0 and "items are intact" in done.stdout, done.stderr
         listed = json.loads(k8sdds("bundle", "list", "both", "--json").stdout)
         kinds = {
             arch: {(one["kind"], one["name"]) for one in listed if one["arch"] == arch and one["kind"] != "package"}

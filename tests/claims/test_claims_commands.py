@@ -88,7 +88,7 @@ def test_what_cannot_be_judged_is_told(k8sdds: Command, runs: Path, tmp_path: Pa
     shutil.copytree(runs / "one", torn)
     (torn / "trials.jsonl").write_bytes((torn / "trials.jsonl").read_bytes()[:-100])
     for words, said in (
-        (("claims",), "which run folders?"),
+        (("claims",), "no run folder given"),
         (("claims", "nowhere"), "is not a folder"),
         (("claims", "file"), "is not a folder"),
         (("claims", "empty"), "is not a run folder"),

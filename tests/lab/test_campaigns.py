@@ -104,7 +104,7 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ([], 2, "which experiment?"),
+        ([], 2, "no experiment given"),
         (["nope"], 2, "there is no experiment 'nope'"),
         (["quickstart", "--set", "payload_bytes=12"], 2, "greater than or equal to 28"),
         (["quickstart", "--set", "payload"], 2, "is not KEY=VALUE"),

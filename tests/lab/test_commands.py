@@ -44,11 +44,11 @@ def test_a_lab_can_be_made_entered_and_removed(k8sdds: Command, user: int | None
 
     again = k8sdds("lab", "up", "multicast-4sub", "-n", "weavenet", user=user)
     assert again.returncode == 2
-    assert "stands already" in again.stderr
+    assert "is already up" in again.stderr
 
     assert "kept lab: it is in use" in k8sdds("clean", user=user).stdout
     assert k8sdds("lab", "down", user=user).returncode == 0
-    assert "No lab stands here" in k8sdds("lab", "ls", user=user).stdout
+    assert "No lab is up" in k8sdds("lab", "ls", user=user).stdout
 
 
 def test_clean_all_removes_a_standing_lab(k8sdds: Command) -> None:
@@ -116,7 +116,7 @@ def test_clean_spares_what_is_not_ours(k8sdds: Command) -> None:
     try:
         for folder in folders:
             folder.mkdir()
-        assert "Nothing was left" in k8sdds("clean", "--all").stdout
+        assert "Nothing to clean" in k8sdds("clean", "--all").stdout
         assert os.path.exists("/run/netns/k8sdds-foreign")
         assert all(folder.is_dir() for folder in folders)
     finally:

@@ -123,7 +123,7 @@ def test_the_command_shows_and_empties_it(folder: Path, k8sdds: Command) -> None
     (shown,) = json.loads(k8sdds("bundle", "cache", "--json").stdout)
     assert (shown["kind"], shown["things"]) == ("bundles", 1)
     refused = k8sdds("bundle", "cache", "--prune", "--empty")
-    assert refused.returncode == 2 and "not given together" in refused.stderr
+    assert refused.returncode == 2 and "exclude each other" in refused.stderr
     done = k8sdds("bundle", "cache", "--empty")
     assert done.returncode == 0 and done.stdout.startswith("freed 0.0 MB\nbundles") and str(folder) in done.stdout
     assert names(folder / "bundles") == set()

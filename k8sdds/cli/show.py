@@ -1,93 +1,19 @@
-"""`list` and `show`: what can be measured, and what an experiment would do."""
+"""`k8sdds show`: show an experiment with its cells resolved."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from k8sdds.cli.options import Duration, Experiment, Json, Networks, Paper, Repeat, Settings
-from k8sdds.cli.terminal import console, format_duration, format_size, say
+from k8sdds.cli.terminal import console, format_duration, format_size, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
     from k8sdds.model.trial import Cell
-
-
-class Kind(StrEnum):
-    """Kinds of files that users write."""
-
-    EXPERIMENT = "experiment"
-    PROFILE = "profile"
-
-
-def list_(
-    networks: Annotated[bool, typer.Option("--networks", help="List the networks instead.")] = False,
-    as_json: Json = False,
-) -> None:
-    """List the experiments, or the networks, that k8sdds knows."""
-    rows = _networks() if networks else _experiments()
-    if as_json:
-        say(json.dumps(rows, indent=1))
-        return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = list(rows[0])
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
-    console().print(table)
-    if not networks:
-        console().print("\nTry: k8sdds show NAME, k8sdds run NAME; or give a YAML file of your own.")
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value or "–")
-
-
-def _experiments() -> list[dict[str, Any]]:
-    from k8sdds.campaign import experiments, preflight
-    from k8sdds.model.trial import expand
-
-    rows = []
-    for name in experiments.names():
-        expansion = expand(experiments.load(name))
-        rows.append(
-            {
-                "name": name,
-                "trials": len(expansion.trials("lab")),
-                "takes": format_duration(preflight.estimate_s(expansion)),
-                "question": expansion.experiment.title,
-                "paper": expansion.experiment.paper,
-            }
-        )
-    return rows
-
-
-def _networks() -> list[dict[str, Any]]:
-    from k8sdds.networks import NETWORKS
-
-    return [
-        {
-            "name": network.name,
-            "layer": network.layer,
-            "encapsulation": network.encapsulation,
-            "encryption": network.encryption,
-            "engines": [engine.title for engine in network.engines],
-            "mtu": network.default_mtu,
-            "multicast": network.multicast,
-            "policy": network.policy,
-            "in_the_lab": network.fidelity,
-        }
-        for network in NETWORKS.values()
-    ]
 
 
 def show(
@@ -97,10 +23,12 @@ def show(
     duration: Duration = None,
     settings: Settings = None,
     paper: Paper = False,
-    commands: Annotated[bool, typer.Option("--commands", help="Also what each pod will run.")] = False,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Also show the command line of each pod.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show an experiment resolved: its cells, the time it takes, and what each pod will run."""
+    """Show the cells of an experiment, its estimated duration and each pod's command line."""
     from k8sdds.campaign import experiments, preflight
     from k8sdds.model.trial import expand
     from k8sdds.networks import resolved
@@ -123,7 +51,7 @@ def show(
             "cells": cells,
             "problems": problems,
         }
-        say(json.dumps(data, indent=1))
+        print_text(json.dumps(data, indent=1))
         return
     _print(expansion, cells, problems, commands)
 
@@ -153,7 +81,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         "pub→sub": lambda cell: f"{cell.publishers}→{cell.subscribers}",
         "transport": lambda cell: cell.transport,
         "reliability": lambda cell: cell.reliability,
-        **_unusual(expansion.cells),
+        **_optional_columns(expansion.cells),
         "layout": lambda cell: cell.layout,
         "nodes": lambda cell: str(cell.node_count),
     }
@@ -168,15 +96,15 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
             for participant, line in row["commands"].items():
                 out.print(f"  {participant}: {line}", highlight=False, soft_wrap=True)
     else:
-        out.print("\nWhat each pod will run: --commands")
+        out.print("\nTo see the command line of each pod, add --commands.")
     for problem in problems:
         out.print(problem, style="red", highlight=False, markup=False)
     if problems:
-        raise InputError("this experiment cannot be run", "see above")
+        raise InputError("this experiment cannot run", "fix the problems above")
 
 
-def _unusual(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str]]:
-    """Columns that are shown only where some cell has another value than most experiments have."""
+def _optional_columns(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str]]:
+    """Return the columns to show only if a cell has a value other than the usual one."""
     columns: dict[str, Callable[[Cell], str]] = {}
     if any(cell.middleware != "cyclonedds" for cell in cells):
         columns["middleware"] = lambda cell: cell.middleware
@@ -187,19 +115,8 @@ def _unusual(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str]]:
     return columns
 
 
-def schema(
-    kind: Annotated[Kind, typer.Argument(help="Of which files.")] = Kind.EXPERIMENT,
-) -> None:
-    """Print the JSON Schema of experiment or profile files, for editors that check YAML while one types."""
-    from k8sdds.model.experiment import Experiment as Model
-    from k8sdds.model.profile import Profile
-
-    model = Profile if kind is Kind.PROFILE else Model
-    say(json.dumps(model.model_json_schema(), indent=1))
-
-
 def _commands(expansion: Any, index: int) -> dict[str, str]:
-    """Participant to its command line, with the addresses it will have in the lab."""
+    """Map each participant to its command line, with the addresses that it has in the lab."""
     import shlex
     from pathlib import Path
 
@@ -227,4 +144,4 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
         lines |= {one.name: command.service_line(one, endpoints) for one in cell.services}
         return {name: shlex.join(line) for name, line in lines.items()}
     except K8sddsError:
-        return {}  # `problems` says what is wrong with the cell
+        return {}  # the list of problems explains what is wrong with the cell

@@ -1,0 +1,60 @@
+"""`k8sdds claims`: judge claims by run folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from k8sdds.cli.options import ClaimsFile, FailIf, Json, OutputFolder
+from k8sdds.cli.terminal import console, print_text
+from k8sdds.system.errors import InputError
+
+
+def claims(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run folders, measured or imported.", show_default=False),
+    ] = None,
+    file: ClaimsFile = "k8sdds-paper",
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="ID", help="Judge only this claim (repeatable).")
+    ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the claims and the commands that measure them.")
+    ] = False,
+    output: OutputFolder = None,
+    fail_if: FailIf = None,
+    as_json: Json = False,
+) -> None:
+    """Judge claims by run folders: supported or contradicted, and by which test."""
+    from k8sdds import claims as claim_files
+
+    loaded = claim_files.load(file)
+    for claim_id in only or ():
+        claim_files.find(loaded, claim_id)
+    if list_:
+        for claim in loaded.claims:
+            print_text(f"{claim.id}\n  {claim.claim}\n  {claim.paper}; {claim.command or claim.because}")
+        return
+    if not runs:
+        raise InputError(
+            "no run folder given", "give run folders: k8sdds claims runs/*; or list the claims: --list"
+        )
+    from k8sdds.analysis import fail_condition
+    from k8sdds.claims.judge import judge
+    from k8sdds.report import claims as claims_report
+    from k8sdds.report import pages
+    from k8sdds.results.run_folder import RunFolder
+
+    judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
+    if as_json:
+        print_text(pages.text(claims_report.data(loaded, judged)))
+    else:
+        claims_report.show(loaded, judged, console())
+    if output is not None:
+        for path in claims_report.write(loaded, judged, output):
+            console(stderr=as_json).print(str(path), highlight=False, soft_wrap=True)
+    if fail_if is not None:
+        fail_condition.fail_if(claims_report.rows(judged), fail_if)

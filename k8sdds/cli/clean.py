@@ -1,0 +1,92 @@
+"""`k8sdds clean`: remove what interrupted commands left on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from k8sdds.cli.options import Context, Json, Kubeconfig, Namespace
+from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.testbed import cluster_api, select
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
+
+
+def clean(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also remove labs that are up and leftovers still in use.")
+    ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--testbed", help="Clean a cluster instead: cluster, or the name of a deployed cluster."
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """Remove leftovers of killed commands and power cuts. Touches only what k8sdds created."""
+    options_of_cluster = kubeconfig or context or namespace
+    selected = select(on or (CLUSTER if options_of_cluster else LAB), kubeconfig, context, namespace)
+    if selected.testbed == LAB:
+        removed, kept, failed = _clean_this_machine(everything)
+    else:
+        removed, kept, failed = _clean_cluster(selected, everything)
+    if as_json:
+        print_text(json.dumps({"removed": removed, "kept": kept, "failed": failed}))
+    else:
+        for name in removed:
+            console().print(f"removed {name}", highlight=False)
+        for name in kept:
+            console().print(f"kept {name}: it is in use", highlight=False)
+        if not removed and not kept and not failed:
+            console().print("Nothing to clean.")
+    if failed:
+        raise PrerequisiteError(
+            f"cannot remove: {', '.join(failed)}", "stop the processes inside, then run k8sdds clean again"
+        )
+
+
+def _clean_cluster(selected: SelectedTestbed, everything: bool) -> tuple[list[str], list[str], list[str]]:
+    """Remove leftovers from a cluster; return what was removed, kept because in use, and not removable."""
+    from k8sdds.testbeds.cluster import namespace as campaign_namespace
+
+    removed, kept = [], []
+    with cluster_api(selected) as api:
+        for leftover in campaign_namespace.leftovers(api, selected.namespace):
+            name = f"{leftover.name} in namespace {leftover.space.namespace}"
+            if leftover.in_use and not everything:
+                kept.append(f"{name} ({leftover.in_use})")
+                continue
+            leftover.space.remove()
+            removed.append(name)
+    return removed, kept, []
+
+
+def _clean_this_machine(everything: bool) -> tuple[list[str], list[str], list[str]]:
+    """Remove leftovers from this machine; return what was removed, kept because in use, and not removable."""
+    from k8sdds.system import ssh
+    from k8sdds.testbeds.lab import records
+
+    removed: list[str] = []
+    kept: list[str] = []
+    failed: list[str] = []
+    for record in records.all_labs():
+        if record.in_use and not (everything and record.kind == "lab"):
+            kept.append(record.name)
+            continue
+        remaining = records.remove(record)
+        (failed if remaining else removed).append(record.name)
+    if os.geteuid() == 0:
+        from k8sdds import nodes
+
+        removed_clusters, kept_clusters = nodes.clean(everything)
+        removed += [f"nodes of {name}" for name in removed_clusters]
+        kept += [f"nodes of {name}" for name in kept_clusters]
+    removed += ssh.clean()
+    return removed, kept, failed

@@ -1,0 +1,85 @@
+"""`k8sdds compare`: compare two run folders, or two networks of one run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from k8sdds.cli.options import FailIf, Json, OutputFolder
+from k8sdds.cli.terminal import console, print_text
+from k8sdds.system.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds.analysis.comparison import Side
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="A run folder, or one network of it: FOLDER@LABEL.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="The run folder or network to compare with A.", metavar="B")],
+    overheads: Annotated[
+        bool,
+        typer.Option("--overheads", help="Compare overheads relative to each side's baseline, not levels."),
+    ] = False,
+    quantity: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--quantity", metavar="NAME", help="Compare this metric, such as latency_p99_us (repeatable)."
+        ),
+    ] = None,
+    output: OutputFolder = None,
+    fail_if: FailIf = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two run folders, or two networks of one run folder, cell by cell.
+
+    Shows ratios with confidence intervals, and significance corrected for the number of comparisons."""
+    from k8sdds.analysis import comparison, fail_condition
+    from k8sdds.analysis.overhead import QUANTITIES
+    from k8sdds.report import comparison as comparison_report
+    from k8sdds.report import pages
+    from k8sdds.system.yaml_text import nearest
+
+    for name in quantity or ():
+        if name not in QUANTITIES or not QUANTITIES[name].log:
+            comparable = [known.name for known in QUANTITIES.values() if known.log]
+            raise InputError(f"--quantity {name}: cannot be compared{nearest(name, comparable)}")
+    sides = _side(a), _side(b)
+    if overheads and any(side.label for side in sides):
+        raise InputError("--overheads compares run folders, not networks", "leave out @LABEL")
+    compared = comparison.compare(*sides, quantity or (), overheads)
+    if as_json:
+        print_text(pages.text(comparison_report.data(*sides, compared, overheads)))
+    else:
+        comparison_report.show(*sides, compared, overheads, console())
+    if output is not None:
+        for path in comparison_report.write(*sides, compared, overheads, output):
+            console(stderr=as_json).print(str(path), highlight=False, soft_wrap=True)
+    if fail_if is not None:
+        fail_condition.fail_if(compared.rows, fail_if)
+
+
+def _side(text: str) -> Side:
+    """Read `FOLDER` or `FOLDER@LABEL` as one side of a comparison."""
+    from k8sdds.analysis import overhead
+    from k8sdds.analysis.comparison import Side
+    from k8sdds.analysis.conditions import UNIT
+    from k8sdds.results import tidy
+    from k8sdds.results.run_folder import RunFolder
+    from k8sdds.system.yaml_text import nearest
+
+    folder, at, label = text.rpartition("@")
+    if not at or Path(text).is_dir():
+        folder, label = text, ""
+    run = RunFolder.open(folder)
+    rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    if not rows:
+        raise InputError(f"{folder} has no valid trial", f"see: k8sdds report {folder}")
+    labels = sorted({row[UNIT] for row in rows})
+    if label:
+        rows = [row for row in rows if row[UNIT] == label]
+        if not rows:
+            raise InputError(f"{folder} has no network {label!r}{nearest(label, labels)}")
+    baseline = run.campaign.get("baseline") or ("host" if "host" in labels else None)
+    return Side(text, str(run.path.resolve()), rows, baseline, label or None)

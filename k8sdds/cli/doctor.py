@@ -1,0 +1,177 @@
+"""`k8sdds doctor`: check this machine's prerequisites."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from k8sdds.cli.options import Json
+from k8sdds.cli.terminal import console, print_text
+from k8sdds.networks.network import Network
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.kernel_features import Capabilities
+
+TOOLS = {
+    "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
+    "unshare": "util-linux", "nsenter": "util-linux",
+}  # fmt: skip
+"""Tools that the lab runs, each with the Debian package that provides it."""
+
+MIN_BUFFER_BYTES = 4 * 1024 * 1024
+"""Smallest limit of socket receive buffers at which throughput tests do not lose samples in the kernel."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of one check."""
+
+    subject: str
+    ok: bool
+    message: str
+    remedy: str = ""
+    required: bool = True
+    """False if the lab runs without it, with less."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys of `doctor --json`."""
+        return {
+            "subject": self.subject, "ok": self.ok, "says": self.message, "remedy": self.remedy,
+            "needed": self.required,
+        }  # fmt: skip
+
+
+def doctor(as_json: Json = False) -> None:
+    """Check this machine's prerequisites and suggest fixes. Makes no changes."""
+    diagnoses = list(_diagnose())
+    if as_json:
+        print_text(json.dumps([diagnosis.to_json() for diagnosis in diagnoses], indent=1))
+    else:
+        for diagnosis in diagnoses:
+            status = "ok  " if diagnosis.ok else ("FAIL" if diagnosis.required else "note")
+            line = f"{status} {diagnosis.subject}: {diagnosis.message}"
+            console().print(line, highlight=False, markup=False)
+            if not diagnosis.ok and diagnosis.remedy:
+                console().print(f"       → {diagnosis.remedy}", highlight=False, markup=False)
+    missing = [diagnosis.subject for diagnosis in diagnoses if not diagnosis.ok and diagnosis.required]
+    if missing:
+        raise PrerequisiteError(f"missing prerequisites: {', '.join(missing)}", "apply the fixes above")
+
+
+def _diagnose() -> Iterator[Diagnosis]:
+    yield from _programs()
+    yield from _kernel()
+    yield from _resources()
+
+
+def _programs() -> Iterator[Diagnosis]:
+    from k8sdds.perftest import command
+    from k8sdds.system.paths import native_program
+
+    for tool, package in TOOLS.items():
+        if not shutil.which(tool):
+            yield Diagnosis(tool, False, "not found", f"sudo apt-get install {package}")
+    for program in ("k8sdds-perftest", "k8sdds-supervisor"):
+        try:
+            yield Diagnosis(program, True, native_program(program))
+        except PrerequisiteError as error:
+            yield Diagnosis(program, False, error.message, error.remedy)
+            return
+    built = command.backends()
+    yield Diagnosis("middlewares", "cyclonedds" in built, ", ".join(built) or "none", "make setup")
+
+
+def _kernel() -> Iterator[Diagnosis]:
+    from k8sdds.networks import NETWORKS
+    from k8sdds.system import kernel_features
+    from k8sdds.system.sandbox import unprivileged_remedy
+
+    obstacle = kernel_features.namespaces_lack()
+    user = "root" if os.geteuid() == 0 else "an unprivileged user"
+    yield Diagnosis(
+        "namespaces", not obstacle, obstacle or f"can be created as {user}", unprivileged_remedy()
+    )
+    if obstacle:
+        return
+    capabilities = kernel_features.probe()
+    # A feature that only one of a network's engines requires is not a prerequisite of this machine.
+    required_by_networks = {need for network in NETWORKS.values() for need in network.needs}
+    for name, feature in kernel_features.FEATURES.items():
+        kind = "kernel" if feature.modules else "programs"
+        yield Diagnosis(
+            f"{kind}: {name} ({feature.purpose})",
+            capabilities.has(name),
+            capabilities.lacks.get(name, "works"),
+            kernel_features.remedy(name),
+            name in required_by_networks or name == "veth",
+        )
+    for network in NETWORKS.values():
+        missing = [need for need in network.needs if not capabilities.has(need)]
+        if network.engines and not missing:
+            yield _engines(network, capabilities)
+            continue
+        yield Diagnosis(
+            f"network {network.name}",
+            not missing,
+            f"requires {', '.join(missing)}" if missing else "can run here",
+        )
+
+
+def _engines(network: Network, capabilities: Capabilities) -> Diagnosis:
+    """Check which engines of a network this machine supports; ok if it supports all of them."""
+    from k8sdds.system import kernel_features
+
+    missing = {
+        engine.title: [need for need in engine.needs if not capabilities.has(need)]
+        for engine in network.engines
+    }
+    usable = [title for title, needs in missing.items() if not needs]
+    reasons = [
+        f"no {title}: {need}: {capabilities.lacks[need]}"
+        for title, needs in missing.items()
+        for need in needs
+    ]
+    obstacles = next((needs for needs in missing.values() if needs), [])
+    return Diagnosis(
+        f"network {network.name}",
+        not obstacles,
+        "; ".join([*([f"can run here with {usable[0]}"] if usable else []), *reasons]),
+        "; ".join(kernel_features.remedy(need) for need in obstacles),
+        required=False,
+    )
+
+
+def _resources() -> Iterator[Diagnosis]:
+    from k8sdds.system import cgroups
+    from k8sdds.testbeds import core_layout
+    from k8sdds.testbeds.lab import facts
+
+    cores = len(core_layout.available())
+    yield Diagnosis(
+        "cores", cores > 1, f"{cores}", "with one core the results include scheduling", required=False
+    )
+    try:
+        limit = int(Path("/proc/sys/net/core/rmem_max").read_text())
+        yield Diagnosis(
+            "socket receive buffers", limit >= MIN_BUFFER_BYTES, f"up to {limit} bytes",
+            f"sudo sysctl -w net.core.rmem_max={MIN_BUFFER_BYTES * 4}", required=False,
+        )  # fmt: skip
+    except OSError:
+        pass
+    own = cgroups.own()
+    writable = bool(own.folders) and all(os.access(folder, os.W_OK) for folder in own.folders.values())
+    yield Diagnosis(
+        "cgroups",
+        writable,
+        own.version + ("" if writable else ", not writable: CPU time is read from /proc"),
+        "run as root to use cgroups for pods and CPU quotas",
+        required=False,
+    )
+    for interference in facts.interference():
+        yield Diagnosis(
+            "quiet machine", False, interference, "stop other work while measuring", required=False
+        )

@@ -1,0 +1,38 @@
+"""`k8sdds logs`: collect diagnostics of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from k8sdds.cli.options import AcceptKeys, Concurrency, ProfileName, load_profile
+from k8sdds.cli.terminal import console, print_note
+
+
+def logs(
+    profile: ProfileName,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write. Default: NAME-logs-TIME.tar.gz in this directory."
+        ),
+    ] = None,
+    accept_new_host_keys: AcceptKeys = False,
+    concurrency: Concurrency = 20,
+) -> None:
+    """Collect logs and diagnostics from this machine and from all machines of a cluster.
+
+    The archive contains no keys, tokens or Secrets.
+    """
+    from k8sdds.deploy import logs as log_archive
+    from k8sdds.deploy import profiles
+    from k8sdds.system.ssh import Connections
+
+    loaded = load_profile(profile)
+    with Connections(profiles.targets(loaded), accept_new_host_keys, concurrency) as connections:
+        written, unreachable = log_archive.collect(loaded, connections, output)
+    for error in unreachable:
+        print_note(f"left out: {error}")
+    console().print(f"wrote {written}", highlight=False, soft_wrap=True)
