@@ -115,7 +115,7 @@ def traces(folder: Path) -> Traces:
         processes=tuple(sorted(processes)),
         cgroups=tuple(
             sorted(
-                str(found) for parent in cgroups.own().folders.values() for found in parent.glob("k8sdds-*")
+                str(found) for parent in cgroups.own_cgroup().folders.values() for found in parent.glob("k8sdds-*")
             )
         ),
     )

@@ -11,7 +11,7 @@ from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.networks import find
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
-from k8sdds.system.shipped import Shipped
+from k8sdds.system.shipped import ShippedFiles
 
 PAPER_DURATION_S = 120
 """Duration of a test in the study."""
@@ -21,7 +21,7 @@ PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", 
 PER_SWEEP = list(Sweep.model_fields)
 
 
-EXPERIMENTS = Shipped("experiments", "an experiment", "there is no experiment", "see: k8sdds list")
+EXPERIMENTS = ShippedFiles("experiments", "experiment", "k8sdds list")
 
 
 def names() -> list[str]:

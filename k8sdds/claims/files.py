@@ -5,13 +5,13 @@ from __future__ import annotations
 from k8sdds.claims.model import Claim, Claims
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
-from k8sdds.system.shipped import Shipped
+from k8sdds.system.shipped import ShippedFiles
 
 PAPER = "k8sdds-paper"
 """The claims of the study that k8sdds follows."""
 
 
-CLAIMS = Shipped("experiments/claims", "a file of claims", "there are no claims named")
+CLAIMS = ShippedFiles("experiments/claims", "claims file")
 
 
 def names() -> list[str]:

@@ -162,7 +162,7 @@ def _resources() -> Iterator[Diagnosis]:
         )  # fmt: skip
     except OSError:
         pass
-    own = cgroups.own()
+    own = cgroups.own_cgroup()
     writable = bool(own.folders) and all(os.access(folder, os.W_OK) for folder in own.folders.values())
     yield Diagnosis(
         "cgroups",

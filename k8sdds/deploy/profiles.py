@@ -9,10 +9,10 @@ from k8sdds.model.profile import Profile
 from k8sdds.security import preshared
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
-from k8sdds.system.shipped import Shipped
+from k8sdds.system.shipped import ShippedFiles
 from k8sdds.system.ssh import Target
 
-PROFILES = Shipped("profiles", "a profile", "there is no profile")
+PROFILES = ShippedFiles("profiles", "profile")
 
 
 def names() -> list[str]:

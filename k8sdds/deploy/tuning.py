@@ -14,14 +14,14 @@ from typing import Literal
 from pydantic import Field
 
 from k8sdds.system import yaml_text
-from k8sdds.system.shipped import Shipped
+from k8sdds.system.shipped import ShippedFiles
 from k8sdds.system.strict import Strict
 
 FOLDER = "/etc/k8sdds/tuning"
 UNIT = "k8sdds-tuning.service"
 FEATURES = {"gro": "generic-receive-offload", "tso": "tcp-segmentation-offload"}
 """What ethtool calls offloads."""
-SETS = Shipped("deploy/tuning", "a tuning set", "there is no tuning set")
+SETS = ShippedFiles("deploy/tuning", "tuning set")
 
 _KEY = r"^[a-z0-9_]+(\.[a-z0-9_-]+)+$"
 _VALUE = r"^[0-9A-Za-z_]+( [0-9A-Za-z_]+)*$"

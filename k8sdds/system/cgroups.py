@@ -1,4 +1,4 @@
-"""Cgroups for the lab's pods: below k8sdds's own cgroup, where that is permitted."""
+"""Create cgroups for the lab's pods, below the cgroup of k8sdds itself."""
 
 from __future__ import annotations
 
@@ -11,75 +11,80 @@ from pathlib import Path
 from k8sdds.system.errors import PrerequisiteError
 
 CONTROLLERS = ("cpuacct", "memory", "cpu")
-"""Controllers of cgroup v1 that pods use: CPU time, memory, and the quota."""
+"""Controllers of cgroup v1 that pods use: CPU time, memory and CPU quota."""
 
 QUOTA_PERIOD_US = 100_000
-"""CFS period, the kernel's and Kubernetes' default; quotas over periods below 20 ms are erratic."""
+"""CFS period: the default of the kernel and of Kubernetes. Quotas over periods below 20 ms are erratic."""
 
 
 @dataclass(frozen=True)
-class Parents:
-    """The own cgroup in each hierarchy: where pods' cgroups may be made."""
+class OwnCgroup:
+    """The cgroup of this process in each hierarchy; pods' cgroups are created below it."""
 
     version: str
     """`v1`, `v2` or `none`."""
     folders: dict[str, Path]
-    """Controller (v1) or `unified` (v2) to the folder of the own cgroup."""
+    """Controller (v1) or `unified` (v2) to the folder of the cgroup."""
 
 
-def own() -> Parents:
-    """The own cgroup, found from /proc; v1 is preferred where its controllers are mounted."""
-    found = mounts()
+def own_cgroup() -> OwnCgroup:
+    """Return the cgroup of this process. v1 is preferred if its controllers are mounted."""
+    mounted = mounts()
     v1: dict[str, Path] = {}
     v2: dict[str, Path] = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, path = line.split(":", 2)
         for name in names.split(",") if names else ["unified"]:
-            if name in found:
-                root, point = found[name]
+            if name in mounted:
+                root, point = mounted[name]
                 relative = os.path.relpath(path, root)
                 if not relative.startswith(".."):
                     (v2 if name == "unified" else v1)[name] = point / relative
-    wanted = {name: v1[name] for name in CONTROLLERS if name in v1}
-    if "cpuacct" in wanted:
-        return Parents("v1", wanted)
-    return Parents("v2", v2) if v2 else Parents("none", {})
+    used = {name: v1[name] for name in CONTROLLERS if name in v1}
+    if "cpuacct" in used:
+        return OwnCgroup("v1", used)
+    return OwnCgroup("v2", v2) if v2 else OwnCgroup("none", {})
 
 
 def mounts() -> dict[str, tuple[str, Path]]:
-    """Controller to (root of the mount within the hierarchy, mount point)."""
-    found: dict[str, tuple[str, Path]] = {}
+    """Return controller (or `unified`) to (root of the mount within the hierarchy, mount point)."""
+    mounted: dict[str, tuple[str, Path]] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
         fields = before.split()
         if kind == "cgroup":
             for name in options.split(","):
-                found.setdefault(name, (fields[3], Path(fields[4])))
+                mounted.setdefault(name, (fields[3], Path(fields[4])))
         elif kind == "cgroup2":
-            found.setdefault("unified", (fields[3], Path(fields[4])))
-    return found
+            mounted.setdefault("unified", (fields[3], Path(fields[4])))
+    return mounted
 
 
 class PodCgroups:
-    """The cgroups of one campaign's pods. `lack` says why there are none, where there are none."""
+    """The cgroups of one campaign's pods. If cgroups cannot be created, `unavailable` contains the reason."""
 
     def __init__(self, name: str) -> None:
-        self.parents = own()
-        self.lack = ""
-        self._roots = {key: folder / f"k8sdds-{name}" for key, folder in self.parents.folders.items()}
+        self.own = own_cgroup()
+        self.unavailable = ""
+        self._roots = {key: folder / f"k8sdds-{name}" for key, folder in self.own.folders.items()}
         if not self._roots:
-            self.lack = "no cgroup hierarchy with CPU accounting is mounted"
+            self.unavailable = "no cgroup hierarchy with CPU accounting is mounted"
 
     @property
     def folders(self) -> list[str]:
-        """The campaign's own folders: what `clean` must remove, with all below."""
+        """The top folders of the campaign, which `clean` must remove with everything below."""
         return [str(folder) for folder in self._roots.values()]
 
-    def make(self, pod: str, cpu_quota: float | None) -> list[Path]:
-        """Cgroup folders for a pod, empty where cgroups are not permitted.
+    def create(self, pod: str, cpu_quota: float | None) -> list[Path]:
+        """Create the cgroups of a pod and return their folders; empty if cgroups are not permitted.
 
-        Raises PrerequisiteError if a quota is wanted that cannot be set here.
+        Args:
+            pod: Name of the pod.
+            cpu_quota: CPU limit in cores; None: no limit.
+
+        Raises:
+            PrerequisiteError: A quota is requested that cannot be set on this machine.
         """
         folders: list[Path] = []
         try:
@@ -89,7 +94,7 @@ class PodCgroups:
                 folders.append(root / pod)
         except OSError as error:
             self.remove()
-            self.lack = f"{error.filename}: {os.strerror(error.errno or 0)}"
+            self.unavailable = f"{error.filename}: {os.strerror(error.errno or 0)}"
             self._roots = {}
             folders = []
         if cpu_quota is not None:
@@ -100,39 +105,39 @@ class PodCgroups:
         cpu = self._roots.get("cpu") or self._roots.get("unified")
         if cpu is None:
             raise PrerequisiteError(
-                f"no CPU quota here: {self.lack or 'no cpu controller'}", "leave out cpu_quota"
+                f"cannot set a CPU quota: {self.unavailable or 'no cpu controller'}", "remove cpu_quota"
             )
-        wanted = round(quota * QUOTA_PERIOD_US)
+        quota_us = round(quota * QUOTA_PERIOD_US)
         try:
             if "cpu" in self._roots:
                 (cpu / pod / "cpu.cfs_period_us").write_text(str(QUOTA_PERIOD_US))
-                (cpu / pod / "cpu.cfs_quota_us").write_text(str(wanted))
+                (cpu / pod / "cpu.cfs_quota_us").write_text(str(quota_us))
                 set_to = int((cpu / pod / "cpu.cfs_quota_us").read_text())
             else:
-                (cpu / pod / "cpu.max").write_text(f"{wanted} {QUOTA_PERIOD_US}")
+                (cpu / pod / "cpu.max").write_text(f"{quota_us} {QUOTA_PERIOD_US}")
                 set_to = int((cpu / pod / "cpu.max").read_text().split()[0])
         except (OSError, ValueError) as error:
             raise PrerequisiteError(
-                f"no CPU quota here: {error}", "leave out cpu_quota, or run as root"
+                f"cannot set a CPU quota: {error}", "remove cpu_quota, or run as root"
             ) from error
-        if set_to != wanted:
+        if set_to != quota_us:
             raise PrerequisiteError(
-                f"the kernel set a CPU quota of {set_to} us instead of {wanted}", "leave out cpu_quota"
+                f"the kernel set a CPU quota of {set_to} us instead of {quota_us} us", "remove cpu_quota"
             )
 
     def remove(self) -> None:
-        """Remove the campaign's cgroups; processes in them must have ended."""
+        """Remove the campaign's cgroups. Their processes must have ended."""
         remove(self.folders)
 
 
-def remove(folders: list[str], patience_s: float = 5) -> list[str]:
-    """Remove cgroup folders with their children; returns those that could not be removed.
+def remove(folders: list[str], timeout_s: float = 5) -> list[str]:
+    """Remove cgroup folders with their children and return those that could not be removed.
 
-    A cgroup stays busy for a moment after its last process has ended, so this waits for it.
+    A cgroup stays busy for a moment after its last process has ended, so this retries until the timeout.
     """
     left = []
     for folder in map(Path, folders):
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while folder.is_dir():
             try:
                 for child in folder.iterdir():

@@ -1,7 +1,7 @@
-"""What can go wrong, one class per exit code, each with its remedy.
+"""Define the errors that users see, one class per exit code, each with a remedy.
 
-Exit codes: 0 success; 2 wrong input; 3 this machine or cluster lacks something; 4 invalid trials
-remain; 5 aborted; 6 a `--fail-if` is met; 130 interrupted.
+Exit codes: 0 success; 2 wrong input; 3 missing prerequisite; 4 invalid trials remain; 5 aborted;
+6 a `--fail-if` condition is met; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 class K8sddsError(Exception):
-    """Base of all errors that a user sees: what is wrong, and what to do about it."""
+    """Base of all errors that users see: what failed, and how to fix it."""
 
     exit_code = 1
 
@@ -24,49 +24,49 @@ class K8sddsError(Exception):
 
 
 class InputError(K8sddsError):
-    """The user's file, option or argument is wrong."""
+    """A file, option or argument of the user is wrong."""
 
     exit_code = 2
 
 
 class PrerequisiteError(K8sddsError):
-    """This machine or cluster lacks something that is needed."""
+    """This machine or cluster does not meet a prerequisite."""
 
     exit_code = 3
 
 
 class InvalidTrials(K8sddsError):
-    """The campaign ended, but some trials have no valid attempt."""
+    """The campaign has ended, but some trials have no valid attempt."""
 
     exit_code = 4
 
 
 class Aborted(K8sddsError):
-    """The campaign was ended before its time; what was measured is kept."""
+    """The campaign was aborted; its results so far are kept."""
 
     exit_code = 5
 
 
 class ConditionMet(K8sddsError):
-    """What the user asked to fail on (`--fail-if`) is the case."""
+    """A `--fail-if` condition of the user is met."""
 
     exit_code = 6
 
 
 class Interrupted(K8sddsError):
-    """The user pressed Ctrl-C; what was measured is kept."""
+    """The user pressed Ctrl-C; the results so far are kept."""
 
     exit_code = 130
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that a check found, which prevents a run."""
+    """A finding of a check that prevents a run."""
 
     what: str
     remedy: str = ""
     input: bool = False
-    """True where the experiment asks for the impossible, False where the machine lacks something."""
+    """True if the experiment is wrong; False if this machine or cluster does not meet a prerequisite."""
 
     def __str__(self) -> str:
         return f"{self.what}\n  → {self.remedy}" if self.remedy else self.what

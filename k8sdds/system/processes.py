@@ -1,4 +1,4 @@
-"""Processes by id: who still lives, who is whose child, and ending exactly those that are ours."""
+"""Identify processes by id and start time, and send signals to exactly those."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from pathlib import Path
 
 
 def start_time(pid: int) -> int | None:
-    """Start of a process in clock ticks since boot, which tells it from a later one of the same id.
+    """Return the start time of a process in clock ticks since boot; None: it has ended or is a zombie.
 
-    None if there is no such process, or only its zombie.
+    Id and start time together identify a process, because the kernel reuses ids.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name in parentheses may hold anything, parentheses included.
+    # The name is in parentheses and may contain any character, parentheses included.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] == "Z" else int(fields[19])
 
 
 def is_alive(pid: int, started: int | None) -> bool:
-    """Whether the very process of this id and start time still runs."""
+    """Return whether the process with this id and start time still runs."""
     return started is not None and start_time(pid) == started
 
 
 def children(pid: int) -> list[int]:
-    """Ids of the children of a process."""
+    """Return the ids of a process's children."""
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:
         return _children_by_scan(pid)
-    return [int(word) for word in text.split()]
+    return [int(child) for child in text.split()]
 
 
 def _children_by_scan(pid: int) -> list[int]:
     # Kernels without CONFIG_PROC_CHILDREN.
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 stat = (entry / "stat").read_text()
                 if int(stat.rpartition(")")[2].split()[1]) == pid:
-                    found.append(int(entry.name))
-    return found
+                    pids.append(int(entry.name))
+    return pids
 
 
 def descendant(pid: int, generations: int) -> int | None:
-    """The only child of the only child …, or None while that generation is not there."""
+    """Return the first child of the first child … of a process; None: there is none yet."""
     for _ in range(generations):
         below = children(pid)
         if not below:
@@ -60,13 +60,13 @@ def descendant(pid: int, generations: int) -> int | None:
 
 
 def kill(pid: int, started: int | None, number: int = signal.SIGKILL) -> bool:
-    """Send a signal to exactly this process; False if it is gone."""
+    """Send a signal to the process with this id and start time; return False if it has ended."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        # Read after the pidfd is open: the id cannot pass to another process unnoticed any more.
+        # Checked after the pidfd is open, so that the signal cannot reach a later process with the same id.
         if not is_alive(pid, started):
             return False
         signal.pidfd_send_signal(handle, number)
@@ -78,7 +78,7 @@ def kill(pid: int, started: int | None, number: int = signal.SIGKILL) -> bool:
 
 
 def wait_gone(pid: int, timeout_s: float) -> bool:
-    """Wait until a process has ended, not necessarily ours; True if it has."""
+    """Wait until a process has ended; return whether it has. It need not be a child of this process."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:

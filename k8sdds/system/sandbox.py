@@ -163,12 +163,13 @@ class Sandbox:
             script += [f"{command} <<'{_END}' || {{ echo {number} >&2; exit 1; }}", *batch.lines, _END]
         done = self._execute(["sh"], "\n".join(script) + "\n")
         if done.returncode:
-            stderr, _, number = done.stderr.strip().rpartition("\n")
-            if not number.isdigit():
+            stderr, _, index = done.stderr.strip().rpartition("\n")
+            if not index.isdigit():
                 raise PrerequisiteError(f"{self.name}: {done.stderr.strip()}", "run: k8sdds doctor")
-            batch = batches[int(number)]
+            batch = batches[int(index)]
             raise PrerequisiteError(
-                f"{self.name} in {batch.namespace}: `{batch.tool}` failed: {_failed_line(stderr, batch.lines)}",
+                f"{self.name} in {batch.namespace}: `{batch.tool}` failed:"
+                f" {_failed_line(stderr, batch.lines)}",
                 "run: k8sdds doctor",
             )
 
@@ -185,7 +186,7 @@ class Sandbox:
         )
 
     def put(self, files: dict[Path, bytes]) -> None:
-        """Write files (path in /run to content) with mode 0600. They are in memory and end with the sandbox."""
+        """Write files (path in /run to content) with mode 0600. They are in memory, inside the sandbox."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             for path, content in files.items():

@@ -1,4 +1,4 @@
-"""Files of a kind that ship with k8sdds, by their name, and the user's own, by their path."""
+"""Read YAML files that are installed with k8sdds, by name, or the user's own, by path."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from k8sdds.system.yaml_text import nearest
 
 
 @dataclass(frozen=True)
-class Shipped:
-    """A folder of YAML files and what messages call one of them."""
+class ShippedFiles:
+    """The installed files of one kind."""
 
     folder: str
-    """Below the folders that ship with k8sdds, such as `experiments`."""
+    """Below the folders that are installed with k8sdds, such as `experiments`."""
     kind: str
-    """With its article, such as `an experiment`."""
-    none: str
-    """How the absence of one begins, such as `there is no experiment`."""
-    see: str = ""
-    """Where the names can be seen."""
+    """What messages call such a file, such as `experiment`."""
+    list_command: str = ""
+    """The command that lists the names."""
 
     @property
     def _path(self) -> Path:
@@ -29,23 +27,30 @@ class Shipped:
         return shared(top).joinpath(*below)
 
     def names(self) -> list[str]:
-        """Names of the installed ones."""
+        """Return the names of the installed files."""
         return sorted(path.stem for path in self._path.glob("*.yaml"))
 
     def read(self, name: str) -> tuple[Path, str]:
-        """Path and text of an installed one by its name, or of a YAML file by its path. Raises InputError."""
+        """Return the path and text of an installed file (by name) or of any YAML file (by path).
+
+        Raises:
+            InputError: There is no such file, or it cannot be read.
+        """
         if name.endswith((".yaml", ".yml")) or "/" in name:
             path = Path(name)
         else:
             path = self._path / f"{name}.yaml"
             if not path.is_file():
-                see = f"{self.see}; or name a YAML file" if self.see else f"name {self.kind} or a YAML file"
-                raise InputError(f"{self.none} {name!r}{nearest(name, self.names())}", see)
+                listed = f"list the names: {self.list_command}; or " if self.list_command else ""
+                raise InputError(
+                    f"there is no {self.kind} {name!r}{nearest(name, self.names())}",
+                    f"{listed}give the path of a YAML file",
+                )
         try:
             return path, path.read_text(encoding="utf-8")
         except OSError as error:
             raise InputError(
-                f"cannot read {path}: {error.strerror}", f"name {self.kind} or a YAML file"
+                f"cannot read {path}: {error.strerror}", f"give the name of a {self.kind} or a YAML file"
             ) from error
         except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not UTF-8 text", "name a YAML file") from error
+            raise InputError(f"{path} is not UTF-8 text", "give a YAML file") from error

@@ -1,8 +1,8 @@
-"""Machines over SSH: the one way by which a command looks at a machine or changes it.
+"""Run scripts on machines over SSH.
 
-The OpenSSH client does the work, so that ssh_config, agents, jump hosts and known_hosts are honoured. One
-connection per machine (ControlMaster) carries all commands.
-Scripts go through stdin, never into an argument list.
+All commands of k8sdds read and change machines through this module. It runs the OpenSSH client, so that
+ssh_config, agents, jump hosts and known_hosts apply. All scripts for a machine share one connection
+(ControlMaster). Scripts are passed through stdin, never as arguments.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from typing import Any, TypeVar
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 
 CONNECT_S = 10
-"""How long a machine may take to answer."""
+"""Timeout of a connection attempt."""
 
 SSH_FAILED = 255
-"""Exit code by which ssh says that it, and not the command, failed."""
+"""Exit code of ssh if ssh itself fails, rather than the command."""
 
 _BEGUN = "k8sdds: begun"
-"""What a machine says first on stderr: what comes before it is ssh's, or the machine's greeting."""
+"""First line on stderr of every script. Text before it comes from ssh or is the machine's login banner."""
 
 _CONTROLS = "k8sdds-ssh-"
-"""How the folders of shared connections' sockets begin."""
+"""Prefix of the folders with the sockets of shared connections."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Target:
-    """How ssh reaches a machine; None: as ssh_config says."""
+    """How ssh reaches a machine. None and empty values leave the choice to ssh_config."""
 
     name: str
     address: str | None = None
@@ -52,24 +52,24 @@ class Target:
     ssh_config: Path | None = None
 
     def options(self) -> list[str]:
-        """The ssh options of this target."""
-        words = ["-F", str(self.ssh_config)] if self.ssh_config is not None else []
+        """Return the ssh options of this target."""
+        options = ["-F", str(self.ssh_config)] if self.ssh_config is not None else []
         if self.user is not None:
-            words += ["-l", self.user]
+            options += ["-l", self.user]
         if self.port is not None:
-            words += ["-p", str(self.port)]
+            options += ["-p", str(self.port)]
         if self.key is not None:
-            words += ["-o", f"IdentityFile={self.key}", "-o", "IdentitiesOnly=yes"]
+            options += ["-o", f"IdentityFile={self.key}", "-o", "IdentitiesOnly=yes"]
         if self.known_hosts is not None:
-            words += ["-o", f"UserKnownHostsFile={self.known_hosts}"]
+            options += ["-o", f"UserKnownHostsFile={self.known_hosts}"]
         if self.proxy_command:
-            words += ["-o", f"ProxyCommand={shlex.join(self.proxy_command)}"]
-        return words
+            options += ["-o", f"ProxyCommand={shlex.join(self.proxy_command)}"]
+        return options
 
 
 @dataclass(frozen=True)
 class Done:
-    """A command that ended."""
+    """A finished command."""
 
     code: int
     out: str
@@ -77,7 +77,7 @@ class Done:
 
 
 class HostError(PrerequisiteError):
-    """A machine that cannot be reached, or a command that failed on it."""
+    """A machine cannot be reached, or a command failed on it."""
 
     def __init__(self, host: str, message: str, remedy: str = "") -> None:
         super().__init__(f"{host}: {message}", remedy)
@@ -86,21 +86,21 @@ class HostError(PrerequisiteError):
 
 @dataclass
 class Host:
-    """A machine that scripts can be run on."""
+    """A machine that runs scripts."""
 
     target: Target
     controls: Path
-    """Folder of the sockets of connections that are shared."""
+    """Folder of the sockets of shared connections."""
     accept_new_keys: bool = False
 
     @property
     def name(self) -> str:
-        """The machine's name in the profile."""
+        """Name of the machine in the profile."""
         return self.target.name
 
     def ssh(self, *more: str) -> list[str]:
-        """The words of an ssh client on this machine's connection, without a command."""
-        # BatchMode: ask for nothing. What would be asked is an error with a remedy instead.
+        """Return the command line of an ssh client for this machine, without a remote command."""
+        # BatchMode turns every prompt into an error, which gets a remedy below.
         return [
             "ssh",
             "-T",
@@ -117,25 +117,30 @@ class Host:
         ]
 
     def run(self, script: str, *, root: bool = True, timeout_s: float = 60) -> Done:
-        """Run a shell script, as root through `sudo -n` where the login is another.
+        """Run a shell script and return its result, whatever its exit code.
 
-        Raises HostError where ssh does not get there, sudo refuses, or the time is over. What the script
-        itself ends with is in the result.
+        Args:
+            script: The script, which may contain secrets.
+            root: Whether it runs as root, through `sudo -n` if the login user is not root.
+            timeout_s: Limit of its duration.
+
+        Raises:
+            HostError: The machine cannot be reached, sudo refuses, or the script exceeds its timeout.
         """
-        # `sh -s` reads the script while it runs; the braces make it read all of it first, so that a command
-        # that reads stdin cannot eat the rest.
+        # `sh -s` reads the script while running it. The braces make it read the whole script first, so that a
+        # command in it that reads stdin cannot consume the rest.
         shell = (
             'if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n -- sh -s; fi' if root else "exec sh -s"
         )
         return self._ask(shell, f"{{\n{script}\n}} </dev/null\n".encode(), root, timeout_s)
 
     def send(self, content: Path | bytes, script: str, *, timeout_s: float = 600) -> Done:
-        """Run a script as root with this content as its stdin. The script may hold no secret: `ps` shows it.
+        """Run a script as root with `content` as its stdin.
 
-        Raises HostError as `run` does.
+        The script must not contain secrets, because `ps` shows it. Raises HostError as `run` does.
         """
-        words = f"sh -c {shlex.quote(script)}"
-        shell = f'if [ "$(id -u)" = 0 ]; then exec {words}; else exec sudo -n -- {words}; fi'
+        command = f"sh -c {shlex.quote(script)}"
+        shell = f'if [ "$(id -u)" = 0 ]; then exec {command}; else exec sudo -n -- {command}; fi'
         return self._ask(shell, content, True, timeout_s)
 
     def _ask(self, shell: str, content: Path | bytes, root: bool, timeout_s: float) -> Done:
@@ -153,83 +158,85 @@ class Host:
                 )
         except FileNotFoundError as error:
             if isinstance(content, Path) and error.filename == str(content):
-                raise PrerequisiteError(
-                    f"{content} is not there any more", "run the command again"
-                ) from error
+                raise PrerequisiteError(f"{content} was deleted", "run the command again") from error
             raise PrerequisiteError(
-                "the program ssh is not here", "install the package openssh-client"
+                "the program ssh is not installed", "install the package openssh-client"
             ) from error
         except subprocess.TimeoutExpired as error:
             raise HostError(
-                self.name, f"no answer within {timeout_s:g} s", "is the machine overloaded, or its cable out?"
+                self.name,
+                f"no answer within {timeout_s:g} s",
+                "check whether the machine is overloaded or disconnected",
             ) from error
         out = ended.stdout.decode(errors="replace")
-        greeting, begun, said = ended.stderr.decode(errors="replace").partition(f"{_BEGUN}\n")
-        if ended.returncode == SSH_FAILED and greeting.strip() and not begun:
-            raise self._unreached(greeting)
+        banner, begun, stderr = ended.stderr.decode(errors="replace").partition(f"{_BEGUN}\n")
+        if ended.returncode == SSH_FAILED and banner.strip() and not begun:
+            raise self._unreachable(banner)
         if ended.returncode == SSH_FAILED and not self._connected():
-            # Silent otherwise: the client of a shared connection says nothing where that breaks.
+            # A client prints nothing when its shared connection breaks.
             raise HostError(
                 self.name,
-                "the connection was lost in the middle",
-                "is it on, its cable in, and has it not been booted again?",
+                "the connection was lost while a script ran",
+                "check that the machine is on and connected, and that it has not rebooted",
             )
-        said = said if begun else greeting
-        if root and "sudo:" in said and "password is required" in said:
+        stderr = stderr if begun else banner
+        if root and "sudo:" in stderr and "password is required" in stderr:
             raise HostError(
                 self.name,
-                "sudo wants a password",
-                "let the login use sudo without one: a line `USER ALL=(ALL) NOPASSWD: ALL` (visudo)",
+                "sudo requires a password",
+                "allow sudo without a password: add a line `USER ALL=(ALL) NOPASSWD: ALL` with visudo",
             )
-        if root and ended.returncode == 127 and "sudo" in said:
-            raise HostError(self.name, "there is no sudo", "install sudo, or let ssh log in as root")
-        return Done(ended.returncode, out, said)
+        if root and ended.returncode == 127 and "sudo" in stderr:
+            raise HostError(self.name, "sudo is not installed", "install sudo, or let ssh log in as root")
+        return Done(ended.returncode, out, stderr)
 
     def close(self) -> None:
-        """End the shared connection, if there is one."""
+        """Close the shared connection, if it is open."""
         self._control("exit")
 
     def _connected(self) -> bool:
-        """Whether the shared connection stands."""
+        """Return whether the shared connection is open."""
         return self._control("check")
 
     def _control(self, what: str) -> bool:
-        words = self.ssh()
-        words[1:2] = ["-O", what]
+        argv = self.ssh()
+        argv[1:2] = ["-O", what]
         try:
-            return subprocess.run(words, capture_output=True, timeout=CONNECT_S, check=False).returncode == 0
+            return subprocess.run(argv, capture_output=True, timeout=CONNECT_S, check=False).returncode == 0
         except subprocess.TimeoutExpired:
             return False
 
-    def _unreached(self, said: str) -> HostError:
-        lines = [line for line in said.splitlines() if line.strip() and not line.startswith("Warning:")]
+    def _unreachable(self, stderr: str) -> HostError:
+        lines = [line for line in stderr.splitlines() if line.strip() and not line.startswith("Warning:")]
         last = lines[-1].strip() if lines else "ssh failed"
         where = self.target.address or self.target.name
-        if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
+        if "REMOTE HOST IDENTIFICATION HAS CHANGED" in stderr:
             return HostError(
                 self.name,
-                "its host key has changed: another machine answers there, or it was installed again",
-                f"if you know why: ssh-keygen -R {where}; then again with --accept-new-host-keys",
+                "its host key has changed: the machine was replaced or reinstalled",
+                f"if you expect this: ssh-keygen -R {where}; then repeat with --accept-new-host-keys",
             )
-        if "Host key verification failed" in said or "host key is known" in said:
+        if "Host key verification failed" in stderr or "host key is known" in stderr:
             return HostError(
                 self.name,
                 "its host key is not known",
-                f"log in once by hand (ssh {where}) and compare the key; or use --accept-new-host-keys",
+                f"log in once (ssh {where}) and compare the key, or use --accept-new-host-keys",
             )
-        if "Permission denied" in said:
+        if "Permission denied" in stderr:
             return HostError(
                 self.name,
                 f"login refused: {last}",
-                f"does this work by hand? ssh {where}; copy your key: ssh-copy-id",
+                f"check that this works: ssh {where}; copy your key with ssh-copy-id",
             )
         return HostError(
-            self.name, f"cannot be reached: {last}", "is it on, and its address right in the profile?"
+            self.name,
+            f"cannot be reached: {last}",
+            "check that the machine is on and that its address in the profile is correct",
         )
 
 
 class Connections:
-    """The machines of a profile, each with a connection that its commands share; closed at the end."""
+    """A context with one shared connection per machine of a profile, closed on exit."""
 
     def __init__(
         self, targets: Iterable[Target], accept_new_keys: bool = False, concurrency: int = 20
@@ -250,7 +257,7 @@ class Connections:
     def each(
         self, work: Callable[[Host], Result], names: Iterable[str]
     ) -> tuple[dict[str, Result], dict[str, K8sddsError]]:
-        """The work on each of these machines, side by side: what it gave, and how it failed, by name."""
+        """Run `work` on these machines in parallel; return the results and the failures, by machine name."""
         chosen = list(names)
         results: dict[str, Result] = {}
         failures: dict[str, K8sddsError] = {}
@@ -264,7 +271,12 @@ class Connections:
         return results, failures
 
     def all(self, work: Callable[[Host], Result], names: Iterable[str]) -> dict[str, Result]:
-        """The same where it must succeed on each. Raises the only failure, or a PrerequisiteError that tells all."""
+        """Run `work` on these machines in parallel and return the results, by machine name.
+
+        Raises:
+            K8sddsError: The failure, if exactly one machine failed.
+            PrerequisiteError: Several machines failed; contains all messages.
+        """
         results, failures = self.each(work, names)
         if len(failures) == 1:
             raise next(iter(failures.values()))
@@ -274,10 +286,10 @@ class Connections:
 
 
 def _controls() -> tuple[Path, int]:
-    """A new folder for sockets, and the lock on it, which ends with this process whatever ends it."""
+    """Create a folder for sockets; return it and its lock, which ends with this process."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_CONTROLS, dir=_place()))
-        # Another process may take it for a left-over before it is locked.
+        path = Path(tempfile.mkdtemp(prefix=_CONTROLS, dir=_base_folder()))
+        # Until the folder is locked, another process may remove it as a leftover.
         with contextlib.suppress(OSError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -286,25 +298,25 @@ def _controls() -> tuple[Path, int]:
             os.close(lock)
 
 
-def _place() -> Path:
-    # A short path: the name of a socket has at most 108 bytes.
+def _base_folder() -> Path:
+    # A short path, because the path of a socket is limited to 108 bytes.
     return Path("/run" if os.geteuid() == 0 else "/tmp")
 
 
 def clean() -> list[str]:
-    """Remove this user's folders of sockets whose process was killed; their names.
+    """Remove this user's socket folders whose process was killed, and return their names.
 
-    Connections may outlive it, for what goes on through them and then for a minute: such a folder stays.
+    A connection may outlive its process while it is in use, and then for one minute. Its folder is kept.
     """
     removed = []
-    for path in _place().glob(f"{_CONTROLS}*"):
+    for path in _base_folder().glob(f"{_CONTROLS}*"):
         with contextlib.suppress(OSError):
             if path.lstat().st_uid != os.geteuid():
                 continue
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not any(_serves(one) for one in path.iterdir()):
+                if not any(_is_served(entry) for entry in path.iterdir()):
                     shutil.rmtree(path)
                     removed.append(path.name)
             finally:
@@ -312,6 +324,6 @@ def clean() -> list[str]:
     return removed
 
 
-def _serves(path: Path) -> bool:
+def _is_served(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         return probe.connect_ex(str(path)) == 0

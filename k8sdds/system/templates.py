@@ -1,4 +1,4 @@
-"""Templates of documents: HTML for a browser, Markdown for people."""
+"""Load Jinja templates of HTML and Markdown documents."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 def templates(package: str, html: bool = True) -> jinja2.Environment:
-    """The templates of a package; a name that they do not know is an error. Only HTML is escaped."""
-    # Imported here because only few commands render anything.
+    """Return the template environment of a package. Undefined names are errors; only HTML is escaped."""
+    # Imported here because only a few commands render templates.
     import jinja2
 
     return jinja2.Environment(

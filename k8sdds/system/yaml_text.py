@@ -1,4 +1,4 @@
-"""YAML text to validated data, with errors that name file, line, key and remedy."""
+"""Parse and validate YAML text, with errors that name the file, line and key."""
 
 from __future__ import annotations
 
@@ -18,22 +18,29 @@ Model = TypeVar("Model", bound=Strict)
 
 
 def parse(text: str, model: type[Model], source: str) -> Model:
-    """The `model` that a YAML text describes. `source` is the file's name for messages.
+    """Parse YAML text into an instance of `model`.
 
-    Raises InputError with all mistakes of the text, each with its line.
+    Args:
+        text: The text.
+        model: The model that the text must match.
+        source: Name of the file, for messages.
+
+    Raises:
+        InputError: The text is invalid; names every mistake with its line.
     """
     see = f"see: {model.page}" if model.page else ""
     data = load(text, source)
     if not isinstance(data, dict):
-        raise InputError(f"{source}:1: this is not a mapping of keys to values", see)
+        raise InputError(f"{source}:1: expected a mapping of keys to values", see)
     try:
-        return model.model_validate(plain(data))
+        parsed: Model = model.model_validate(plain(data))
+        return parsed
     except ValidationError as error:
         raise InputError("\n".join(explain(error, data, model, source)), see) from error
 
 
 def load(text: str, source: str) -> Any:
-    """The YAML text as ruamel's data, which remembers lines."""
+    """Parse YAML text into ruamel's data types, which keep line numbers. Raises InputError."""
     try:
         return YAML(typ="rt").load(text)
     except MarkedYAMLError as error:
@@ -45,18 +52,18 @@ def load(text: str, source: str) -> Any:
 
 
 def load_all(text: str) -> list[Any]:
-    """All documents of a YAML text that ships with k8sdds, as plain data."""
+    """Parse all documents of a YAML text that is installed with k8sdds into plain data."""
     return list(YAML(typ="safe", pure=True).load_all(text))
 
 
 def lines_of(text: str, key: str) -> list[int]:
-    """The line of each item of the list at this top key, from 1. The text has been parsed before."""
+    """Return the line number of each item of the list at this top-level key of a valid text."""
     items = YAML(typ="rt").load(text)[key]
     return [items.lc.item(i)[0] + 1 for i in range(len(items))]
 
 
 def dump(data: Any) -> str:
-    """Plain data as YAML text in the given order of keys."""
+    """Format plain data as YAML text and keep the order of keys."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False
@@ -67,22 +74,21 @@ def dump(data: Any) -> str:
 
 
 def plain(data: Any) -> Any:
-    """ruamel's data without its memory of lines."""
+    """Convert ruamel's data types to plain Python types."""
     if isinstance(data, dict):
         return {str(key): plain(value) for key, value in data.items()}
     if isinstance(data, list):
         return [plain(value) for value in data]
     for kind in (bool, int, float, str):
-        # ruamel's own kinds of numbers and strings remember how they were written.
+        # ruamel's subclasses of numbers and strings keep the original notation.
         if isinstance(data, kind):
             return kind(data)
     return data
 
 
 def explain(error: ValidationError, data: Any, model: type[BaseModel], source: str) -> list[str]:
-    """pydantic's complaints as lines `FILE:LINE: KEY: what is wrong`, with the nearest valid key."""
-    lines = []
-    seen = set()
+    """Format validation errors as `FILE:LINE: KEY: MESSAGE`, and suggest keys in place of unknown ones."""
+    lines: dict[str, None] = {}
     for item in error.errors():
         path = _keys(item)
         key = ".".join(str(part) for part in path) or "(the whole file)"
@@ -91,15 +97,12 @@ def explain(error: ValidationError, data: Any, model: type[BaseModel], source: s
             message = "unknown key" + nearest(str(path[-1]), _keys_at(model, path[:-1]))
         elif item["type"] == "missing":
             message = "this key is missing"
-        line = f"{source}:{_line_of(data, path)}: {key}: {message}"
-        if line not in seen:
-            seen.add(line)
-            lines.append(line)
-    return lines
+        lines[f"{source}:{_line_of(data, path)}: {key}: {message}"] = None
+    return list(lines)
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """` (did you mean X?)`, or what is known if nothing is near."""
+    """Return ` (did you mean X?)`, or the list of known names if none is similar."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
         return f" (did you mean {close[0]!r}?)"
@@ -107,15 +110,16 @@ def nearest(word: str, known: list[str]) -> str:
 
 
 def _keys(item: Any) -> list[int | str]:
-    """The keys to a mistake, without the types of unions that pydantic puts between them."""
+    """Return the keys that lead to an error, without the union branches that pydantic inserts."""
     *above, last = item["loc"] or ("",)
-    unknown = item["type"] == "extra_forbidden"  # then the last part is what the user wrote, whatever it is
+    # The last part of an unknown key is the user's text, which may look like a union branch.
+    unknown = item["type"] == "extra_forbidden"
     path = [part for part in above if not _is_union_branch(part)]
     return [*path, last] if last != "" and (unknown or not _is_union_branch(last)) else path
 
 
 def _is_union_branch(part: int | str) -> bool:
-    # Such as 'list[int]', 'function-before[…]' or 'literal[…]': no key of ours looks like these.
+    # Such as 'list[int]', 'function-before[…]' or 'literal[…]'; valid keys contain no brackets or hyphens.
     return isinstance(part, str) and any(sign in part for sign in "[(-")
 
 
@@ -149,7 +153,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in getattr(annotation, "__args__", ()):
-        found = _model_in(argument)
-        if found:
-            return found
+        model = _model_in(argument)
+        if model:
+            return model
     return None

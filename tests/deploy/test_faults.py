@@ -301,7 +301,7 @@ def test_machines_that_do_not_fit_are_named_and_left_alone(
         assert done.returncode == 3, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         for told in (
-            r"down: cannot be reached: ", r"nosudo: sudo wants a password", r"changed: its host key has changed",
+            r"down: cannot be reached: ", r"nosudo: sudo requires a password", r"changed: its host key has changed",
             r"full: /var/lib has \d+ MiB free", r"left: is part of a cluster of https://10\.88\.0\.9:6443",
         ):  # fmt: skip
             assert re.search(told, done.stderr), done.stderr

@@ -89,7 +89,7 @@ def test_a_connection_that_is_lost_in_the_middle_is_said(farm: Farm) -> None:
         host = connections.hosts["alpha"]
         assert host.run("echo warning >&2; exit 255") == Done(255, "", "warning\n")
         # As when its power is cut: the server's process of this connection ends.
-        with pytest.raises(HostError, match="alpha: the connection was lost in the middle"):
+        with pytest.raises(HostError, match="alpha: the connection was lost while a script ran"):
             host.run('echo warning >&2; kill -9 $PPID; sleep 60', root=False)
 
 
@@ -200,5 +200,5 @@ def test_a_login_without_sudo_is_told(farm: Farm) -> None:
         folder.mkdir()
         (folder / "sudo").write_text("#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n")
         (folder / "sudo").chmod(0o755)
-        with pytest.raises(HostError, match="sudo wants a password"):
+        with pytest.raises(HostError, match="sudo requires a password"):
             host.run(f"PATH={folder}:$PATH; exec sudo -n -- true")

@@ -111,7 +111,7 @@ def test_clean_spares_what_is_not_ours(k8sdds: Command) -> None:
     """A foreign namespace and cgroup with names like ours survive."""
     from k8sdds.system import cgroups
 
-    folders = [folder / "k8sdds-foreign" for folder in cgroups.own().folders.values()]
+    folders = [folder / "k8sdds-foreign" for folder in cgroups.own_cgroup().folders.values()]
     subprocess.run(["ip", "netns", "add", "k8sdds-foreign"], check=True)
     try:
         for folder in folders:

@@ -124,7 +124,7 @@ class Lab:
         self._record.plans[name] = cell.model_dump_json()
         records.write(self._record)
         pods = built.datapath.attachments if built.datapath.in_pods else ()
-        cgroups = {pod: self._pod_cgroups.make(f"{name}-{pod}", cell.cpu_quota) for pod in pods}
+        cgroups = {pod: self._pod_cgroups.create(f"{name}-{pod}", cell.cpu_quota) for pod in pods}
         self._cgroups[built.key] = cgroups
         bench.build(cgroups)
         self._record.pods[name] = bench.pods
@@ -258,8 +258,8 @@ class Lab:
             "privileged": os.geteuid() == 0,
             "features": sorted(self.capabilities.features),
             "lacking_features": self.capabilities.lacks,
-            "cgroups": self._pod_cgroups.parents.version if self._pod_cgroups else "none",
-            "cgroups_lack": self._pod_cgroups.lack if self._pod_cgroups else "",
+            "cgroups": self._pod_cgroups.own.version if self._pod_cgroups else "none",
+            "cgroups_lack": self._pod_cgroups.unavailable if self._pod_cgroups else "",
             "cores": list(core_layout.available()),
             "interference": facts.interference(),
         }
@@ -324,7 +324,7 @@ def _quota_problems(quotas: list[float]) -> list[Problem]:
         return []
     trial = PodCgroups(f"check-{os.getpid()}")
     try:
-        trial.make("pod", quotas[0])
+        trial.create("pod", quotas[0])
     except PrerequisiteError as error:
         return [Problem(error.message, error.remedy)]
     finally:
