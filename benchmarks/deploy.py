@@ -31,10 +31,10 @@ from k8sdds import nodes
 from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import facts, network_install, plan, profiles, software
-from k8sdds.deploy.actions import KUBECONFIG
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import control_plane, kubernetes, runtime
 from k8sdds.kubernetes import apply
+from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Profile
 from k8sdds.system.ssh import Connections
 
@@ -130,7 +130,7 @@ class ByHand:
         """From bare nodes to a cluster whose nodes are Ready."""
         head, workers = self.wanted.head, [node.name for node in self.wanted.workers()]
         scripts = {node: self.prepare(node) for node in (head, *workers)}
-        manifests = written("/root/network.json", apply.listed(self.wanted.network.manifests))
+        manifests = written("/root/network.json", apply.list_document(self.wanted.network.manifests))
         init = (
             written("/root/init.yaml", control_plane.documents(self.wanted))
             + "kubeadm init --config /root/init.yaml >/root/log 2>&1 || { tail /root/log >&2; exit 1; }\n"

@@ -68,9 +68,9 @@ def _machines_table(profile: Profile, names: Sequence[str], facts: Mapping[str, 
     """Return a table with one row per machine of a profile."""
     from rich.table import Table
 
-    from k8sdds.kubernetes import apply
+    from k8sdds.deploy.facts.cluster_state import cluster_state
 
-    cluster = apply.cluster(facts.get(profile.control_plane.name))
+    cluster = cluster_state(facts.get(profile.control_plane.name))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in COLUMNS:
         table.add_column(column, overflow="fold")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from k8sdds.kubernetes import kubectl
+
 if TYPE_CHECKING:
     from k8sdds.deploy.software import Images
 
@@ -16,9 +18,6 @@ HASHES = f"{STATE}/hashes"
 """What deploy has installed there: path, inode, size, both times, SHA-256."""
 PRIVATE = "/run/k8sdds-deploy"
 """Folder on a machine for what is secret, while an action needs it; in memory, for root alone."""
-KUBECONFIG = "/etc/kubernetes/admin.conf"
-KUBECTL_CACHE = "/run/k8sdds-kubectl"
-"""Where kubectl keeps what it knows of the API server, else in root's home; in memory."""
 IMAGES_BEFORE = f"{STATE}/images.before"
 """Images that containerd had for Kubernetes before the machine became part of the cluster."""
 LOCK = "/run"
@@ -27,7 +26,7 @@ LOCK = "/run"
 PRELUDE = f"""\
 set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-export PATH LC_ALL=C KUBECONFIG={KUBECONFIG} KUBECACHEDIR={KUBECTL_CACHE}
+export PATH LC_ALL=C KUBECONFIG={kubectl.KUBECONFIG} KUBECACHEDIR={kubectl.CACHE_FOLDER}
 # What a command began that was killed goes on here: the next one waits for its end.
 exec 9<{LOCK}
 flock 9

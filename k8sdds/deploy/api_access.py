@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from k8sdds import nodes, versions
 from k8sdds.deploy import profiles, record
-from k8sdds.deploy.actions import KUBECONFIG
+from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import write_atomically

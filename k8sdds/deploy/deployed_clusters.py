@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from k8sdds.deploy import network_install, profiles, record
 from k8sdds.deploy.network_switch.switch import Said, Switched, current, switch
-from k8sdds.kubernetes.kubectl import ControlPlane
+from k8sdds.kubernetes.kubectl import Kubectl
 from k8sdds.system.ssh import Connections
 
 
@@ -32,4 +32,4 @@ def current_of(name: str) -> str:
     head = profile.control_plane.name
     targets = [one for one in profiles.targets(profile) if one.name == head]
     with Connections(targets) as connections:
-        return current(ControlPlane(connections.hosts[head]))
+        return current(Kubectl(connections.hosts[head]))

@@ -9,9 +9,9 @@ from functools import cached_property
 
 from k8sdds import versions
 from k8sdds.deploy.facts import DATA, Facts
+from k8sdds.deploy.facts.cluster_state import ClusterState, cluster_state
 from k8sdds.deploy.network_install import Install
 from k8sdds.deploy.software import Software
-from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node, Profile
 from k8sdds.system.errors import InputError
 
@@ -31,10 +31,10 @@ class DesiredState:
         return self.profile.control_plane.name
 
     @cached_property
-    def cluster(self) -> apply.Cluster:
+    def cluster(self) -> ClusterState:
         """What the API server knows; nothing where it is to be made anew, though it may still answer."""
         head = self.facts.get(self.head)
-        return apply.cluster(head if head is not None and self.joined(self.head) else None)
+        return cluster_state(head if head is not None and self.joined(self.head) else None)
 
     @property
     def server(self) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from k8sdds.deploy import local_nodes as local
 from k8sdds.deploy import record, tuning
-from k8sdds.deploy.actions import IMAGES_BEFORE, KUBECTL_CACHE, STATE, Action
+from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.apply import Observer, apply
 from k8sdds.deploy.deploy import MachineSurvey
 from k8sdds.deploy.network_switch.cleanup import sweep
 from k8sdds.deploy.phases.control_plane import SOCKET
+from k8sdds.kubernetes.kubectl import CACHE_FOLDER
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections
@@ -42,7 +43,7 @@ done
 rmdir /run/netns 2>/dev/null || :
 rmdir -p --ignore-fail-on-non-empty /usr/libexec/kubernetes/kubelet-plugins/volume/exec 2>/dev/null || :
 rmdir --ignore-fail-on-non-empty /usr/lib/modules 2>/dev/null || :
-rm -rf /run/flannel {KUBECTL_CACHE}
+rm -rf /run/flannel {CACHE_FOLDER}
 """
 
 # kube-proxy's and the kubelet's rules; kubeadm leaves them.
@@ -101,7 +102,9 @@ def plan(profile: Profile, seen: MachineSurvey, purge: bool) -> list[Action]:
     """What takes the cluster away from its machines. Raises PrerequisiteError where one of them cannot be reached."""
     if seen.failures:
         lines = [str(error) for error in seen.failures.values()]
-        raise PrerequisiteError("\n".join(["not all machines can be reached, so nothing was changed:", *lines]))
+        raise PrerequisiteError(
+            "\n".join(["not all machines can be reached, so nothing was changed:", *lines])
+        )
     actions = []
     for node in profile.nodes:
         if seen.facts[node.name].one.get("marker") != profile.name:
@@ -118,7 +121,11 @@ def plan(profile: Profile, seen: MachineSurvey, purge: bool) -> list[Action]:
 
 
 def carry_out(
-    profile: Profile, seen: MachineSurvey, actions: Sequence[Action], connections: Connections, observer: Observer
+    profile: Profile,
+    seen: MachineSurvey,
+    actions: Sequence[Action],
+    connections: Connections,
+    observer: Observer,
 ) -> None:
     """Apply that plan. Raises the first error; PrerequisiteError as well where something of a network is left."""
     folder = record.logs(profile.name)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.system import yaml_text
+from k8sdds.kubernetes.apply import read_manifest
 from k8sdds.system.errors import InputError
-from k8sdds.system.paths import shared
 
 REPLICAS = 2
 """One can be lost, or be on its way to another node."""
@@ -47,7 +45,7 @@ class Service:
         if not 1 <= replicas <= MAX_REPLICAS:
             raise InputError(f"{replicas} discovery servers", f"give 1 to {MAX_REPLICAS}")
         made = []
-        for one in documents(self.manifest):
+        for one in read_manifest(self.manifest):
             one["metadata"]["namespace"] = namespace
             if one["kind"] == "StatefulSet":
                 one["spec"]["replicas"] = replicas
@@ -60,15 +58,3 @@ class Service:
         return tuple(
             f"{self.name}-{number}.{self.name}.{namespace}.svc:{self.port}" for number in range(replicas)
         )
-
-
-_DOCUMENTS: dict[str, list[dict[str, Any]]] = {}
-
-
-def documents(name: str) -> list[dict[str, Any]]:
-    """The objects of a file below deploy/, as plain data of one's own."""
-    if name not in _DOCUMENTS:
-        path = shared("deploy") / name
-        texts = path.read_text(encoding="utf-8").split("\n---\n")
-        _DOCUMENTS[name] = [yaml_text.plain(yaml_text.load(text, str(path))) for text in texts]
-    return copy.deepcopy(_DOCUMENTS[name])

@@ -64,7 +64,7 @@ def pods(one_machine: Deployed, inside: Callable[..., str]) -> Iterator[None]:
             "spec": {"selector": {"matchLabels": {"of": "many"}}, "template": template},
         },
     ]  # fmt: skip
-    inside(one_machine.nodes[0], *KUBECTL, "apply", "-f", "-", stdin=apply.listed(objects))
+    inside(one_machine.nodes[0], *KUBECTL, "apply", "-f", "-", stdin=apply.list_document(objects))
     await_pods(one_machine)
     yield
     one_machine.kubectl("delete", "namespace", SPACE)
@@ -276,5 +276,5 @@ def test_the_real_api_server_takes_every_networks_objects(
     made = install(profile.model_copy(update={"software": software}), SECRET if secret else None)
     objects = apply.stamped(made.manifests, name)
     words = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-")
-    said = inside(one_machine.nodes[0], *KUBECTL, *words, stdin=apply.listed(objects))
+    said = inside(one_machine.nodes[0], *KUBECTL, *words, stdin=apply.list_document(objects))
     assert said.count("(server dry run)") == len(objects), said

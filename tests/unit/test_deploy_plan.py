@@ -21,6 +21,7 @@ from k8sdds.deploy.actions import Action
 from k8sdds.deploy.apply import hidden
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import DATA, Facts
+from k8sdds.deploy.facts.cluster_state import cluster_state
 from k8sdds.deploy.phases import control_plane, runtime
 from k8sdds.deploy.plan import plan, shown
 from k8sdds.deploy.software import PACKAGES, Software, with_packages
@@ -146,7 +147,7 @@ def after(state: DesiredState, actions: Iterable[Action], texts: dict[str, str] 
         for line in re.findall(r"^kubectl patch node .* >/dev/null$", action.script, re.M):
             node, text = (shlex.split(line)[place] for place in (3, 7))
             meta = json.loads(text)["metadata"]
-            labels = kube.cluster(facts.parse(made[head])).labels.get(node, {}) | meta["labels"]
+            labels = cluster_state(facts.parse(made[head])).labels.get(node, {}) | meta["labels"]
             kept = json.dumps({key: value for key, value in labels.items() if value is not None})
             add(head, f"kube.node\t{node} True {meta['annotations'][versions.NODE_LABELS_ANNOTATION] or ''} {kept}")
     if "flag\tinitialised" in made[head] and f"kube.node\t{head} " not in made[head]:
@@ -462,12 +463,12 @@ def test_a_cluster_as_its_control_plane_tells_it() -> None:
         "kube.object\tDeployment/kube-system/metrics-server def /1  \n"
         "kube.object\tNamespace//k8sdds-system 123 /  proof\n"
     )
-    found = kube.cluster(facts.parse(text))
+    found = cluster_state(facts.parse(text))
     assert found.ready == {"one": True, "two": False} and found.labels["one"] == {"a": "b c"}
     assert found.own_labels == {"one": {"x", "y/z"}, "two": set()}
-    assert found.short == {"DaemonSet/k8sdds-network/flannel", "Deployment/kube-system/metrics-server"}
+    assert found.not_ready == {"DaemonSet/k8sdds-network/flannel", "Deployment/kube-system/metrics-server"}
     assert found.networks == {"flannel-vxlan"} and found.proven == "proof"
-    assert not kube.cluster(facts.parse("kube.node\tone True  {}\n")).up
+    assert not cluster_state(facts.parse("kube.node\tone True  {}\n")).up
 
 
 def test_packages_come_from_a_bundle_that_the_profile_names(bundle: Bundle) -> None:

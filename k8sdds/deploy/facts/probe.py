@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from k8sdds import versions
-from k8sdds.deploy.actions import HASHES, KUBECTL_CACHE
+from k8sdds.deploy.actions import HASHES
+from k8sdds.kubernetes.kubectl import CACHE_FOLDER
 
 MARKER = "/etc/k8sdds/cluster"
 """File with the name of the profile whose cluster a machine is part of."""
@@ -158,7 +159,7 @@ fi
 :
 """.replace("SELECTOR", f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY}")
     .replace("OBJECTS", OBJECTS)
-    .replace("FOLDER", KUBECTL_CACHE)
+    .replace("FOLDER", CACHE_FOLDER)
 )
 
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from k8sdds import versions
-from k8sdds.deploy import actions, network_install, profiles
+from k8sdds.deploy import actions, network_install, profiles, smoke_test
 from k8sdds.deploy.network_switch import footprint, readiness
 from k8sdds.deploy.network_switch.cleanup import sweep
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover, NodeState
-from k8sdds.deploy.phases import smoke_test
 from k8sdds.kubernetes import apply as kube
-from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, ControlPlane, Object
+from k8sdds.kubernetes.apply import Object
+from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Done, Host, Result
@@ -47,7 +47,7 @@ class Switched:
     took_s: float
 
 
-def current(control: ControlPlane) -> str:
+def current(control: Kubectl) -> str:
     """The installed network; PrerequisiteError where there is none, or several after an interrupted switch."""
     found = sorted(control.networks())
     if len(found) != 1:
@@ -72,7 +72,7 @@ def prove(profile: Profile, connections: Connections) -> None:
     install = network_install.install(profile, profiles.password(profile))
     names = sorted(node.name for node in profile.nodes)
     host = connections.hosts[profile.control_plane.name]
-    proven = kube.digest([install.name, list(install.manifests), names])
+    proven = smoke_test.proof(install.name, install.manifests, names)
     script = actions.PRELUDE + smoke_test.script(names, install.name, proven)
     done = host.run(script, timeout_s=PODS_S)
     if done.code:
@@ -90,7 +90,7 @@ class _Switch:
         self.objects = kube.stamped(self.install.manifests, network.name)
         self.connections = connections
         self.said = said
-        self.control = ControlPlane(connections.hosts[profile.control_plane.name])
+        self.control = Kubectl(connections.hosts[profile.control_plane.name])
         self.nodes: list[ClusterNode] = []
 
     def run(self) -> Switched:
@@ -135,7 +135,7 @@ class _Switch:
         return _hashes(self._objects()) == _hashes(own)
 
     def _objects(self) -> list[Object]:
-        return self.control.list(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {versions.NETWORK_LABEL}")
+        return self.control.get(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {versions.NETWORK_LABEL}")
 
     def _look(self) -> dict[str, NodeState]:
         """What the probe sees on every node."""
@@ -202,7 +202,7 @@ class _Switch:
         swept = self._each(lambda host: sweep(host, addresses, pods))
         for node in self.control.nodes():
             prefixes = [prefix for signs in footprint.all_footprints() for prefix in signs.annotations]
-            self.control.forget(node, prefixes)
+            self.control.clean_node(node, prefixes)
         left = {node: one for node, one in self._left(self._look()).items() if one}
         if left:
             lines = [f"{node}: {trace}" for node, some in left.items() for trace in some]
@@ -220,7 +220,7 @@ class _Switch:
         for one in self.install.ready:
             kind, namespace, name = one.split("/")
             words = f"rollout status {kind}/{name} -n {namespace} --timeout={READY_S}s"
-            if self.control.ask(words, timeout_s=READY_S + 10).code:
+            if self.control.run(words, timeout_s=READY_S + 10).code:
                 raise self._not_ready(["its agents do not start"])
         while missing := self._missing():
             if time.monotonic() > deadline:
@@ -228,7 +228,7 @@ class _Switch:
             time.sleep(0.3)
         left_s = max(10, round(deadline - time.monotonic()))
         words = f"wait node --all --for=condition=Ready --timeout={left_s}s"
-        done = self.control.ask(words, timeout_s=left_s + 10)
+        done = self.control.run(words, timeout_s=left_s + 10)
         if done.code:
             raise self._not_ready(done.err.strip().splitlines())
 
@@ -243,7 +243,7 @@ class _Switch:
             inside, *command = present.connected
             for pod in self.control.agents(self.half.daemonset):
                 name = pod["metadata"]["name"]
-                done = self.control.ask(
+                done = self.control.run(
                     f"exec -n {versions.NETWORK_NAMESPACE} {name} -c {inside} -- {shlex.join(command)}"
                 )
                 if done.code:
@@ -264,19 +264,21 @@ class _Switch:
     def _recreate(self) -> tuple[str, ...]:
         """Make again every pod whose network was made before this one was installed."""
         since = self.control.networks()[self.install.name]["metadata"]["creationTimestamp"]
-        old = readiness.older(self.control.list("pods --all-namespaces"), since)
+        old = readiness.older(self.control.get("pods --all-namespaces"), since)
         names = tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in old)
         if old:
             self.said(f"making {len(old)} pods again")
             gone = [_reference(pod) for pod in old]
             words = f"delete -f - --ignore-not-found --timeout={PODS_S}s"
-            self.control.must("pods do not end", words, kube.listed(gone).encode(), PODS_S + 10)
+            self.control.output("pods do not end", words, kube.list_document(gone).encode(), PODS_S + 10)
             alone = [readiness.again(pod) for pod in old if readiness.by_itself(pod)]
             if alone:
-                self.control.must("cannot make pods again", "create -f -", kube.listed(alone).encode())
+                self.control.output(
+                    "cannot make pods again", "create -f -", kube.list_document(alone).encode()
+                )
         deadline = time.monotonic() + PODS_S
         pods = self.profile.kubernetes.pod_cidr
-        while waiting := readiness.without_network(self.control.list("pods --all-namespaces"), pods):
+        while waiting := readiness.without_network(self.control.get("pods --all-namespaces"), pods):
             if time.monotonic() > deadline:
                 raise PrerequisiteError(
                     "\n".join([f"pods get no address of {self.install.name}:", *waiting]),
@@ -285,7 +287,7 @@ class _Switch:
             time.sleep(0.5)
         if old:
             words = f"wait deployment --all -n {versions.KUBE_SYSTEM_NAMESPACE} --for=condition=Available --timeout={PODS_S}s"
-            self.control.must("the cluster's own pods do not become ready", words, timeout_s=PODS_S + 10)
+            self.control.output("the cluster's own pods do not become ready", words, timeout_s=PODS_S + 10)
         return names
 
     def _strange(self) -> dict[str, list[str]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from k8sdds import discovery, versions
+from k8sdds.deploy import smoke_test
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases import smoke_test
 from k8sdds.deploy.phases.objects import changes
 from k8sdds.discovery.service import REPLICAS
 from k8sdds.kubernetes import apply
@@ -39,6 +39,6 @@ def plan(wanted: DesiredState, node: Node) -> list[Action]:
     needs = tuple((one.name, phase) for one in wanted.workers() for phase in ("join", "images"))
     ready = apply.wait_script((f"{kind}/{versions.SYSTEM_NAMESPACE}/{name}",))
     made = changes(wanted, PHASE, f"run {SERVICE.title}", objects(wanted), needs=needs, then=ready)
-    if not made and f"StatefulSet/{versions.SYSTEM_NAMESPACE}/{name}" in wanted.cluster.short:
+    if not made and f"StatefulSet/{versions.SYSTEM_NAMESPACE}/{name}" in wanted.cluster.not_ready:
         return [Action(node.name, PHASE, f"wait for {SERVICE.title}", ready, needs=needs, timeout_s=240)]
     return made

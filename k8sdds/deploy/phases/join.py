@@ -87,7 +87,7 @@ def _ready(wanted: DesiredState, node: Node) -> list[Action]:
     cluster = wanted.cluster
     # Nodes that are left out now (--limit) may be down, and their pods with them.
     whole = set(cluster.ready) <= set(names)
-    if all(cluster.ready.get(name) for name in names) and not (whole and daemonsets & cluster.short):
+    if all(cluster.ready.get(name) for name in names) and not (whole and daemonsets & cluster.not_ready):
         same = set(cluster.objects)
         if daemonsets <= same:
             return []

@@ -12,7 +12,7 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.kubernetes import apply
+from k8sdds.deploy.facts.cluster_state import ClusterState
 from k8sdds.model.profile import Node
 
 PHASE = "labels"
@@ -24,7 +24,7 @@ def plan(wanted: DesiredState, node: Node) -> list[Action]:
         return []
     # A node that joins again is a new one.
     patches = {
-        one.name: patch(wanted.cluster if wanted.joined(one.name) else apply.Cluster(), one)
+        one.name: patch(wanted.cluster if wanted.joined(one.name) else ClusterState(), one)
         for one in wanted.profile.nodes
     }
     # Labels and the record of them in one request: whoever is interrupted has set both or neither.
@@ -39,7 +39,7 @@ def plan(wanted: DesiredState, node: Node) -> list[Action]:
     return [Action(wanted.head, PHASE, f"label {len(lines)} nodes", "".join(lines), needs=needs)]
 
 
-def patch(cluster: apply.Cluster, node: Node) -> dict[str, Any]:
+def patch(cluster: ClusterState, node: Node) -> dict[str, Any]:
     """What makes a node's labels as the profile has them, as a merge patch; empty: nothing is to be done."""
     there, own = cluster.labels.get(node.name, {}), cluster.own_labels.get(node.name, frozenset())
     new = {key: value for key, value in node.labels.items() if there.get(key) != value}

@@ -8,8 +8,6 @@ from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.objects import changes
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
-from k8sdds.system import yaml_text
-from k8sdds.system.paths import shared
 
 PHASE = "metrics server"
 WORKLOAD = f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
@@ -18,8 +16,7 @@ DEPLOYMENT = f"Deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
 
 def objects(resolution_s: int) -> list[apply.Object]:
     """Its objects, unstamped."""
-    text = (shared("deploy") / "metrics-server" / "manifest.yaml").read_text(encoding="utf-8")
-    found: list[apply.Object] = yaml_text.load_all(text)
+    found = apply.read_manifest("metrics-server/manifest.yaml")
     for one in found:
         if one["kind"] == "Deployment":
             one["spec"]["template"]["spec"]["containers"][0]["args"].append(
@@ -50,7 +47,7 @@ def wait(wanted: DesiredState, node: Node) -> list[Action]:
     """Until it serves: the last thing, since it takes longest by itself."""
     if not node.is_control_plane or wanted.profile.metrics_server is None:
         return []
-    serves = DEPLOYMENT in wanted.cluster.objects and DEPLOYMENT not in wanted.cluster.short
+    serves = DEPLOYMENT in wanted.cluster.objects and DEPLOYMENT not in wanted.cluster.not_ready
     if serves and not plan(wanted, node):
         return []
     return [

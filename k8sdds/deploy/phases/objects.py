@@ -47,4 +47,4 @@ def _secret_name(one: apply.Object) -> str:
 
 def secret_objects(objects: Sequence[apply.Object], secret: Sequence[str]) -> bytes:
     """The content of the private file: those objects that are secret."""
-    return apply.listed([one for one in objects if _secret_name(one) in secret]).encode()
+    return apply.list_document([one for one in objects if _secret_name(one) in secret]).encode()

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds.discovery.service import documents
+from k8sdds.kubernetes.apply import read_manifest
 from k8sdds.kubernetes.metrics import kubelet as resource
 from k8sdds.kubernetes.metrics import packet_filters
 from k8sdds.kubernetes.metrics.quantities import unix_s
@@ -26,7 +26,7 @@ def objects(namespace: str, filters: bool = False, image: str | None = None) -> 
     """The Kubernetes objects. `filters`: able to count packet filters, on the nodes' own network as root with
     NET_ADMIN, for a namespace that is labelled `privileged`. The ClusterRole's name has the namespace in it,
     so that several can be there."""
-    made = documents(MANIFEST)
+    made = read_manifest(MANIFEST)
     for one in made:
         if one["kind"].startswith("ClusterRole"):
             one["metadata"]["name"] = f"{NAME}-{namespace}"

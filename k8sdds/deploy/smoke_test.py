@@ -1,0 +1,90 @@
+"""Build the smoke test of a cluster: pods on all nodes exchange datagrams, and multicast where supported."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+from k8sdds import networks, versions
+from k8sdds.kubernetes import apply
+
+MANIFEST = "smoke-test/manifest.yaml"
+"""Two objects: the namespace, and a pod as template."""
+PORT = 7000
+GROUP = "239.255.0.1"
+TIMEOUT_S = 20
+
+
+def namespace() -> apply.Object:
+    """Return the namespace of the services that k8sdds runs on a cluster, unstamped."""
+    return apply.read_manifest(MANIFEST)[0]
+
+
+def proof(network: str, manifests: Sequence[apply.Object], nodes: Sequence[str]) -> str:
+    """Return the hash of what a passed test proves: that this network connects these nodes."""
+    return apply.digest([network, list(manifests), sorted(nodes)])
+
+
+def script(nodes: Sequence[str], network: str, proven: str) -> str:
+    """Return the shell script that runs the test on the control plane and records its proof.
+
+    Args:
+        nodes: Names of the nodes between which datagrams must pass.
+        network: The network's name, which decides whether multicast must pass.
+        proven: The proof to record.
+    """
+    space, template = apply.stamped(apply.read_manifest(MANIFEST))
+    pods = []
+    for name in nodes:
+        pod = copy.deepcopy(template)
+        pod["metadata"]["name"] = f"smoke-{name}"
+        pod["spec"]["nodeName"] = name
+        pods.append(pod)
+    run = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
+    names = " ".join(f"smoke-{name}" for name in nodes)
+    several = len(nodes) > 1
+    addresses = (
+        f"addresses=$({run} get pods {names} -o jsonpath='{{range .items[*]}}{{.status.podIP}} {{end}}')\n"
+        if several
+        else f"addresses=$({run} get pod {names} -o jsonpath='{{.status.podIP}}')\n"
+    )
+    parts = [
+        apply.apply_script([space]),
+        f"remove() {{ {run} delete pod {names} --ignore-not-found --now >/dev/null 2>&1 || :; }}\n",
+        "remove\ntrap remove EXIT\n",
+        # The service account is created a moment after the namespace.
+        "for second in $(seq 20); do\n"
+        f"  {run} get serviceaccount default >/dev/null 2>&1 && break\n  sleep 0.3\ndone\n",
+        apply.apply_script(pods),
+        f"{run} wait pod {names} --for=condition=Ready --timeout=120s >/dev/null || {{\n"
+        f"  {run} get pods -o wide >&2; {run} describe pods | tail -n 30 >&2; exit 1\n}}\n",
+        addresses,
+        "work=$(mktemp -d)\n",
+        # Each pod probes the next, and the last pod probes the first: every node sends and receives.
+        f"set -- $addresses\nfirst=$1\nfor pod in {names}; do\n  shift\n"
+        f"  ( {run} exec $pod -- k8sdds-probe ask ${{1:-$first}}:{PORT} --count 5 --timeout {TIMEOUT_S}"
+        " >$work/$pod 2>&1 || echo $pod cannot reach ${1:-$first} >>$work/failed ) &\ndone\nwait\n",
+        "if [ -s $work/failed ]; then\n  cat $work/failed $work/smoke-* >&2; rm -rf $work; exit 1\nfi\n",
+        "cat $work/smoke-*\nrm -rf $work\n",
+    ]
+    if several and carries_multicast(network):
+        parts.append(
+            f"output=$({run} exec smoke-{nodes[0]} -- k8sdds-probe ask {GROUP}:{PORT} --count 10"
+            f" --timeout {TIMEOUT_S} || :)\n"
+            'echo "$output"\nset -- $addresses\nshift\nfor address in "$@"; do\n'
+            '  case $output in *"\\"$address:"*) reached=yes ;; esac\ndone\n'
+            '[ "${reached:-}" = yes ] || { echo "multicast does not reach another node" >&2; exit 1; }\n'
+        )
+    annotation = f"{versions.PROVEN_ANNOTATION}={proven}"
+    parts.append(
+        f"kubectl annotate namespace {versions.SYSTEM_NAMESPACE} --overwrite {annotation} >/dev/null\n"
+    )
+    return "".join(parts)
+
+
+def carries_multicast(network: str) -> bool:
+    """Return whether multicast must pass between pods on different nodes.
+
+    On `host` only pods on the node's own network receive multicast, through the machines' switch.
+    """
+    return network != "host" and bool(networks.find(network).multicast)
