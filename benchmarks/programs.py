@@ -222,14 +222,14 @@ def cyclone_config(own: Endpoint, other: Endpoint, participant: Participant, tes
 
 def _ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) -> Result:
     record = attempt.record(trial, 1, measurement, folder, {})
-    if not record["valid"]:
-        raise Failed(str(record["reason"]))
+    if not record.valid:
+        raise Failed(str(record.reason))
     if run.test == "latency":
-        found = {"p50": record["latency_p50_us"], "p90": record["latency_p90_us"]}
+        found = {"p50": record.latency_p50_us, "p90": record.latency_p90_us}
         return Result(found, _wire(measurement, None))
-    sent = record["sent"]
-    values = {"rate": record["samples_per_s"], **_cpu(measurement, sent)}
-    lost = {"lost_percent": record["lost_percent"]} if run.program == "raw" else {}
+    sent = record.sent
+    values = {"rate": record.samples_per_s, **_cpu(measurement, sent)}
+    lost = {"lost_percent": record.lost_percent} if run.program == "raw" else {}
     return Result(values, _wire(measurement, sent) | lost)
 
 

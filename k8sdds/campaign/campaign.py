@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from k8sdds import __version__, versions
-from k8sdds.campaign import record as attempt
+from k8sdds.campaign import record as records
 from k8sdds.campaign.preflight import protection_of, refuse
 from k8sdds.middleware.connext import command as connext
 from k8sdds.middleware.connext import settings as connext_settings
@@ -24,6 +24,7 @@ from k8sdds.model.security import Protection
 from k8sdds.model.trial import Endpoint, Expansion, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.perftest import command
+from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import QOS, SCHEMA, RunFolder, utc_now
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, InvalidTrials
@@ -48,7 +49,7 @@ class Observer(Protocol):
     def trial_starts(self, trial: Trial, done: int, total: int) -> None:
         """A trial is about to start; `done` of `total` have ended."""
 
-    def trial_ended(self, trial: Trial, record: dict[str, Any]) -> None:
+    def trial_ended(self, trial: Trial, record: TrialRecord) -> None:
         """A trial's attempt is in the run folder."""
 
     def note(self, text: str) -> None:
@@ -72,15 +73,15 @@ class Campaign:
         self._order = 0
         self._keyring: Keyring | None = None
         self._connext: connext_settings.Settings | None = None
-        for record in run.attempts():
-            self._count(record)
+        for attempt in run.attempts():
+            self._count(TrialRecord.read(attempt))
 
-    def _count(self, record: dict[str, Any]) -> None:
+    def _count(self, record: TrialRecord) -> None:
         self._order += 1
-        trial_id = record["trial_id"]
-        if record["valid"]:
+        trial_id = str(record.trial_id)
+        if record.valid:
             self._valid.add(trial_id)
-        elif str(record["reason"]).split(":")[0] not in NOT_COUNTED:
+        elif str(record.reason).split(":")[0] not in NOT_COUNTED:
             self._tries[trial_id] += 1
 
     def _open(self, trial: Trial) -> bool:
@@ -153,10 +154,10 @@ class Campaign:
         try:
             measurement = session.run(trial, launches, command.deadline_s(trial))
         except KeyboardInterrupt:
-            self._append(trial, attempt.interrupted(trial, number, folder, facts))
+            self._append(trial, records.interrupted(trial, number, folder, facts))
             raise
         facts["wall_s"] = round(time.monotonic() - started, 6)
-        self._append(trial, attempt.record(trial, number, measurement, folder, facts))
+        self._append(trial, records.record(trial, number, measurement, folder, facts))
 
     def _line(
         self,
@@ -215,8 +216,8 @@ class Campaign:
         path = self.run.path / QOS / f"{Path(trial.cell.qos_profile).stem}.xml"
         return path.resolve() if path.is_file() else None
 
-    def _append(self, trial: Trial, record: dict[str, Any]) -> None:
-        self.run.append_attempt(record)
+    def _append(self, trial: Trial, record: TrialRecord) -> None:
+        self.run.append_attempt(record.as_json())
         self._count(record)
         self._observer.trial_ended(trial, record)
 

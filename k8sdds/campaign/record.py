@@ -1,60 +1,76 @@
-"""From what was seen of an attempt to its record in trials.jsonl."""
+"""Build the record of an attempt from what its participants and the testbed left behind."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from k8sdds.campaign import validity
-from k8sdds.campaign.resource_cost import costs
 from k8sdds.campaign.trial_outputs import TrialOutputs, percent
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Participant, Trial
 from k8sdds.perftest import command
-from k8sdds.perftest.output import Summary
-from k8sdds.results.run_folder import SCHEMA
+from k8sdds.results import aggregate
+from k8sdds.results.metrics import METRICS
+from k8sdds.results.record import TrialRecord
 
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",
     "udp_send_buffer_errors": "udp_sndbuf_errors",
     "ip_reassembly_fails": "ip_reasm_fails",
 }
-"""Key in trials.jsonl to the supervisor's counter."""
+"""Key of `drops` in trials.jsonl to the supervisor's counter."""
+
+NOT_DURING_CAPTURE = ("throughput", "latency", "latency under load")
+"""Groups of metrics that a packet capture disturbs."""
 
 
 def record(
     trial: Trial, number: int, measurement: Measurement, folder: Path, facts: dict[str, Any]
-) -> dict[str, Any]:
-    """One attempt as docs/results.md describes it. `facts`: what the campaign and testbed know of it."""
+) -> TrialRecord:
+    """Return the record of an attempt.
+
+    Args:
+        trial: What was measured.
+        number: Number of the attempt, from 1.
+        measurement: What the testbed observed.
+        folder: The attempt's raw files, with one folder for each participant.
+        facts: Further keys of trials.jsonl that the campaign and the testbed know.
+    """
     cell = trial.cell
-    seen = TrialOutputs.of(trial, measurement, folder)
-    reason = validity.reason(seen)
-    base = {
-        "schema": SCHEMA,
+    outputs = TrialOutputs.of(trial, measurement, folder)
+    reason = validity.reason(outputs)
+    identity: dict[str, Any] = {
         "trial_id": trial.trial_id,
         "cell_id": cell.cell_id,
         "attempt": number,
         "testbed": trial.testbed,
-        **description(trial),
-        **facts,
-        "includes_scheduling": measurement.includes_scheduling,
-        "cpu_mhz": measurement.cpu_mhz,
-        "start_skew_s": measurement.start_skew_s,
-        "api_calls": measurement.api_calls,
-        "network_cpu_percent": measurement.daemons_cpu_percent,
-        "valid": reason is None,
-        "reason": reason,
-        "warnings": validity.warnings(seen),
     }
-    numbers = base | _numbers(seen) | _resources(seen) | costs(seen) | _evidence(seen)
-    return numbers | _captured(measurement, numbers) if cell.capture else numbers
+    record = TrialRecord(**identity | description(trial) | facts)
+    record.includes_scheduling = measurement.includes_scheduling
+    record.cpu_mhz = measurement.cpu_mhz
+    record.start_skew_s = measurement.start_skew_s
+    record.api_calls = measurement.api_calls
+    record.network_cpu_percent = measurement.daemons_cpu_percent
+    record.valid = reason is None
+    record.reason = reason
+    record.warnings = validity.warnings(outputs)
+    _set_counts(record, outputs)
+    if cell.test == "throughput":
+        _set_throughput(record, outputs)
+    else:
+        _set_latency(record, outputs)
+    _set_resources(record, outputs)
+    _set_costs(record, outputs)
+    _set_evidence(record, outputs)
+    if cell.capture:
+        _set_fragments(record, measurement)
+    return record
 
 
 def description(trial: Trial) -> dict[str, Any]:
-    """The keys of trials.jsonl that say what was to be measured."""
+    """Return the keys of trials.jsonl that define what was to be measured."""
     cell = trial.cell
     return {
         "network": cell.network,
@@ -84,130 +100,162 @@ def description(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _numbers(seen: TrialOutputs) -> dict[str, Any]:
-    """Throughput, counts and latencies; null where the test does not measure them."""
-    cell, pubs, subs = seen.trial.cell, seen.pubs, seen.subs
-    throughput_test = cell.test == "throughput"
-    known = [one for one in subs if one is not None]
-    first = next((one for one in pubs if one is not None), None)
-    sent = _total(pubs, "sent")
-    lost, received = _total(subs, "lost"), _total(subs, "received")
-    # Where the publisher does not say, a lost tail is not known of.
-    expected = sent * cell.subscribers if sent is not None else (received or 0) + (lost or 0)
-    numbers: dict[str, Any] = {
-        "throughput_mbps": _mean(one["throughput_mbps"] for one in known) if throughput_test else None,
-        "samples_per_s": _mean(one["samples_per_s"] for one in known) if throughput_test else None,
-        "measured_s": first["measured_s"] if first else None,
-        "discovery_s": first["discovery_s"] if first else None,
-        "handshake_s": _longest(one["handshake_s"] for one in [*pubs, *subs] if one),
-        "middleware_version": (first["middleware"] or {}).get("version") if first else None,
-        "sent": sent,
-        "received": received,
-        "lost": lost,
-        "duplicates": _total(subs, "duplicates"),
-        "out_of_order": _total(subs, "out_of_order"),
-        "lost_percent": lost / expected * 100 if expected and lost is not None else None,
-    }
-    timed = first if len(pubs) == 1 else None
-    for quantity in ("mean", "p50", "p90", "p99", "p9999", "max"):
-        value = timed.latency_us("latency_ns", quantity) if timed and not throughput_test else None
-        numbers[f"latency_{quantity}_us"] = _finite(value)
-    for quantity in ("p50", "p90"):
-        value = timed.latency_us("loaded_latency_ns", quantity) if timed and throughput_test else None
-        numbers[f"loaded_latency_{quantity}_us"] = _finite(value)
-    return numbers
+def interrupted(trial: Trial, number: int, folder: Path, facts: dict[str, Any]) -> TrialRecord:
+    """Return the record of an attempt that the user interrupted with Ctrl-C."""
+    interrupted = record(trial, number, Measurement({}, None, {}), folder, facts)
+    interrupted.valid = False
+    interrupted.reason = "interrupted: the campaign was interrupted while this trial ran"
+    return interrupted
 
 
-def _resources(seen: TrialOutputs) -> dict[str, Any]:
-    """CPU in percent of one core, memory in bytes, by the supervisor's meters."""
-    found: dict[str, Any] = {}
-    for role in (PUBLISHER, SUBSCRIBER):
-        own = seen.meters_of_role(role)
-        found[f"{role}_cpu_percent"] = _mean(percent(one, one.get("cpu_s")) for one in own)
-        peak = _mean(one.get("memory_peak_bytes") for one in own)
-        found[f"{role}_rss_bytes"] = None if peak is None else round(peak)
-    first = seen.meters_of(FIRST_PUBLISHER)
+# --- any workload ----------------------------------------------------------------------------------------
+
+
+def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
+    publishers = [summary for summary in outputs.pubs if summary]
+    subscribers = [summary for summary in outputs.subs if summary]
+    first = publishers[0] if publishers else None
+    if first:
+        record.measured_s = first["measured_s"]
+        record.discovery_s = first["discovery_s"]
+        record.middleware_version = (first["middleware"] or {}).get("version")
+    record.handshake_s = aggregate.complete_max(
+        summary["handshake_s"] for summary in [*publishers, *subscribers]
+    )
+    record.sent = aggregate.count(summary["sent"] for summary in publishers)
+    record.received = aggregate.count(summary["received"] for summary in subscribers)
+    record.lost = aggregate.count(summary["lost"] for summary in subscribers)
+    record.duplicates = aggregate.count(summary["duplicates"] for summary in subscribers)
+    record.out_of_order = aggregate.count(summary["out_of_order"] for summary in subscribers)
+    if record.sent is not None:
+        expected = record.sent * outputs.trial.cell.subscribers
+    else:
+        # Without the number of sent samples, samples lost at the end cannot be counted.
+        expected = (record.received or 0) + (record.lost or 0)
+    record.lost_percent = record.lost / expected * 100 if expected and record.lost is not None else None
+
+
+def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
+    """Set CPU and memory from the supervisor's meters."""
+    publishers, subscribers = outputs.meters_of_role(PUBLISHER), outputs.meters_of_role(SUBSCRIBER)
+    record.publisher_cpu_percent = _cpu_percent(publishers)
+    record.publisher_rss_bytes = _memory_bytes(publishers)
+    record.subscriber_cpu_percent = _cpu_percent(subscribers)
+    record.subscriber_rss_bytes = _memory_bytes(subscribers)
+    first = outputs.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
     cpus = machine.get("cpus") or 1
-    for key, part in (("machine_cpu_percent", "busy_s"), ("softirq_percent", "softirq_s")):
-        value = percent(first, machine.get(part))
-        found[key] = None if value is None else value / cpus
-    return found
+    record.machine_cpu_percent = aggregate.ratio(percent(first, machine.get("busy_s")), cpus)
+    record.softirq_percent = aggregate.ratio(percent(first, machine.get("softirq_s")), cpus)
 
 
-def _evidence(seen: TrialOutputs) -> dict[str, Any]:
-    measurement, meters = seen.measurement, seen.meters
-    delivered = {
-        Participant(SUBSCRIBER, index).name: one["received"] for index, one in enumerate(seen.subs) if one
-    }
-    drops = {
-        key: _sum(_counter(one, "network", name) for one in meters.values()) for key, name in DROPS.items()
-    }
-    drops["interface_drops"] = _sum(
-        (interface.get("rx_dropped") or 0) + (interface.get("tx_dropped") or 0)
-        for participant, one in meters.items()
-        for name, interface in (one.get("interfaces") or {}).items()
-        # A pod on the node's network sees all of the node's interfaces; in others there is just one.
-        if name in ("lo", measurement.outcomes[participant].interface)
+def _cpu_percent(meters: list[dict[str, Any]]) -> float | None:
+    return aggregate.mean(percent(readings, readings.get("cpu_s")) for readings in meters)
+
+
+def _memory_bytes(meters: list[dict[str, Any]]) -> int | None:
+    peak = aggregate.mean(readings.get("memory_peak_bytes") for readings in meters)
+    return None if peak is None else round(peak)
+
+
+def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
+    """Set the costs per sample and per payload byte.
+
+    CPU is that of the measured interval by the pods' own counters. They do not contain what a network does
+    outside of pods, such as a userspace ESP daemon: the machine's time per megabyte does.
+    """
+    size = outputs.trial.cell.payload_bytes
+    warm_up = aggregate.count(summary["warmup_received"] for summary in outputs.subs if summary) or 0
+    megabytes = record.received * size / 1e6 if record.received else None
+    delivered = ((record.received or 0) + warm_up) * size
+    publishers = aggregate.complete_total(
+        readings.get("cpu_s") for readings in outputs.meters_of_role(PUBLISHER)
     )
-    return {
-        "link_bytes": {
-            "sent": measurement.sent_bytes,
-            "received": measurement.received_bytes,
-            "delivered_samples": delivered,
-            **({} if measurement.decrypted_bytes is None else {"decrypted": measurement.decrypted_bytes}),
-            **({} if measurement.carried_bytes is None else {"carried": measurement.carried_bytes}),
-        },
-        "drops": drops,
+    subscribers = aggregate.complete_total(
+        readings.get("cpu_s") for readings in outputs.meters_of_role(SUBSCRIBER)
+    )
+    machine = None
+    if not outputs.measurement.elsewhere:
+        # With several machines only the first publisher's is metered: a part of the cost would look cheap.
+        machine = (outputs.meters_of(FIRST_PUBLISHER).get("machine") or {}).get("busy_s")
+    record.publisher_cpu_us_per_sample = aggregate.ratio(publishers, record.sent, 1e6)
+    record.subscriber_cpu_us_per_sample = aggregate.ratio(subscribers, record.received, 1e6)
+    record.publisher_cpu_ms_per_mb = aggregate.ratio(publishers, megabytes, 1e3)
+    record.subscriber_cpu_ms_per_mb = aggregate.ratio(subscribers, megabytes, 1e3)
+    record.machine_cpu_ms_per_mb = aggregate.ratio(machine, megabytes, 1e3)
+    record.wire_bytes_per_payload_byte = aggregate.ratio(outputs.measurement.sent_bytes, delivered)
+
+
+def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
+    """Set the bytes on the links and the places where samples were dropped."""
+    measurement, meters = outputs.measurement, outputs.meters
+    delivered = {
+        Participant(SUBSCRIBER, index).name: summary["received"]
+        for index, summary in enumerate(outputs.subs)
+        if summary
     }
+    record.link_bytes = {
+        "sent": measurement.sent_bytes,
+        "received": measurement.received_bytes,
+        "delivered_samples": delivered,
+        **({} if measurement.decrypted_bytes is None else {"decrypted": measurement.decrypted_bytes}),
+        **({} if measurement.carried_bytes is None else {"carried": measurement.carried_bytes}),
+    }
+    record.drops = {
+        key: aggregate.count((readings.get("network") or {}).get(counter) for readings in meters.values())
+        for key, counter in DROPS.items()
+    } | {"interface_drops": aggregate.count(_interface_drops(outputs))}
 
 
-def _captured(measurement: Measurement, numbers: dict[str, Any]) -> dict[str, Any]:
-    """What a trial with a capture says: the fragments of a sample. Its times are no measurement."""
+def _interface_drops(outputs: TrialOutputs) -> Iterable[int]:
+    for participant, readings in outputs.meters.items():
+        # A pod on the node's network sees all interfaces of the node; other pods have one besides `lo`.
+        counted = ("lo", outputs.measurement.outcomes[participant].interface)
+        for name, interface in (readings.get("interfaces") or {}).items():
+            if name in counted:
+                yield (interface.get("rx_dropped") or 0) + (interface.get("tx_dropped") or 0)
+
+
+def _set_fragments(record: TrialRecord, measurement: Measurement) -> None:
+    """Set what a trial with a packet capture measures, and remove the times that the capture disturbed."""
     counts = measurement.ip_fragments
-    lack = (
+    reason = (
         "no-fragments: the capture holds no whole sample" if not counts
         else f"fragments: samples became {counts} IP fragments in one trial" if len(counts) > 1 else None
     )  # fmt: skip
-    disturbed = ("latency_", "loaded_latency_", "throughput_", "samples_per_s")
-    return {name: None for name in numbers if name.startswith(disturbed)} | {
-        "ip_fragments_per_sample": None if lack else counts[0],
-        "valid": numbers["valid"] and lack is None,
-        "reason": numbers["reason"] or lack,
-    }
+    for metric in METRICS.values():
+        if metric.group in NOT_DURING_CAPTURE:
+            setattr(record, metric.name, None)
+    record.ip_fragments_per_sample = None if reason else counts[0]
+    record.valid = record.valid and reason is None
+    record.reason = record.reason or reason
 
 
-def _counter(meters: dict[str, Any], group: str, name: str) -> int | None:
-    return (meters.get(group) or {}).get(name)
+# --- throughput ------------------------------------------------------------------------------------------
 
 
-def _total(summaries: list[Summary | None], key: str) -> int | None:
-    values = [one[key] for one in summaries if one is not None and one[key] is not None]
-    return sum(values) if values else None
+def _set_throughput(record: TrialRecord, outputs: TrialOutputs) -> None:
+    subscribers = [summary for summary in outputs.subs if summary]
+    record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in subscribers)
+    record.samples_per_s = aggregate.mean(summary["samples_per_s"] for summary in subscribers)
+    record.loaded_latency_p50_us = _latency_us(outputs, "loaded_latency_ns", "p50")
+    record.loaded_latency_p90_us = _latency_us(outputs, "loaded_latency_ns", "p90")
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+# --- latency ---------------------------------------------------------------------------------------------
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return _finite(fmean(known)) if known else None
+def _set_latency(record: TrialRecord, outputs: TrialOutputs) -> None:
+    record.latency_mean_us = _latency_us(outputs, "latency_ns", "mean")
+    record.latency_p50_us = _latency_us(outputs, "latency_ns", "p50")
+    record.latency_p90_us = _latency_us(outputs, "latency_ns", "p90")
+    record.latency_p99_us = _latency_us(outputs, "latency_ns", "p99")
+    record.latency_p9999_us = _latency_us(outputs, "latency_ns", "p9999")
+    record.latency_max_us = _latency_us(outputs, "latency_ns", "max")
 
 
-def _longest(values: Iterable[float | None]) -> float | None:
-    known = list(values)
-    return max(known) if known and None not in known else None  # type: ignore[type-var]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def interrupted(trial: Trial, number: int, folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """The record of an attempt that the user's Ctrl-C ended."""
-    return record(trial, number, Measurement({}, None, {}), folder, facts) | {
-        "valid": False,
-        "reason": "interrupted: the campaign was interrupted while this trial ran",
-    }
+def _latency_us(outputs: TrialOutputs, kind: str, quantity: str) -> float | None:
+    """Return a quantity of the publisher's latencies; None with several publishers."""
+    if len(outputs.pubs) != 1 or outputs.pubs[0] is None:
+        return None
+    return aggregate.finite(outputs.pubs[0].latency_us(kind, quantity))

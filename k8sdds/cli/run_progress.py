@@ -7,6 +7,7 @@ from typing import Any
 
 from k8sdds.cli.terminal import console, format_duration
 from k8sdds.model.trial import Trial
+from k8sdds.results.record import TrialRecord
 
 SMOOTHING = 0.2
 """Weight of the newest trial in the expected time of the next one."""
@@ -53,16 +54,16 @@ class Progress:
         else:
             self._draw(f"{self._status}   {left} left")
 
-    def trial_ended(self, trial: Trial, record: dict[str, Any]) -> None:
+    def trial_ended(self, trial: Trial, record: TrialRecord) -> None:
         """Keep the result; on failure say why at once."""
         took = time.monotonic() - self._started_at
         self._trial_s += SMOOTHING * (took - self._trial_s)
-        self._records.append(record)
-        if not record["valid"]:
-            self.note(f"{trial.describe()}: attempt {record['attempt']} not valid: {record['reason']}")
+        self._records.append(record.as_json())
+        if not record.valid:
+            self.note(f"{trial.describe()}: attempt {record.attempt} not valid: {record.reason}")
         elif self._live is None:
             self.note(f"    {_result(record)}")
-        for warning in record["warnings"]:
+        for warning in record.warnings or ():
             self.note(f"{trial.describe()}: {warning}")
 
     def note(self, text: str) -> None:
@@ -79,10 +80,10 @@ class Progress:
         self._live.update(Group(*parts, Text(status, style="bold")), refresh=True)
 
 
-def _result(record: dict[str, Any]) -> str:
-    if record.get("ip_fragments_per_sample") is not None:
-        return f"{record['ip_fragments_per_sample']} IP fragments for each sample"
-    if record["test"] == "latency":
-        return f"p50 {record['latency_p50_us']:.1f} µs, p90 {record['latency_p90_us']:.1f} µs"
-    lost = f", lost {record['lost_percent']:.2f} %" if record["lost"] else ""
-    return f"{record['throughput_mbps']:.1f} Mbit/s, {record['samples_per_s']:.0f} samples/s{lost}"
+def _result(record: TrialRecord) -> str:
+    if record.ip_fragments_per_sample is not None:
+        return f"{record.ip_fragments_per_sample} IP fragments for each sample"
+    if record.test == "latency":
+        return f"p50 {record.latency_p50_us:.1f} µs, p90 {record.latency_p90_us:.1f} µs"
+    lost = f", lost {record.lost_percent:.2f} %" if record.lost else ""
+    return f"{record.throughput_mbps:.1f} Mbit/s, {record.samples_per_s:.0f} samples/s{lost}"

@@ -7,31 +7,21 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any
 
 from k8sdds.importing.files import Bundle
 from k8sdds.importing.layouts import K8SDDS, Hints
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.log import Log, Result
+from k8sdds.results import aggregate
+from k8sdds.results.metrics import IMPORTED
+from k8sdds.results.record import COLUMNS
 from k8sdds.results.run_folder import SCHEMA
 
 TESTBED = "imported"
 
-UNKNOWN: dict[str, Any] = {
-    key: None
-    for key in (
-        "block", "order", "engine", "fidelity", "mtu_bytes", "nodes", "placement", "link", "layout",
-        "includes_scheduling", "cpu_quota", "started_at", "warmup_s", "measured_s", "wall_s", "domain",
-        "sent", "received", "lost", "duplicates", "out_of_order", "lost_percent", "cpu_mhz", "discovery_s",
-        "publisher_cpu_percent", "subscriber_cpu_percent", "machine_cpu_percent", "softirq_percent",
-        "publisher_rss_bytes", "subscriber_rss_bytes", "link_bytes", "drops", "throughput_mbps",
-        "samples_per_s", "latency_mean_us", "latency_p50_us", "latency_p90_us", "latency_p99_us",
-        "latency_p9999_us", "latency_max_us", "latency_min_us", "latency_std_us", "loaded_latency_p50_us",
-        "loaded_latency_p90_us",
-    )
-}  # fmt: skip
-"""Keys of a trial that a log may not tell."""
+UNKNOWN: dict[str, Any] = {name: None for name, column in COLUMNS.items() if column.only in ("", IMPORTED)}
+"""Every key of an imported trial; a log may not state all of them."""
 
 
 @dataclass
@@ -69,8 +59,8 @@ def _record(bundle: Bundle, logs: dict[str, Log], hints: Hints, layout: str, pay
     if hints.set_aside and reason is None:
         reason = f"set-aside: {hints.set_aside!r} marks it as a backup; --map 'GLOB:keep=yes' counts it"
     record = {
-        "schema": SCHEMA, "attempt": 1, "testbed": TESTBED, "source": bundle.name,
-        "experiment_folder": hints.experiment, **UNKNOWN, **values,
+        **UNKNOWN, "schema": SCHEMA, "attempt": 1, "testbed": TESTBED, "source": bundle.name,
+        "experiment_folder": hints.experiment, **values,
         "valid": reason is None, "reason": reason, "warnings": warnings,
         **_numbers(values["test"], pubs, subs, found),
     }  # fmt: skip
@@ -289,10 +279,9 @@ def _numbers(
 
 
 def _mean(rows: Iterable[dict[str, float]], name: str) -> float | None:
-    known = [row[name] for row in rows if name in row]
-    return fmean(known) if known else None
+    return aggregate.mean(row.get(name) for row in rows)
 
 
 def _total(rows: Iterable[dict[str, float]], name: str) -> int | None:
-    known = [row[name] for row in rows if name in row]
-    return round(sum(known)) if known else None
+    total = aggregate.total(row.get(name) for row in rows)
+    return None if total is None else round(total)

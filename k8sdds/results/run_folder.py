@@ -87,7 +87,7 @@ class RunFolder:
                 f"{path} cannot be read: {error}", "restore it from a copy of the folder"
             ) from error
         schema = data.get("schema") if isinstance(data, dict) else None
-        if not isinstance(schema, int) or schema > SCHEMA:
+        if not isinstance(data, dict) or not isinstance(schema, int) or schema > SCHEMA:
             raise InputError(
                 f"{path} has schema {schema!r}; this k8sdds reads up to {SCHEMA}", "update k8sdds"
             )

@@ -1,5 +1,6 @@
 """Files and commands of version 0.1.0 still work: recorded inputs load and report the same numbers."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -30,7 +31,26 @@ def tables(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_recorded_run_folder_reports_the_same_numbers(name, tables):
-    assert (tables / name).read_text() == (RECORDED / "tables" / name).read_text()
+    assert columns(tables / name, RECORDED / "tables" / name) == rows(RECORDED / "tables" / name)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return [{name: ten_digits(text) for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def ten_digits(text: str) -> str:
+    """Return a number as tables print it; columns without a type had more digits in version 0.1.0."""
+    try:
+        return f"{float(text):.10g}"
+    except ValueError:
+        return text
+
+
+def columns(path: Path, recorded: Path) -> list[dict[str, str]]:
+    """Return the rows of a table with the recorded columns only: later versions add columns."""
+    names = recorded.read_text(encoding="utf-8").splitlines()[0].split(",")
+    return [{name: row[name] for name in names} for row in rows(path)]
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED["experiments"]))

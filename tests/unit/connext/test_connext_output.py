@@ -60,7 +60,7 @@ def record(folder: Path, seen: int, **changes: Any) -> dict[str, Any]:
     participant(folder / "sub0", logs.TEXT_THROUGHPUT, False)
     meters = {"network": {"ip_out_mcast_bytes": 0}, "interval": {"duration_s": 31}}
     outcomes = {one.name: Outcome(one, 0, meters) for one in cell.participants}
-    return attempt.record(trial, 1, Measurement(outcomes, seen, {"sub0": seen}), folder, {})
+    return attempt.record(trial, 1, Measurement(outcomes, seen, {"sub0": seen}), folder, {}).as_json()
 
 
 def test_a_whole_trial(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Add up and average values of which some are missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import fmean
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """Return the sum of the known values, None if none is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def count(values: Iterable[int | None]) -> int | None:
+    """Return the sum of the known counts, None if none is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def complete_total(values: Iterable[float | None]) -> float | None:
+    """Return the sum of all values, None if a value is missing: a partial cost would look cheap."""
+    known = list(values)
+    return None if None in known else total(known)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the known values, None if none is known or the mean is not finite."""
+    known = [value for value in values if value is not None]
+    return finite(fmean(known)) if known else None
+
+
+def complete_max(values: Iterable[float | None]) -> float | None:
+    """Return the largest value, None if a value is missing."""
+    known: list[float] = []
+    for value in values:
+        if value is None:
+            return None
+        known.append(value)
+    return max(known, default=None)
+
+
+def ratio(part: float | None, whole: float | None, scale: float = 1) -> float | None:
+    """Return part / whole × scale, None if a value is missing or the whole is 0."""
+    return part / whole * scale if part is not None and whole else None
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value, None if it is infinite or not a number."""
+    return value if value is not None and math.isfinite(value) else None

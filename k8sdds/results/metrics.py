@@ -1,0 +1,253 @@
+"""The metrics table: every measured or derived column of trials.jsonl, declared once.
+
+To add a metric, add one line to `Metrics` and set the attribute where it is measured. The typed record, its
+JSON Schema, the tidy table, the reports, `k8sdds compare` and the table in docs/results.md follow from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+Kind = Literal["text", "integer", "number", "flag", "object", "list"]
+Better = Literal["higher", "lower"]
+Scale = Literal["log", "linear", "exact"]
+
+GROUPS = (
+    "identity", "cell", "attempt", "validity", "throughput", "latency", "latency under load", "CPU", "cost",
+    "memory", "discovery", "samples", "evidence",
+)  # fmt: skip
+"""Groups of columns in the order in which documentation and reports show them."""
+
+LIMIT = 2**63
+"""No value that k8sdds records is as large; larger ones do not fit into the columns of tables."""
+
+IMPORTED = "imported trials"
+CAPTURED = "trials with `capture`"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One key of trials.jsonl."""
+
+    name: str
+    kind: Kind
+    group: str
+    description: str
+    source: str
+    """What the value comes from, such as the supervisor."""
+    only: str = ""
+    """The trials that have this key; empty: every trial."""
+
+
+@dataclass(frozen=True)
+class Metric(Column):
+    """A measured quantity that reports show and `k8sdds compare` compares."""
+
+    title: str = ""
+    """Short name for table heads and figure titles."""
+    unit: str = ""
+    better: Better = "lower"
+    scale: Scale = "log"
+    """How values are averaged: `log` (geometric mean), `linear` (shares and counts that may be 0), or `exact`
+    (counts without spread: compared directly, without statistics)."""
+    headline: bool = False
+    """Whether this is the main result of a workload."""
+
+    @property
+    def log(self) -> bool:
+        """Whether values are averaged and compared on the log scale."""
+        return self.scale == "log"
+
+    @property
+    def gain(self) -> bool:
+        """Whether more is better: the overhead is 1 - x/b, otherwise x/b - 1."""
+        return self.better == "higher"
+
+    @property
+    def exact(self) -> bool:
+        """Whether this is a count without spread."""
+        return self.scale == "exact"
+
+
+def column(group: str, source: str, description: str, only: str = "") -> Any:
+    """Declare a column that is not compared between networks; the arguments are the fields of `Column`."""
+    return _field(description, {"group": group, "source": source, "only": only})
+
+
+def metric(
+    title: str,
+    unit: str,
+    group: str,
+    source: str,
+    description: str,
+    better: Better = "lower",
+    scale: Scale = "log",
+    headline: bool = False,
+    only: str = "",
+) -> Any:
+    """Declare a metric; the arguments are the fields of `Metric`."""
+    shown = {"title": title, "unit": unit, "better": better, "scale": scale, "headline": headline}
+    return _field(description, {"group": group, "source": source, "only": only, **shown})
+
+
+def _field(description: str, extra: dict[str, Any]) -> Any:
+    return Field(default=None, description=description, json_schema_extra=extra)
+
+
+class Metrics(BaseModel):
+    """What was measured in one attempt. None: the workload does not measure it, or it is not known."""
+
+    model_config = ConfigDict(extra="allow")
+
+    # fmt: off
+    network_cpu_percent: float | None = column("CPU", "testbed",
+        "CPU time of the network's own daemons (userspace ESP or WireGuard) on all nodes, in percent of one core,"
+        " over the whole attempt")
+    throughput_mbps: float | None = metric("throughput", "Mbit/s", "throughput", "subscribers",
+        "Payload that a subscriber received (1e6 bits per second); mean over subscribers",
+        better="higher", headline=True)
+    samples_per_s: float | None = metric("samples", "samples/s", "throughput", "subscribers",
+        "Samples that a subscriber received per second; mean over subscribers", better="higher")
+    measured_s: float | None = column("attempt", "publisher", "Measured interval, as the publisher timed it")
+    handshake_s: float | None = metric("time from start until all are matched", "s", "discovery", "participants",
+        "Time from the creation of a participant until the last of its data endpoints matched; the longest of all"
+        " participants. Includes waiting for participants that start later; excludes perftest's announcements")
+    discovery_s: float | None = metric("discovery and handshake", "s", "discovery", "publisher",
+        "Time from the publisher's start until all participants matched: discovery, and the handshake of DDS"
+        " Security")
+    sent: int | None = column("samples", "publishers", "Samples sent in the measured interval")
+    received: int | None = column("samples", "subscribers",
+        "Samples received in the measured interval, summed over subscribers")
+    lost: int | None = column("samples", "subscribers",
+        "Samples lost in the measured interval, summed over subscribers")
+    duplicates: int | None = column("samples", "subscribers",
+        "Samples received more than once, summed over subscribers")
+    out_of_order: int | None = column("samples", "subscribers",
+        "Samples received out of order, summed over subscribers")
+    lost_percent: float | None = metric("loss", "%", "samples", "derived",
+        "lost / (sent × subscribers) × 100; lost / (received + lost) × 100 where `sent` is null", scale="linear")
+    latency_mean_us: float | None = metric("mean latency", "µs", "latency", "publisher",
+        "Mean one-way latency (round trip / 2)")
+    latency_min_us: float | None = column("latency", "publisher", "Minimum one-way latency", only=IMPORTED)
+    latency_p50_us: float | None = metric("p50 latency", "µs", "latency", "publisher",
+        "Median one-way latency")
+    latency_p90_us: float | None = metric("p90 latency", "µs", "latency", "publisher",
+        "90th percentile of the one-way latency", headline=True)
+    latency_p99_us: float | None = metric("p99 latency", "µs", "latency", "publisher",
+        "99th percentile of the one-way latency")
+    latency_p9999_us: float | None = metric("p99.99 latency", "µs", "latency", "publisher",
+        "99.99th percentile of the one-way latency")
+    latency_max_us: float | None = metric("maximum latency", "µs", "latency", "publisher",
+        "Maximum one-way latency")
+    latency_std_us: float | None = column("latency", "publisher",
+        "Standard deviation of the one-way latency", only=IMPORTED)
+    loaded_latency_p50_us: float | None = metric("p50 latency under load", "µs", "latency under load", "publisher",
+        "Median one-way latency under the load of a throughput test")
+    loaded_latency_p90_us: float | None = metric("p90 latency under load", "µs", "latency under load", "publisher",
+        "90th percentile of the one-way latency under the load of a throughput test")
+    publisher_cpu_percent: float | None = metric("publisher CPU", "% of one core", "CPU", "supervisor",
+        "CPU time of a publisher's pod, in percent of one core; mean over publishers")
+    publisher_rss_bytes: int | None = metric("publisher memory", "bytes", "memory", "supervisor",
+        "Peak resident memory of a publisher; mean over publishers")
+    subscriber_cpu_percent: float | None = metric("subscriber CPU", "% of one core", "CPU", "supervisor",
+        "CPU time of a subscriber's pod, in percent of one core; mean over subscribers")
+    subscriber_rss_bytes: int | None = metric("subscriber memory", "bytes", "memory", "supervisor",
+        "Peak resident memory of a subscriber; mean over subscribers")
+    publisher_host_cpu_percent: float | None = metric("publisher CPU", "% of all cores", "CPU", "publisher",
+        "CPU usage that RTI PerfTest printed for the publisher, in percent of all cores", only=IMPORTED)
+    subscriber_host_cpu_percent: float | None = metric("subscriber CPU", "% of all cores", "CPU", "subscribers",
+        "CPU usage that RTI PerfTest printed for a subscriber, in percent of all cores; mean over subscribers",
+        only=IMPORTED)
+    machine_cpu_percent: float | None = metric("machine CPU", "% of all cores", "CPU", "supervisor",
+        "Busy time of the first publisher's whole machine, in percent of all its cores")
+    softirq_percent: float | None = metric("softirq CPU", "% of all cores", "CPU", "supervisor",
+        "The part of the busy time spent in softirqs (forwarding, encapsulation), in percent of all cores",
+        scale="linear")
+    publisher_cpu_us_per_sample: float | None = metric("publisher CPU per sample", "µs", "cost", "derived",
+        "CPU time of the publishers' pods per sample sent")
+    subscriber_cpu_us_per_sample: float | None = metric("subscriber CPU per sample", "µs", "cost", "derived",
+        "CPU time of the subscribers' pods per sample received")
+    publisher_cpu_ms_per_mb: float | None = metric("publisher CPU per delivered MB", "ms/MB", "cost", "derived",
+        "CPU time of the publishers' pods per megabyte (1e6 bytes) of payload delivered to all subscribers")
+    subscriber_cpu_ms_per_mb: float | None = metric("subscriber CPU per delivered MB", "ms/MB", "cost", "derived",
+        "CPU time of all subscribers' pods per megabyte of payload delivered to all subscribers")
+    machine_cpu_ms_per_mb: float | None = metric("machine CPU per delivered MB", "ms/MB", "cost", "derived",
+        "Busy time of the whole machine per megabyte of payload delivered to all subscribers; includes a network's"
+        " work outside of pods, such as IPsec. Null where participants run on several machines")
+    wire_bytes_per_payload_byte: float | None = metric("bytes on the wire per payload byte", "B/B", "cost", "derived",
+        "Bytes that the publishers' nodes sent on their links, including discovery and acknowledgments, per byte of"
+        " payload delivered")
+    link_bytes: dict[str, Any] | None = column("evidence", "testbed",
+        "Proof that the samples crossed the network: bytes that the publishers' nodes `sent` and that each"
+        " subscriber's node `received` on their links, and the `delivered_samples`. Encrypting networks add"
+        " `decrypted`: bytes that each subscriber's node received through tunnels. Pod networks of clusters add"
+        " `carried`: bytes that each subscriber's node received through the network's own interfaces")
+    drops: dict[str, int | None] | None = column("evidence", "supervisor",
+        "`udp_receive_buffer_errors`, `udp_send_buffer_errors`, `ip_reassembly_fails` and `interface_drops`, summed"
+        " over participants")
+    ip_fragments_per_sample: int | None = metric("IP fragments of a sample", "packets", "evidence", "capture",
+        "IP fragments of each whole sample on the publisher's link, counted in"
+        " `raw/TRIAL_ID/ATTEMPT/capture.pcap`. The latencies and rates of these trials are null",
+        scale="exact", only=CAPTURED)
+    # fmt: on
+
+
+def parsed(kind: Kind, value: Any) -> Any:
+    """Return a value read from a file in a column's type; None where its type is wrong or it is too large."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LIMIT
+    match kind:
+        case "text":
+            return None if value is None else str(value)
+        case "number":
+            return float(value) if number or isinstance(value, float) else None
+        case "integer":
+            return int(value) if number and float(value).is_integer() else None
+        case "flag":
+            return value if isinstance(value, bool) else None
+        case "list":
+            return [str(item) for item in value] if isinstance(value, list) else None
+        case _:
+            return value
+
+
+def columns_of(model: type[BaseModel]) -> dict[str, Column]:
+    """Return the columns that a model declares, by key, in the order of its fields."""
+    columns = (_column(field.alias or name, field) for name, field in model.model_fields.items())
+    return {column.name: column for column in columns}
+
+
+def _column(name: str, field: FieldInfo) -> Column:
+    extra = field.json_schema_extra
+    assert isinstance(extra, dict) and field.description
+    values: dict[str, Any] = {
+        "name": name, "kind": _kind(field.annotation), "description": field.description, **extra
+    }  # fmt: skip
+    return Metric(**values) if "unit" in extra else Column(**values)
+
+
+def _kind(annotation: Any) -> Kind:
+    types = {get_origin(part) or part for part in get_args(annotation) or (annotation,)} - {NoneType}
+    if get_origin(annotation) in (list, dict):
+        types = {get_origin(annotation)}
+    kinds: dict[frozenset[Any], Kind] = {
+        frozenset({str}): "text", frozenset({int}): "integer", frozenset({float}): "number",
+        frozenset({bool}): "flag", frozenset({list}): "list",
+    }  # fmt: skip
+    return kinds.get(frozenset(types), "object")
+
+
+METRICS: dict[str, Metric] = {
+    column.name: column
+    for column in sorted(columns_of(Metrics).values(), key=lambda column: GROUPS.index(column.group))
+    if isinstance(column, Metric)
+}
+"""The metrics that reports show, in the order of GROUPS. The metrics that a workload yields are those with a
+value."""
+
+HEADLINES = tuple(metric.name for metric in METRICS.values() if metric.headline)
+"""The main result of each workload: a trial has a value for one of them."""

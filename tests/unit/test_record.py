@@ -1,0 +1,76 @@
+"""The table of columns is the only source of the record, its documentation and its schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from k8sdds.results import record
+from k8sdds.results.metrics import GROUPS, HEADLINES, METRICS
+from k8sdds.results.record import COLUMNS, TrialRecord
+
+RECORDED = Path(__file__).parent / "recorded"
+PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+
+
+def test_documentation_shows_the_table() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == record.rewritten(text), "run: python -m k8sdds.results.record docs/results.md"
+
+
+def test_every_column_has_a_group_a_source_and_a_description() -> None:
+    for column in COLUMNS.values():
+        assert column.group in GROUPS
+        assert column.source and column.description
+
+
+def test_metrics_have_a_title_and_a_unit() -> None:
+    assert HEADLINES == ("throughput_mbps", "latency_p90_us")
+    for metric in METRICS.values():
+        assert metric.title and metric.unit
+        assert metric.kind in ("number", "integer")
+
+
+def test_the_schema_has_every_column() -> None:
+    schema = TrialRecord.model_json_schema()
+    assert list(schema["properties"]) == list(COLUMNS)
+
+
+def test_columns_of_special_trials_are_written_only_when_set() -> None:
+    attempt = TrialRecord(trial_id="a")
+    assert "ip_fragments_per_sample" not in attempt.as_json()
+    attempt.ip_fragments_per_sample = 3
+    assert attempt.as_json()["ip_fragments_per_sample"] == 3
+
+
+@pytest.mark.parametrize("name", ["latency", "multicast", "best-effort"])
+def test_a_recorded_attempt_is_read_and_written_unchanged(name: str) -> None:
+    recorded = json.loads((RECORDED / name / "expected.json").read_text())["record"]
+    written = TrialRecord.read(recorded | {"added_later": [1]}).as_json()
+    assert {key: written[key] for key in recorded} == recorded
+    assert written["added_later"] == [1]
+    TrialRecord.model_validate(written)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("sent", "3"), ("sent", 1.5), ("sent", 10**400), ("lost_percent", True), ("lost_percent", -(10**400)),
+     ("warnings", "none"), ("includes_scheduling", 1)],
+)  # fmt: skip
+def test_values_of_the_wrong_type_are_null(key: str, value: object) -> None:
+    assert getattr(TrialRecord.read({key: value}), key) is None
+
+
+def test_an_attempt_is_valid_only_where_it_says_so() -> None:
+    assert TrialRecord.read({"valid": True}).valid
+    for attempt in ({}, {"valid": "yes"}, {"valid": 1}):
+        assert TrialRecord.read(attempt).valid is False
+
+
+@pytest.mark.parametrize("key", ["_fields_set", "cls", "model_config", "__class__", "as_json", ""])
+def test_unknown_keys_cannot_change_the_record(key: str) -> None:
+    attempt = TrialRecord.read({"trial_id": "a", key: "x"})
+    assert attempt.trial_id == "a"
+    assert attempt.as_json()[key] == "x"
