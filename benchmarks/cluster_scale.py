@@ -30,7 +30,7 @@ import common
 import simulated
 
 from k8sdds.campaign.preflight import refuse
-from k8sdds.kubernetes.client import Api
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.testbeds.cluster import namespace as spaces
 from k8sdds.testbeds.cluster import permissions
@@ -50,7 +50,7 @@ WITHIN = "--within-sandbox"
 def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, dict[str, Any]]:
     """Endpoint and clean so many participants: seconds and API calls of each phase."""
     kubeconfig = plane.folder / "user.conf"
-    api = Api.of(kubeconfig, None)
+    client = KubernetesClient.from_kubeconfig(kubeconfig, None)
     asked = {"payload_bytes": 1024, "subscribers": count - 1, "nodes": count // EACH}
     cell = Cell(network="flannel-vxlan", test="throughput", **asked)
     name = f"scale-{count}-{number}"
@@ -59,19 +59,19 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
 
     def phase(title: str) -> None:
         nonlocal began, before
-        now, calls = time.monotonic(), Counter(api.calls)
+        now, calls = time.monotonic(), Counter(client.calls)
         found[title] = {"seconds": now - began, "calls": dict(calls - before)}
         began, before = now, calls
 
     cluster = Cluster(
-        api, SelectedTestbed("cluster", kubeconfig=str(kubeconfig), network="flannel-vxlan"), name
+        client, SelectedTestbed("cluster", kubeconfig=str(kubeconfig), network="flannel-vxlan"), name
     )
     trial = Trial(cell=cell, testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
     refuse(cluster.check([trial]))
     phase("check")
-    space = spaces.make(api, name, None, with_host=False)
+    space = spaces.make(client, name, None, with_host=False)
     phase("namespace")
-    crew = PodPool(api, space, PERFTEST_IMAGE, memory_bytes([cell]), name)
+    crew = PodPool(client, space, PERFTEST_IMAGE, memory_bytes([cell]), name)
     places = assign(cell, usable(cluster.nodes, [simulated.ARCH_HERE]))
     slots = [Slot.of(participant, node, False, None) for participant, node in places.items()]
     crew.place(slots)
@@ -82,7 +82,7 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     phase("again")
     crew.close()
     space.remove()
-    spaces.await_gone(api, f"{permissions.NAMESPACES}/{space.namespace}")
+    spaces.await_gone(client, f"{permissions.NAMESPACES}/{space.namespace}")
     phase("cleaned")
     plane.check()
     return found

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from k8sdds.bundle import golang, recipe
 from k8sdds.bundle.create import ARCH_HERE
-from k8sdds.kubernetes.client import Api, ApiRejected
+from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import permissions
@@ -75,8 +75,8 @@ class ControlPlane:
             subprocess.run(["ip", *words], check=True)
         self._write_files()
         self._start_all()
-        self.admin = Api.of(folder / "admin.conf", None)
-        self.user = Api.of(folder / "user.conf", None)
+        self.admin = KubernetesClient.from_kubeconfig(folder / "admin.conf", None)
+        self.user = KubernetesClient.from_kubeconfig(folder / "user.conf", None)
         self._grant()
 
     def _write_files(self) -> None:
@@ -147,12 +147,14 @@ class ControlPlane:
             self.check()
             if (self.folder / "apiserver.crt").exists():
                 try:
-                    Api.of(self.folder / "admin.conf", None).get_raw("/readyz")
+                    KubernetesClient.from_kubeconfig(self.folder / "admin.conf", None).get_raw("/readyz")
                     return
-                except (PrerequisiteError, ApiRejected):
+                except (PrerequisiteError, ApiError):
                     pass
             time.sleep(0.1)
-        raise PrerequisiteError(f"the API server does not answer after {READY_S} s{self._said('kube-apiserver')}")
+        raise PrerequisiteError(
+            f"the API server does not answer after {READY_S} s{self._said('kube-apiserver')}"
+        )
 
     def check(self) -> None:
         """PrerequisiteError with its last words where one of the processes has ended."""
@@ -197,7 +199,7 @@ class ControlPlane:
     # -- what the server saw ------------------------------------------------------------------------------
 
     def audited(self) -> Counter[str]:
-        """Requests of `USER` that the API server has answered so far, by the kinds of `Api.calls`."""
+        """Requests of `USER` that the API server has answered so far, by the kinds of `KubernetesClient.calls`."""
         seen = {}
         for line in (self.folder / "audit.log").read_text().splitlines():
             event = json.loads(line)

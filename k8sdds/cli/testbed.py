@@ -137,24 +137,24 @@ def _check_access(selected: SelectedTestbed) -> None:
     from k8sdds.campaign.preflight import refuse
     from k8sdds.testbeds.cluster import permissions
 
-    with cluster_api(selected) as api:
-        version = api.get("/version")["gitVersion"]
-        refuse(permissions.lacks(api, selected.namespace))
-        console().print(f"{api.server} is reachable: Kubernetes {version}", highlight=False)
+    with cluster_api(selected) as client:
+        version = client.get("/version")["gitVersion"]
+        refuse(permissions.lacks(client, selected.namespace))
+        console().print(f"{client.server} is reachable: Kubernetes {version}", highlight=False)
 
 
 @contextmanager
 def cluster_api(selected: SelectedTestbed) -> Iterator[Any]:
     """Provide the API client of a cluster within a `with` block."""
-    from k8sdds.kubernetes.client import Api
+    from k8sdds.kubernetes.client import KubernetesClient
 
     if selected.name:
         from k8sdds.deploy import api_access
 
         with api_access.reach(selected.name) as kubeconfig:
-            yield Api.of(kubeconfig, None)
+            yield KubernetesClient.from_kubeconfig(kubeconfig, None)
     else:
-        yield Api.of(Path(selected.kubeconfig) if selected.kubeconfig else None, selected.context)
+        yield KubernetesClient.from_kubeconfig(Path(selected.kubeconfig) if selected.kubeconfig else None, selected.context)
 
 
 def read_psk(path: Path | None) -> str | None:
@@ -190,5 +190,5 @@ def open_testbed(
     else:
         from k8sdds.testbeds.cluster.testbed import Cluster
 
-        with cluster_api(selected) as api, Cluster(api, selected, campaign) as cluster:
+        with cluster_api(selected) as client, Cluster(client, selected, campaign) as cluster:
             yield cluster

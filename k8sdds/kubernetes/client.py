@@ -1,6 +1,6 @@
-"""The API server as the testbed sees it: JSON requests that outlast its restarts, and watches.
+"""Access the Kubernetes API with JSON requests and watches that survive a restart of the API server.
 
-Objects are plain dicts, as in a manifest. Every request is counted, so that their number can be bounded.
+Objects are plain dicts, as in a manifest. The client counts every request that it sends.
 """
 
 from __future__ import annotations
@@ -22,56 +22,64 @@ from kubernetes.client.exceptions import ApiException
 from k8sdds.kubernetes import kubeconfig as kubeconfigs
 from k8sdds.system.errors import PrerequisiteError
 
-PATIENCE_S = 120
-"""How long the API server may be away, as while it restarts, before a request gives up."""
-FIRST_PATIENCE_S = 5
-"""The same before it has answered for the first time: then it is rather a wrong address."""
-TIMEOUT_S = (10, 30)
-"""To connect, and between two bytes of an answer."""
-WATCH_S = 300
-"""After so long a watch is begun anew."""
-SETTLES_S = 15
-"""After an outage the API server may refuse what it allows a moment later: it reads roles after it serves."""
-UNSETTLED = (401, 403)
-PASSING = (0, 429, 500, 502, 503, 504)
-"""Answers of a server that starts, stops or is overburdened."""
+OUTAGE_TIMEOUT_S = 120
+"""How long a request is retried while the API server is unavailable, for example during a restart."""
+FIRST_OUTAGE_TIMEOUT_S = 5
+"""The same until the API server has answered once: before that, the address is probably wrong."""
+REQUEST_TIMEOUT_S = (10, 30)
+"""Timeouts for connecting, and between two bytes of a response."""
+WATCH_TIMEOUT_S = 300
+"""A watch is restarted after this time."""
+SETTLE_S = 15
+"""For this long after an outage, "not authorized" is retried: the API server loads roles after it starts to serve."""
+AUTHORIZATION_STATUSES = (401, 403)
+TRANSIENT_STATUSES = (0, 429, 500, 502, 503, 504)
+"""Status codes of a server that is starting, stopping or overloaded."""
 
-EXPIRED = "the cluster does not know this user: has the kubeconfig's token or certificate expired?"
-STRANGE = "check the kubeconfig's `server`: is that the API server, or a proxy or a login page before it?"
+REMEDY_UNAUTHORIZED = "check whether the token or certificate in the kubeconfig has expired"
+REMEDY_NOT_AN_API_SERVER = (
+    "check `server` in the kubeconfig: it must be the URL of the API server, not of a proxy or a login page"
+)
 
 CORE = "/api/v1"
 
 T = TypeVar("T")
 
 
-class ApiRejected(PrerequisiteError):
-    """The API server said no."""
+class ApiError(PrerequisiteError):
+    """The API server answered a request with an error status."""
 
     def __init__(self, status: int, message: str, remedy: str = "") -> None:
         super().__init__(message, remedy)
         self.status = status
 
 
-class Api:
-    """One cluster, as one user."""
+class KubernetesClient:
+    """A client for one cluster, authenticated as one user. Safe to use from several threads."""
 
     def __init__(self, configuration: client.Configuration) -> None:
-        # urllib3's own tries would hide outages from ours.
+        # Retries of urllib3 would hide outages from `retry_outages`.
         configuration.retries = False
         configuration.connection_pool_maxsize = 32
         self.configuration = configuration
         self.calls: Counter[str] = Counter()
-        """Requests as sent, each try of one included, by kind: get, create, delete, watch, exec."""
-        self._counting = threading.Lock()
-        self.patience_s = FIRST_PATIENCE_S
-        self._away_s = -math.inf
-        """When it was found away the last time, on a clock that does not jump."""
+        """Number of requests sent, retries included, by kind: get, create, delete, watch, exec."""
+        self.outage_timeout_s: float = FIRST_OUTAGE_TIMEOUT_S
+        self._lock = threading.Lock()
+        self._last_outage_s = -math.inf
+        """When the API server was last unavailable (monotonic clock)."""
+        self._resources: dict[tuple[str, str], str] = {}
+        """(apiVersion, kind) to the resource name, as far as discovery documents were read."""
         self._client = client.ApiClient(configuration)
 
     @classmethod
-    def of(cls, kubeconfig: Path | None, context: str | None) -> Api:
-        """The cluster of a kubeconfig's context, by default those that kubectl takes; else an InputError."""
-        return cls(kubeconfigs.read(kubeconfig, context))
+    def from_kubeconfig(cls, kubeconfig: Path | None, context: str | None) -> KubernetesClient:
+        """Return a client for a kubeconfig's context; None means the one that kubectl uses.
+
+        Raises:
+            InputError: the kubeconfig or the context cannot be used.
+        """
+        return cls(kubeconfigs.load(kubeconfig, context))
 
     @property
     def server(self) -> str:
@@ -79,117 +87,125 @@ class Api:
         return str(self.configuration.host)
 
     def headers(self) -> dict[str, str]:
-        """Who we are, refreshed where the kubeconfig says how."""
+        """Return the authentication headers, with the token refreshed if the kubeconfig has a plugin for that."""
         headers: dict[str, str] = {}
         self._client.update_params_for_auth(headers, [], ["BearerToken"], "", "GET", None)
         return headers
 
     def count(self, kind: str) -> None:
-        """A request is about to be sent; in any thread."""
-        with self._counting:
+        """Count a request that is about to be sent."""
+        with self._lock:
             self.calls[kind] += 1
 
     # -- requests -----------------------------------------------------------------------------------------
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
-        """One object, or a list."""
-        return self._object(self.get_raw(path, **query))
+        """Return an object or a list."""
+        return self._parse(self.get_raw(path, **query))
 
     def get_raw(self, path: str, **query: Any) -> bytes:
-        """What a GET of a path answers, such as of /apis/metrics.k8s.io/v1beta1/nodes."""
+        """Return the body of a GET response, for example of /apis/metrics.k8s.io/v1beta1/nodes."""
         return self._request("GET", _url(path, query))
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """One object, or None where there is none."""
+        """Return an object, or None if it does not exist."""
         try:
             return self.get(path)
-        except ApiRejected as refused:
-            if refused.status == 404:
+        except ApiError as error:
+            if error.status == 404:
                 return None
             raise
 
     def create(self, path: str, body: dict[str, Any], **query: Any) -> dict[str, Any]:
-        """A new object. Fields that the server does not know are refused."""
-        tried: list[int] = []
+        """Create an object and return it. The server rejects unknown fields."""
+        attempts: list[int] = []
         try:
             query = {"fieldValidation": "Strict", "fieldManager": "k8sdds", **query}
-            return self._object(self._request("POST", _url(path, query), body, tried))
-        except ApiRejected as refused:
-            if refused.status == 409 and len(tried) > 1:
-                # The answer to an earlier try was lost, not the object.
+            return self._parse(self._request("POST", _url(path, query), body, attempts))
+        except ApiError as error:
+            if error.status == 409 and len(attempts) > 1:
+                # An earlier attempt created the object, but its response was lost.
                 return self.get(f"{path}/{body['metadata']['name']}")
             raise
 
     def delete(self, path: str, grace_s: int | None = None, **query: Any) -> None:
-        """Begin to remove an object; one that is gone is no error."""
+        """Start to delete an object. An object that does not exist is not an error."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         options = body if grace_s is None else {**body, "gracePeriodSeconds": grace_s}
         try:
             self._request("DELETE", _url(path, query), options)
-        except ApiRejected as refused:
-            if refused.status != 404:
+        except ApiError as error:
+            if error.status != 404:
                 raise
 
-    def _object(self, data: bytes) -> dict[str, Any]:
+    def _parse(self, body: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(data)
+            parsed = json.loads(body)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise PrerequisiteError(f"{self.server} answers, but not as a Kubernetes API server does", STRANGE)
-        return found
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise PrerequisiteError(
+                f"the response of {self.server} is not that of a Kubernetes API server",
+                REMEDY_NOT_AN_API_SERVER,
+            )
+        return parsed
 
     def _request(
-        self, method: str, url: str, body: dict[str, Any] | None = None, tried: list[int] | None = None
+        self, method: str, url: str, body: dict[str, Any] | None = None, attempts: list[int] | None = None
     ) -> bytes:
-        def once() -> bytes:
-            if tried is not None:
-                tried.append(1)
-            return self._once(method, url, body)
+        def send() -> bytes:
+            if attempts is not None:
+                attempts.append(1)
+            return self._send(method, url, body)
 
-        data = self.patiently(once, self.patience_s)
-        self.patience_s = PATIENCE_S
-        return data
+        response = self.retry_outages(send, self.outage_timeout_s)
+        self.outage_timeout_s = OUTAGE_TIMEOUT_S
+        return response
 
-    def patiently(self, once: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
-        """Call again while the API server is away, says that it cannot now, or has just come back and does
-        not know yet what its users may do; then a PrerequisiteError."""
-        end = time.monotonic() + patience_s
+    def retry_outages(self, send: Callable[[], T], timeout_s: float = OUTAGE_TIMEOUT_S) -> T:
+        """Call `send`, again while the API server is unavailable or has not loaded its roles after an outage.
+
+        Raises:
+            PrerequisiteError: it still failed when the time was over, or a retry cannot help.
+        """
+        end = time.monotonic() + timeout_s
         pause = 0.1
         while True:
             try:
-                return once()
-            except ApiRejected as refused:
+                return send()
+            except ApiError as error:
                 now = time.monotonic()
-                if refused.status in PASSING:
-                    self._away_s = now
-                elif refused.status not in UNSETTLED or now > self._away_s + SETTLES_S:
+                if error.status in TRANSIENT_STATUSES:
+                    self._last_outage_s = now
+                elif error.status not in AUTHORIZATION_STATUSES or now > self._last_outage_s + SETTLE_S:
                     raise
                 if now > end:
                     raise
             except (urllib3.exceptions.HTTPError, ApiException, OSError) as error:
-                self._away_s = time.monotonic()
+                self._last_outage_s = time.monotonic()
                 certificate = "certificate" in str(error).lower()
-                if certificate or self._away_s > end:
+                if certificate or self._last_outage_s > end:
                     raise PrerequisiteError(
-                        f"{self.server} does not answer: {_short(error)}",
-                        "check the kubeconfig" if certificate else "is the cluster up? kubectl get nodes",
+                        f"{self.server} does not answer: {_one_line(error)}",
+                        "check the certificates in the kubeconfig"
+                        if certificate
+                        else "check that the cluster is up: kubectl get nodes",
                     ) from error
             time.sleep(pause)
             pause = min(2.0, pause * 1.6)
 
-    def _once(self, method: str, url: str, body: dict[str, Any] | None) -> bytes:
+    def _send(self, method: str, url: str, body: dict[str, Any] | None) -> bytes:
         self.count({"GET": "get", "POST": "create", "DELETE": "delete"}[method])
         headers = {**self.headers(), "Accept": "application/json", "Content-Type": "application/json"}
-        response = self._client.call_api(method, self.server + url, headers, body, None, TIMEOUT_S)
-        data = response.read()
+        response = self._client.call_api(method, self.server + url, headers, body, None, REQUEST_TIMEOUT_S)
+        data: bytes = response.read()
         if not 200 <= response.status < 300:
-            remedy = {401: EXPIRED, 501: STRANGE}.get(response.status, "")
-            raise ApiRejected(response.status, _message(response.status, data), remedy)
+            remedy = {401: REMEDY_UNAUTHORIZED, 501: REMEDY_NOT_AN_API_SERVER}.get(response.status, "")
+            raise ApiError(response.status, _error_message(response.status, data), remedy)
         return data
 
-    def watch(self, path: str, for_s: float = WATCH_S, **query: Any) -> Iterator[dict[str, Any]]:
-        """Events of one watch, until its time is over or the server is gone; then it just ends."""
+    def watch(self, path: str, for_s: float = WATCH_TIMEOUT_S, **query: Any) -> Iterator[dict[str, Any]]:
+        """Yield the events of a watch. Ends without an error after `for_s`, or when the server closes it."""
         self.count("watch")
         url = self.server + _url(path, {**query, "watch": "true", "timeoutSeconds": round(for_s)})
         response = self._client.rest_client.pool_manager.request(
@@ -197,45 +213,66 @@ class Api:
             url,
             headers={**self.headers(), "Accept": "application/json"},
             preload_content=False,
-            timeout=urllib3.Timeout(connect=TIMEOUT_S[0], read=for_s + 30),
+            timeout=urllib3.Timeout(connect=REQUEST_TIMEOUT_S[0], read=for_s + 30),
         )
         try:
             if response.status != 200:
-                raise ApiRejected(response.status, _message(response.status, response.read()))
+                raise ApiError(response.status, _error_message(response.status, response.read()))
             for line in response:
                 if line.strip():
                     yield json.loads(line)
         finally:
             response.close()
 
-    # -- convenience --------------------------------------------------------------------------------------
+    # -- discovery and permissions ------------------------------------------------------------------------
 
-    def may(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
-        """Whether this user may do something (resource as `pods` or `pods/exec`)."""
-        kind, _, sub = resource.partition("/")
-        wanted = {"verb": verb, "group": group, "resource": kind, "subresource": sub}
-        wanted |= {"namespace": namespace, "name": name}
+    def resource(self, api_version: str, kind: str) -> str:
+        """Return the resource name of a kind in URLs, such as `daemonsets` for DaemonSet in apps/v1.
+
+        The API server's discovery document of each group and version is read once.
+
+        Raises:
+            PrerequisiteError: the API server does not serve this kind.
+        """
+        if (api_version, kind) not in self._resources:
+            for resource in self.get(api_root(api_version)).get("resources", []):
+                if "/" not in resource["name"]:  # names with a slash are subresources
+                    self._resources[api_version, resource["kind"]] = resource["name"]
+        try:
+            return self._resources[api_version, kind]
+        except KeyError:
+            raise PrerequisiteError(f"the API server does not serve {kind} in {api_version}") from None
+
+    def is_allowed(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        """Return whether this user may do something; `resource` is for example `pods` or `pods/exec`."""
+        resource, _, subresource = resource.partition("/")
+        attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
+        attributes |= {"namespace": namespace, "name": name}
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {key: value for key, value in wanted.items() if value}},
+            "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
         }
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         return bool(self.create(path, review)["status"].get("allowed"))
+
+
+def api_root(api_version: str) -> str:
+    """Return the URL path of a group and version, such as /api/v1 for v1 and /apis/apps/v1 for apps/v1."""
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
 def _url(path: str, query: dict[str, Any]) -> str:
     return f"{path}?{urlencode(query, doseq=True)}" if query else path
 
 
-def _message(status: int, data: bytes) -> str:
+def _error_message(status: int, body: bytes) -> str:
     try:
-        found = json.loads(data)
-        return str(found["message"])
+        return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
-        text = " ".join(data.decode(errors="replace").split())[:200]
-        return f"the API server answered {status}{f': {text}' if text else ''}"
+        text = " ".join(body.decode(errors="replace").split())[:200]
+        return f"the API server answered with status {status}{f': {text}' if text else ''}"
 
 
-def _short(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Commands in pods: one stream each way over the API server, which may break at any time."""
+"""Run commands in pods over WebSocket streams through the API server, which can break at any time."""
 
 from __future__ import annotations
 
@@ -14,143 +14,173 @@ import websocket
 import yaml
 from kubernetes.stream import ws_client
 
-from k8sdds.kubernetes.client import CORE, Api, ApiRejected
+from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 
 CONNECT_TIMEOUT_S = 30
 BROKEN = (websocket.WebSocketException, OSError, ssl.SSLError)
 
 
 class StreamLost(Exception):
-    """The stream ended before the command said that it had."""
+    """The stream ended before the exit status of its command arrived."""
 
 
 @dataclass(frozen=True)
-class Done:
-    """How a command in a pod ended."""
+class CommandResult:
+    """Exit code and output of a command in a pod."""
 
     code: int
     stdout: bytes
     stderr: bytes
 
 
-class Stream:
+class ExecStream:
     """A command that runs in a pod's first container, with its stdin, stdout and stderr."""
 
-    def __init__(self, api: Api, namespace: str, pod: str, argv: Sequence[str], stdin: bool = False) -> None:
-        """Returns when the command was started. ApiRejected: there is no such pod, or not now."""
-        api.count("exec")
-        query: list[tuple[str, str]] = [("command", word) for word in argv]
+    def __init__(
+        self, client: KubernetesClient, namespace: str, pod: str, argv: Sequence[str], stdin: bool = False
+    ) -> None:
+        """Start the command.
+
+        Raises:
+            ApiError: the pod does not exist or does not accept commands now.
+            StreamLost: the connection failed.
+        """
+        client.count("exec")
+        query: list[tuple[str, str]] = [("command", arg) for arg in argv]
         query += [("stdout", "true"), ("stderr", "true"), *([("stdin", "true")] if stdin else [])]
-        url = ws_client.get_websocket_url(f"{api.server}{CORE}/namespaces/{namespace}/pods/{pod}/exec", None)
-        before = websocket.getdefaulttimeout()
-        if before is None:
+        url = ws_client.get_websocket_url(
+            f"{client.server}{CORE}/namespaces/{namespace}/pods/{pod}/exec", None
+        )
+        if websocket.getdefaulttimeout() is None:
             websocket.setdefaulttimeout(CONNECT_TIMEOUT_S)
         try:
             self._socket = ws_client.WSClient(
-                api.configuration, f"{url}?{urlencode(query)}", api.headers(), capture_all=False, binary=True
+                client.configuration,
+                f"{url}?{urlencode(query)}",
+                client.headers(),
+                capture_all=False,
+                binary=True,
             )
         except websocket.WebSocketBadStatusException as error:
             body = getattr(error, "resp_body", None) or b""
-            raise ApiRejected(error.status_code, f"{pod}: {_said(body) or error}") from error
+            raise ApiError(error.status_code, f"{pod}: {_status_message(body) or error}") from error
         except BROKEN as error:
             raise StreamLost(str(error)) from error
-        self._out = b""
-        self._ending = b""
+        self._stdout = b""
+        self._status = b""
         self.stderr = b""
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> ExecStream:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Let go of it; the command may go on."""
+        """Close the stream. The command may continue to run."""
         with contextlib.suppress(*BROKEN):
             self._socket.close()
 
     def write(self, data: bytes) -> None:
-        """Into the command's stdin."""
+        """Write to the command's stdin. Raises StreamLost."""
         try:
             self._socket.write_stdin(data)
         except BROKEN as error:
             raise StreamLost(str(error)) from error
 
-    def line(self, end: float) -> bytes:
-        """The next line of stdout, without its end. TimeoutError when `end` (monotonic) has passed."""
-        while b"\n" not in self._out:
-            self._more(end)
-        line, _, self._out = self._out.partition(b"\n")
+    def read_line(self, end: float) -> bytes:
+        """Return the next line of stdout without its newline.
+
+        Raises:
+            TimeoutError: `end` (monotonic clock, seconds) has passed.
+            StreamLost: the stream ended.
+        """
+        while b"\n" not in self._stdout:
+            self._receive(end)
+        line, _, self._stdout = self._stdout.partition(b"\n")
         return line
 
-    def take(self, count: int, end: float) -> bytes:
-        """The next bytes of stdout."""
-        while len(self._out) < count:
-            self._more(end)
-        taken, self._out = self._out[:count], self._out[count:]
-        return taken
+    def read_bytes(self, count: int, end: float) -> bytes:
+        """Return the next `count` bytes of stdout. Raises like `read_line`."""
+        while len(self._stdout) < count:
+            self._receive(end)
+        data, self._stdout = self._stdout[:count], self._stdout[count:]
+        return data
 
-    def _more(self, end: float) -> None:
-        left = end - time.monotonic()
-        if left <= 0:
+    def _receive(self, end: float) -> None:
+        remaining_s = end - time.monotonic()
+        if remaining_s <= 0:
             raise TimeoutError
         try:
-            self._socket.update(timeout=left)
-            got = self._channel(ws_client.STDOUT_CHANNEL)
-            self.stderr += self._channel(ws_client.STDERR_CHANNEL)
-            self._ending += self._channel(ws_client.ERROR_CHANNEL)
+            self._socket.update(timeout=remaining_s)
+            received = self._read_channel(ws_client.STDOUT_CHANNEL)
+            self.stderr += self._read_channel(ws_client.STDERR_CHANNEL)
+            self._status += self._read_channel(ws_client.ERROR_CHANNEL)
         except BROKEN as error:
             raise StreamLost(str(error)) from error
-        self._out += got
-        if not got and not self._socket.is_open():
-            raise StreamLost(self._words() or "it ended early")
+        self._stdout += received
+        if not received and not self._socket.is_open():
+            raise StreamLost(self._last_message() or "it ended early")
 
-    def _channel(self, channel: int) -> bytes:
-        # Looked at first: reading an empty channel would wait for the socket.
+    def _read_channel(self, channel: int) -> bytes:
+        # Reading an empty channel would block on the socket.
         return self._socket.read_channel(channel) if channel in self._socket._channels else b""
 
-    def wait(self, end: float) -> Done:
-        """Read all that it prints, to its end."""
+    def wait(self, end: float) -> CommandResult:
+        """Return the exit code and the rest of the output when the command has ended.
+
+        Raises:
+            TimeoutError: `end` (monotonic clock, seconds) has passed.
+            StreamLost: the stream ended without an exit status.
+        """
         with contextlib.suppress(StreamLost):
             while True:
-                self._more(end)
-        if not self._ending:
-            raise StreamLost("it ended without a status")
-        return Done(_code(self._ending), self._out, self.stderr)
+                self._receive(end)
+        if not self._status:
+            raise StreamLost("it ended without an exit status")
+        return CommandResult(_exit_code(self._status), self._stdout, self.stderr)
 
-    def _words(self) -> str:
-        """What the command and the stream said at the end."""
-        return " ".join(filter(None, (self.stderr.decode(errors="replace").strip(), _said(self._ending))))
+    def _last_message(self) -> str:
+        """Return stderr and the message of the exit status."""
+        return " ".join(
+            filter(None, (self.stderr.decode(errors="replace").strip(), _status_message(self._status)))
+        )
 
 
-def run(api: Api, namespace: str, pod: str, argv: Sequence[str], timeout_s: float = 30) -> Done:
-    """Run a command that changes nothing in a pod; again where its stream broke. Raises PrerequisiteError."""
+def run_command(
+    client: KubernetesClient, namespace: str, pod: str, argv: Sequence[str], timeout_s: float = 30
+) -> CommandResult:
+    """Run an idempotent command in a pod; run it again if its stream breaks.
 
-    def once() -> Done:
+    Raises:
+        PrerequisiteError: the API server is unavailable or rejects the command.
+    """
+
+    def attempt() -> CommandResult:
         try:
-            with Stream(api, namespace, pod, argv) as stream:
+            with ExecStream(client, namespace, pod, argv) as stream:
                 return stream.wait(time.monotonic() + timeout_s)
         except (StreamLost, TimeoutError) as error:
             raise OSError(f"{pod}: `{' '.join(argv)}`: {error or 'no answer'}") from error
 
-    return api.patiently(once)
+    return client.retry_outages(attempt)
 
 
-def _code(status: bytes) -> int:
-    data = _status_object(status)
-    if data.get("status") == "Success":
+def _exit_code(status: bytes) -> int:
+    fields = _parse_status(status)
+    if fields.get("status") == "Success":
         return 0
-    causes = (data.get("details") or {}).get("causes") or []
+    causes = (fields.get("details") or {}).get("causes") or []
     return next((int(cause["message"]) for cause in causes if cause.get("reason") == "ExitCode"), 1)
 
 
-def _said(status: bytes) -> str:
-    return str(_status_object(status).get("message") or "") if status else ""
+def _status_message(status: bytes) -> str:
+    return str(_parse_status(status).get("message") or "") if status else ""
 
 
-def _status_object(status: bytes) -> dict[str, Any]:
+def _parse_status(status: bytes) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(status)
+        fields = yaml.safe_load(status)
     except (yaml.YAMLError, UnicodeDecodeError):
         return {}
-    return data if isinstance(data, dict) else {}
+    return fields if isinstance(fields, dict) else {}

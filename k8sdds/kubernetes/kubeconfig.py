@@ -1,9 +1,10 @@
-"""A context of a kubeconfig → how to reach its cluster; what is wrong with it in words, never a traceback."""
+"""Load a context of a kubeconfig and report errors in it as InputError."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import yaml
 from kubernetes import client, config
@@ -11,44 +12,54 @@ from kubernetes.config.config_exception import ConfigException
 
 from k8sdds.system.errors import InputError
 
-OTHERS = "give another with --kubeconfig and --context; see: kubectl config get-contexts"
+REMEDY = "select another one with --kubeconfig and --context; see: kubectl config get-contexts"
 
 
-def read(kubeconfig: Path | None, context: str | None) -> client.Configuration:
-    """The cluster and user of a context, by default those that kubectl takes. InputError for what is none."""
-    given = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
-    files = [Path(one).expanduser() for one in given.split(os.pathsep) if one]
-    if not any(one.exists() for one in files):
+def load(kubeconfig: Path | None, context: str | None) -> client.Configuration:
+    """Return the client configuration for a kubeconfig's context; None means the one that kubectl uses.
+
+    Raises:
+        InputError: the file does not exist or is not a kubeconfig, or the context is missing or incomplete.
+    """
+    source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [Path(name).expanduser() for name in source.split(os.pathsep) if name]
+    if not any(path.exists() for path in files):
         raise InputError(
-            f"there is no kubeconfig {given}", "give one with --kubeconfig, or build a cluster: k8sdds deploy"
+            f"kubeconfig {source} does not exist",
+            "select another one with --kubeconfig, or create a cluster with: k8sdds deploy",
         )
-    found = client.Configuration()
+    configuration = client.Configuration()
     try:
-        known, now = config.list_kube_config_contexts(os.pathsep.join(map(str, files)))
-        names = [str(one["name"]) for one in known]
-        chosen = context if context is not None else now["name"]
-        if chosen not in names:
-            there = f"it has: {', '.join(names)}" if names else "it has none"
-            raise InputError(f"{given} has no context {chosen!r} ({there})", "give another: --context NAME")
-        _has_user(files, next(one for one in known if one["name"] == chosen))
+        contexts, current = config.list_kube_config_contexts(os.pathsep.join(map(str, files)))
+        names = [str(entry["name"]) for entry in contexts]
+        selected = context if context is not None else current["name"]
+        if selected not in names:
+            available = f"it has: {', '.join(names)}" if names else "it has no contexts"
+            raise InputError(
+                f"{source} has no context {selected!r} ({available})", "select another one: --context NAME"
+            )
+        _check_user(files, next(entry for entry in contexts if entry["name"] == selected))
         config.load_kube_config(
-            os.pathsep.join(map(str, files)), chosen, client_configuration=found, persist_config=False
+            os.pathsep.join(map(str, files)),
+            selected,
+            client_configuration=configuration,
+            persist_config=False,
         )
     except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{given} cannot be used: {' '.join(str(error).split())}", OTHERS) from error
+        raise InputError(f"{source} cannot be used: {' '.join(str(error).split())}", REMEDY) from error
     except (TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{given} is no kubeconfig", OTHERS) from error
-    return found
+        raise InputError(f"{source} is not a kubeconfig", REMEDY) from error
+    return configuration
 
 
-def _has_user(files: list[Path], context: dict) -> None:
-    """The client would go on without a user that is not there, and be refused as nobody."""
-    wanted = context["context"].get("user")
+def _check_user(files: list[Path], context: dict[str, Any]) -> None:
+    """Raise ValueError if the context's user is not defined: the client library would go on unauthenticated."""
+    name = context["context"].get("user")
     users = [
-        one["name"]
+        user["name"]
         for path in files
         if path.exists()
-        for one in yaml.safe_load(path.read_text(encoding="utf-8")).get("users") or ()
+        for user in yaml.safe_load(path.read_text(encoding="utf-8")).get("users") or ()
     ]
-    if wanted is not None and wanted not in users:
-        raise ValueError(f"context {context['name']!r} names the user {wanted!r}, and there is none")
+    if name is not None and name not in users:
+        raise ValueError(f"context {context['name']!r} refers to user {name!r}, which is not defined")

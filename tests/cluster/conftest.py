@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from k8sdds.kubernetes.client import CORE, Api, ApiRejected
+from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import namespace as spaces
 from tests.clusters import Deployed
@@ -37,15 +37,15 @@ class User:
     """For `k8sdds run`."""
 
 
-def apply(api: Api, objects: list[dict[str, Any]]) -> None:
+def apply(client: KubernetesClient, objects: list[dict[str, Any]]) -> None:
     """Make these objects, replacing those of an earlier test."""
     for one in objects:
         path = PATHS[one["kind"]].format(one["metadata"].get("namespace", ""))
         if one["kind"] != "Namespace":
-            api.delete(f"{path}/{one['metadata']['name']}")
-        elif api.find(f"{path}/{one['metadata']['name']}"):
+            client.delete(f"{path}/{one['metadata']['name']}")
+        elif client.find(f"{path}/{one['metadata']['name']}"):
             continue
-        api.create(path, one)
+        client.create(path, one)
 
 
 def rights(name: str, subject: dict[str, str]) -> list[dict[str, Any]]:
@@ -59,12 +59,14 @@ def rights(name: str, subject: dict[str, str]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def admin(one_machine: Deployed) -> Api:
+def admin(one_machine: Deployed) -> KubernetesClient:
     """The cluster's administrator, for what tests prepare and look at; campaigns never run as this."""
-    return Api.of(one_machine.kubeconfig, None)
+    return KubernetesClient.from_kubeconfig(one_machine.kubeconfig, None)
 
 
-def account(admin: Api, one_machine: Deployed, name: str, folder: Path) -> tuple[Path, dict[str, str]]:
+def account(
+    admin: KubernetesClient, one_machine: Deployed, name: str, folder: Path
+) -> tuple[Path, dict[str, str]]:
     """A new user without any right: the kubeconfig, and the subject for bindings."""
     path = f"{CORE}/namespaces/default/serviceaccounts"
     if admin.find(f"{path}/{name}") is None:
@@ -89,7 +91,7 @@ def account(admin: Api, one_machine: Deployed, name: str, folder: Path) -> tuple
 
 
 @pytest.fixture(scope="session")
-def user(admin: Api, one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) -> User:
+def user(admin: KubernetesClient, one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) -> User:
     """Who has the rights of deploy/rights/cluster.yaml and no others."""
     kubeconfig, subject = account(admin, one_machine, USER, tmp_path_factory.mktemp("user"))
     apply(admin, rights("cluster", subject))
@@ -113,7 +115,7 @@ def k8sdds(user: User, tmp_path: Path) -> Command:
 
 
 @pytest.fixture(params=[False, True], ids=["restricted", "privileged"])
-def namespace(request: pytest.FixtureRequest, admin: Api) -> Iterator[tuple[str, bool]]:
+def namespace(request: pytest.FixtureRequest, admin: KubernetesClient) -> Iterator[tuple[str, bool]]:
     """A namespace as a campaign makes it: its name, and whether pods on the nodes' own network may run there."""
     purpose = request.path.stem.replace("_", "-")  # a namespace of the same name may still be on its way out
     made = spaces.manifest(f"{purpose}-{request.param}".lower(), purpose, with_host=request.param)
@@ -123,7 +125,7 @@ def namespace(request: pytest.FixtureRequest, admin: Api) -> Iterator[tuple[str,
 
 
 @pytest.fixture
-def nothing_left(admin: Api) -> Iterator[None]:
+def nothing_left(admin: KubernetesClient) -> Iterator[None]:
     """Fails the test if a campaign leaves a namespace behind, or one that does not go."""
     yield
     for one in admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]:
@@ -131,4 +133,4 @@ def nothing_left(admin: Api) -> Iterator[None]:
         spaces.await_gone(admin, f"{CORE}/namespaces/{one['metadata']['name']}")
 
 
-__all__ = ["ApiRejected", "User", "account", "apply", "rights"]
+__all__ = ["ApiError", "User", "account", "apply", "rights"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
-from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.security.file_names import KEY
 from k8sdds.testbeds.cluster import namespace, pods
 from tests.clusters import K8SDDS, Deployed
@@ -36,7 +36,7 @@ def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict
     """Measure these levels on a deployed cluster, and look after the keys; the attempts of the run folder."""
     experiment, run = folder / "secured.yaml", folder / "secured"
     experiment.write_text(EXPERIMENT.format(network=NETWORK, levels=", ".join(levels)))
-    admin = Api.of(cluster.kubeconfig, None)
+    admin = KubernetesClient.from_kubeconfig(cluster.kubeconfig, None)
     argv = [str(K8SDDS), "run", str(experiment), "--testbed", cluster.name, "-o", str(run)]
     secrets: set[bytes] = set()
     with subprocess.Popen(
@@ -64,14 +64,16 @@ def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict
     return [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
 
 
-def keys(admin: Api) -> set[bytes]:
+def keys(admin: KubernetesClient) -> set[bytes]:
     """The private keys in the participants' pods now: for their owner alone, and in memory."""
-    listed = admin.get(f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{versions.ROLE_LABEL} in (pub,sub)")["items"]
+    listed = admin.get(
+        f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{versions.ROLE_LABEL} in (pub,sub)"
+    )["items"]
     found = set()
     for one in filter(pods.is_ready, listed):
         meta = one["metadata"]
         try:
-            done = exec_stream.run(admin, meta["namespace"], meta["name"], ["sh", "-c", LOOK])
+            done = exec_stream.run_command(admin, meta["namespace"], meta["name"], ["sh", "-c", LOOK])
         except Exception:  # the pod goes, or the file comes, at this very moment
             continue
         listing, _, rest = done.stdout.partition(b"tmpfs ")

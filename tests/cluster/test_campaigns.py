@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from tests.cluster.conftest import Command, User, account, apply, rights
 from tests.clusters import Deployed
 
@@ -105,7 +105,7 @@ def test_twelve_subscribers_on_three_nodes(k8sdds: Command, user: User, tmp_path
 
 
 def test_a_prepared_namespace_is_enough(
-    k8sdds: Command, admin: Api, one_machine: Deployed, tmp_path: Path
+    k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
     """The user may see no node: the scheduler places, and the network has to be named."""
     kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
@@ -126,7 +126,7 @@ def test_a_prepared_namespace_is_enough(
 
 
 def test_what_is_missing_is_told_before_anything_is_made(
-    k8sdds: Command, user: User, admin: Api, one_machine: Deployed, tmp_path: Path
+    k8sdds: Command, user: User, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
     kubeconfig, _ = account(admin, one_machine, "k8sdds-nobody", tmp_path)
     nobody = ("--testbed", "cluster", "--kubeconfig", str(kubeconfig))

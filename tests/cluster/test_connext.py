@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from k8sdds import nodes, versions
-from k8sdds.kubernetes.client import Api
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.middleware.connext import license, settings
 from k8sdds.testbeds.cluster import permissions
 from tests.cluster.conftest import Command, User
@@ -33,7 +33,9 @@ CONTENT = "# a licence that stands for the user's\n"
 
 
 @pytest.fixture
-def loaded(one_machine: Deployed, admin: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def loaded(
+    one_machine: Deployed, admin: KubernetesClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The stand-ins' images are on all nodes."""
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
     archive = image.archive(tmp_path)
@@ -70,7 +72,9 @@ def test_connext_by_peers_and_by_its_discovery_service(
     done = k8sdds("run", "./connext.yaml", *user.options, "-o", "run")
     assert done.returncode == 0, done.stderr + done.stdout
     run = tmp_path / "run"
-    found: list[dict[str, Any]] = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    found: list[dict[str, Any]] = [
+        json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()
+    ]
     # `auto` is by peers.
     assert {row["discovery"] for row in found if row["valid"]} == {"auto", "server"}
     for row in found:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from k8sdds import nodes, versions
-from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace
 from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
@@ -39,7 +39,7 @@ AWAY_S = 20
 class Victims:
     """Where the campaign's participants are, and ways to harm them."""
 
-    def __init__(self, admin: Api, cluster: Deployed) -> None:
+    def __init__(self, admin: KubernetesClient, cluster: Deployed) -> None:
         """The state folder of the test's process must be the cluster's."""
         self.admin = admin
         self.cluster = cluster
@@ -139,7 +139,7 @@ def test_a_fault_costs_one_attempt_at_most(
     fault: str,
     reasons: tuple[str, ...],
     user: User,
-    admin: Api,
+    admin: KubernetesClient,
     one_machine: Deployed,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -163,7 +163,7 @@ def test_a_fault_costs_one_attempt_at_most(
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.long
 def test_a_killed_campaign_goes_on_where_it_ended(
-    user: User, admin: Api, k8sdds: Command, tmp_path: Path
+    user: User, admin: KubernetesClient, k8sdds: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     folder = tmp_path / "run"
@@ -182,7 +182,7 @@ def test_a_killed_campaign_goes_on_where_it_ended(
 
 @pytest.mark.usefixtures("nothing_left")
 def test_what_a_killed_campaign_left_is_cleaned_and_what_is_in_use_is_kept(
-    user: User, admin: Api, k8sdds: Command, tmp_path: Path
+    user: User, admin: KubernetesClient, k8sdds: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")

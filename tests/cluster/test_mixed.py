@@ -13,7 +13,7 @@ import pytest
 from k8sdds.bundle import emulation
 from k8sdds.bundle.recipe import ARCH_HERE
 from k8sdds.kubernetes import exec_stream
-from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace, pods
 from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
@@ -49,7 +49,7 @@ def other_image(one_machine: Deployed) -> Iterator[str]:
 
 
 @pytest.fixture
-def two(admin: Api, other_image: str) -> Iterator[dict[str, str]]:
+def two(admin: KubernetesClient, other_image: str) -> Iterator[dict[str, str]]:
     """A pod of each architecture, each on its own node: name to address."""
     admin.create(f"{CORE}/namespaces", namespace.manifest("mixed", "mixed", with_host=False))
     path = f"{CORE}/namespaces/{SPACE}/pods"
@@ -74,18 +74,18 @@ def two(admin: Api, other_image: str) -> Iterator[dict[str, str]]:
     namespace.await_gone(admin, f"{CORE}/namespaces/{SPACE}")
 
 
-def test_both_architectures_exchange_samples(admin: Api, two: dict[str, str]) -> None:
+def test_both_architectures_exchange_samples(admin: KubernetesClient, two: dict[str, str]) -> None:
     """Without Fast DDS, whose sockets want an option that qemu 7.2 does not know (IP_MULTICAST_IF)."""
 
-    def perftest(arch: str, middleware: str, *words: str) -> exec_stream.Done:
+    def perftest(arch: str, middleware: str, *words: str) -> exec_stream.CommandResult:
         (peer,) = [address for name, address in two.items() if name != arch]
         start = [EMULATOR] if arch == OTHER else []
         kind = ("-bestEffort",) if middleware == "raw" else ()
         both = (*kind, "-middleware", middleware, "-peer", peer, "-nic", "eth0", "-discoveryTimeout", "60",
                 "-peerTimeout", "30", "-noPrintIntervals", "-outputFormat", "json")  # fmt: skip
-        return exec_stream.run(admin, SPACE, arch, [*start, pods.PERFTEST, *words, *both], 120)
+        return exec_stream.run_command(admin, SPACE, arch, [*start, pods.PERFTEST, *words, *both], 120)
 
-    facts = exec_stream.run(admin, SPACE, OTHER, [EMULATOR, pods.SUPERVISOR, "facts"])
+    facts = exec_stream.run_command(admin, SPACE, OTHER, [EMULATOR, pods.SUPERVISOR, "facts"])
     assert json.loads(facts.stdout)["architecture"] == MACHINES[OTHER]
     numbers = ("-numIter", "500", "-pubRate", "200:sleep", "-dataLen", "1024")
     for middleware in ("raw", "cyclonedds"):
@@ -99,12 +99,17 @@ def test_both_architectures_exchange_samples(admin: Api, two: dict[str, str]) ->
             assert (summary["packets"], summary["lost"]) == (500, 0) or middleware == "raw"
             assert summary["packets"] > 400
     loads = (EMULATOR, pods.PERFTEST, "-sub", "-middleware", "fastdds", "-check")
-    checked = exec_stream.run(admin, SPACE, OTHER, loads)
+    checked = exec_stream.run_command(admin, SPACE, OTHER, loads)
     assert checked.code == 0, checked.stderr
 
 
 def test_a_pod_of_the_wrong_architecture_is_named(
-    k8sdds: Command, user: User, admin: Api, one_machine: Deployed, other_image: str, tmp_path: Path
+    k8sdds: Command,
+    user: User,
+    admin: KubernetesClient,
+    one_machine: Deployed,
+    other_image: str,
+    tmp_path: Path,
 ) -> None:
     """Before anything is made, where the image's name tells; else before the first trial."""
     words = ("run", "quickstart", *user.options, "--repeat", "1", "--duration", "1", "-o", "run")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
-from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from tests.cluster.conftest import Command, User, account, apply, rights
 from tests.clusters import Deployed
 
@@ -40,7 +40,7 @@ def test_a_network_that_is_not_what_its_name_says_is_caught(
 
 
 def test_what_cannot_be_proven_is_said(
-    k8sdds: Command, admin: Api, one_machine: Deployed, tmp_path: Path
+    k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
     """A namespace of an administrator who lets no pod near the nodes' own network."""
     kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)

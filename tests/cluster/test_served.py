@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from k8sdds import discovery
-from k8sdds.kubernetes.client import CORE, Api, ApiRejected
+from k8sdds.kubernetes import objects
+from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.kubernetes.metrics import node_meter
-from k8sdds.testbeds.cluster import objects
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
 
@@ -28,7 +28,9 @@ sweeps:
 """
 
 
-def test_manifests_pass_strict_validation_and_pod_security(admin: Api, namespace: tuple[str, bool]) -> None:
+def test_manifests_pass_strict_validation_and_pod_security(
+    admin: KubernetesClient, namespace: tuple[str, bool]
+) -> None:
     name, privileged = namespace
     wanted = [
         *discovery.SERVICES["fastdds"].objects(name),
@@ -36,7 +38,7 @@ def test_manifests_pass_strict_validation_and_pod_security(admin: Api, namespace
         *node_meter.objects(name, filters=privileged),
     ]
     for one in wanted:
-        admin.create(objects.collection(one), one, dryRun="All")
+        admin.create(objects.collection_path(admin, one), one, dryRun="All")
         if "template" in one.get("spec", {}):
             # Pod Security judges pods, not what makes them.
             template = one["spec"]["template"]
@@ -47,7 +49,7 @@ def test_manifests_pass_strict_validation_and_pod_security(admin: Api, namespace
     if not privileged:
         allowed = node_meter.objects(name, filters=True)[-1]["spec"]["template"]["spec"]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}}
-        with pytest.raises(ApiRejected, match="NET_ADMIN"):
+        with pytest.raises(ApiError, match="NET_ADMIN"):
             spec = {**allowed, "serviceAccountName": "default"}
             admin.create(f"{CORE}/namespaces/{name}/pods", {**pod, "spec": spec}, dryRun="All")
 
@@ -58,7 +60,7 @@ def rows(folder: Path, name: str = "trials.jsonl") -> list[dict[str, Any]]:
 
 @pytest.mark.long
 def test_losing_all_discovery_servers_in_mid_campaign(
-    admin: Api, one_machine: Deployed, tmp_path: Path
+    admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
     (tmp_path / "served.yaml").write_text(SERVED)
     options = ("--testbed", "cluster", "--kubeconfig", str(one_machine.kubeconfig))
@@ -92,7 +94,7 @@ def test_losing_all_discovery_servers_in_mid_campaign(
     assert "flannel-vxlan" in (tmp_path / "run" / "report" / "tables" / "upkeep.csv").read_text()
 
 
-def kill_servers(admin: Api) -> int:
+def kill_servers(admin: KubernetesClient) -> int:
     """Kill both discovery servers of this test's campaign where both have an address; how many."""
     listed = admin.get(f"{CORE}/pods", labelSelector="app.kubernetes.io/name=k8sdds-discovery")["items"]
     there = [

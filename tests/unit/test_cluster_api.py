@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from k8sdds.kubernetes.client import Api, ApiRejected
+from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from tests.unit.test_kubeconfig import GOOD
 
 
-def of(server: str, folder: Path) -> Api:
+def of(server: str, folder: Path) -> KubernetesClient:
     file = folder / "config"
     file.write_text(yaml.safe_dump({**GOOD, "clusters": [{"name": "c", "cluster": {"server": server}}]}))
-    api = Api.of(file, None)
-    api.patience_s = 0.2
-    return api
+    client = KubernetesClient.from_kubeconfig(file, None)
+    client.outage_timeout_s = 0.2
+    return client
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     with pytest.raises(PrerequisiteError, match="does not answer") as raised:
         of(f"https://127.0.0.1:{port}", tmp_path).get("/version")
-    assert "is the cluster up?" in raised.value.remedy
+    assert "cluster is up" in raised.value.remedy
 
 
 @contextmanager
@@ -56,14 +56,16 @@ def serving(answers: Sequence[tuple[int, object]]) -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Server) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_server_that_is_no_api_server(tmp_path: Path) -> None:
     with serving([(200, "<html>log in first</html>")]) as url:
-        with pytest.raises(PrerequisiteError, match="not as a Kubernetes API server does") as raised:
+        with pytest.raises(PrerequisiteError, match="not that of a Kubernetes API server") as raised:
             of(url, tmp_path).get("/version")
         assert "proxy" in raised.value.remedy
     with serving([(501, "<html>no POST here</html>")]) as url, pytest.raises(PrerequisiteError) as raised:
@@ -75,9 +77,9 @@ FORBIDDEN = (403, {"kind": "Status", "message": "pods is forbidden: RBAC: cluste
 
 
 def test_what_is_not_allowed_is_told_at_once(tmp_path: Path) -> None:
-    with serving([FORBIDDEN, (200, {})]) as url, pytest.raises(ApiRejected, match="forbidden"):
+    with serving([FORBIDDEN, (200, {})]) as url, pytest.raises(ApiError, match="forbidden"):
         of(url, tmp_path).get("/api/v1/pods")
-    with serving([(401, {"message": "Unauthorized"}), (200, {})]) as url, pytest.raises(ApiRejected) as refused:
+    with serving([(401, {"message": "Unauthorized"}), (200, {})]) as url, pytest.raises(ApiError) as refused:
         of(url, tmp_path).get("/api/v1/pods")
     assert "expired" in refused.value.remedy
 
@@ -85,6 +87,6 @@ def test_what_is_not_allowed_is_told_at_once(tmp_path: Path) -> None:
 def test_a_server_that_has_just_come_back_may_not_know_its_users_yet(tmp_path: Path) -> None:
     starting = (503, {"message": "the server is starting"})
     with serving([(200, {}), starting, FORBIDDEN, FORBIDDEN, (200, {"items": []})]) as url:
-        api = of(url, tmp_path)
-        api.get("/version")
-        assert api.get("/api/v1/pods") == {"items": []}
+        client = of(url, tmp_path)
+        client.get("/version")
+        assert client.get("/api/v1/pods") == {"items": []}

@@ -19,7 +19,7 @@ PATH = "/api/v1/namespaces/n/pods"
 
 
 class Server:
-    """What a PodWatch needs of an Api: one list, then events as they are told."""
+    """What a PodWatch needs of an KubernetesClient: one list, then events as they are told."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from k8sdds.kubernetes.client import Api
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.system.errors import InputError
 
 GOOD = {
@@ -25,11 +25,11 @@ GOOD = {
     [
         ("", "empty"),
         ("hello: [", "cannot be used"),
-        ("[]", "is no kubeconfig"),
-        ("just words", "is no kubeconfig"),
+        ("[]", "is not a kubeconfig"),
+        ("just words", "is not a kubeconfig"),
         (b"\xa0\xff", "cannot be used"),
-        (yaml.safe_dump({**GOOD, "users": []}), "names the user 'u', and there is none"),
-        (yaml.safe_dump({**GOOD, "users": None}), "names the user 'u', and there is none"),
+        (yaml.safe_dump({**GOOD, "users": []}), "refers to user 'u', which is not defined"),
+        (yaml.safe_dump({**GOOD, "users": None}), "refers to user 'u', which is not defined"),
         (yaml.safe_dump({**GOOD, "clusters": []}), "cannot be used"),
         (
             yaml.safe_dump({key: one for key, one in GOOD.items() if key != "current-context"}),
@@ -42,18 +42,18 @@ def test_what_is_no_kubeconfig(text: str | bytes, said: str, tmp_path: Path) -> 
     file = tmp_path / "config"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=said) as raised:
-        Api.of(file, None)
+        KubernetesClient.from_kubeconfig(file, None)
     assert str(file) in str(raised.value) and "secret-token" not in str(raised.value)
 
 
 def test_a_file_and_a_context_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"there is no kubeconfig {tmp_path}/none"):
-        Api.of(tmp_path / "none", None)
+    with pytest.raises(InputError, match=f"kubeconfig {tmp_path}/none does not exist"):
+        KubernetesClient.from_kubeconfig(tmp_path / "none", None)
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump(GOOD))
     with pytest.raises(InputError, match=r"has no context 'b' \(it has: a\)"):
-        Api.of(file, "b")
-    assert Api.of(file, "a").server == "https://127.0.0.1:1"
+        KubernetesClient.from_kubeconfig(file, "b")
+    assert KubernetesClient.from_kubeconfig(file, "a").server == "https://127.0.0.1:1"
 
 
 def test_several_files_as_kubectl_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,5 +62,5 @@ def test_several_files_as_kubectl_takes_them(tmp_path: Path, monkeypatch: pytest
     for name, data in (("one", GOOD), ("two", other)):
         (tmp_path / name).write_text(yaml.safe_dump(data))
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none:{tmp_path}/one:{tmp_path}/two")
-    assert Api.of(None, None).server == "https://127.0.0.1:1"
-    assert Api.of(None, "b").server == "https://127.0.0.1:2"
+    assert KubernetesClient.from_kubeconfig(None, None).server == "https://127.0.0.1:1"
+    assert KubernetesClient.from_kubeconfig(None, "b").server == "https://127.0.0.1:2"

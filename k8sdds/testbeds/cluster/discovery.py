@@ -10,10 +10,11 @@ import time
 from typing import Any
 
 from k8sdds import discovery, versions
-from k8sdds.kubernetes.client import Api
+from k8sdds.kubernetes import objects
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster import objects, pods
+from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.selection import beside
 
@@ -25,9 +26,9 @@ KINDS = ("Service", "StatefulSet")
 class Services:
     """The discovery services of one campaign, by middleware."""
 
-    def __init__(self, api: Api, space: CampaignNamespace, image: str) -> None:
+    def __init__(self, client: KubernetesClient, space: CampaignNamespace, image: str) -> None:
         """`image`: the participants' own; ours for services are from where it is from."""
-        self._api = api
+        self._client = client
         self._image = image
         self._space = space
         self._made: dict[str, dict[str, Any]] = {}
@@ -53,13 +54,13 @@ class Services:
         path, query = self._space.pods, {"labelSelector": f"app.kubernetes.io/name={service.name}"}
         end = time.monotonic() + READY_S
         while True:
-            listed = self._api.get(path, **query)
+            listed = self._client.get(path, **query)
             ready = [one for one in listed["items"] if pods.is_ready(one)]
             left = end - time.monotonic()
             if ready or left <= 0:
                 return {one["metadata"]["name"]: one["status"]["podIP"] for one in ready}
             version = listed["metadata"]["resourceVersion"]
-            for event in self._api.watch(path, for_s=max(1.0, left), resourceVersion=version, **query):
+            for event in self._client.watch(path, for_s=max(1.0, left), resourceVersion=version, **query):
                 if event["type"] == "ERROR" or pods.is_ready(event["object"]):
                     break
 
@@ -77,12 +78,12 @@ class Services:
             wanted = [one for one in made if one["kind"] in KINDS]
             for one in wanted:
                 one["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._space.campaign
-            objects.create(self._api, wanted)
+            objects.create(self._client, wanted)
             self._made[cell.middleware] = wanted[-1]
         self._await(service, self._made[cell.middleware])
 
     def _await(self, service: discovery.Service, statefulset: dict[str, Any]) -> None:
-        ready, _ = objects.await_replicas(self._api, statefulset, READY_S)
+        ready, _ = objects.wait_for_replicas(self._client, statefulset, READY_S)
         # One is enough for participants to meet; a second that is being replaced is no reason to wait on.
         if ready < 1:
             raise PrerequisiteError(

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.kubernetes.client import CORE, Api, ApiRejected
-from k8sdds.kubernetes.exec_stream import Stream, StreamLost
+from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
+from k8sdds.kubernetes.exec_stream import ExecStream, StreamLost
 from k8sdds.model.measurement import Launch
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import private_folder
@@ -44,7 +44,7 @@ class ParticipantExec:
     """`prepare`, then `go` or `abort`, then `finish`; each in any thread, one at a time."""
 
     def __init__(
-        self, api: Api, namespace: str, pod: str, launch: Launch, output: str, options: Sequence[str],
+        self, client: KubernetesClient, namespace: str, pod: str, launch: Launch, output: str, options: Sequence[str],
         deadline_s: float,
     ) -> None:  # fmt: skip
         """`output`: the participant's folder in the pod; `options`: further ones for the supervisor."""
@@ -54,11 +54,11 @@ class ParticipantExec:
         """The pod's clock minus ours."""
         self.uncertainty_ns = 0
         """At most so much the offset may be wrong."""
-        self._api = api
+        self._client = client
         self._namespace = namespace
         self._output = output
         self._deadline_s = deadline_s
-        self._stream: Stream | None = None
+        self._stream: ExecStream | None = None
         self._released = False
         self._argv = [
             SUPERVISOR, "attend", "--dir", output, "--deadline", f"{deadline_s:.3f}", "--grace", str(GRACE_S),
@@ -75,26 +75,26 @@ class ParticipantExec:
         """
         end = time.monotonic() + READY_S
         try:
-            self._stream = Stream(self._api, self._namespace, self.pod, self._argv, stdin=True)
+            self._stream = ExecStream(self._client, self._namespace, self.pod, self._argv, stdin=True)
             for path, (mode, content) in files.items():
                 self._stream.write(f"file {mode} {len(content)} {path}\n".encode() + content)
             for _ in range(len(files) + 1):
-                word = self._stream.line(end)
+                word = self._stream.read_line(end)
                 if not word.startswith((b"ready", b"taken")):
                     return word.decode(errors="replace")
             self._compare_clocks(self._stream, end)
-        except (StreamLost, ApiRejected) as error:
+        except (StreamLost, ApiError) as error:
             return str(error)
         except TimeoutError:
             return f"not ready after {READY_S} s"
         return ""
 
-    def _compare_clocks(self, stream: Stream, end: float) -> None:
+    def _compare_clocks(self, stream: ExecStream, end: float) -> None:
         best = None
         for _ in range(3):
             asked = time.time_ns()
             stream.write(b"clock\n")
-            word = stream.line(end)
+            word = stream.read_line(end)
             answered = time.time_ns()
             there = int(word.removeprefix(b"clock "))
             if best is None or answered - asked < best:
@@ -139,9 +139,9 @@ class ParticipantExec:
             wait_s = max(1, round(end - time.monotonic()))
             argv = [SUPERVISOR, "fetch", "--dir", self._output, "--deadline", str(wait_s)]
             try:
-                with Stream(self._api, self._namespace, self.pod, argv) as stream:
+                with ExecStream(self._client, self._namespace, self.pod, argv) as stream:
                     return self._read(stream, time.monotonic() + wait_s + 10)
-            except ApiRejected as refused:
+            except ApiError as refused:
                 said = refused.message
                 # A kubelet that has just restarted does not know its pods yet; the API server does.
                 if self._is_gone():
@@ -158,19 +158,19 @@ class ParticipantExec:
     def _is_gone(self) -> bool:
         """Whether the pod is no more, or no longer runs."""
         try:
-            found = self._api.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
+            found = self._client.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
         except PrerequisiteError:
             return False  # nobody knows; asked again
         return found is None or bool(trouble(found))
 
-    def _read(self, stream: Stream, end: float) -> Ending:
+    def _read(self, stream: ExecStream, end: float) -> Ending:
         """Files and the end, as the supervisor prints them. Nothing is written until all is here."""
         files: dict[str, bytes] = {}
         while True:
-            kind, _, rest = stream.line(end).decode(errors="replace").partition(" ")
+            kind, _, rest = stream.read_line(end).decode(errors="replace").partition(" ")
             if kind == "file":
                 name, _, size = rest.rpartition(" ")
-                files[Path(name).name] = stream.take(int(size), end)
+                files[Path(name).name] = stream.read_bytes(int(size), end)
             elif kind == "end":
                 break
             # Else an answer that nobody waits for any more.

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.kubernetes.client import Api
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import Node, one_kernel
@@ -21,14 +21,14 @@ POD_FACTS = (
 
 
 def facts(
-    api: Api,
+    client: KubernetesClient,
     chosen: SelectedTestbed,
     nodes: Sequence[Node],
     members: Sequence[ReadyPod],
     installed: str | None,
 ) -> dict[str, Any]:
     """`nodes` as far as this user may see them; `members`: pods that are ready."""
-    version = api.get("/version")
+    version = client.get("/version")
     known = {
         node.name: {
             "boot_id": node.boot_id,
@@ -51,16 +51,16 @@ def facts(
         "cpu_model": models.pop() if len(models) == 1 else None,
         "installed_network": installed,
         "image": chosen.image,
-        "cluster_uid": _uid(api),
+        "cluster_uid": _uid(client),
         "reached": {key: value for key, value in asdict(chosen).items() if value},
-        "api_calls": dict(api.calls),
+        "api_calls": dict(client.calls),
     }
 
 
-def _uid(api: Api) -> str | None:
+def _uid(client: KubernetesClient) -> str | None:
     """What tells this cluster from others, where this user may know it."""
     try:
-        found = api.find(f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}")
+        found = client.find(f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}")
     except PrerequisiteError:
         return None
     return found["metadata"]["uid"] if found else None

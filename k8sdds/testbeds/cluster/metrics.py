@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.kubernetes import exec_stream
-from k8sdds.kubernetes.client import Api
+from k8sdds.kubernetes import exec_stream, objects
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.kubernetes.metrics import metrics_api as top
 from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.kubernetes.metrics.pod_startup import Startups
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster import objects, permissions, pods
+from k8sdds.testbeds.cluster import permissions, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 
 READY_S = 30
@@ -33,10 +33,14 @@ class Metering:
     """The meters of one campaign, and what they have said since somebody asked."""
 
     def __init__(
-        self, api: Api, space: CampaignNamespace, filters: bool, image: str = versions.TOOLS_IMAGE
+        self,
+        client: KubernetesClient,
+        space: CampaignNamespace,
+        filters: bool,
+        image: str = versions.TOOLS_IMAGE,
     ) -> None:
         """`filters`: the namespace lets pods use the nodes' own network, so packet filters can be counted."""
-        self._api = api
+        self._client = client
         self._image = image
         self._space = space
         self._filters = filters
@@ -94,17 +98,21 @@ class Metering:
                     " by which the meter would get `nodes/metrics`"
                 )
             else:
-                objects.create(self._api, self._owned(outside))
-            objects.create(self._api, inside)
+                objects.create(self._client, self._owned(outside))
+            objects.create(self._client, inside)
             self._made = inside[-1]
-            objects.await_replicas(self._api, self._made, READY_S)
+            objects.wait_for_replicas(self._client, self._made, READY_S)
         except PrerequisiteError as error:
             # What cannot be read is missing in a table; no reason to measure nothing.
             self._lacks(f"nodes: {error.message}")
 
     def _refused(self, wanted: list[dict[str, Any]]) -> str:
         """The kinds of these objects that this user may not make."""
-        kinds = {objects.PLURALS[one["kind"]] for one in wanted if not objects.may_create(self._api, one)}
+        kinds = {
+            self._client.resource(one["apiVersion"], one["kind"])
+            for one in wanted
+            if not objects.may_create(self._client, one)
+        }
         return " and ".join(sorted(kinds))
 
     def _lacks(self, said: str) -> None:
@@ -112,7 +120,7 @@ class Metering:
 
     def _owned(self, outside: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Objects that belong to no namespace, told to go with the campaign's own, whatever becomes of us."""
-        found = self._api.get(f"{permissions.NAMESPACES}/{self._space.namespace}")
+        found = self._client.get(f"{permissions.NAMESPACES}/{self._space.namespace}")
         owner = {"apiVersion": "v1", "kind": "Namespace", "name": self._space.namespace}
         for one in outside:
             one["metadata"]["ownerReferences"] = [{**owner, "uid": found["metadata"]["uid"]}]
@@ -120,7 +128,7 @@ class Metering:
         return outside
 
     def _ready(self) -> list[str]:
-        listed = self._api.get(self._space.pods, labelSelector=node_meter.LABELS)["items"]
+        listed = self._client.get(self._space.pods, labelSelector=node_meter.LABELS)["items"]
         return [one["metadata"]["name"] for one in listed if pods.is_ready(one)]
 
     # -- reading ----------------------------------------------------------------------------------------
@@ -142,7 +150,7 @@ class Metering:
     def _node(self, pod: str, filters: bool) -> dict[str, Any]:
         argv = node_meter.command(filters)
         try:
-            done = exec_stream.run(self._api, self._space.namespace, pod, argv)
+            done = exec_stream.run_command(self._client, self._space.namespace, pod, argv)
             if done.code:
                 raise PrerequisiteError(done.stderr.decode(errors="replace").strip() or f"code {done.code}")
             data = json.loads(done.stdout)
@@ -153,7 +161,7 @@ class Metering:
 
     def _top(self, what: str, read: Any) -> list[dict[str, Any]]:
         try:
-            return [asdict(one) for one in read(self._api.get_raw)]
+            return [asdict(one) for one in read(self._client.get_raw)]
         except PrerequisiteError as error:
             # No metrics server, or not for this user.
             self._lacks(f"what `kubectl top {what}` shows: {error.message}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
@@ -35,7 +35,7 @@ def owner() -> str:
 class CampaignNamespace:
     """A campaign's namespace."""
 
-    api: Api
+    client: KubernetesClient
     campaign: str
     """The campaign's identifier."""
     namespace: str
@@ -55,10 +55,10 @@ class CampaignNamespace:
     def remove(self) -> None:
         """Begin to remove all of it; the cluster finishes that by itself."""
         if self.own:
-            self.api.delete(f"{permissions.NAMESPACES}/{self.namespace}")
+            self.client.delete(f"{permissions.NAMESPACES}/{self.namespace}")
         else:
-            for one in self.api.get(self.pods, labelSelector=self.selector)["items"]:
-                self.api.delete(f"{self.pods}/{one['metadata']['name']}", grace_s=0)
+            for one in self.client.get(self.pods, labelSelector=self.selector)["items"]:
+                self.client.delete(f"{self.pods}/{one['metadata']['name']}", grace_s=0)
 
 
 def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
@@ -80,42 +80,42 @@ def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
     }
 
 
-def make(api: Api, name: str, prepared: str | None, with_host: bool) -> CampaignNamespace:
+def make(client: KubernetesClient, name: str, prepared: str | None, with_host: bool) -> CampaignNamespace:
     """The namespace of a campaign; what a killed process has left of the same campaign is removed first."""
     campaign = identifier(name)
     if prepared is not None:
-        space = CampaignNamespace(api, campaign, prepared, own=False)
+        space = CampaignNamespace(client, campaign, prepared, own=False)
         space.remove()
         return space
-    return _made(api, campaign, manifest(campaign, name, with_host))
+    return _made(client, campaign, manifest(campaign, name, with_host))
 
 
 def beside(space: CampaignNamespace, name: str) -> CampaignNamespace:
     """A second namespace of a campaign, for pods on the nodes' own network, that its own does not take."""
     wanted = manifest(space.campaign, name, with_host=True)
     wanted["metadata"]["name"] += BESIDE
-    return _made(space.api, space.campaign, wanted)
+    return _made(space.client, space.campaign, wanted)
 
 
-def _made(api: Api, campaign: str, wanted: dict[str, Any]) -> CampaignNamespace:
-    space = CampaignNamespace(api, campaign, wanted["metadata"]["name"], own=True)
+def _made(client: KubernetesClient, campaign: str, wanted: dict[str, Any]) -> CampaignNamespace:
+    space = CampaignNamespace(client, campaign, wanted["metadata"]["name"], own=True)
     path = f"{permissions.NAMESPACES}/{space.namespace}"
-    if api.find(path) is not None:
+    if client.find(path) is not None:
         space.remove()
-        await_gone(api, path)
-    api.create(permissions.NAMESPACES, wanted)
-    permissions.take(api, space.namespace)
+        await_gone(client, path)
+    client.create(permissions.NAMESPACES, wanted)
+    permissions.take(client, space.namespace)
     return space
 
 
-def await_gone(api: Api, path: str, timeout_s: float = 90) -> None:
+def await_gone(client: KubernetesClient, path: str, timeout_s: float = 90) -> None:
     """Returns when a namespace is gone."""
     name = path.rpartition("/")[2]
-    listed = api.get(permissions.NAMESPACES, fieldSelector=f"metadata.name={name}")
+    listed = client.get(permissions.NAMESPACES, fieldSelector=f"metadata.name={name}")
     if not listed["items"]:
         return
     version = listed["metadata"]["resourceVersion"]
-    for event in api.watch(
+    for event in client.watch(
         permissions.NAMESPACES,
         fieldSelector=f"metadata.name={name}",
         resourceVersion=version,
@@ -139,17 +139,17 @@ class Leftover:
     """Who still works with it, or empty."""
 
 
-def leftovers(api: Api, prepared: str | None) -> list[Leftover]:
+def leftovers(client: KubernetesClient, prepared: str | None) -> list[Leftover]:
     """All campaigns that have something on the cluster, or in a prepared namespace."""
     if prepared is None:
-        listed = api.get(permissions.NAMESPACES, labelSelector=SELECTOR)["items"]
+        listed = client.get(permissions.NAMESPACES, labelSelector=SELECTOR)["items"]
     else:
-        listed = api.get(f"{CORE}/namespaces/{prepared}/pods", labelSelector=SELECTOR)["items"]
+        listed = client.get(f"{CORE}/namespaces/{prepared}/pods", labelSelector=SELECTOR)["items"]
     found = {}
     for one in listed:
         meta = one["metadata"]
         campaign = meta["labels"][versions.CAMPAIGN_LABEL]
-        space = CampaignNamespace(api, campaign, prepared or meta["name"], own=prepared is None)
+        space = CampaignNamespace(client, campaign, prepared or meta["name"], own=prepared is None)
         notes = meta.get("annotations", {})
         if "deletionTimestamp" not in meta:
             key = campaign if prepared else space.namespace

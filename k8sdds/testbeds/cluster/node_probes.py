@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from k8sdds.kubernetes.client import Api
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import datapath, namespace, pods
 from k8sdds.testbeds.cluster.datapath import LinkCounters
@@ -25,10 +25,10 @@ class NodeProbes:
     """The witnesses of a campaign, made when a proof first needs them."""
 
     def __init__(
-        self, api: Api, space: CampaignNamespace, with_host: bool, image: str, campaign: str
+        self, client: KubernetesClient, space: CampaignNamespace, with_host: bool, image: str, campaign: str
     ) -> None:
         """`with_host`: whether the campaign's namespace takes pods on the nodes' own network."""
-        self._api = api
+        self._client = client
         self._space = space
         self._with_host = with_host
         self._image = image
@@ -58,7 +58,7 @@ class NodeProbes:
             space = self._space
             if space.own and not self._with_host:
                 space = self._beside = namespace.beside(space, self._campaign)
-            self._crew = PodPool(self._api, space, self._image, MEMORY, self._campaign)
+            self._crew = PodPool(self._client, space, self._image, MEMORY, self._campaign)
         slots = [Slot(NAME, ROLE, node, True, None) for node in nodes]
         self._crew.ensure(slots)
         said = self._crew.run_all([(slot, [*datapath.COMMAND, *addresses]) for slot in slots])

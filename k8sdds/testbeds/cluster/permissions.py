@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.system.errors import Problem
 
 IN_NAMESPACE = (
@@ -19,19 +19,19 @@ CAMPAIGN_ROLE = "k8sdds-campaign"
 BINDING = ("create", "rbac.authorization.k8s.io", "rolebindings")
 
 
-def lacks(api: Api, namespace: str | None) -> list[Problem]:
+def lacks(client: KubernetesClient, namespace: str | None) -> list[Problem]:
     """What this user may not do and would have to: in a prepared namespace, or in one of its own."""
     if namespace is not None:
-        missing = [_words(one) for one in IN_NAMESPACE if not api.may(*one, namespace=namespace)]
+        missing = [_words(one) for one in IN_NAMESPACE if not client.is_allowed(*one, namespace=namespace)]
         remedy = f"deploy/rights/namespace.yaml has the Role, for an administrator to apply in {namespace}"
         return (
             [Problem(f"not allowed in namespace {namespace}: {', '.join(missing)}", remedy)]
             if missing
             else []
         )
-    missing = [_words(one) for one in WITHOUT_NAMESPACE if not api.may(*one)]
-    if not may_bind(api):
-        missing += [_words(one) for one in IN_NAMESPACE if not api.may(*one)]
+    missing = [_words(one) for one in WITHOUT_NAMESPACE if not client.is_allowed(*one)]
+    if not may_bind(client):
+        missing += [_words(one) for one in IN_NAMESPACE if not client.is_allowed(*one)]
     remedy = (
         "deploy/rights/cluster.yaml has the ClusterRole, for an administrator to apply; or work in a"
         " namespace that an administrator has prepared: --namespace"
@@ -39,25 +39,25 @@ def lacks(api: Api, namespace: str | None) -> list[Problem]:
     return [Problem(f"not allowed on this cluster: {', '.join(missing)}", remedy)] if missing else []
 
 
-def may_bind(api: Api) -> bool:
+def may_bind(client: KubernetesClient) -> bool:
     """Whether this user may give itself the rights of a campaign in a namespace it has made."""
-    return api.may(*BINDING) and api.may(
+    return client.is_allowed(*BINDING) and client.is_allowed(
         "bind", "rbac.authorization.k8s.io", "clusterroles", name=CAMPAIGN_ROLE
     )
 
 
-def take(api: Api, namespace: str) -> None:
+def take(client: KubernetesClient, namespace: str) -> None:
     """Bind the campaign's role to this user in its namespace, unless it may do all that already."""
-    if api.may("create", "", "pods/exec", namespace=namespace):
+    if client.is_allowed("create", "", "pods/exec", namespace=namespace):
         return
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    user = api.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)["status"]["userInfo"]
+    user = client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)["status"]["userInfo"]
     parts = user["username"].split(":")
     if parts[:2] == ["system", "serviceaccount"]:
         subject = {"kind": "ServiceAccount", "namespace": parts[2], "name": parts[3]}
     else:
         subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user["username"]}
-    api.create(
+    client.create(
         f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -71,9 +71,9 @@ def take(api: Api, namespace: str) -> None:
     )  # fmt: skip
 
 
-def may_see_nodes(api: Api) -> bool:
+def may_see_nodes(client: KubernetesClient) -> bool:
     """Whether the nodes may be asked for; else the scheduler places participants."""
-    return api.may("list", "", "nodes")
+    return client.is_allowed("list", "", "nodes")
 
 
 def _words(one: tuple[str, str, str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
-from k8sdds.kubernetes.client import Api, ApiRejected
+from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace, owner
@@ -44,7 +44,7 @@ class PodPool:
 
     def __init__(
         self,
-        api: Api,
+        client: KubernetesClient,
         space: CampaignNamespace,
         image: str,
         memory: tuple[int, int],
@@ -52,7 +52,7 @@ class PodPool:
         parts: Mapping[str, Any] | None = None,
     ) -> None:
         """`parts`: what every pod has beside its own (`pods.pod`)."""
-        self._api = api
+        self._client = client
         self._parts = parts
         self._space = space
         self._image = image
@@ -64,7 +64,7 @@ class PodPool:
         self._names: dict[Slot, str] = {}
         self._made = 0
         self._suspect = False
-        self.watch = PodWatch(api, space.namespace, space.selector)
+        self.watch = PodWatch(client, space.namespace, space.selector)
 
     def member(self, slot: Slot) -> ReadyPod:
         """The pod of a slot that `muster` has made ready; the last one, where it is lost and not replaced."""
@@ -125,8 +125,8 @@ class PodPool:
             versions.NAME_ANNOTATION: self._campaign,
         }
         try:
-            self._api.create(self._space.pods, made)
-        except ApiRejected as refused:
+            self._client.create(self._space.pods, made)
+        except ApiError as refused:
             raise PrerequisiteError(
                 f"pod {name} is refused: {refused.message}",
                 f"a quota or a policy of the namespace {self._space.namespace} stands against it",
@@ -137,7 +137,7 @@ class PodPool:
         names = [self._names[slot] for slot in slots]
 
         def remove(name: str) -> None:
-            self._api.delete(f"{self._space.pods}/{name}", grace_s=0)
+            self._client.delete(f"{self._space.pods}/{name}", grace_s=0)
 
         self._each(remove, names)
         for slot in slots:
@@ -150,7 +150,7 @@ class PodPool:
         """Ask a ready pod for its interfaces and its machine."""
         name = self._names[slot]
         try:
-            done = exec_stream.run(self._api, self._space.namespace, name, [SUPERVISOR, "facts"])
+            done = exec_stream.run_command(self._client, self._space.namespace, name, [SUPERVISOR, "facts"])
         except PrerequisiteError as error:
             why = self.watch.ended(name)
             if not why:
@@ -178,13 +178,15 @@ class PodPool:
         with ThreadPoolExecutor(min(WORKERS, len(things))) as pool:
             return list(pool.map(what, things))
 
-    def run(self, slot: Slot, argv: Sequence[str], timeout_s: float = 30) -> exec_stream.Done:
+    def run(self, slot: Slot, argv: Sequence[str], timeout_s: float = 30) -> exec_stream.CommandResult:
         """A command in the pod of a slot, between trials."""
-        return exec_stream.run(self._api, self._space.namespace, self._members[slot].name, argv, timeout_s)
+        return exec_stream.run_command(
+            self._client, self._space.namespace, self._members[slot].name, argv, timeout_s
+        )
 
     def run_all(
         self, commands: Sequence[tuple[Slot, Sequence[str]]], timeout_s: float = 30
-    ) -> list[exec_stream.Done]:
+    ) -> list[exec_stream.CommandResult]:
         """Commands side by side."""
         return self._each(lambda one: self.run(one[0], one[1], timeout_s), commands)
 
@@ -192,9 +194,9 @@ class PodPool:
     def background(self, commands: Sequence[tuple[Slot, Sequence[str]]]):
         """Commands that run as long as the `with`; they must end by themselves."""
 
-        def start(one: tuple[Slot, Sequence[str]]) -> exec_stream.Stream:
+        def start(one: tuple[Slot, Sequence[str]]) -> exec_stream.ExecStream:
             name = self._members[one[0]].name
-            return exec_stream.Stream(self._api, self._space.namespace, name, one[1])
+            return exec_stream.ExecStream(self._client, self._space.namespace, name, one[1])
 
         opened = self._each(start, commands)
         try:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import versions
-from k8sdds.kubernetes.client import Api
+from k8sdds.kubernetes import objects
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.middleware.connext import license
 from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
@@ -21,7 +22,7 @@ from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import blocks as grouping
 from k8sdds.testbeds.cluster import facts as provenance
 from k8sdds.testbeds.cluster import namespace as spaces
-from k8sdds.testbeds.cluster import objects, permissions, placement, preflight, trial_run
+from k8sdds.testbeds.cluster import permissions, placement, preflight, trial_run
 from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.discovery import Services
 from k8sdds.testbeds.cluster.exec import NOT_STARTED, ParticipantExec
@@ -44,8 +45,8 @@ class Cluster:
 
     name = NAME
 
-    def __init__(self, api: Api, chosen: SelectedTestbed, campaign: str) -> None:
-        self.api = api
+    def __init__(self, client: KubernetesClient, chosen: SelectedTestbed, campaign: str) -> None:
+        self.client = client
         self.chosen = chosen
         self._campaign = campaign
         self._nodes: list[Node] | None = None
@@ -76,7 +77,9 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """The cluster's nodes; none where this user may not ask for them."""
         if self._nodes is None:
-            listed = self.api.get(permissions.NODES)["items"] if permissions.may_see_nodes(self.api) else []
+            listed = (
+                self.client.get(permissions.NODES)["items"] if permissions.may_see_nodes(self.client) else []
+            )
             self._nodes = [Node.of(one) for one in listed]
         return self._nodes
 
@@ -123,7 +126,7 @@ class Cluster:
         unfit = preflight.unfit(cells, switched=bool(self.chosen.name))
         if unfit:
             return unfit
-        lacks = permissions.lacks(self.api, self.chosen.namespace)
+        lacks = permissions.lacks(self.client, self.chosen.namespace)
         return lacks or [
             *preflight.networks(cells, self.networks(), *([self.switch.lack] if self.switch else [])),
             *preflight.placement(cells, self.nodes, self._image(trials)),
@@ -140,16 +143,16 @@ class Cluster:
         trials = self._trials or block.trials
         if self._crew is None or self._services is None or self._proofs is None:
             with_host = any(trial.cell.network == HOST for trial in trials)
-            self._space = spaces.make(self.api, self._campaign, self.chosen.namespace, with_host)
+            self._space = spaces.make(self.client, self._campaign, self.chosen.namespace, with_host)
             memory = memory_bytes(trial.cell for trial in trials)
             image, parts = self._image(trials), self._licence(trials)
-            self._crew = PodPool(self.api, self._space, image, memory, self._campaign, parts)
-            self._services = Services(self.api, self._space, self.chosen.image)
-            self._witnesses = NodeProbes(self.api, self._space, with_host, image, self._campaign)
+            self._crew = PodPool(self.client, self._space, image, memory, self._campaign, parts)
+            self._services = Services(self.client, self._space, self.chosen.image)
+            self._witnesses = NodeProbes(self.client, self._space, with_host, image, self._campaign)
             self._proofs = Proofs(self._crew, self._witnesses, self.switch.interface if self.switch else "")
             if self.chosen.meter:
                 tools = beside(self.chosen.image, versions.TOOLS_IMAGE)
-                self._metering = Metering(self.api, self._space, with_host, tools)
+                self._metering = Metering(self.client, self._space, with_host, tools)
                 self._crew.watch.listeners.append(self._metering.seen)
         cells = {trial.cell.cell_id: trial.cell for trial in block.trials}.values()
         self._install(next((one for one in map(grouping.pod_network, cells) if one), None))
@@ -159,7 +162,7 @@ class Cluster:
             self._services.provide(cell)
         if self._metering is not None:
             self._metering.begins(block.index, [cell.network_label for cell in cells])
-        self._calls = self.api.calls.total()
+        self._calls = self.client.calls.total()
         return self
 
     def _image(self, trials: Sequence[Trial]) -> str:
@@ -174,7 +177,7 @@ class Cluster:
         assert self._space is not None
         found = license.file(os.environ)
         if found is not None and self._space.own:
-            objects.create(self.api, [license.secret(self._space.namespace, found.read_bytes())])
+            objects.create(self.client, [license.secret(self._space.namespace, found.read_bytes())])
         return license.pod_parts()
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
@@ -265,7 +268,7 @@ class Cluster:
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt: all ready, then all go at one moment, then all ended and their files here."""
         measured = self._run(trial, launches, deadline_s)
-        before, self._calls = self._calls, self.api.calls.total()
+        before, self._calls = self._calls, self.client.calls.total()
         return replace(measured, api_calls=self._calls - before)
 
     def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
@@ -282,7 +285,7 @@ class Cluster:
                 options += ["--forget", self._forget.pop(pod)]
             attended.append(
                 ParticipantExec(
-                    self.api,
+                    self.client,
                     self._space.namespace,
                     pod,
                     launch,
@@ -308,7 +311,7 @@ class Cluster:
     def facts(self) -> dict[str, Any]:
         """Provenance: the cluster's version, and of each node what the API and the pods on it say."""
         members = [self._crew.member(slot) for slot in self._crew.slots()] if self._crew else []
-        return provenance.facts(self.api, self.chosen, self.nodes, members, self.installed)
+        return provenance.facts(self.client, self.chosen, self.nodes, members, self.installed)
 
     def close(self) -> None:
         """Remove all that was made. Safe to call twice, from any state."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import urllib3
 
-from k8sdds.kubernetes.client import CORE, Api
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 
@@ -25,8 +25,8 @@ UNSCHEDULED_S = 15
 class PodWatch:
     """The pods of a namespace with a label, kept up to date in the background until `close`."""
 
-    def __init__(self, api: Api, namespace: str, selector: str) -> None:
-        self._api = api
+    def __init__(self, client: KubernetesClient, namespace: str, selector: str) -> None:
+        self._client = client
         self._path = f"{CORE}/namespaces/{namespace}/pods"
         self._namespace = namespace
         self._selector = selector
@@ -56,7 +56,7 @@ class PodWatch:
             try:
                 version = version or self._list()
                 query = {"labelSelector": self._selector, "resourceVersion": version}
-                for event in self._api.watch(self._path, allowWatchBookmarks="true", **query):
+                for event in self._client.watch(self._path, allowWatchBookmarks="true", **query):
                     if self._closed:
                         break
                     if event["type"] == "ERROR":
@@ -72,7 +72,7 @@ class PodWatch:
 
     def _list(self) -> str:
         """All pods as they are now; the version from which they are to be watched."""
-        listed = self._api.get(self._path, labelSelector=self._selector)
+        listed = self._client.get(self._path, labelSelector=self._selector)
         with self._changed:
             before = self._pods
             self._pods = {one["metadata"]["name"]: one for one in listed["items"]}
@@ -127,7 +127,9 @@ class PodWatch:
             late = next(iter(waiting))
             said = f"pod {late} is not ready after {limit_s:g} s: {self.why(late)}"
         if said:
-            raise PrerequisiteError(said, f"kubectl -n {self._namespace} describe pods; k8sdds clean removes them")
+            raise PrerequisiteError(
+                said, f"kubectl -n {self._namespace} describe pods; k8sdds clean removes them"
+            )
 
     def await_gone(self, names: Iterable[str], timeout_s: float | None = None) -> None:
         """Returns when none of these pods is there any more; PrerequisiteError when one stays."""
@@ -184,7 +186,7 @@ class PodWatch:
         if data is None:
             return "it is not there"
         try:
-            listed = self._api.get(
+            listed = self._client.get(
                 f"{CORE}/namespaces/{self._namespace}/events", fieldSelector=f"involvedObject.name={name}"
             )["items"]
         except PrerequisiteError:

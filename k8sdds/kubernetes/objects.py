@@ -1,0 +1,80 @@
+"""Create Kubernetes objects of any kind and wait until their pods are ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from k8sdds.kubernetes.client import ApiError, KubernetesClient, api_root
+from k8sdds.system.errors import PrerequisiteError
+
+
+def collection_path(client: KubernetesClient, obj: dict[str, Any]) -> str:
+    """Return the URL path of the collection that an object belongs to."""
+    version, namespace = obj["apiVersion"], obj["metadata"].get("namespace")
+    scope = f"namespaces/{namespace}/" if namespace else ""
+    return f"{api_root(version)}/{scope}{client.resource(version, obj['kind'])}"
+
+
+def may_create(client: KubernetesClient, obj: dict[str, Any]) -> bool:
+    """Return whether this user may create an object."""
+    version = obj["apiVersion"]
+    resource = client.resource(version, obj["kind"])
+    namespace = obj["metadata"].get("namespace", "")
+    return client.is_allowed("create", version.rpartition("/")[0], resource, namespace=namespace)
+
+
+def create(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
+    """Create objects. An object that exists already, for example after a killed campaign, is kept unchanged.
+
+    Raises:
+        PrerequisiteError: the API server rejects an object.
+    """
+    for obj in objects:
+        try:
+            client.create(collection_path(client, obj), obj)
+        except ApiError as error:
+            if error.status != 409:
+                raise PrerequisiteError(
+                    f"cannot create {obj['kind']} {obj['metadata']['name']}: {error.message}",
+                    "check this user's rights, and the namespace's quotas and admission policies",
+                ) from error
+
+
+def wait_for_replicas(client: KubernetesClient, obj: dict[str, Any], timeout_s: float) -> tuple[int, int]:
+    """Wait until all pods of a StatefulSet or DaemonSet are ready, at most `timeout_s`.
+
+    Returns:
+        Number of ready pods and of wanted pods (-1: not known yet).
+    """
+    path, query = collection_path(client, obj), {"fieldSelector": f"metadata.name={obj['metadata']['name']}"}
+    end = time.monotonic() + timeout_s
+    counts = (0, -1)
+    while time.monotonic() < end:
+        listing = client.get(path, **query)
+        for item in listing["items"]:
+            counts = replicas(obj["kind"], item)
+        if counts[0] == counts[1]:
+            return counts
+        version = listing["metadata"]["resourceVersion"]
+        remaining_s = max(1.0, end - time.monotonic())
+        for event in client.watch(path, for_s=remaining_s, resourceVersion=version, **query):
+            if event["type"] == "MODIFIED":
+                counts = replicas(obj["kind"], event["object"])
+            if counts[0] == counts[1] or event["type"] == "ERROR":
+                break
+    return counts
+
+
+def replicas(kind: str, obj: dict[str, Any]) -> tuple[int, int]:
+    """Return the number of ready and of wanted pods of a StatefulSet or DaemonSet.
+
+    The wanted number is -1 until a controller has observed the object's current generation.
+    """
+    status = obj.get("status") or {}
+    if status.get("observedGeneration", 0) < obj["metadata"].get("generation", 1):
+        return 0, -1
+    if kind == "DaemonSet":
+        return status.get("numberReady", 0), status.get("desiredNumberScheduled", -1)
+    return status.get("readyReplicas", 0), obj["spec"]["replicas"]
