@@ -7,18 +7,21 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.kubernetes.metrics.kubelet import Pod, Usage
 from k8sdds.kubernetes.metrics.node_meter import Reading
+from k8sdds.networks import NETWORKS
 
 SHORTEST_S = 60
 """The kubelet's readings are up to 15 s old: a shorter interval would be off by a quarter and more."""
 
 NETWORK_PODS = (
-    "k8sdds-network/*", "kube-flannel/kube-flannel-ds-*", "kube-system/kube-flannel-ds-*",
-    "kube-system/kube-router-*", "kube-system/weave-net-*", "kube-system/calico-node-*",
-    "calico-system/calico-node-*", "kube-system/cilium-*", "kube-system/antrea-agent-*",
+    f"{versions.NETWORK_NAMESPACE}/*",
+    *dict.fromkeys(pattern for network in NETWORKS.values() for pattern in network.agent_pods),
+    "kube-system/calico-node-*", "calico-system/calico-node-*", "kube-system/cilium-*",
+    "kube-system/antrea-agent-*",
 )  # fmt: skip
-"""`namespace/name` patterns of the pods that are a network: k8sdds's own, and those of common manifests."""
+"""`namespace/name` patterns of the pods of networks: installed by k8sdds or by their own manifests."""
 
 COLUMNS = (
     "interval_s", "nodes", "delivered_gbit", "network_pods", "network_cpu_s", "network_cpu_s_per_gbit",

@@ -341,7 +341,7 @@ def _network_facts(trial: Trial, session: Session) -> dict[str, Any]:
         "encapsulation": network.encapsulation,
         "multicast": network.multicast,
         "encryption": network.encryption,
-        "unprotected": network.unprotected,
+        "unprotected": network.unencrypted,
         "differences": network.differences,
         **session.network_facts(trial),
         **session.link_facts(trial),

@@ -51,7 +51,7 @@ def contradictions(expansion: Expansion) -> list[Problem]:
     for cell in expansion.cells:
         where = expansion.where.get(cell.cell_id, "")
         network = find(cell.network)
-        unfit = network.problem(cell.network_options)
+        unfit = network.options_error(cell.network_options)
         if unfit:
             add(where + unfit, "give a smaller mtu")
         if cell.transport == "multicast" and not network.multicast:

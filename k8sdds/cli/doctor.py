@@ -86,31 +86,31 @@ def _programs() -> Iterator[Diagnosis]:
 
 
 def _kernel() -> Iterator[Diagnosis]:
-    from k8sdds.networks import NETWORKS
+    from k8sdds.networks import NETWORKS, features
     from k8sdds.system import kernel_features
     from k8sdds.system.sandbox import unprivileged_remedy
 
-    obstacle = kernel_features.namespaces_lack()
+    obstacle = kernel_features.namespaces_error()
     user = "root" if os.geteuid() == 0 else "an unprivileged user"
     yield Diagnosis(
         "namespaces", not obstacle, obstacle or f"can be created as {user}", unprivileged_remedy()
     )
     if obstacle:
         return
-    capabilities = kernel_features.probe()
+    capabilities = kernel_features.probe(features())
     # A feature that only one of a network's engines requires is not a prerequisite of this machine.
-    required_by_networks = {need for network in NETWORKS.values() for need in network.needs}
-    for name, feature in kernel_features.FEATURES.items():
+    required_by_networks = {need for network in NETWORKS.values() for need in network.requires}
+    for feature in features():
         kind = "kernel" if feature.modules else "programs"
         yield Diagnosis(
-            f"{kind}: {name} ({feature.purpose})",
-            capabilities.has(name),
-            capabilities.lacks.get(name, "works"),
-            kernel_features.remedy(name),
-            name in required_by_networks or name == "veth",
+            f"{kind}: {feature.name} ({feature.purpose})",
+            capabilities.has(feature.name),
+            capabilities.missing.get(feature.name, "works"),
+            kernel_features.remedy(feature),
+            feature in required_by_networks or feature is kernel_features.VETH,
         )
     for network in NETWORKS.values():
-        missing = [need for need in network.needs if not capabilities.has(need)]
+        missing = [need.name for need in network.requires if not capabilities.has(need.name)]
         if network.engines and not missing:
             yield _engines(network, capabilities)
             continue
@@ -126,12 +126,12 @@ def _engines(network: Network, capabilities: Capabilities) -> Diagnosis:
     from k8sdds.system import kernel_features
 
     missing = {
-        engine.title: [need for need in engine.needs if not capabilities.has(need)]
+        engine.title: [need for need in engine.requires if not capabilities.has(need.name)]
         for engine in network.engines
     }
     usable = [title for title, needs in missing.items() if not needs]
     reasons = [
-        f"no {title}: {need}: {capabilities.lacks[need]}"
+        f"no {title}: {need.name}: {capabilities.missing[need.name]}"
         for title, needs in missing.items()
         for need in needs
     ]

@@ -27,18 +27,20 @@ def _cells(
     """Return one cell per lab network of the experiment; with --network, the baseline only if requested."""
     from k8sdds.campaign import experiments, preflight
     from k8sdds.model.trial import expand
-    from k8sdds.networks import bare_label, resolved
-    from k8sdds.system.kernel_features import can
+    from k8sdds.networks import label_without_engine, with_engines
+    from k8sdds.system.kernel_features import available
     from k8sdds.testbeds.lab.topology import LabNetworkKey
 
     changed = experiments.changed(experiments.load(experiment), networks or (), settings or ())
-    expansion = expand(resolved(changed, can))
+    expansion = expand(with_engines(changed, available))
     preflight.refuse(preflight.contradictions(expansion))
     cells = {LabNetworkKey.of(cell): cell for cell in expansion.cells}
     return [
         cell
         for cell in cells.values()
-        if baseline or not networks or {cell.network_label, bare_label(cell.network_label)} & set(networks)
+        if baseline
+        or not networks
+        or {cell.network_label, label_without_engine(cell.network_label)} & set(networks)
     ]
 
 

@@ -34,9 +34,7 @@ Interface = Annotated[
 ]
 Password = Annotated[
     str | None,
-    typer.Option(
-        "--password-file", help="File (mode 0600) with the secret of flannel-ipsec or weavenet-encrypt."
-    ),
+    typer.Option("--password-file", help="File (mode 0600) with the secret of an encrypted network."),
 ]
 
 
@@ -62,14 +60,14 @@ def show(
 ) -> None:
     """Print the Kubernetes objects of a network for this profile, without secrets."""
     from k8sdds.deploy import network_install, profiles
-    from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD
+    from k8sdds.networks import pod_networks
     from k8sdds.system import yaml_text
 
     loaded = profiles.load(profile)
     name = network or loaded.network.name
     # The secret is not printed, so its file does not have to exist.
-    password_file = "any" if name in ENCRYPTED_BY_PASSWORD else None
-    chosen = network_install.asked(loaded, name, mtu, interface, password_file)
+    password_file = "any" if pod_networks().get(name) else None
+    chosen = network_install.choose_network(loaded, name, mtu, interface, password_file)
     install = network_install.install(network_install.with_network(loaded, chosen))
     documents = []
     for manifest in install.manifests:
@@ -101,7 +99,7 @@ def switch(
     from k8sdds.system.ssh import Connections
 
     known = profiles.load(profile)
-    chosen = network_install.asked(known, network, mtu, interface, password_file)
+    chosen = network_install.choose_network(known, network, mtu, interface, password_file)
     wanted = network_install.with_network(known, chosen)
     profiles.password(wanted)
     targets = profiles.targets(wanted)

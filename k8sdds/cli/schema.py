@@ -23,9 +23,13 @@ def schema(
     kind: Annotated[Kind, typer.Argument(help="Kind of file.")] = Kind.EXPERIMENT,
 ) -> None:
     """Print the JSON Schema of experiment or profile files (for editors), or of a line of trials.jsonl."""
+    from k8sdds.deploy import profiles
     from k8sdds.model.experiment import Experiment
-    from k8sdds.model.profile import Profile
     from k8sdds.results.record import TrialRecord
 
-    models = {Kind.EXPERIMENT: Experiment, Kind.PROFILE: Profile, Kind.RECORD: TrialRecord}
-    print_text(json.dumps(models[kind].model_json_schema(), indent=1))
+    schemas = {
+        Kind.EXPERIMENT: Experiment.model_json_schema,
+        Kind.PROFILE: profiles.schema,
+        Kind.RECORD: TrialRecord.model_json_schema,
+    }
+    print_text(json.dumps(schemas[kind](), indent=1))

@@ -31,13 +31,13 @@ def show(
     """Show the cells of an experiment, its estimated duration and each pod's command line."""
     from k8sdds.campaign import experiments, preflight
     from k8sdds.model.trial import expand
-    from k8sdds.networks import resolved
-    from k8sdds.system.kernel_features import can
+    from k8sdds.networks import with_engines
+    from k8sdds.system.kernel_features import available
 
     changed = experiments.changed(
         experiments.load(experiment), network or (), settings or (), repeat, duration, paper
     )
-    changed = resolved(changed, can)
+    changed = with_engines(changed, available)
     expansion = expand(changed)
     cells = [
         {"cell_id": cell.cell_id, **cell.model_dump(mode="json"), "commands": _commands(expansion, index)}

@@ -159,9 +159,10 @@ def cluster_api(selected: SelectedTestbed) -> Iterator[Any]:
 
 def read_psk(path: Path | None) -> str | None:
     """Read the pre-shared key from a file; None without a file."""
+    from k8sdds.networks.common import strongswan
     from k8sdds.security import preshared
 
-    return preshared.read(path.expanduser(), "--psk-file", preshared.MIN_CHARACTERS) if path else None
+    return preshared.read(path.expanduser(), "--psk-file", strongswan.MIN_PSK_CHARACTERS) if path else None
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def switch_cluster(
     Raises InputError and PrerequisiteError as `switch` does.
     """
     profile = profiles.deployed(name)
-    chosen = network_install.asked(profile, network, **dict(options or {}))  # type: ignore[arg-type]
+    chosen = network_install.choose_network(profile, network, **dict(options or {}))  # type: ignore[arg-type]
     with record.locked(name), Connections(profiles.targets(profile)) as connections:
         return switch(profile, chosen, connections, said)
 

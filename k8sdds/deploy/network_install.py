@@ -1,4 +1,4 @@
-"""A profile's network as what is installed for it: pure data from the profile and the network's manifest."""
+"""Render the Kubernetes objects of a profile's network. Pure: reads only the network's manifest."""
 
 from __future__ import annotations
 
@@ -17,104 +17,105 @@ from k8sdds.system.paths import shared
 
 @dataclass(frozen=True)
 class Install:
-    """Everything that makes a network on a cluster."""
+    """The objects of a network on a cluster, and what is known of them."""
 
     name: str
     mtu_bytes: int
-    """Of the pods' interfaces, on links of 1500 bytes where the profile does not say."""
+    """MTU of the pods' interfaces: the profile's, otherwise the network's default on links of 1500 bytes."""
     manifests: tuple[Manifest, ...] = field(repr=False)
     """Kubernetes objects, in the order in which they are applied."""
     secrets: tuple[str, ...]
-    """Objects among them whose content no plan and no log may show: `secret/NAMESPACE/NAME`."""
-    files: dict[str, dict[str, str]]
-    """Node to path to content; empty, since every network's agent writes its own."""
-    kube_proxy: bool
-    """Whether kube-proxy carries Services: on every network, so that they differ in nothing else."""
-    ready: tuple[str, ...]
-    """What to wait for: `daemonset/NAMESPACE/NAME`."""
+    """Objects whose content no plan or log may show, as `secret/NAMESPACE/NAME`."""
+    daemonsets: tuple[str, ...]
+    """DaemonSets to wait for, as `daemonset/NAMESPACE/NAME`."""
     images: tuple[str, ...]
     programs: tuple[tuple[str, str], ...] = ()
-    """(image, program) that the network starts in it: an image made by others may lack it."""
+    """(image, program) that the network starts; an image that others built may not contain the program."""
 
 
-def half(name: str) -> ClusterInstall:
-    """How a network is installed; InputError for one that cannot be (`baremetal`)."""
-    found = networks.find(name).cluster
-    if found is None:
-        choice = ", ".join(one.name for one in networks.NETWORKS.values() if one.cluster)
-        raise InputError(f"{name} is nothing to install on a cluster", f"one of: {choice}")
-    return found
+def cluster_install(name: str) -> ClusterInstall:
+    """Return how a network is installed.
+
+    Raises:
+        InputError: The network does not exist, or k8sdds cannot install it (`baremetal`).
+    """
+    install = networks.find(name).cluster
+    if install is None:
+        valid = ", ".join(networks.pod_networks())
+        raise InputError(f"network {name} cannot be installed on a cluster", f"use one of: {valid}")
+    return install
 
 
 def install(profile: Profile, password: str | None = None) -> Install:
-    """What to install for the profile's network; `password` is the content of its password file."""
-    wanted = profile.network
-    chosen = half(wanted.name)
-    asked = InstallOptions(
+    """Render the profile's network. `password` is the content of its password file."""
+    network = profile.network
+    spec = cluster_install(network.name)
+    options = InstallOptions(
         pod_cidr=profile.kubernetes.pod_cidr,
         service_cidr=profile.kubernetes.service_cidr,
-        mtu_bytes=wanted.mtu,
-        interface=wanted.interface,
+        mtu_bytes=network.mtu,
+        interface=network.interface,
         password=password or "",
-        plugins_on_nodes=profile.software.source == "bundle",
+        cni_plugins_installed=profile.software.source == "bundle",
     )
-    manifests = chosen.render(asked, read(chosen.folder))
-    secrets = [one["metadata"]["name"] for one in manifests if one["kind"] == "Secret"]
-    (agent, *_) = find(manifests, "DaemonSet", chosen.daemonset)["spec"]["template"]["spec"]["containers"]
+    manifests = spec.render(options, read_manifests(spec.manifest_folder))
+    secrets = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Secret"]
+    (agent, *_) = find(manifests, "DaemonSet", spec.daemonset)["spec"]["template"]["spec"]["containers"]
     return Install(
-        name=wanted.name,
-        mtu_bytes=wanted.mtu or networks.find(wanted.name).default_mtu,
-        manifests=tuple(_encoded(one) for one in manifests),
+        name=network.name,
+        mtu_bytes=network.mtu or networks.find(network.name).default_mtu,
+        manifests=tuple(map(_encode_secret, manifests)),
         secrets=tuple(f"secret/{versions.NETWORK_NAMESPACE}/{name}" for name in secrets),
-        files={},
-        kube_proxy=True,
-        ready=(f"daemonset/{versions.NETWORK_NAMESPACE}/{chosen.daemonset}",),
+        daemonsets=(f"daemonset/{versions.NETWORK_NAMESPACE}/{spec.daemonset}",),
         images=images(manifests),
-        programs=tuple((agent["image"], name) for name in chosen.programs),
+        programs=tuple((agent["image"], program) for program in spec.programs),
     )
 
 
-def read(folder: str) -> list[Manifest]:
-    """The objects of a network's folder below deploy/networks, as they are written there."""
+def read_manifests(folder: str) -> list[Manifest]:
+    """Return the objects of a folder below deploy/networks, before rendering."""
     path = shared("deploy") / "networks" / folder / "manifest.yaml"
     return yaml_text.load_all(path.read_text(encoding="utf-8"))
 
 
-def asked(
+def choose_network(
     profile: Profile,
     name: str,
     mtu: int | None = None,
     interface: str | None = None,
     password_file: str | None = None,
 ) -> PodNetwork:
-    """A network with options: those given here, and where it is the profile's own network, the profile's.
+    """Return a network for the profile's cluster.
 
-    Raises InputError where they do not fit it.
+    Options that are None come from the profile if it has the same network. The interface between the nodes always
+    comes from the profile, because it does not depend on the network.
+
+    Raises:
+        InputError: The network cannot be installed, or the options do not fit it.
     """
-    half(name)
+    cluster_install(name)
     same = name == profile.network.name
+    defaults = profile.network.model_dump() if same else {"interface": profile.network.interface}
     given = {"mtu": mtu, "interface": interface, "password_file": password_file}
-    # The interface between the nodes is theirs, whatever the network.
-    own = profile.network.model_dump() if same else {"interface": profile.network.interface}
-    options = {**own, "name": name, **{key: value for key, value in given.items() if value is not None}}
+    options = {**defaults, "name": name, **{key: value for key, value in given.items() if value is not None}}
     try:
-        return PodNetwork.model_validate(options)
+        return PodNetwork.model_validate(options, context={"pod_networks": networks.pod_networks()})
     except ValidationError as error:
-        said = error.errors()[0]["msg"].removeprefix("Value error, ")
+        message = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise InputError(
-            said.replace("password_file", "--password-file"), "see: k8sdds network switch --help"
+            message.replace("password_file", "--password-file"), "see: k8sdds network switch --help"
         ) from error
 
 
 def with_network(profile: Profile, network: PodNetwork) -> Profile:
-    """The profile with another network."""
+    """Return the profile with another network."""
     return profile.model_copy(update={"network": network})
 
 
-def _encoded(one: Manifest) -> Manifest:
-    # The API server keeps a Secret's `data` alone: so what is applied can be compared with what is there.
-    if one["kind"] != "Secret":
-        return one
-    given = one.pop("stringData", {})
-    data = {key: base64.b64encode(text.encode()).decode() for key, text in given.items()}
-    return {**one, "data": {**one.get("data", {}), **data}}
+def _encode_secret(manifest: Manifest) -> Manifest:
+    """Convert `stringData` of a Secret to `data`, which is what the API server stores and what is compared."""
+    if manifest["kind"] != "Secret":
+        return manifest
+    text = manifest.pop("stringData", {})
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in text.items()}
+    return {**manifest, "data": {**manifest.get("data", {}), **data}}

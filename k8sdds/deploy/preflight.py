@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from k8sdds import versions
+from k8sdds import networks, versions
 from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.model.profile import Node, Profile
 from k8sdds.system.errors import Problem
@@ -19,18 +19,6 @@ CGROUP2_FROM_MINOR = 35
 """From this Kubernetes on, a kubelet on cgroup v1 starts only when it is told to."""
 CONTAINERD2_FROM_MINOR = 37
 BOOT_WORDS = "cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
-
-NEEDS = {
-    "flannel-vxlan": ("vxlan", "bridge"),
-    "flannel-hostgw": ("bridge",),
-    "flannel-ipsec": ("esp", "bridge"),
-    "flannel-wireguard": ("wireguard", "bridge"),
-    "kube-router": ("bridge",),
-    "weavenet": ("openvswitch", "vxlan"),
-    "weavenet-encrypt": ("openvswitch", "vxlan", "esp"),
-    "host": ("bridge",),
-}
-"""Kernel features without which a network cannot carry packets."""
 
 _MODULE_REMEDY = {
     "vxlan": "Ubuntu on a Raspberry Pi: apt install linux-modules-extra-raspi; or network: flannel-hostgw",
@@ -171,7 +159,8 @@ def _sizes(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
 def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     problems = []
     lacks = facts.pairs("lacks")
-    for feature in NEEDS[profile.network.name]:
+    install = networks.find(profile.network.name).cluster
+    for feature in install.kernel_features if install else ():
         if not facts.has(feature):
             said = f" ({lacks[feature]})" if lacks.get(feature) else ""
             problems.append(

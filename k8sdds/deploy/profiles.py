@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from k8sdds import networks
 from k8sdds.deploy import local_nodes, record
 from k8sdds.model.profile import Profile
 from k8sdds.security import preshared
@@ -23,7 +25,23 @@ def names() -> list[str]:
 def load(name: str) -> Profile:
     """An installed profile by its name, or one from a YAML file by its path."""
     path, text = PROFILES.read(name)
-    return yaml_text.parse(text, Profile, str(path))
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str) -> Profile:
+    """Return the profile in a YAML text; `source` is the file name for error messages.
+
+    Raises:
+        InputError: The text is not a valid profile; names every mistake with its line.
+    """
+    return yaml_text.parse(text, Profile, source, {"pod_networks": networks.pod_networks()})
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of profile files, with the names of all networks."""
+    found = Profile.model_json_schema()
+    found["$defs"]["PodNetwork"]["properties"]["name"]["enum"] = list(networks.pod_networks())
+    return found
 
 
 def deployed(name: str) -> Profile:
@@ -65,5 +83,8 @@ def password(profile: Profile) -> str | None:
     """The secret of an encrypted network, from the file that the profile names; None where none is needed."""
     if profile.network.password_file is None:
         return None
-    least = preshared.MIN_CHARACTERS if profile.network.name == "flannel-ipsec" else 0
-    return preshared.read(Path(profile.network.password_file).expanduser(), "network.password_file", least)
+    install = networks.find(profile.network.name).cluster
+    min_characters = (install and install.min_password_characters) or 0
+    return preshared.read(
+        Path(profile.network.password_file).expanduser(), "network.password_file", min_characters
+    )

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
 
-from k8sdds import bundle, versions
+from k8sdds import bundle, networks, versions
 from k8sdds.bundle import Bundle, oci, packages
 from k8sdds.deploy import local_nodes, network_install
 from k8sdds.deploy.actions import Upload
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_install import Install
-from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, NetworkName, PodNetwork, Profile
+from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.system.errors import InputError, K8sddsError
 
 PACKAGES = "/var/cache/k8sdds-packages"
@@ -181,7 +180,7 @@ def refuse(found: Software, network: Install, machines: Mapping[str, Collection[
     if not lines:
         return
     profile = found.profile
-    plain = [name for name in get_args(NetworkName) if name not in ENCRYPTED_BY_PASSWORD]
+    plain = [name for name, needs_password in networks.pod_networks().items() if not needs_password]
     wished = [PodNetwork.model_validate(name) for name in plain]
     others = [
         one.name

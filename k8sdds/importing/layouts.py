@@ -16,20 +16,10 @@ LAYOUTS = (AUTO, K8SDDS)
 ROWS = (64, 256, 1024, 4096, 16384, 63000)
 """Payload of `test-0` to `test-5` in the artifact of the K8sDDS paper; later rows have no fixed one."""
 
-_ALIASES = {
-    "host": ("hostnetwork", "hostmode", "host-network", "host-mode"),
-    "baremetal": ("bare-metal", "bare", "native"),
-    "flannel-vxlan": ("vxlan",),
-    "flannel-hostgw": ("flannel-host-gw", "hostgw", "host-gw"),
-    "flannel-ipsec": (),
-    "flannel-wireguard": (),
-    "kube-router": ("kuberouter",),
-    "weavenet": ("weave-net", "weave"),
-    "weavenet-encrypt": ("weave-encrypt", "weavenet-encrypted", "weavenet-ipsec"),
-    "calico": (), "cilium": (), "antrea": (), "canal": (), "ovn-kubernetes": (),
-}  # fmt: skip
-_NAMES = {name: name for name in (*NETWORKS, *_ALIASES)} | {
-    alias: name for name, aliases in _ALIASES.items() for alias in aliases
+_OTHER_NETWORKS = ("calico", "cilium", "antrea", "canal", "ovn-kubernetes")
+"""Networks of published results that k8sdds itself cannot build."""
+_NAMES = {name: name for name in (*_OTHER_NETWORKS, *NETWORKS)} | {
+    alias: name for name, network in NETWORKS.items() for alias in network.aliases
 }
 
 _TESTS = {"throughputtest": "throughput", "throughput": "throughput", "latencytest": "latency",

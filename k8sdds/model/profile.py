@@ -5,27 +5,15 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from k8sdds import versions
 from k8sdds.system.strict import Strict
+from k8sdds.system.yaml_text import nearest
 
 Role = Literal["control-plane", "worker"]
 Architecture = Literal["amd64", "arm64", "arm"]
-NetworkName = Literal[
-    "flannel-vxlan",
-    "flannel-hostgw",
-    "flannel-ipsec",
-    "flannel-wireguard",
-    "kube-router",
-    "weavenet",
-    "weavenet-encrypt",
-    "host",
-]
 TuningName = Literal["connext", "kernel-optimizations", "nic-optimizations"]
-
-ENCRYPTED_BY_PASSWORD = ("flannel-ipsec", "weavenet-encrypt")
-"""Networks whose nodes share a secret, which the profile names by its file."""
 
 LABEL_NAME = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
@@ -90,9 +78,13 @@ class Kubernetes(Strict):
 
 
 class PodNetwork(Strict):
-    """The network of the pods: its name alone, or a mapping with options."""
+    """The network of the pods: its name, or a mapping with options.
 
-    name: NetworkName = "flannel-vxlan"
+    The validation context `pod_networks` maps each network that can be installed to whether it needs
+    `password_file`. Without this context, neither is validated.
+    """
+
+    name: str = "flannel-vxlan"
     mtu: int | None = Field(
         default=None, ge=576, le=65535, description="of the pods; none: the network's own"
     )
@@ -110,14 +102,23 @@ class PodNetwork(Strict):
     def _from_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
+    @field_validator("name")
+    @classmethod
+    def _name_exists(cls, name: str, info: ValidationInfo) -> str:
+        known = (info.context or {}).get("pod_networks")
+        if known and name not in known:
+            raise ValueError(f"unknown network {name!r}{nearest(name, list(known))}")
+        return name
+
     @model_validator(mode="after")
-    def _password(self) -> PodNetwork:
-        if self.name in ENCRYPTED_BY_PASSWORD and self.password_file is None:
+    def _password_file_fits(self, info: ValidationInfo) -> PodNetwork:
+        needed = (info.context or {}).get("pod_networks", {}).get(self.name)
+        if needed is True and self.password_file is None:
             raise ValueError(
-                f"{self.name} needs password_file: a file with the secret, which only you can read"
+                f"{self.name} requires password_file: a file with the secret, readable only by you"
             )
-        if self.name not in ENCRYPTED_BY_PASSWORD and self.password_file is not None:
-            raise ValueError(f"password_file means nothing to {self.name}")
+        if needed is False and self.password_file is not None:
+            raise ValueError(f"{self.name} does not use password_file: remove it")
         return self
 
 

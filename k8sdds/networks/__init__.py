@@ -1,75 +1,100 @@
-"""The registry of networks: one module per family. A new network is one module and one line here."""
+"""Register all networks. A new network is one package here and one line in the registry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from k8sdds.model.experiment import Experiment, NetworkChoice
-from k8sdds.networks.flannel import ipsec, wireguard
-from k8sdds.networks.flannel import lab as flannel
-from k8sdds.networks.host import network as node
-from k8sdds.networks.kube_router import network as kube_router
+from k8sdds.networks import flannel, host, kube_router, weave
 from k8sdds.networks.network import Network
-from k8sdds.networks.weave import encryption
-from k8sdds.networks.weave import lab as weave
 from k8sdds.system.errors import InputError
+from k8sdds.system.kernel_features import FEATURES, Feature
 from k8sdds.system.yaml_text import nearest
 
 NETWORKS: dict[str, Network] = {
     network.name: network
     for network in (
-        node.BAREMETAL,
-        node.HOST,
+        host.HOST,
+        host.BAREMETAL,
         flannel.VXLAN,
         flannel.HOSTGW,
-        ipsec.IPSEC,
-        wireguard.WIREGUARD,
+        flannel.IPSEC,
+        flannel.WIREGUARD,
         kube_router.KUBE_ROUTER,
         weave.WEAVENET,
-        encryption.WEAVENET_ENCRYPT,
+        weave.WEAVENET_ENCRYPT,
     )
 }
 
 
 def find(name: str) -> Network:
-    """The network of this name; an unknown one is an InputError that suggests the nearest."""
+    """Return the network with this name.
+
+    Raises:
+        InputError: The network does not exist; the message suggests the nearest name.
+    """
     try:
         return NETWORKS[name]
     except KeyError:
         hint = nearest(name, list(NETWORKS))
-        raise InputError(f"there is no network {name!r}{hint}", "see: k8sdds list --networks") from None
+        raise InputError(f"unknown network {name!r}{hint}", "see: k8sdds list --networks") from None
 
 
-def resolved(experiment: Experiment, can: Callable[[str], bool]) -> Experiment:
-    """The experiment with an engine for every network that has a choice, and the engine in its label.
+def detect(annotations: Mapping[str, str]) -> str | None:
+    """Return the network that the annotations of a Kubernetes node show, or None."""
+    return next(filter(None, (network.detect(annotations) for network in NETWORKS.values())), None)
 
-    `can`: whether this machine has a feature. Without an `engine` of its own a network gets the first whose
-    needs are all there, else the last, so that its lacks can be told.
+
+def pod_networks() -> dict[str, bool]:
+    """Return the networks that a profile can install → whether they need a password file."""
+    return {
+        name: network.cluster.min_password_characters is not None
+        for name, network in NETWORKS.items()
+        if network.cluster
+    }
+
+
+def features() -> tuple[Feature, ...]:
+    """Return all kernel features and programs that the lab, or a network in the lab, can use."""
+    of_networks = (
+        feature
+        for network in NETWORKS.values()
+        for part in (network, *network.engines)
+        for feature in part.requires
+    )
+    return tuple(dict.fromkeys((*FEATURES, *of_networks)))
+
+
+def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -> Experiment:
+    """Return the experiment with an engine for every network that has a choice, and the engine in its label.
+
+    Where the user sets no engine, this selects the first engine whose requirements are all available. If there is
+    none, it selects the last, so that the preflight check reports what is missing.
     """
-    renamed: dict[str, str] = {}
+    labels: dict[str, str] = {}
 
     def choose(choice: NetworkChoice) -> NetworkChoice:
         network = find(choice.name)
         if not network.engines:
             return choice
-        fitting = next((one for one in network.engines if all(map(can, one.needs))), network.engines[-1])
-        option = choice.engine or fitting.option
-        title = network.engine_title({"engine": option})
-        bare = choice.shown
-        label = bare if bare.endswith(f" ({title})") else f"{bare} ({title})"
-        renamed[bare] = label
-        return choice.model_copy(update={"engine": option, "label": label})
+        usable = (engine for engine in network.engines if all(map(available, engine.requires)))
+        name = choice.engine or next(usable, network.engines[-1]).name
+        title = network.engine_title({"engine": name})
+        shown = choice.shown
+        label = shown if shown.endswith(f" ({title})") else f"{shown} ({title})"
+        labels[shown] = label
+        return choice.model_copy(update={"engine": name, "label": label})
 
     sweeps = [
         sweep.model_copy(update={"networks": [choose(choice) for choice in sweep.networks]})
         for sweep in experiment.sweeps
     ]
-    baseline = renamed.get(experiment.baseline, experiment.baseline)
+    baseline = labels.get(experiment.baseline, experiment.baseline)
     return experiment.model_copy(update={"sweeps": sweeps, "baseline": baseline})
 
 
-def bare_label(label: str) -> str:
-    """A label without the engine that `resolved` has put behind it."""
+def label_without_engine(label: str) -> str:
+    """Return a label without the engine that `with_engines` added."""
     titles = {engine.title for network in NETWORKS.values() for engine in network.engines}
     head, _, tail = label.rpartition(" (")
     return head if tail.rstrip(")") in titles else label

@@ -1,4 +1,4 @@
-"""A network's cluster half as pure data: what is asked of it, what it installs, what it makes on a node."""
+"""Describe how a network is installed on a cluster: its options, objects, footprint and readiness. Pure data."""
 
 from __future__ import annotations
 
@@ -13,133 +13,166 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class InstallOptions:
-    """What a profile asks of a network."""
+    """What a profile configures for its network."""
 
     pod_cidr: IPv4Network
     service_cidr: IPv4Network
     mtu_bytes: int | None = None
-    """Of the pods' interfaces; None: what the plugin itself finds out."""
+    """MTU of the pods' interfaces; None leaves the choice to the plugin."""
     interface: str | None = None
-    """Between the nodes; None: that of the default route."""
+    """Interface between the nodes; None selects that of the default route."""
     password: str = ""
-    plugins_on_nodes: bool = False
-    """Whether the nodes have the CNI plugins already, from a bundle."""
+    cni_plugins_installed: bool = False
+    """Whether the nodes already have the standard CNI plugins, from a bundle."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a network makes on a node, to prove that it is there and that nothing of it is left.
+    """What a network creates on a node: used to detect the network and to remove it completely.
 
-    Names are those of the kernel or of files; `*` and `?` match as in a shell.
+    Names of links, files, chains, tables and sets are shell patterns (`*` and `?`).
     """
 
     links: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    """Files and folders that are the network's own."""
-    chains: tuple[str, ...] = ()
-    """Of iptables, in all tables and both variants."""
-    rules: tuple[str, ...] = ()
-    """Regular expressions for rules that stand in chains of others."""
+    """Files and folders that only the network uses."""
+    iptables_chains: tuple[str, ...] = ()
+    """Chains in any table of iptables and ip6tables, nft and legacy."""
+    iptables_rules: tuple[str, ...] = ()
+    """Regular expressions for rules in chains that the network does not own."""
     nft_tables: tuple[str, ...] = ()
     """As `family name`."""
-    sets: tuple[str, ...] = ()
-    """Of ipset."""
+    ip_sets: tuple[str, ...] = ()
     route_protocols: tuple[int, ...] = ()
     route_tables: tuple[int, ...] = ()
-    """Routing tables, with the rules that lead to them."""
+    """Routing tables; the policy rules that select them are part of the footprint."""
     xfrm: bool = False
-    """IPsec policies between pods, or of the port below, and states between nodes."""
+    """Whether it creates IPsec states between nodes, and policies between pods or for `xfrm_port`."""
     xfrm_port: int | None = None
-    ports: tuple[int, ...] = ()
-    """TCP ports on which its agent listens to its peers."""
-    annotations: tuple[str, ...] = ()
-    """Beginnings of annotations of Node objects."""
-    release: tuple[tuple[str, str, str], ...] = ()
-    """(link, image, command): a link that only a program of the network can remove, run from its image."""
+    """UDP destination port of the policies, for a network that encrypts its own tunnel packets."""
+    listen_ports: tuple[int, ...] = ()
+    """TCP ports on which the agent listens for its peers."""
+    node_annotations: tuple[str, ...] = ()
+    """Prefixes of annotations of Node objects."""
+    device_removal: tuple[tuple[str, str, str], ...] = ()
+    """(link, image, command) for links that `ip link delete` cannot remove: the command runs in the image."""
 
 
 @dataclass(frozen=True)
 class ReadyCondition:
-    """What stands on a node when the network is ready there, beside its pod."""
+    """What must exist on a node before the network is ready there, in addition to the agent's ready pod."""
 
     links: tuple[str, ...] = ()
     routes_to_peers: bool = False
-    """A route to the pods' range of every other node."""
+    """A route to the pod subnet of every other node."""
     xfrm_to_peers: bool = False
-    """An IPsec policy and a state towards every other node."""
-    connected: tuple[str, ...] = ()
-    """A container of the agent, and a command in it that fails until it is connected to its peers."""
+    """An IPsec policy and an IPsec state for every other node."""
+    connection_check: tuple[str, ...] = ()
+    """Container of the agent, and a command in it that succeeds once the agent is connected to all peers."""
 
 
 @dataclass(frozen=True)
 class PathEvidence:
-    """How a node's links and routes show that this network carries packets, to whoever may only look.
+    """How a node's link counters and routes show, without privileges, that this network carries packets.
 
-    Names of links match as in a shell.
+    Names of links are shell patterns.
     """
 
     bridge: str = ""
-    """The link that the node's pods are on; empty: they use the node's own."""
+    """Link that the node's pods are connected to; empty if pods use the node's own link."""
     tunnels: tuple[str, ...] = ()
-    """Links of which one takes every packet for another node; none: the routes lead straight to the node."""
-    may: tuple[str, ...] = ()
-    """Tunnels that it may use all the same, such as between nodes of different subnets."""
-    unseen: str = ""
-    """What makes it this network and cannot be seen so."""
+    """Links of which one carries all packets to other nodes; empty if routes lead directly to the nodes."""
+    optional_tunnels: tuple[str, ...] = ()
+    """Tunnels that the network may use in addition, such as between nodes of different subnets."""
+    unverified: str = ""
+    """What distinguishes this network and cannot be observed in this way."""
 
 
 @dataclass(frozen=True)
 class ClusterInstall:
-    """How a network is installed on a cluster, and how one sees it there."""
+    """How k8sdds installs a network on a cluster, verifies it and removes it."""
 
-    folder: str
-    """Below deploy/networks."""
+    manifest_folder: str
+    """Folder with `manifest.yaml`, below deploy/networks."""
     render: Callable[[InstallOptions, list[Manifest]], list[Manifest]]
-    """(what is asked, the folder's objects) → the objects to apply. Pure; may change the list it is given."""
-    signs: Footprint
-    present: ReadyCondition
+    """(options, objects of the manifest) → objects to apply. Pure; may modify the given list."""
+    footprint: Footprint
+    ready: ReadyCondition
     daemonset: str
-    """Its agent, in the namespace of networks."""
-    carrier: PathEvidence
+    """Name of the agent's DaemonSet, in the namespace of networks."""
+    path: PathEvidence
+    kernel_features: tuple[str, ...]
+    """Kernel features that every node needs, by the names that the deploy facts use."""
     programs: tuple[str, ...] = ()
-    """What the agent starts, by name: the plugin's own image has it, one made by others may not."""
+    """Programs that the agent starts; the plugin's own image contains them, other builds may not."""
+    min_password_characters: int | None = None
+    """Minimum length of the password that all nodes share; None if the network takes no password."""
 
 
 def find(manifests: list[Manifest], kind: str, name: str) -> Manifest:
-    """The object of this kind and name; KeyError if there is none."""
-    for one in manifests:
-        if one["kind"] == kind and one["metadata"]["name"] == name:
-            return one
+    """Return the object with this kind and name.
+
+    Raises:
+        KeyError: The object does not exist.
+    """
+    for manifest in manifests:
+        if manifest["kind"] == kind and manifest["metadata"]["name"] == name:
+            return manifest
     raise KeyError(f"{kind} {name}")
 
 
 def container(daemonset: Manifest, name: str) -> Manifest:
-    """A container of a DaemonSet, also one of those that run first; KeyError if there is none."""
+    """Return a container or init container of a DaemonSet.
+
+    Raises:
+        KeyError: The container does not exist.
+    """
     pod = daemonset["spec"]["template"]["spec"]
-    for one in (*pod.get("initContainers", ()), *pod["containers"]):
-        if one["name"] == name:
-            return one
+    for part in (*pod.get("initContainers", ()), *pod["containers"]):
+        if part["name"] == name:
+            return part
     raise KeyError(name)
 
 
-def without_container(daemonset: Manifest, name: str) -> None:
-    """Leave out a container that would run first."""
+def remove_init_container(daemonset: Manifest, name: str) -> None:
+    """Remove an init container from a DaemonSet."""
     pod = daemonset["spec"]["template"]["spec"]
-    pod["initContainers"] = [one for one in pod["initContainers"] if one["name"] != name]
+    pod["initContainers"] = [part for part in pod["initContainers"] if part["name"] != name]
 
 
-def set_variables(one: Manifest, values: Mapping[str, str]) -> None:
-    """Set variables of a container's environment that stand in it already; KeyError for others."""
-    known = {variable["name"]: variable for variable in one["env"]}
+def set_variables(container: Manifest, values: Mapping[str, str]) -> None:
+    """Set environment variables that a container already declares.
+
+    Raises:
+        KeyError: The container does not declare a variable.
+    """
+    declared = {variable["name"]: variable for variable in container["env"]}
     for name, value in values.items():
-        known[name]["value"] = value
+        declared[name]["value"] = value
 
 
 def images(manifests: list[Manifest]) -> tuple[str, ...]:
-    """All images that the objects' pods run, each once."""
+    """Return all images that the objects' pods run, without duplicates."""
     found: dict[str, None] = {}
-    for one in manifests:
-        pod = one.get("spec", {}).get("template", {}).get("spec", {})
+    for manifest in manifests:
+        pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
         for part in (*pod.get("initContainers", ()), *pod.get("containers", ())):
             found[part["image"]] = None
     return tuple(found)
+
+
+def bridge_cni_config(
+    name: str, bridge: str, mtu_bytes: int | None, cni_version: str = "0.3.1"
+) -> dict[str, Any]:
+    """Return the CNI configuration of a network whose pods are on a bridge, with host ports."""
+    plugin: dict[str, Any] = {
+        "type": "bridge",
+        "bridge": bridge,
+        "isDefaultGateway": True,
+        "hairpinMode": True,
+        "ipam": {"type": "host-local"},
+    }
+    if mtu_bytes is not None:
+        plugin["mtu"] = mtu_bytes
+    plugins = [plugin, {"type": "portmap", "capabilities": {"portMappings": True}}]
+    return {"cniVersion": cni_version, "name": name, "plugins": plugins}

@@ -15,7 +15,7 @@ from k8sdds.analysis.overhead import QUANTITIES, plain_rows
 from k8sdds.report import background_cost, formats, protection, runs, summary
 from k8sdds.report import content as contents
 from k8sdds.report.content import Content, Point, Row, Setting
-from k8sdds.report.theme import css_variables, looks
+from k8sdds.report.theme import css_variables, network_colors
 from k8sdds.system.templates import templates
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
     upkept, tops = background_cost.table(content.run), background_cost.top_rows(content.run)
     reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
-        "colours": {label: look.light.strip("#") for label, look in looks(content.networks).items()},
+        "colours": {label: look.light.strip("#") for label, look in network_colors(content.networks).items()},
         "drawn_sections": drawn,
         "sections": [
             *([("overheads", "Overheads")] if tables else []),

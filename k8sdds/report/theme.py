@@ -6,17 +6,8 @@ Colours are apart for the common forms of colour blindness (after Okabe and Ito,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class NetworkColor:
-    """How a network is drawn: colour on paper, colour on dark screens, matplotlib marker."""
-
-    light: str
-    dark: str
-    marker: str
-
+from k8sdds.networks import NETWORKS
+from k8sdds.networks.network import NetworkColor
 
 INK, MUTED, GRID, PAPER = "#1b1b1f", "#62626b", "#dcdce2", "#fffffe"
 """Colours of figures besides the networks'. No other element may have them: in HTML they become variables."""
@@ -24,17 +15,7 @@ INK, MUTED, GRID, PAPER = "#1b1b1f", "#62626b", "#dcdce2", "#fffffe"
 _DARK = {INK: "#ececf1", MUTED: "#a3a3b0", GRID: "#3a3a44", PAPER: "#16161a"}
 _NAMES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"}
 
-_KNOWN = {
-    "host": NetworkColor("#4d4d4d", "#c9c9cf", "o"),
-    "baremetal": NetworkColor("#111112", "#f5f5f7", "s"),
-    "flannel-vxlan": NetworkColor("#0072b2", "#4ba6e8", "s"),
-    "flannel-hostgw": NetworkColor("#3a9bd9", "#8fd0fb", "^"),
-    "flannel-ipsec": NetworkColor("#332288", "#a698ff", "P"),
-    "flannel-wireguard": NetworkColor("#1f7a7a", "#66cfcf", "8"),
-    "kube-router": NetworkColor("#008f68", "#3ecf9f", "v"),
-    "weavenet": NetworkColor("#d55e00", "#ff9248", "D"),
-    "weavenet-encrypt": NetworkColor("#882255", "#e27aa9", "X"),
-}
+_KNOWN = {name: network.color for name, network in NETWORKS.items()}
 _FREE = (
     NetworkColor("#b8860b", "#f0c04a", "p"),
     NetworkColor("#c2589a", "#f0a0d0", "<"),
@@ -47,7 +28,7 @@ _FREE = (
 )
 
 
-def looks(labels: list[str]) -> dict[str, NetworkColor]:
+def network_colors(labels: list[str]) -> dict[str, NetworkColor]:
     """A look for each label: known networks always have theirs, others take the free ones in order.
 
     With more unknown labels than free looks, colours repeat; every figure labels directly as well.
@@ -64,7 +45,7 @@ def looks(labels: list[str]) -> dict[str, NetworkColor]:
     return found
 
 
-def free_looks(labels: list[str]) -> dict[str, NetworkColor]:
+def variant_colors(labels: list[str]) -> dict[str, NetworkColor]:
     """A look for each of many labels, such as networks under several levels: all different up to 15."""
     every = (*_KNOWN.values(), *_FREE)
     return {label: every[index % len(every)] for index, label in enumerate(labels)}
@@ -72,7 +53,7 @@ def free_looks(labels: list[str]) -> dict[str, NetworkColor]:
 
 def css_variables(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
     """The custom properties of the page, `light` and `dark`: (name, colour)."""
-    used = list(dict.fromkeys((*looks(labels).values(), *_KNOWN.values(), *_FREE)))
+    used = list(dict.fromkeys((*network_colors(labels).values(), *_KNOWN.values(), *_FREE)))
     light = [(_NAMES[colour], colour) for colour in _NAMES]
     dark = [(_NAMES[colour], _DARK[colour]) for colour in _NAMES]
     light += [(f"c-{look.light.strip('#')}", look.light) for look in used]

@@ -1,136 +1,157 @@
-"""What this kernel can do, each feature probed by doing it in a throw-away network namespace.
+"""Check which features this machine's kernel and installed programs provide.
 
-Trying a feature whose module is not loaded would load it, so modules that are there but not loaded are
-told apart first: k8sdds never loads one silently.
+Each feature is tried in a temporary network namespace. Trying a feature whose module is not loaded would load the
+module, so the check first looks for modules that exist but are not loaded: k8sdds never loads a kernel module.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 
 @dataclass(frozen=True)
+class Feature:
+    """A kernel feature or an installed program, and the command that shows that it works."""
+
+    name: str
+    modules: tuple[str, ...]
+    """Kernel modules that provide the feature; empty for a program."""
+    purpose: str
+    command: str
+    """Shell command that succeeds if the feature works; it runs in a temporary network namespace."""
+    package: str = ""
+    """Debian packages with the programs that the command runs."""
+
+
+@dataclass(frozen=True)
 class Capabilities:
-    """Features that work on this machine, each probed in a temporary network namespace."""
+    """The result of checking features on this machine."""
 
     features: frozenset[str] = frozenset()
-    lacks: dict[str, str] = field(default_factory=dict)
-    """Missing feature to the message of the kernel or tool when it was tried."""
+    """Names of the features that work."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """Name of each feature that does not work → the reason that the kernel or the program reported."""
 
     def has(self, feature: str) -> bool:
         """Return whether the feature works."""
         return feature in self.features
 
 
-@dataclass(frozen=True)
-class Feature:
-    """A feature of the kernel, what it is needed for, and the commands that prove it."""
+BRIDGE = Feature("bridge", ("bridge",), "the switch, and pods' bridges", "ip link add b0 type bridge")
+VETH = Feature("veth", ("veth",), "every link", "ip link add v0 type veth peer name v1")
+VXLAN = Feature(
+    "vxlan", ("vxlan",), "VXLAN tunnels",
+    "ip link add x0 type vxlan id 1 local 127.0.0.1 dstport 8472 dev lo",
+)  # fmt: skip
+NFTABLES = Feature(
+    "nftables", ("nf_tables", "nft_chain_nat", "nft_masq", "nft_ct"), "masquerade and forward rules",
+    "nft add table ip t && nft add chain ip t c '{ type nat hook postrouting priority 100; }'"
+    " && nft add rule ip t c ip daddr 10.0.0.1 ct state new counter masquerade",
+    "nftables",
+)  # fmt: skip
+BR_NETFILTER = Feature(
+    "br_netfilter", ("br_netfilter",), "firewall rules for bridged packets, as on Kubernetes nodes",
+    "echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables",
+)  # fmt: skip
+TBF = Feature(
+    "tbf", ("sch_tbf",), "links shaped to a rate",
+    "tc qdisc add dev lo root tbf rate 1mbit burst 16kb latency 50ms",
+)  # fmt: skip
+NETEM = Feature("netem", ("sch_netem",), "links with a delay", "tc qdisc add dev lo root netem delay 1ms")
+NFT_INGRESS = Feature(
+    "nft_ingress", ("nf_tables", "nft_numgen"), "links with loss",
+    "nft add table netdev t"
+    " && nft add chain netdev t c '{ type filter hook ingress device lo priority 0; }'"
+    " && nft add rule netdev t c numgen random mod 1000 '<' 10 counter drop",
+    "nftables",
+)  # fmt: skip
+ESP = Feature(
+    "esp", ("esp4",), "IPsec in the kernel",
+    "ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 1 mode tunnel"
+    " aead 'rfc4106(gcm(aes))' 0x0102030405060708090a0b0c0d0e0f1011121314 128",
+)  # fmt: skip
+WIREGUARD = Feature("wireguard", ("wireguard",), "WireGuard in the kernel", "ip link add w0 type wireguard")
+TUN = Feature("tun", ("tun",), "userspace ESP and userspace WireGuard", "ip tuntap add dev t0 mode tun")
+STRONGSWAN = Feature(
+    "strongswan", (), "IPsec key exchange",
+    "for program in charon-systemd swanctl; do PATH=$PATH:/usr/sbin command -v $program >&2"
+    " || { echo $program: not found >&2; exit 1; }; done",
+    "charon-systemd strongswan-swanctl libstrongswan-standard-plugins libcharon-extra-plugins",
+)  # fmt: skip
+WG = Feature("wg", (), "WireGuard configuration", "wg --version", "wireguard-tools")
+WIREGUARD_GO = Feature("wireguard-go", (), "userspace WireGuard", "wireguard-go --version", "wireguard-go")
 
-    name: str
-    modules: tuple[str, ...]
-    purpose: str
-    proof: str
-    package: str = ""
-    """Debian package with the tool that the proof runs."""
-
-
-FEATURES = {
-    feature.name: feature
-    for feature in (
-        Feature("bridge", ("bridge",), "the switch, and pods' bridges", "ip link add b0 type bridge"),
-        Feature("veth", ("veth",), "every link", "ip link add v0 type veth peer name v1"),
-        Feature(
-            "vxlan", ("vxlan",), "flannel-vxlan, weavenet",
-            "ip link add x0 type vxlan id 1 local 127.0.0.1 dstport 8472 dev lo",
-        ),
-        Feature(
-            "nftables", ("nf_tables", "nft_chain_nat", "nft_masq", "nft_ct"), "masquerade and forward rules",
-            "nft add table ip t && nft add chain ip t c '{ type nat hook postrouting priority 100; }'"
-            " && nft add rule ip t c ip daddr 10.0.0.1 ct state new counter masquerade",
-            "nftables",
-        ),
-        Feature(
-            "br_netfilter", ("br_netfilter",), "rules also for bridged packets, as on Kubernetes' nodes",
-            "echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables",
-        ),
-        Feature(
-            "tbf", ("sch_tbf",), "links shaped to a rate",
-            "tc qdisc add dev lo root tbf rate 1mbit burst 16kb latency 50ms",
-        ),
-        Feature("netem", ("sch_netem",), "links with a delay", "tc qdisc add dev lo root netem delay 1ms"),
-        Feature(
-            "nft_ingress", ("nf_tables", "nft_numgen"), "links with loss",
-            "nft add table netdev t"
-            " && nft add chain netdev t c '{ type filter hook ingress device lo priority 0; }'"
-            " && nft add rule netdev t c numgen random mod 1000 '<' 10 counter drop",
-            "nftables",
-        ),
-        Feature(
-            "esp", ("esp4",), "IPsec in the kernel",
-            "ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 1 mode tunnel"
-            " aead 'rfc4106(gcm(aes))' 0x0102030405060708090a0b0c0d0e0f1011121314 128",
-        ),
-        Feature("wireguard", ("wireguard",), "WireGuard in the kernel", "ip link add w0 type wireguard"),
-        Feature("tun", ("tun",), "userspace ESP, userspace WireGuard", "ip tuntap add dev t0 mode tun"),
-        Feature(
-            "strongswan", (), "flannel-ipsec, weavenet-encrypt",
-            "for program in charon-systemd swanctl; do PATH=$PATH:/usr/sbin command -v $program >&2"
-            " || { echo $program: not found >&2; exit 1; }; done",
-            "charon-systemd strongswan-swanctl libstrongswan-standard-plugins libcharon-extra-plugins",
-        ),
-        Feature("wg", (), "flannel-wireguard", "wg --version", "wireguard-tools"),
-        Feature("wireguard-go", (), "userspace WireGuard", "wireguard-go --version", "wireguard-go"),
-    )
-}  # fmt: skip
-
+FEATURES = (
+    BRIDGE, VETH, VXLAN, NFTABLES, BR_NETFILTER, TBF, NETEM, NFT_INGRESS, ESP, WIREGUARD, TUN, STRONGSWAN, WG,
+    WIREGUARD_GO,
+)  # fmt: skip
 
 NOT_LOADED = "not loaded"
+"""Start of the reason for a feature whose kernel module exists but is not loaded."""
+TIMEOUT_S = 30
 
 
-def unshare_words() -> list[str]:
-    """The words before a command that run it in throw-away namespaces, as root or as an ordinary user."""
-    words = ["unshare", "--net", "--mount"]
+def unshare_argv() -> list[str]:
+    """Return the start of a command line that runs a program in temporary network and mount namespaces."""
+    argv = ["unshare", "--net", "--mount"]
     if os.geteuid() != 0:
-        words += ["--user", "--map-root-user"]
-    return [*words, "--"]
+        argv += ["--user", "--map-root-user"]
+    return [*argv, "--"]
 
 
-def namespaces_lack() -> str:
-    """Why namespaces cannot be made here, or an empty string."""
-    done = subprocess.run([*unshare_words(), "true"], capture_output=True, text=True)
+def namespaces_error() -> str:
+    """Return why this user cannot create namespaces, or an empty string."""
+    done = subprocess.run([*unshare_argv(), "true"], capture_output=True, text=True)
     return done.stderr.strip() if done.returncode else ""
 
 
-def probe(names: tuple[str, ...] = tuple(FEATURES)) -> Capabilities:
-    """Which of the named features work here; changes nothing and loads nothing."""
-    features = set()
-    lacks = {}
-    for name in names:
-        lack = _lack(FEATURES[name])
-        if lack:
-            lacks[name] = lack
+def probe(features: Iterable[Feature] = FEATURES) -> Capabilities:
+    """Check the given features. Changes nothing and loads no module."""
+    working = set()
+    missing = {}
+    for feature in features:
+        reason = _failure(feature)
+        if reason:
+            missing[feature.name] = reason
         else:
-            features.add(name)
-    return Capabilities(frozenset(features), lacks)
+            working.add(feature.name)
+    return Capabilities(frozenset(working), missing)
+
+
+def available(feature: Feature) -> bool:
+    """Return whether a feature works, or would work after its kernel module is loaded."""
+    reason = _failure(feature)
+    return not reason or reason.startswith(NOT_LOADED)
+
+
+def remedy(feature: Feature) -> str:
+    """Return what the user can do about a missing feature."""
+    unloaded = [module for module in feature.modules if _is_loadable(module)]
+    if unloaded:
+        return f"sudo modprobe --all {' '.join(unloaded)}"
+    if feature.package and (not feature.modules or _failure(feature).endswith("not found")):
+        return f"sudo apt-get install {feature.package}"
+    return f"this kernel has no module {feature.modules[0]}; use a network or link that does not need it"
 
 
 @cache
-def _lack(feature: Feature) -> str:
-    unloaded = [module for module in feature.modules if loadable(module)]
+def _failure(feature: Feature) -> str:
+    """Return why a feature does not work, or an empty string. Results are cached per process."""
+    unloaded = [module for module in feature.modules if _is_loadable(module)]
     if unloaded:
         return f"{NOT_LOADED}: kernel module {', '.join(unloaded)}"
-    done = subprocess.run(
-        [*unshare_words(), "sh", "-c", feature.proof], capture_output=True, text=True, timeout=30
-    )
+    argv = [*unshare_argv(), "sh", "-c", feature.command]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
     return " ".join(done.stderr.split()) or "the kernel refused" if done.returncode else ""
 
 
-def loadable(module: str) -> bool:
-    """Whether the module is there for this kernel and not loaded."""
+def _is_loadable(module: str) -> bool:
+    """Return whether a module is installed for the running kernel but not loaded."""
     if Path(f"/sys/module/{module}").exists():
         return False
     folder = Path("/lib/modules") / os.uname().release
@@ -142,22 +163,3 @@ def loadable(module: str) -> bool:
         line.partition(":")[0].rsplit("/", 1)[-1].split(".ko")[0].replace("-", "_") == module
         for line in index.splitlines()
     )
-
-
-def can(name: str) -> bool:
-    """Whether a feature is here, or only waits for its module to be loaded: then its lack is told."""
-    lack = _lack(FEATURES[name])
-    return not lack or lack.startswith(NOT_LOADED)
-
-
-def remedy(name: str) -> str:
-    """What to do about a missing feature."""
-    feature = FEATURES[name]
-    unloaded = [module for module in feature.modules if loadable(module)]
-    if unloaded:
-        return f"sudo modprobe --all {' '.join(unloaded)}"
-    if feature.package and _lack(feature).endswith("not found"):
-        return f"sudo apt-get install {feature.package}"
-    if not feature.modules:
-        return f"sudo apt-get install {feature.package}"
-    return f"this kernel lacks {feature.modules[0]}; use a network or link that does not need it"

@@ -17,13 +17,14 @@ from k8sdds.system.strict import Strict
 Model = TypeVar("Model", bound=Strict)
 
 
-def parse(text: str, model: type[Model], source: str) -> Model:
+def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | None = None) -> Model:
     """Parse YAML text into an instance of `model`.
 
     Args:
         text: The text.
         model: The model that the text must match.
         source: Name of the file, for messages.
+        context: Passed to the validators of the model.
 
     Raises:
         InputError: The text is invalid; names every mistake with its line.
@@ -33,7 +34,7 @@ def parse(text: str, model: type[Model], source: str) -> Model:
     if not isinstance(data, dict):
         raise InputError(f"{source}:1: expected a mapping of keys to values", see)
     try:
-        parsed: Model = model.model_validate(plain(data))
+        parsed: Model = model.model_validate(plain(data), context=context)
         return parsed
     except ValidationError as error:
         raise InputError("\n".join(explain(error, data, model, source)), see) from error

@@ -21,7 +21,7 @@ from k8sdds.deploy.network_install import install, with_network
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.profiles import load
 from k8sdds.kubernetes import apply
-from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, PodNetwork
+from k8sdds.model.profile import PodNetwork
 from tests.cluster import secured
 from tests.clusters import K8SDDS, Deployed
 
@@ -52,7 +52,10 @@ def pods(one_machine: Deployed, inside: Callable[..., str]) -> Iterator[None]:
     }  # fmt: skip
     spec: dict[str, Any] = {"terminationGracePeriodSeconds": 0, "containers": [container]}
     done = {**spec, "restartPolicy": "Never", "containers": [{**container, "command": ["true"]}]}
-    template = {"metadata": {"labels": {"of": "many"}}, "spec": {**spec, "tolerations": [{"operator": "Exists"}]}}
+    template = {
+        "metadata": {"labels": {"of": "many"}},
+        "spec": {**spec, "tolerations": [{"operator": "Exists"}]},
+    }
     objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine", "namespace": SPACE}},
@@ -85,7 +88,8 @@ def await_pods(cluster: Deployed) -> dict[str, dict[str, Any]]:
     while time.monotonic() < deadline:
         there = found(cluster)
         if len(there) == 3 + len(cluster.nodes) and all(
-            one["status"]["phase"] == ("Succeeded" if name == "ended" else "Running") for name, one in there.items()
+            one["status"]["phase"] == ("Succeeded" if name == "ended" else "Running")
+            for name, one in there.items()
         ):
             return there
         time.sleep(0.5)
@@ -96,14 +100,18 @@ def uids(there: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: one["metadata"]["uid"] for name, one in there.items()}
 
 
-def left(inside: Callable[..., str], cluster: Deployed, names: Sequence[str] | None = None) -> dict[str, list[str]]:
+def left(
+    inside: Callable[..., str], cluster: Deployed, names: Sequence[str] | None = None
+) -> dict[str, list[str]]:
     """Traces on every node, without the names that change with each pod."""
     seen = {node: footprint.parse(inside(node, "sh", stdin=footprint.probe())) for node in cluster.nodes}
     addresses = [f"10.88.0.{11 + number}" for number in range(len(cluster.nodes))]
     return {
         node: sorted(
-            {re.sub(r"-[0-9a-f]{64}-eth0|(?<= veth)[0-9a-f]{8}", "", str(one)) for one in
-             footprint.left(what, addresses, POD_CIDR, names)}
+            {
+                re.sub(r"-[0-9a-f]{64}-eth0|(?<= veth)[0-9a-f]{8}", "", str(one))
+                for one in footprint.left(what, addresses, POD_CIDR, names)
+            }
         )
         for node, what in seen.items()
     }
@@ -112,7 +120,10 @@ def left(inside: Callable[..., str], cluster: Deployed, names: Sequence[str] | N
 def without_pods(found: dict[str, list[str]]) -> dict[str, list[str]]:
     """Without what is on a node only while a pod is there: DNS may be on another node than before."""
     of_pods = ("/var/lib/cni/", "pod link", "link cni0", "dev cni0")
-    return {node: [one for one in lines if not any(sign in one for sign in of_pods)] for node, lines in found.items()}
+    return {
+        node: [one for one in lines if not any(sign in one for sign in of_pods)]
+        for node, lines in found.items()
+    }
 
 
 def switched(cluster: Deployed, name: str) -> dict[str, Any]:
@@ -175,7 +186,10 @@ def test_there_and_back(
     assert done.returncode == 0, done.stderr
     assert "smoke test: exchange datagrams" in done.stdout + done.stderr
     after = await_pods(one_machine)
-    assert {one for one in after if uids(before).get(one) == after[one]["metadata"]["uid"]} == {"on-host", "ended"}
+    assert {one for one in after if uids(before).get(one) == after[one]["metadata"]["uid"]} == {
+        "on-host",
+        "ended",
+    }
     assert left(inside, one_machine) == first
     assert one_machine.k8sdds("deploy", one_machine.name, "--yes").stdout == "no changes\n"
 
@@ -224,7 +238,9 @@ def test_what_an_interrupted_deploy_has_left_of_another_network_is_removed(
     inside(one_machine.nodes[1], "sh", "-e", stdin="ip link add weave type bridge\nmkdir -p /var/lib/weave\n")
     done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--json")
     assert done.returncode == 0, done.stderr
-    assert {"link weave", "file /var/lib/weave"} <= set(json.loads(done.stdout)["removed"][one_machine.nodes[1]])
+    assert {"link weave", "file /var/lib/weave"} <= set(
+        json.loads(done.stdout)["removed"][one_machine.nodes[1]]
+    )
     assert without_pods(left(inside, one_machine)) == before
 
 
@@ -270,7 +286,7 @@ def test_the_real_api_server_takes_every_networks_objects(
     one_machine: Deployed, inside: Callable[..., str], name: str, source: str
 ) -> None:
     """Strictly validated, down to unknown fields, without being made."""
-    secret = {"password_file": "psk"} if name in ENCRYPTED_BY_PASSWORD else {}
+    secret = {"password_file": "psk"} if networks.pod_networks()[name] else {}
     profile = with_network(load("one-machine"), PodNetwork(name=name, mtu=1300, interface="eth0", **secret))  # type: ignore[arg-type]
     software = profile.software.model_copy(update={"source": source, "bundle": None})
     made = install(profile.model_copy(update={"software": software}), SECRET if secret else None)

@@ -183,7 +183,9 @@ def remove(found: list[NetworkLeftover]) -> None:
 
 def lasting(seen: NodeState) -> NodeState:
     """Without timers of bridges, and the link-local addresses that links give themselves after a while."""
-    links = tuple({key: link.get(key) for key in ("ifname", "mtu", "master", "link_type")} for link in seen.links)
+    links = tuple(
+        {key: link.get(key) for key in ("ifname", "mtu", "master", "link_type")} for link in seen.links
+    )
     return replace(seen, links=links, routes=tuple(one for one in seen.routes if ":" not in one["dst"]))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from k8sdds.model.experiment import Link
 from k8sdds.networks import NETWORKS, find
-from k8sdds.networks.network import Batch
+from k8sdds.networks.datapath import Batch
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.cluster import datapath as carrying
@@ -50,7 +50,9 @@ def test_full_packets_pass_and_larger_ones_do_not(benches: dict[str, LabNetwork]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_multicast_crosses_nodes_only_where_it_is_claimed(benches: dict[str, LabNetwork], network: str) -> None:
+def test_multicast_crosses_nodes_only_where_it_is_claimed(
+    benches: dict[str, LabNetwork], network: str
+) -> None:
     bench = benches[network]
     addresses = {pod: a.address for pod, a in bench.plan.datapath.attachments.items()}
     # Where it is claimed the wait is as long as it takes; where not, one second shows its absence, since
@@ -77,13 +79,17 @@ SEEN = ("flannel-vxlan", "flannel-hostgw", "flannel-wireguard", "kube-router", "
 
 
 @pytest.mark.parametrize("network", SEEN)
-def test_the_nodes_links_tell_which_network_carries_packets(benches: dict[str, LabNetwork], network: str) -> None:
+def test_the_nodes_links_tell_which_network_carries_packets(
+    benches: dict[str, LabNetwork], network: str
+) -> None:
     """As a cluster's campaign proves it, by the same objects that the plugins make."""
     bench = benches[network]
     addresses = {bench.node_of(pod): bench.plan.datapath.attachments[pod].address for pod in ("pub0", "sub0")}
 
     def looks() -> list[carrying.LinkCounters]:
-        return [carrying.read(said(bench, node, *carrying.COMMAND, *addresses.values())) for node in addresses]
+        return [
+            carrying.read(said(bench, node, *carrying.COMMAND, *addresses.values())) for node in addresses
+        ]
 
     before = looks()
     target, size = bench.plan.datapath.attachments["sub0"].address, bench.plan.datapath.mtu - 28
@@ -92,7 +98,7 @@ def test_the_nodes_links_tell_which_network_carries_packets(benches: dict[str, L
     for name in SEEN:
         half = find(name).cluster
         assert half is not None
-        wrong = carrying.amiss(half.carrier, one, other, 40 * size)
+        wrong = carrying.amiss(half.path, one, other, 40 * size)
         assert bool(wrong) == (name != network), (name, wrong)
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.networks import NETWORKS
+from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.common import strongswan
-from k8sdds.networks.flannel import ipsec
 from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
@@ -149,10 +148,10 @@ def test_a_key_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "said"),
     [
-        ("a" * 96, 0o644, "others can read"),
-        ("a" * 95, 0o600, "95 characters; flannel-ipsec wants 96"),
+        ("a" * 96, 0o644, "other users can read"),
+        ("a" * 95, 0o600, "95 characters, fewer than 96"),
         ('"' * 96, 0o600, "holds quotation marks"),
-        ("", 0o600, "does not hold one line of text"),
+        ("", 0o600, "does not contain exactly one line of text"),
         (None, 0o600, "cannot read"),
     ],
 )
@@ -170,8 +169,8 @@ def test_a_key_file_that_cannot_be_taken(
 
 def test_the_proof_of_wire_refuses_plain_packets(benches: dict[str, LabNetwork]) -> None:
     bench = benches["flannel-hostgw"]
-    (engine,) = [one for one in ipsec.ENGINES if one.option == strongswan.USERSPACE]
-    proof = strongswan.wire(bench.plan.topology, engine)
+    (engine,) = [one for one in find("flannel-ipsec").engines if one.name == strongswan.USERSPACE]
+    proof = strongswan.encryption_proof(bench.plan.topology, engine)
     with (
         pytest.raises(PrerequisiteError, match="packets between nodes were not encrypted"),
         wire.only_encrypted(bench.sandbox, bench.plan.topology, proof),
@@ -182,7 +181,7 @@ def test_the_proof_of_wire_refuses_plain_packets(benches: dict[str, LabNetwork])
 @pytest.mark.parametrize("network", ENCRYPTED)
 def test_the_proof_of_wire_refuses_silence(benches: dict[str, LabNetwork], network: str) -> None:
     bench = benches[network]
-    proof = bench.plan.datapath.wire
+    proof = bench.plan.datapath.encryption_proof
     assert proof is not None
     with (
         pytest.raises(PrerequisiteError, match="no encrypted packet"),
@@ -232,6 +231,8 @@ def test_keys_are_in_files_of_their_own_alone(benches: dict[str, LabNetwork], ne
 
 
 def test_the_engine_that_is_used_is_here() -> None:
-    found: Capabilities = kernel_features.probe(("esp", "tun", "strongswan"))
-    assert found.has("strongswan"), found.lacks
-    assert found.has("tun") or found.has("esp"), found.lacks
+    found: Capabilities = kernel_features.probe(
+        (kernel_features.ESP, kernel_features.TUN, kernel_features.STRONGSWAN)
+    )
+    assert found.has("strongswan"), found.missing
+    assert found.has("tun") or found.has("esp"), found.missing

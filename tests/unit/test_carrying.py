@@ -30,7 +30,7 @@ def ends(name: str) -> tuple[End, End]:
 def carrier(network: str) -> PathEvidence:
     half = NETWORKS[network].cluster
     assert half is not None
-    return half.carrier
+    return half.path
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_what_a_subscribers_node_got_through_the_network() -> None:
 def test_every_network_of_a_cluster_says_what_carries_it() -> None:
     for network in NETWORKS.values():
         if network.cluster and network.name != "host":
-            one = network.cluster.carrier
+            one = network.cluster.path
             assert one.bridge, network.name
             overlay = network.encapsulation in ("VXLAN", "WireGuard", "VXLAN in ESP")
             assert bool(one.tunnels) == overlay, network.name
             # ESP leaves no trace that a pod without rights may read.
-            assert bool(one.unseen) == ("ESP" in network.encapsulation), network.name
+            assert bool(one.unverified) == ("ESP" in network.encapsulation), network.name
 
 
 @pytest.mark.parametrize("said", ["", "{", '[{"ifname": "eth0"}]', "[1]", '[] [{"dst": 1}]'])

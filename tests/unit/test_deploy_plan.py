@@ -520,7 +520,7 @@ def test_a_network_that_the_bundle_does_not_have_is_refused(bundle: Bundle, tmp_
     with pytest.raises(InputError, match="flannel-ipsec needs charon, which the bundle's image") as error:
         refused(PROFILE + secret, plain)
     assert error.value.remedy == (
-        "with this bundle: flannel-vxlan, flannel-hostgw, flannel-wireguard, host;"
+        "with this bundle: host, flannel-vxlan, flannel-hostgw, flannel-wireguard;"
         " or software: packages, where the machines reach registries"
     )
     refused(PROFILE.replace("software: bundle", "software: packages") + secret, plain)

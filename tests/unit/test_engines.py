@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, expand
-from k8sdds.networks import NETWORKS, bare_label, find, resolved
+from k8sdds.networks import NETWORKS, find, label_without_engine, with_engines
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.lab.plan import plan, script
 
@@ -24,43 +24,52 @@ def labels(resolved_one: Experiment) -> list[str]:
 
 
 def test_the_plugins_own_engine_is_taken_where_it_is_here() -> None:
-    made = resolved(experiment("flannel-ipsec"), lambda name: True)
+    made = with_engines(experiment("flannel-ipsec"), lambda name: True)
     assert labels(made) == ["host", "flannel-ipsec (kernel ESP)"]
 
 
 def test_else_the_userspace_one() -> None:
-    made = resolved(experiment("flannel-ipsec", "flannel-wireguard"), {"strongswan", "tun"}.__contains__)
+    made = with_engines(
+        experiment("flannel-ipsec", "flannel-wireguard"),
+        lambda feature: feature.name in {"strongswan", "tun"},
+    )
     assert labels(made) == [
         "host", "flannel-ipsec (userspace ESP)", "flannel-wireguard (userspace WireGuard)",
     ]  # fmt: skip
 
 
 def test_nobody_can_hide_the_engine() -> None:
-    made = resolved(experiment({"name": "flannel-ipsec", "label": "fast"}), lambda name: False)
+    made = with_engines(experiment({"name": "flannel-ipsec", "label": "fast"}), lambda name: False)
     assert labels(made) == ["host", "fast (userspace ESP)"]
 
 
 def test_both_engines_side_by_side() -> None:
     both = [{"name": "weavenet-encrypt", "engine": engine} for engine in ("kernel", "userspace")]
-    made = resolved(experiment(*both), lambda name: True)
+    made = with_engines(experiment(*both), lambda name: True)
     assert labels(made) == ["host", "weavenet-encrypt (kernel ESP)", "weavenet-encrypt (userspace ESP)"]
     assert len({cell.cell_id for cell in expand(made).cells}) == 3
 
 
 def test_the_baseline_follows_its_network() -> None:
-    made = resolved(experiment("flannel-ipsec", baseline="flannel-ipsec"), lambda name: True)
+    made = with_engines(experiment("flannel-ipsec", baseline="flannel-ipsec"), lambda name: True)
     assert made.baseline == "flannel-ipsec (kernel ESP)"
 
 
 @given(st.sets(st.sampled_from(["esp", "tun", "strongswan", "wireguard", "wg", "wireguard-go"])))
 def test_resolving_twice_changes_nothing_more(features: set[str]) -> None:
-    once = resolved(experiment("flannel-ipsec", "weavenet-encrypt"), features.__contains__)
-    assert resolved(once, lambda name: True) == once
-    assert {bare_label(label) for label in labels(once)} == {"host", "flannel-ipsec", "weavenet-encrypt"}
+    once = with_engines(
+        experiment("flannel-ipsec", "weavenet-encrypt"), lambda feature: feature.name in features
+    )
+    assert with_engines(once, lambda name: True) == once
+    assert {label_without_engine(label) for label in labels(once)} == {
+        "host",
+        "flannel-ipsec",
+        "weavenet-encrypt",
+    }
 
 
 def test_an_engine_where_there_is_no_choice_is_refused() -> None:
-    assert "no choice of engines" in str(find("host").problem({"engine": "kernel"}))
+    assert "no choice of engines" in str(find("host").options_error({"engine": "kernel"}))
     with pytest.raises(InputError, match="flannel-ipsecc"):
         find("flannel-ipsecc")
 
@@ -79,22 +88,24 @@ def test_an_engine_where_there_is_no_choice_is_refused() -> None:
 def test_mtu_and_mode_of_each_engine(network: str, engine: str, mtu: int, mode: str) -> None:
     options = {"engine": engine}
     assert find(network).mtu(options) == mtu
-    chosen = find(network).engine_of(options)
+    chosen = find(network).engine_for(options)
     assert chosen is not None
     assert chosen.mode == mode
-    assert find(network).problem({**options, "mtu": chosen.max_mtu}) is None
-    assert f"at most {chosen.max_mtu}" in str(find(network).problem({**options, "mtu": chosen.max_mtu + 1}))
+    assert find(network).options_error({**options, "mtu": chosen.max_mtu}) is None
+    assert f"at most {chosen.max_mtu}" in str(
+        find(network).options_error({**options, "mtu": chosen.max_mtu + 1})
+    )
 
 
 @pytest.mark.parametrize(("network", "engine"), ENGINES)
 def test_the_script_has_files_daemons_and_tunnels_and_no_key(network: str, engine) -> None:  # type: ignore[no-untyped-def]
     built = plan(
-        Cell(network=network, network_options={"engine": engine.option}, test="latency", payload_bytes=64)
+        Cell(network=network, network_options={"engine": engine.name}, test="latency", payload_bytes=64)
     )
     text = script(built)
     for file in built.datapath.files:
         assert file.text.strip() in text
-    for batch in built.datapath.finish:
+    for batch in built.datapath.tunnels:
         assert all(line in text for line in batch.lines)
     assert text.count("sleep 0.1") == len(built.datapath.daemons)
     assert ("$psk" in text) == (network != "flannel-wireguard")

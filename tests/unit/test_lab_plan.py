@@ -112,8 +112,8 @@ def test_mtus_are_the_studys(network: str, mtu: int) -> None:
 
 
 def test_an_mtu_that_does_not_fit_is_refused() -> None:
-    assert find("weavenet").problem({"mtu": 1376}) is None
-    assert "at most 1450" in str(find("weavenet").problem({"mtu": 1451}))
+    assert find("weavenet").options_error({"mtu": 1376}) is None
+    assert "at most 1450" in str(find("weavenet").options_error({"mtu": 1451}))
 
 
 def test_only_networks_with_a_datapath_for_it_claim_multicast() -> None:

@@ -52,7 +52,9 @@ def test_a_camera_in_one_line() -> None:
     assert {(cell.test, cell.payload_bytes, cell.rate, cell.subscribers) for cell in cells} == {
         ("throughput", 1048576, 30, 4), ("latency", 1048576, 0, 4),
     }  # fmt: skip
-    assert preflight.contradictions(expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4"))) == []
+    assert (
+        preflight.contradictions(expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4"))) == []
+    )
 
 
 def test_keys_of_the_experiment_of_sweeps_and_parts() -> None:
@@ -146,7 +148,7 @@ def test_files_by_path(tmp_path: Path) -> None:
     assert experiments.load(str(mine)).name == "mine"
     mine.write_text("name: mine\nsweeps:\n  - networks:\n      - hosst\n")
     with pytest.raises(
-        InputError, match=r"mine\.yaml:4: networks: there is no network 'hosst' \(did you mean 'host'"
+        InputError, match=r"mine\.yaml:4: networks: unknown network 'hosst' \(did you mean 'host'"
     ):
         experiments.load(str(mine))
     mine.write_bytes(b"\xff\xfe")

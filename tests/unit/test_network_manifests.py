@@ -3,18 +3,20 @@
 import base64
 import json
 import re
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from k8sdds import networks, versions
-from k8sdds.deploy.network_install import Install, half, install, read
-from k8sdds.model.profile import ENCRYPTED_BY_PASSWORD, NetworkName, Profile
+from k8sdds.deploy import profiles
+from k8sdds.deploy.network_install import Install, cluster_install, install, read_manifests
+from k8sdds.model.profile import Profile
 from k8sdds.networks.cluster_install import container, find, images
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 
-NAMES = [network.name for network in networks.NETWORKS.values() if network.cluster]
+PASSWORDS = networks.pod_networks()
+NAMES = list(PASSWORDS)
 PASSWORD = "0123456789abcdef" * 6
 PROFILE = """\
 name: mine
@@ -27,13 +29,13 @@ NEED_PRIVILEGED = {"kube-router", "weave", "weave-kube-init", "weave-npc"}
 
 
 def profile(name: str, options: str = "", more: str = "") -> Profile:
-    secret = ", password_file: psk" if name in ENCRYPTED_BY_PASSWORD else ""
+    secret = ", password_file: psk" if PASSWORDS[name] else ""
     text = f"{PROFILE}network: {{name: {name}{secret}{options}}}\n{more}"
     return yaml_text.parse(text, Profile, "mine.yaml")
 
 
 def installed(name: str, options: str = "", more: str = "") -> Install:
-    return install(profile(name, options, more), PASSWORD if name in ENCRYPTED_BY_PASSWORD else None)
+    return install(profile(name, options, more), PASSWORD if PASSWORDS[name] else None)
 
 
 def pods(found: Install) -> list[dict[str, Any]]:
@@ -45,26 +47,35 @@ def containers(found: Install) -> list[dict[str, Any]]:
 
 
 def test_networks_that_can_be_installed_are_those_of_a_profile() -> None:
-    assert set(NAMES) == set(get_args(NetworkName))
-    with pytest.raises(InputError, match="nothing to install"):
-        half("baremetal")
+    assert profiles.schema()["$defs"]["PodNetwork"]["properties"]["name"]["enum"] == NAMES
+    with pytest.raises(InputError, match="cannot be installed"):
+        cluster_install("baremetal")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_objects_are_whole_and_in_order(name: str) -> None:
     found = installed(name)
-    assert found.manifests[0]["kind"] == "Namespace" and found.manifests[0]["metadata"]["name"] == versions.NETWORK_NAMESPACE
+    assert (
+        found.manifests[0]["kind"] == "Namespace"
+        and found.manifests[0]["metadata"]["name"] == versions.NETWORK_NAMESPACE
+    )
     ids = [(one["kind"], one["metadata"]["name"]) for one in found.manifests]
     assert len(ids) == len(set(ids))
     for one in found.manifests:
         assert one["apiVersion"] and one["metadata"]["name"]
         cluster_wide = one["kind"] in ("Namespace", "ClusterRole", "ClusterRoleBinding")
         # Weave keeps the list of its peers in kube-system, and nowhere else.
-        elsewhere = {None} if cluster_wide else {versions.NETWORK_NAMESPACE, "kube-system"} if "weave" in name else {versions.NETWORK_NAMESPACE}
+        elsewhere = (
+            {None}
+            if cluster_wide
+            else {versions.NETWORK_NAMESPACE, "kube-system"}
+            if "weave" in name
+            else {versions.NETWORK_NAMESPACE}
+        )
         assert one["metadata"].get("namespace") in elsewhere
-    assert found.ready == (f"daemonset/{versions.NETWORK_NAMESPACE}/{half(name).daemonset}",)
-    assert find(list(found.manifests), "DaemonSet", half(name).daemonset)
-    assert found.kube_proxy and found.mtu_bytes == networks.find(name).default_mtu
+    assert found.daemonsets == (f"daemonset/{versions.NETWORK_NAMESPACE}/{cluster_install(name).daemonset}",)
+    assert find(list(found.manifests), "DaemonSet", cluster_install(name).daemonset)
+    assert found.mtu_bytes == networks.find(name).default_mtu
     assert json.loads(json.dumps(found.manifests))
 
 
@@ -103,7 +114,9 @@ def test_images_are_pinned_and_not_fetched_where_they_are(name: str) -> None:
     found = installed(name)
     assert found.images == images(list(found.manifests)) and found.images
     for image in found.images:
-        assert re.fullmatch(r"[a-z0-9.]+/[a-z0-9./-]+:v?[0-9][A-Za-z0-9.-]*(@sha256:[0-9a-f]{64})?", image), image
+        assert re.fullmatch(r"[a-z0-9.]+/[a-z0-9./-]+:v?[0-9][A-Za-z0-9.-]*(@sha256:[0-9a-f]{64})?", image), (
+            image
+        )
     assert {part["imagePullPolicy"] for part in containers(found)} == {"IfNotPresent"}
 
 
@@ -117,7 +130,7 @@ def test_a_password_is_in_secrets_only(name: str) -> None:
             assert f"secret/{versions.NETWORK_NAMESPACE}/{one['metadata']['name']}" in found.secrets
             assert "stringData" not in one
     assert PASSWORD not in repr(found)
-    if name in ENCRYPTED_BY_PASSWORD:
+    if PASSWORDS[name]:
         assert found.secrets
 
 
@@ -125,7 +138,7 @@ def test_a_password_is_in_secrets_only(name: str) -> None:
 def test_the_manifest_is_read_anew_each_time(name: str) -> None:
     assert installed(name, ", mtu: 1300, interface: eth1") != installed(name)
     assert installed(name) == installed(name)
-    assert read(half(name).folder) == read(half(name).folder)
+    assert read_manifests(cluster_install(name).manifest_folder) == read_manifests(cluster_install(name).manifest_folder)
 
 
 @pytest.mark.parametrize(

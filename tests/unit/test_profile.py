@@ -7,7 +7,6 @@ import pytest
 
 from k8sdds.deploy import profiles
 from k8sdds.model.profile import Profile
-from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 
 GOOD = """\
@@ -20,7 +19,7 @@ nodes:
 
 
 def parsed(text: str) -> Profile:
-    return yaml_text.parse(text, Profile, "mine.yaml")
+    return profiles.parse(text, "mine.yaml")
 
 
 def test_what_ships_is_valid() -> None:
@@ -49,9 +48,13 @@ def test_a_node_overrides_the_common_access() -> None:
         ("name: mine", "name: mine\nkubernetes: {version: latest}", "kubernetes.version"),
         ("name: mine", "name: mine\nkubernetes: {pod_cidr: 10.96.0.0/16}", "overlap"),
         ("name: mine", "name: mine\nkubernetes: {pod_cidr: 10.244.0.0/24}", "too small"),
-        ("name: mine", "name: mine\nnetwork: flannel", "network.name"),
-        ("name: mine", "name: mine\nnetwork: flannel-ipsec", "needs password_file"),
-        ("name: mine", "name: mine\nnetwork: {name: host, password_file: f}", "means nothing"),
+        (
+            "name: mine",
+            "name: mine\nnetwork: flannel",
+            "network.name: unknown network 'flannel' (did you mean 'flannel-",
+        ),
+        ("name: mine", "name: mine\nnetwork: flannel-ipsec", "requires password_file"),
+        ("name: mine", "name: mine\nnetwork: {name: host, password_file: f}", "does not use password_file"),
         ("name: mine", "name: mine\nnetwork: {name: host, interface: 'eth0; reboot'}", "network.interface"),
         ("name: mine", "name: mine\nsoftware: {source: packages, bundle: x}", "a bundle is named"),
         ("name: mine", "name: mine\ntuning: [fast]", "tuning.0"),
@@ -64,14 +67,14 @@ def test_mistakes_are_named(old: str, new: str, said: str) -> None:
 
 
 def test_the_schema_is_json() -> None:
-    assert json.loads(json.dumps(Profile.model_json_schema()))["additionalProperties"] is False
+    assert json.loads(json.dumps(profiles.schema()))["additionalProperties"] is False
 
 
 @pytest.mark.parametrize(
     ("text", "mode", "said"),
     [
-        ("x" * 128, 0o644, "others can read"),
-        ("x" * 95, 0o600, "wants 96"),
+        ("x" * 128, 0o644, "other users can read"),
+        ("x" * 95, 0o600, "fewer than 96"),
         ("", 0o600, "one line"),
         ("x" * 96 + "\nmore", 0o600, "one line"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.deploy.network_install import half
+from k8sdds.deploy.network_install import cluster_install
 from k8sdds.deploy.network_switch import footprint, readiness
 from k8sdds.kubernetes.kubectl import ClusterNode
 from k8sdds.networks.cluster_install import ReadyCondition
@@ -25,7 +25,7 @@ def seen(routes: str = "[]", links: str = "[]", *more: str) -> footprint.NodeSta
 
 
 def missing(name: str, found: footprint.NodeState) -> list[str]:
-    return readiness.lacks(half(name).present, NODES[0], found, NODES)
+    return readiness.lacks(cluster_install(name).ready, NODES[0], found, NODES)
 
 
 def test_a_node_lacks_links_and_routes_until_the_agent_has_made_them() -> None:
@@ -52,7 +52,10 @@ def test_a_route_to_elsewhere_is_no_route_to_pods(route: str) -> None:
 
 
 def test_one_route_may_lead_to_all_pods() -> None:
-    assert missing("kube-router", seen('[{"dst":"10.244.0.0/16","dev":"x"}]', '[{"ifname":"kube-bridge"}]')) == []
+    assert (
+        missing("kube-router", seen('[{"dst":"10.244.0.0/16","dev":"x"}]', '[{"ifname":"kube-bridge"}]'))
+        == []
+    )
 
 
 def test_ipsec_stands_when_keys_are_agreed() -> None:
@@ -106,7 +109,10 @@ def test_pods_without_an_address_of_the_pods_range_are_named() -> None:
 
 def test_a_pod_that_nobody_makes_again_is_made_as_it_was_asked_for() -> None:
     alone = pod("alone", podIP="10.244.0.5")
-    alone["spec"]["volumes"] = [{"name": "data", "emptyDir": {}}, {"name": "kube-api-access-x2", "projected": {}}]
+    alone["spec"]["volumes"] = [
+        {"name": "data", "emptyDir": {}},
+        {"name": "kube-api-access-x2", "projected": {}},
+    ]
     token = {"name": "kube-api-access-x2", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
     data = {"name": "data", "mountPath": "/data"}
     alone["spec"]["containers"][0]["volumeMounts"] = [data, token]

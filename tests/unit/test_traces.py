@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.deploy.network_install import half, read
+from k8sdds.deploy.network_install import cluster_install, read_manifests
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover, NodeState
 from k8sdds.networks.cluster_install import images
@@ -104,8 +104,9 @@ def test_weaves_datapath_is_removed_by_weaves_own_program() -> None:
     found = left('links\t[{"ifname":"datapath"},{"ifname":"weave"},{"ifname":"eth0"}]', "weavenet")
     assert describe(found) == ["device datapath", "link weave"]
     run = "ctr --namespace k8s.io run --rm --net-host --privileged"
-    assert f"{run} {images(read('weave'))[0]} k8sdds-release /usr/bin/weaveutil delete-datapath datapath" in (
-        footprint.removal(found)
+    assert (
+        f"{run} {images(read_manifests('weave'))[0]} k8sdds-release /usr/bin/weaveutil delete-datapath datapath"
+        in (footprint.removal(found))
     )
 
 
@@ -127,7 +128,12 @@ def test_files_of_a_network_are_its_own() -> None:
         for path in signs.files:
             assert path.startswith(("/etc/cni/net.d/10-", "/run/", "/var/lib/", "/opt/cni/bin/weave-")), path
             assert "*" not in path.split("/")[2] and path.count("/") >= 2
-            assert path not in ("/var/lib/cni", "/var/lib/kubelet", "/run/containerd", "/var/lib/cni/networks")
+            assert path not in (
+                "/var/lib/cni",
+                "/var/lib/kubelet",
+                "/run/containerd",
+                "/var/lib/cni/networks",
+            )
 
 
 NAME = st.text("abcdefghijklmnopqrstuvwxyzFLANELWV-_.0123456789", min_size=1, max_size=15)
@@ -137,7 +143,7 @@ NAME = st.text("abcdefghijklmnopqrstuvwxyzFLANELWV-_.0123456789", min_size=1, ma
 def test_only_what_bears_a_sign_is_removed(links: list[str], chains: list[str], name: str) -> None:
     text = "links\t[" + ",".join(f'{{"ifname":"{link}"}}' for link in links) + "]\n"
     text += "iptables-nft\t*nat\n" + "".join(f"iptables-nft\t:{chain} - [0:0]\n" for chain in chains)
-    signs = half(name).signs
+    signs = cluster_install(name).footprint
     for trace in left(text, name):
         assert trace.kind in ("link", "device", "chain")
         if trace.kind == "link":

@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.model.experiment import Link
 from k8sdds.model.trial import Cell
-from k8sdds.networks.flannel.lab import CLUSTER
+from k8sdds.networks.flannel.lab import POD_CIDR
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, plan
@@ -58,7 +58,7 @@ def encrypts(network: str) -> dict[str, object]:
 def removed(bench: LabNetwork, network: str) -> dict[str, object]:
     """What a switch of networks would find of this one on a node, and what is left when it has removed it."""
     addresses = [node.address for node in bench.plan.topology.nodes]
-    pods = IPv4Network(CLUSTER)
+    pods = IPv4Network(POD_CIDR)
 
     def left() -> list[footprint.NetworkLeftover]:
         seen = footprint.parse(said(bench, "node0", "sh", "-c", footprint.probe()))

@@ -19,7 +19,7 @@ from typing import Any
 from k8sdds import networks
 from k8sdds.networks.cluster_install import Footprint
 
-COMMON = Footprint(chains=("CNI-*",))
+COMMON = Footprint(iptables_chains=("CNI-*",))
 """What the plugins that all networks share make for single pods, such as host ports."""
 VARIANTS = ("iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy")
 
@@ -153,9 +153,9 @@ def cannot_see(seen: NodeState, names: Sequence[str]) -> list[str]:
     """Programs without which traces of these networks would stay unseen on the node."""
     needs = set()
     for signs in all_footprints(names):
-        needs |= {"ipset"} if signs.sets else set()
+        needs |= {"ipset"} if signs.ip_sets else set()
         needs |= {"nft"} if signs.nft_tables else set()
-        needs |= {"ss"} if signs.ports else set()
+        needs |= {"ss"} if signs.listen_ports else set()
     return [program for program in seen.lacks if program in needs]
 
 
@@ -206,7 +206,7 @@ def forgetting() -> str:
 def all_footprints(names: Sequence[str] | None = None) -> list[Footprint]:
     """The signs of these networks, or of all, and those that they share."""
     chosen = networks.NETWORKS.values() if names is None else map(networks.find, names)
-    return [COMMON, *(one.cluster.signs for one in chosen if one.cluster)]
+    return [COMMON, *(one.cluster.footprint for one in chosen if one.cluster)]
 
 
 def _like(name: str, patterns: Iterable[str]) -> bool:
@@ -223,7 +223,7 @@ def _made(seen: NodeState, signs: Footprint) -> set[NetworkLeftover]:
         if veth and _like(link.get("master", ""), signs.links) and not _like(name, signs.links):
             found.add(NetworkLeftover("pod link", name, (name,)))
         if _like(name, signs.links):
-            release = [(image, command) for device, image, command in signs.release if device == name]
+            release = [(image, command) for device, image, command in signs.device_removal if device == name]
             for image, command in release:
                 found.add(NetworkLeftover("device", name, (image, *command.split())))
             if not release:
@@ -232,15 +232,18 @@ def _made(seen: NodeState, signs: Footprint) -> set[NetworkLeftover]:
     for name in seen.nft_tables:
         if _like(name, signs.nft_tables):
             found.add(NetworkLeftover("nft table", name, tuple(name.split())))
-    found |= {NetworkLeftover("set", name, (name,)) for name in seen.sets if _like(name, signs.sets)}
-    found |= {NetworkLeftover("port", str(port)) for port in seen.listens if port in signs.ports}
+    found |= {NetworkLeftover("set", name, (name,)) for name in seen.sets if _like(name, signs.ip_sets)}
+    found |= {NetworkLeftover("port", str(port)) for port in seen.listens if port in signs.listen_ports}
     for (variant, table), rules in seen.iptables.items():
-        own = {chain for chain in rules.chains if _like(chain, signs.chains)}
-        found |= {NetworkLeftover("chain", f"{chain} ({variant}, {table})", (variant, table, chain)) for chain in own}
+        own = {chain for chain in rules.chains if _like(chain, signs.iptables_chains)}
+        found |= {
+            NetworkLeftover("chain", f"{chain} ({variant}, {table})", (variant, table, chain))
+            for chain in own
+        }
         for line in rules.lines:
             words = shlex.split(line)
             leads = any(flag in ("-j", "-g") and chain in own for flag, chain in pairwise(words))
-            if words[1] not in own and (leads or any(re.search(sign, line) for sign in signs.rules)):
+            if words[1] not in own and (leads or any(re.search(sign, line) for sign in signs.iptables_rules)):
                 found.add(NetworkLeftover("rule", f"{line} ({variant}, {table})", (variant, table, line)))
     for route in seen.routes:
         protocol, table = _number(route.get("protocol")), _number(route.get("table"))

@@ -17,7 +17,9 @@ TOKEN = "kube-api-access-"
 """Volumes of service accounts' tokens begin so."""
 
 
-def lacks(present: ReadyCondition, node: ClusterNode, seen: NodeState, nodes: Sequence[ClusterNode]) -> list[str]:
+def lacks(
+    present: ReadyCondition, node: ClusterNode, seen: NodeState, nodes: Sequence[ClusterNode]
+) -> list[str]:
     """What is not there yet on a node, in words."""
     found = []
     links = {link["ifname"] for link in seen.links}

@@ -86,7 +86,7 @@ class _Switch:
     def __init__(self, profile: Profile, network: PodNetwork, connections: Connections, said: Said) -> None:
         self.profile = network_install.with_network(profile, network)
         self.install = network_install.install(self.profile, profiles.password(self.profile))
-        self.half = network_install.half(network.name)
+        self.spec = network_install.cluster_install(network.name)
         self.objects = kube.stamped(self.install.manifests, network.name)
         self.connections = connections
         self.said = said
@@ -201,7 +201,7 @@ class _Switch:
         addresses, pods = [node.address for node in self.nodes], self.profile.kubernetes.pod_cidr
         swept = self._each(lambda host: sweep(host, addresses, pods))
         for node in self.control.nodes():
-            prefixes = [prefix for signs in footprint.all_footprints() for prefix in signs.annotations]
+            prefixes = [prefix for signs in footprint.all_footprints() for prefix in signs.node_annotations]
             self.control.clean_node(node, prefixes)
         left = {node: one for node, one in self._left(self._look()).items() if one}
         if left:
@@ -217,7 +217,7 @@ class _Switch:
 
     def _await(self) -> None:
         deadline = time.monotonic() + READY_S
-        for one in self.install.ready:
+        for one in self.install.daemonsets:
             kind, namespace, name = one.split("/")
             words = f"rollout status {kind}/{name} -n {namespace} --timeout={READY_S}s"
             if self.control.run(words, timeout_s=READY_S + 10).code:
@@ -234,14 +234,14 @@ class _Switch:
 
     def _missing(self) -> list[str]:
         """What nodes still lack of the network."""
-        present = self.half.present
+        present = self.spec.ready
         lines = []
         for name, seen in self._look().items():
             node = next(node for node in self.nodes if node.name == name)
             lines += [f"{name} lacks {what}" for what in readiness.lacks(present, node, seen, self.nodes)]
-        if present.connected and not lines:
-            inside, *command = present.connected
-            for pod in self.control.agents(self.half.daemonset):
+        if present.connection_check and not lines:
+            inside, *command = present.connection_check
+            for pod in self.control.agents(self.spec.daemonset):
                 name = pod["metadata"]["name"]
                 done = self.control.run(
                     f"exec -n {versions.NETWORK_NAMESPACE} {name} -c {inside} -- {shlex.join(command)}"
@@ -252,7 +252,7 @@ class _Switch:
         return lines
 
     def _not_ready(self, missing: Sequence[str]) -> PrerequisiteError:
-        daemonset = self.half.daemonset
+        daemonset = self.spec.daemonset
         reasons = self.control.reasons(daemonset) or self.control.logs(daemonset)
         return PrerequisiteError(
             "\n".join([f"{self.install.name} is not ready:", *missing, *reasons]),

@@ -83,7 +83,7 @@ END
 
 def _ready(wanted: DesiredState, node: Node) -> list[Action]:
     names = [one.name for one in wanted.profile.nodes]
-    daemonsets = {f"DaemonSet/{one.split('/')[1]}/{one.split('/')[2]}" for one in wanted.network.ready}
+    daemonsets = {f"DaemonSet/{one.split('/')[1]}/{one.split('/')[2]}" for one in wanted.network.daemonsets}
     cluster = wanted.cluster
     # Nodes that are left out now (--limit) may be down, and their pods with them.
     whole = set(cluster.ready) <= set(names)
@@ -101,7 +101,7 @@ def _ready(wanted: DesiredState, node: Node) -> list[Action]:
         "  sleep 0.5\ndone\n"
     )
     if whole:
-        script += apply.wait_script(wanted.network.ready)
+        script += apply.wait_script(wanted.network.daemonsets)
         script += apply.wait_script((f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/coredns",))
     needs = tuple((one.name, PHASE) for one in wanted.workers())
     return [Action(node.name, PHASE, "wait until all nodes are ready", script, needs=needs, timeout_s=600)]

@@ -1,1 +1,1 @@
-"""Parts that several networks share."""
+"""Parts that several networks share: bridged pods, IPsec by strongSwan, header sizes."""

@@ -1,4 +1,4 @@
-"""What the bridge CNI plugin does for the pods of one node, shared by networks that use it."""
+"""Plan what the reference bridge CNI plugin configures for the pods of a node."""
 
 from __future__ import annotations
 
@@ -6,83 +6,81 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 
-from k8sdds.networks.network import Attachment, Batch, Datapath, Node, Topology
+from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
 
 
 @dataclass(frozen=True)
 class Bridge:
-    """A node's bridge for pods, and the addressing of the pods on it."""
+    """A node's bridge for pods, and the addresses of the pods on it."""
 
     name: str
     mtu: int
     address: IPv4Interface
-    """The bridge's own address, the pods' gateway."""
+    """Address of the bridge: the pods' gateway, and the first host of the node's pod subnet."""
     first_host: int = 2
-    """Host part of the first pod's address, counted from the address of the bridge's network on this node."""
+    """Host part of the first pod's address."""
 
     def pod_address(self, slot: int) -> IPv4Interface:
-        """Address of the pod with this number on the node."""
-        base = int(self.address.ip) - 1
-        return IPv4Interface((base + self.first_host + slot, self.address.network.prefixlen))
+        """Return the address of the pod with this index on the node."""
+        subnet = int(self.address.ip) - 1
+        return IPv4Interface((subnet + self.first_host + slot, self.address.network.prefixlen))
 
 
 def bridge_pods(
-    topology: Topology, node: Node, bridge: Bridge, routes: tuple[str, ...] = ()
+    topology: Topology, node: LabNode, bridge: Bridge, routes: tuple[str, ...] = ()
 ) -> tuple[list[str], list[Batch], dict[str, Attachment]]:
-    """Commands for one node: (lines for `ip` in the node, batches in the pods, attachments).
+    """Plan the bridge and the pods of one node.
 
-    Each pod gets a veth pair: `veth-POD` on the bridge, `eth0` in the pod, and a default route by the
-    bridge's address, as the reference bridge plugin does. `routes` are further routes inside each pod.
+    Each pod gets a veth pair (`veth-POD` on the bridge, `eth0` in the pod) and a default route through the bridge's
+    address. `routes` are additional `ip` lines for each pod.
+
+    Returns:
+        Lines for `ip` on the node, batches for the pods, and the pods' attachments by pod name.
     """
-    in_node = [
+    on_node = [
         f"link add {bridge.name} mtu {bridge.mtu} type bridge mcast_snooping 0",
         f"addr add {bridge.address} dev {bridge.name}",
         f"link set {bridge.name} up",
     ]
-    batches: list[Batch] = []
+    in_pods: list[Batch] = []
     attachments: dict[str, Attachment] = {}
-    for pod in topology.on(node):
+    for pod in topology.pods_on(node):
         host_end = f"veth-{pod.name}"
-        in_node += [
+        on_node += [
             f"link add {host_end} mtu {bridge.mtu} type veth"
             f" peer name eth0 mtu {bridge.mtu} netns {pod.name}",
             f"link set {host_end} master {bridge.name} up",
         ]
         address = bridge.pod_address(pod.slot)
-        batches.append(
-            Batch(
-                pod.name,
-                "ip",
-                (
-                    "link set lo up",
-                    f"addr add {address} dev eth0",
-                    "link set eth0 up",
-                    f"route add default via {bridge.address.ip}",
-                    *routes,
-                ),
-            )
+        lines = (
+            "link set lo up",
+            f"addr add {address} dev eth0",
+            "link set eth0 up",
+            f"route add default via {bridge.address.ip}",
+            *routes,
         )
+        in_pods.append(Batch(pod.name, "ip", lines))
         attachments[pod.name] = Attachment(pod.name, "eth0", str(address.ip))
-    return in_node, batches, attachments
+    return on_node, in_pods, attachments
 
 
-NodePart = tuple[list[Batch], dict[str, Attachment]]
-"""What a network does on one node: its batches, and where the node's pods are attached."""
+NodePlan = tuple[list[Batch], dict[str, Attachment]]
+"""What a network configures on one node, and the attachments of the node's pods by pod name."""
 
 
 def pod_datapath(
-    topology: Topology, mtu: int, on_node: Callable[[Node], NodePart], sysctls: tuple[tuple[str, str], ...]
+    topology: Topology, mtu: int, on_node: Callable[[LabNode], NodePlan], sysctls: tuple[tuple[str, str], ...]
 ) -> Datapath:
-    """The datapath of a network whose pods have network namespaces of their own, node by node.
+    """Combine the plans of all nodes into the datapath of a network whose pods have network namespaces.
 
     `sysctls` are (key, value), set on every node.
     """
     batches: list[Batch] = []
     attachments: dict[str, Attachment] = {}
     for node in topology.nodes:
-        node_batches, attached = on_node(node)
+        node_batches, node_attachments = on_node(node)
         batches += node_batches
-        attachments |= attached
+        attachments |= node_attachments
     return Datapath(
         mtu=mtu,
         attachments=attachments,
@@ -93,11 +91,11 @@ def pod_datapath(
 
 
 NODE_SYSCTLS = (("net.ipv4.ip_forward", "1"), ("net.bridge.bridge-nf-call-iptables", "1"))
-"""What kubeadm asks of every node. (key, value)"""
+"""(key, value) that kubeadm requires on every node."""
 
 
 def kube_forward() -> str:
-    """kube-proxy's FORWARD rules in its iptables mode, as nft shows them: every forwarded packet passes."""
+    """Return kube-proxy's FORWARD chains in iptables mode as nft text. Every forwarded packet passes them."""
     return """
   chain KUBE-FORWARD {
     ct state invalid counter drop

@@ -1,9 +1,9 @@
-"""IKEv2 and ESP between all nodes by strongSwan, as data: what `flannel-ipsec` and `weavenet-encrypt` share.
+"""Plan IKEv2 and ESP between all nodes with strongSwan, for flannel-ipsec and weavenet-encrypt.
 
-One charon on each node, with its configuration, its control socket and its log in a folder of its own. The
-kernel engine leaves ESP to the kernel (XFRM); the userspace engine is strongSwan's own ESP in UDP behind a
-TUN device (kernel-libipsec), for kernels without ESP. Both make the routes to the peers only with the
-tunnel (table 220): without a tunnel nothing leaves the node in the clear.
+Each node runs one charon with its configuration, control socket and log in a separate folder. The kernel engine
+uses the kernel's ESP (XFRM). The userspace engine uses strongSwan's ESP in UDP behind a TUN device
+(kernel-libipsec), for kernels without ESP. Both add routes to the peers only together with the tunnel (table 220),
+so without a tunnel no packet leaves the node unencrypted.
 """
 
 from __future__ import annotations
@@ -11,46 +11,51 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from k8sdds.networks.network import (
+from k8sdds.networks.datapath import (
     Batch,
     Daemon,
     Datapath,
-    Engine,
+    EncryptionProof,
     ErrorHint,
     File,
-    Node,
+    LabNode,
     Topology,
-    WireProof,
 )
+from k8sdds.networks.network import Engine
+from k8sdds.system.kernel_features import ESP, STRONGSWAN, TUN
 
 KERNEL, USERSPACE = "kernel", "userspace"
-"""What experiments call the engines."""
-KERNEL_NEEDS = ("strongswan", "esp")
-USERSPACE_NEEDS = ("strongswan", "tun")
+"""Names of the engines in experiments."""
+KERNEL_REQUIRES = (STRONGSWAN, ESP)
+USERSPACE_REQUIRES = (STRONGSWAN, TUN)
 TUN_MTU = 1400
-"""MTU of ipsec0, kernel-libipsec's device."""
+"""MTU of ipsec0, the TUN device of kernel-libipsec."""
 
-UNSEEN = "that its packets are encrypted: only who has NET_ADMIN on a node may read its IPsec states"
-"""Of these networks on a cluster, where participants and those beside them have no such right."""
+UNVERIFIED = "encryption: reading a node's IPsec states requires NET_ADMIN"
+"""What a cluster test without privileges cannot verify of these networks."""
+
+MIN_PSK_CHARACTERS = 96
+"""Minimum length of the pre-shared key: flannel's IPsec backend requires it, and the lab for all networks."""
 
 FOLDER = "/run/k8sdds"
+"""Folder inside the sandbox for the nodes' configurations, sockets and logs."""
 INITIATE_TIMEOUT_S = 20
 
-Selectors = Callable[[Node, Node], tuple[str, str]]
-"""(node, peer) → traffic selectors of the two: what goes into the tunnel between them."""
+Selectors = Callable[[LabNode, LabNode], tuple[str, str]]
+"""(node, peer) → traffic selectors of both: the packets that enter the tunnel between them."""
 
 
-def _folder(node: Node) -> str:
+def _folder(node: LabNode) -> str:
     return f"{FOLDER}/{node.name}"
 
 
-def _uri(node: Node) -> str:
+def _uri(node: LabNode) -> str:
     return f"unix://{_folder(node)}/charon.vici"
 
 
-def _charon_conf(node: Node, engine: Engine) -> str:
-    """strongswan.conf of one node: only the plugins that are used, logs to stdout alone."""
-    userspace = engine.option == USERSPACE
+def _charon_conf(node: LabNode, engine: Engine) -> str:
+    """Return strongswan.conf of a node: loads only the plugins in use and logs only to stdout."""
+    userspace = engine.name == USERSPACE
     kernel = "kernel-libipsec kernel-netlink" if userspace else "kernel-netlink"
     return f"""charon-systemd {{
   load = random nonce openssl aes sha1 sha2 hmac gcm kdf pem pkcs1 x509 pubkey socket-default {kernel} vici
@@ -76,8 +81,9 @@ def _charon_conf(node: Node, engine: Engine) -> str:
 """
 
 
-def _connection(node: Node, peer: Node, engine: Engine, cipher: str, selectors: Selectors) -> str:
-    own, theirs = selectors(node, peer)
+def _connection(node: LabNode, peer: LabNode, engine: Engine, cipher: str, selectors: Selectors) -> str:
+    """Return the connection to a peer for swanctl.conf."""
+    local_ts, remote_ts = selectors(node, peer)
     return f"""  to-{peer.name} {{
     version = 2
     local_addrs = {node.address}
@@ -94,8 +100,8 @@ def _connection(node: Node, peer: Node, engine: Engine, cipher: str, selectors: 
     children {{
       {peer.name} {{
         mode = {engine.mode}
-        local_ts = {own}
-        remote_ts = {theirs}
+        local_ts = {local_ts}
+        remote_ts = {remote_ts}
         esp_proposals = {cipher}
       }}
     }}
@@ -106,35 +112,35 @@ def _connection(node: Node, peer: Node, engine: Engine, cipher: str, selectors: 
 def encrypted(
     datapath: Datapath, topology: Topology, engine: Engine | None, cipher: str, selectors: Selectors
 ) -> Datapath:
-    """A datapath with a tunnel between every two nodes, and the proof that nothing passes beside it."""
+    """Add an IPsec tunnel between every two nodes to a datapath, and the proof that no packet bypasses it."""
     assert engine is not None
     return replace(
         datapath,
-        files=files(topology, engine, cipher, selectors),
-        daemons=daemons(topology),
-        finish=tunnels(topology),
-        meanings=MEANINGS,
-        wire=wire(topology, engine),
+        files=_files(topology, engine, cipher, selectors),
+        daemons=_daemons(topology),
+        tunnels=_tunnels(topology),
+        error_hints=_ERROR_HINTS,
+        encryption_proof=encryption_proof(topology, engine),
     )
 
 
-def files(topology: Topology, engine: Engine, cipher: str, selectors: Selectors) -> tuple[File, ...]:
-    """strongswan.conf and swanctl.conf of every node; the latter holds the pre-shared key of the bench."""
-    found = []
+def _files(topology: Topology, engine: Engine, cipher: str, selectors: Selectors) -> tuple[File, ...]:
+    """Return strongswan.conf and swanctl.conf of every node; swanctl.conf contains the pre-shared key."""
+    files = []
     for node in topology.nodes:
         connections = "".join(
             _connection(node, peer, engine, cipher, selectors) for peer in topology.peers(node)
         )
         secrets = 'secrets {\n  ike-all {\n    secret = "$psk"\n  }\n}\n'
-        found += [
+        files += [
             File(f"{_folder(node)}/strongswan.conf", _charon_conf(node, engine)),
             File(f"{_folder(node)}/swanctl.conf", f"connections {{\n{connections}}}\n{secrets}"),
         ]
-    return tuple(found)
+    return tuple(files)
 
 
-def daemons(topology: Topology) -> tuple[Daemon, ...]:
-    """One charon for each node, ready when it has taken its configuration."""
+def _daemons(topology: Topology) -> tuple[Daemon, ...]:
+    """Return one charon per node. It is ready when it has loaded its configuration."""
     return tuple(
         Daemon(
             namespace=node.name,
@@ -150,8 +156,8 @@ def daemons(topology: Topology) -> tuple[Daemon, ...]:
     )
 
 
-def tunnels(topology: Topology) -> tuple[Batch, ...]:
-    """Bring up the tunnel between every two nodes; each line ends when its tunnel stands."""
+def _tunnels(topology: Topology) -> tuple[Batch, ...]:
+    """Return the commands that establish a tunnel between every two nodes; each waits for its tunnel."""
     return tuple(
         Batch(
             node.name,
@@ -166,26 +172,28 @@ def tunnels(topology: Topology) -> tuple[Batch, ...]:
     )
 
 
-MEANINGS = (
+_ERROR_HINTS = (
     ErrorHint(
         "AUTHENTICATION_FAILED",
-        "the nodes do not trust each other: their pre-shared keys differ, so there is no tunnel",
+        "cannot establish IPsec tunnels: the nodes' pre-shared keys differ",
         "give all nodes the same pre-shared key",
     ),
     ErrorHint(
         "NO_PROPOSAL_CHOSEN",
-        "the nodes agree on no cipher, so there is no tunnel",
+        "cannot establish IPsec tunnels: the nodes have no common cipher",
         "see which ciphers this kernel has: /proc/crypto",
     ),
 )
 
 
-def wire(topology: Topology, engine: Engine) -> WireProof:
-    """ESP, bare or in UDP, and nothing else but IKE."""
-    return WireProof(
-        encrypted="udp dport 4500 @th,64,32 != 0" if engine.option == USERSPACE else "ip protocol esp",
-        # IKE on port 4500 is told from ESP by four zero bytes.
-        beside=("udp dport 500", "udp dport 4500 @th,64,32 0"),
-        tally={node.name: ("swanctl", "--list-sas", "--raw", "--uri", _uri(node)) for node in topology.nodes},
-        received=r"bytes-in=(\d+)",
+def encryption_proof(topology: Topology, engine: Engine) -> EncryptionProof:
+    """Return the proof that only ESP (plain or in UDP) and IKE packets pass between nodes."""
+    return EncryptionProof(
+        encrypted="udp dport 4500 @th,64,32 != 0" if engine.name == USERSPACE else "ip protocol esp",
+        # On port 4500 an IKE message starts with four zero bytes, an ESP packet does not (RFC 3948, section 2).
+        allowed=("udp dport 500", "udp dport 4500 @th,64,32 0"),
+        counters={
+            node.name: ("swanctl", "--list-sas", "--raw", "--uri", _uri(node)) for node in topology.nodes
+        },
+        received_bytes=r"bytes-in=(\d+)",
     )

@@ -1,14 +1,14 @@
-"""Flannel on a cluster: the parameters of its manifest, for all its backends, and what it makes on a node.
+"""Install Flannel on a cluster: one manifest for all backends, and what each backend creates on a node.
 
 Facts from flannel's documentation and sources (v0.28): the agent annotates its Node and writes
-/run/flannel/subnet.env; the CNI plugin `flannel` reads that and calls `bridge`; a backend's own MTU is the
-link's less its overhead, and an `mtu` in the CNI configuration overrides it for the pods.
+/run/flannel/subnet.env; the CNI plugin `flannel` reads this file and calls `bridge`. A backend's default MTU is the
+link's MTU minus the backend's overhead; `mtu` in the CNI configuration overrides it for the pods.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,28 +21,31 @@ from k8sdds.networks.cluster_install import (
     ReadyCondition,
     container,
     find,
-    without_container,
+    remove_init_container,
 )
+from k8sdds.networks.common import strongswan
+from k8sdds.networks.flannel import lab, wireguard
 
-CONFIGURATION = "10-flannel.conflist"
 CNI_NAME = "flannel"
+CNI_FILE = "10-flannel.conflist"
+ANNOTATIONS = "flannel.alpha.coreos.com/"
 
-SIGNS = Footprint(
+_FOOTPRINT = Footprint(
     links=("cni0",),
     files=(
-        f"/etc/cni/net.d/{CONFIGURATION}", "/run/flannel", "/var/lib/cni/flannel",
+        f"/etc/cni/net.d/{CNI_FILE}", "/run/flannel", "/var/lib/cni/flannel",
         f"/var/lib/cni/networks/{CNI_NAME}", f"/var/lib/cni/results/{CNI_NAME}-*",
     ),
-    chains=("FLANNEL-*",),
+    iptables_chains=("FLANNEL-*",),
     nft_tables=("ip flannel-*", "ip6 flannel-*"),
-    annotations=("flannel.alpha.coreos.com/",),
+    node_annotations=(ANNOTATIONS,),
 )  # fmt: skip
 
 
-def _cni(asked: InstallOptions) -> str:
+def _cni_config(options: InstallOptions) -> str:
     delegate: dict[str, Any] = {"hairpinMode": True, "isDefaultGateway": True}
-    if asked.mtu_bytes is not None:
-        delegate["mtu"] = asked.mtu_bytes
+    if options.mtu_bytes is not None:
+        delegate["mtu"] = options.mtu_bytes
     plugins = [
         {"type": "flannel", "delegate": delegate},
         {"type": "portmap", "capabilities": {"portMappings": True}},
@@ -50,31 +53,81 @@ def _cni(asked: InstallOptions) -> str:
     return json.dumps({"cniVersion": "0.3.1", "name": CNI_NAME, "plugins": plugins}, indent=1)
 
 
-def half(
+def _cluster_install(
     backend: Callable[[InstallOptions], dict[str, Any]],
-    present: ReadyCondition,
+    ready: ReadyCondition,
+    kernel_features: tuple[str, ...] = ("bridge",),
     links: tuple[str, ...] = (),
-    capabilities: tuple[str, ...] = (),
-    xfrm: bool = False,
-    programs: tuple[str, ...] = (),
-    unseen: str = "",
+    ipsec: bool = False,
 ) -> ClusterInstall:
-    """Flannel with a backend, given as flannel's own configuration of it, with the programs that it starts
-    and its links, by which it then carries all packets."""
+    """Return the install of a backend.
 
-    def render(asked: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
-        net = {"Network": str(asked.pod_cidr), "EnableNFTables": False, "Backend": backend(asked)}
-        find(manifests, "ConfigMap", "flannel-cni")["data"][CONFIGURATION] = _cni(asked)
+    Args:
+        backend: Returns the value of `Backend` in flannel's net-conf.json.
+        ready: When the backend is ready on a node.
+        kernel_features: What every node needs.
+        links: Patterns of the tunnel devices that the backend creates; they carry all packets.
+        ipsec: Whether the agent starts strongSwan's charon.
+    """
+
+    def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
+        net = {"Network": str(options.pod_cidr), "EnableNFTables": False, "Backend": backend(options)}
+        find(manifests, "ConfigMap", "flannel-cni")["data"][CNI_FILE] = _cni_config(options)
         find(manifests, "Secret", "flannel-net")["stringData"]["net-conf.json"] = json.dumps(net, indent=1)
         daemonset = find(manifests, "DaemonSet", "flannel")
         agent = container(daemonset, "flanneld")
-        if asked.interface:
-            agent["args"].append(f"--iface={asked.interface}")
-        agent["securityContext"]["capabilities"]["add"] += capabilities
-        if asked.plugins_on_nodes:
-            without_container(daemonset, "install-plugin")
+        if options.interface:
+            agent["args"].append(f"--iface={options.interface}")
+        if ipsec:
+            # charon listens on UDP ports 500 and 4500.
+            agent["securityContext"]["capabilities"]["add"].append("NET_BIND_SERVICE")
+        if options.cni_plugins_installed:
+            remove_init_container(daemonset, "install-plugin")
         return manifests
 
-    signs = replace(SIGNS, links=(*SIGNS.links, *links), xfrm=xfrm)
-    carrier = PathEvidence(bridge="cni0", tunnels=links, unseen=unseen)
-    return ClusterInstall("flannel", render, signs, present, "flannel", carrier, programs)
+    return ClusterInstall(
+        manifest_folder="flannel",
+        render=render,
+        footprint=replace(_FOOTPRINT, links=(*_FOOTPRINT.links, *links), xfrm=ipsec),
+        ready=ready,
+        daemonset="flannel",
+        path=PathEvidence(bridge="cni0", tunnels=links, unverified=strongswan.UNVERIFIED if ipsec else ""),
+        kernel_features=kernel_features,
+        programs=("charon",) if ipsec else (),
+        min_password_characters=strongswan.MIN_PSK_CHARACTERS if ipsec else None,
+    )
+
+
+VXLAN = _cluster_install(
+    lambda options: {"Type": "vxlan", "VNI": lab.VNI, "Port": lab.VXLAN_PORT},
+    ReadyCondition(links=("flannel.1",), routes_to_peers=True),
+    kernel_features=("vxlan", "bridge"),
+    links=("flannel.*",),
+)
+
+HOSTGW = _cluster_install(lambda options: {"Type": "host-gw"}, ReadyCondition(routes_to_peers=True))
+
+IPSEC = _cluster_install(
+    lambda options: {"Type": "ipsec", "PSK": options.password},
+    ReadyCondition(xfrm_to_peers=True),
+    kernel_features=("esp", "bridge"),
+    ipsec=True,
+)
+
+WIREGUARD = _cluster_install(
+    lambda options: {"Type": "wireguard", "ListenPort": wireguard.UDP_PORT},
+    ReadyCondition(links=("flannel-wg",), routes_to_peers=True),
+    kernel_features=("wireguard", "bridge"),
+    links=("flannel-wg*",),
+)
+
+_BACKENDS = {
+    "vxlan": "flannel-vxlan", "host-gw": "flannel-hostgw", "ipsec": "flannel-ipsec",
+    "wireguard": "flannel-wireguard",
+}  # fmt: skip
+
+
+def detect(annotations: Mapping[str, str]) -> str | None:
+    """Return the network of a node by flannel's annotation; `flannel TYPE` for a backend k8sdds does not have."""
+    backend = annotations.get(f"{ANNOTATIONS}backend-type")
+    return _BACKENDS.get(backend, f"flannel {backend}") if backend else None

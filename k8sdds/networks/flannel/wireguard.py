@@ -1,55 +1,93 @@
-"""Flannel with its WireGuard backend: pods on cni0, a WireGuard device `flannel-wg` on every node.
+"""Plan Flannel's WireGuard datapath: pods on cni0, and a WireGuard device `flannel-wg` on every node.
 
-Facts from flannel's documentation and sources (v0.28): UDP port 51820, one peer per node with that node's
-pod subnet as allowed addresses, MTU 80 below the link's (1420), a route for the cluster's pods by the device.
-The userspace engine is wireguard-go, for kernels without WireGuard.
+UDP port 51820, one peer per node whose allowed addresses are that node's pod subnet, and one route for all pods
+through the device. The userspace engine is wireguard-go, for kernels without WireGuard.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from k8sdds import versions
-from k8sdds.networks.cluster_install import ReadyCondition
+from k8sdds.networks.common import overhead
 from k8sdds.networks.common.strongswan import FOLDER, KERNEL, USERSPACE
-from k8sdds.networks.flannel import cluster as flannel_cluster
-from k8sdds.networks.flannel import lab as flannel
-from k8sdds.networks.network import (
+from k8sdds.networks.datapath import (
     LINK_MTU,
     Batch,
     Daemon,
     Datapath,
-    Engine,
+    EncryptionProof,
     File,
-    Network,
-    Node,
+    LabNode,
     Topology,
-    WireProof,
 )
+from k8sdds.networks.flannel import lab
+from k8sdds.networks.network import Engine
+from k8sdds.system.kernel_features import TUN, WG, WIREGUARD, WIREGUARD_GO
 
 UDP_PORT = 51820
-OVERHEAD = 80
-"""What flannel leaves for WireGuard's headers, enough for IPv6 between nodes too."""
-MAX_OVERHEAD = 60
-"""Outer IPv4 (20), UDP (8), WireGuard's header (16) and check value (16)."""
+DEFAULT_MTU = LINK_MTU - overhead.WIREGUARD_IPV6
+"""What flannel sets: enough for IPv6 between nodes, too."""
+MAX_MTU = LINK_MTU - overhead.WIREGUARD
+
+ENGINES = (
+    Engine(
+        name=KERNEL, title="kernel WireGuard", mode="tunnel",
+        default_mtu=DEFAULT_MTU, max_mtu=MAX_MTU, requires=(WG, WIREGUARD),
+    ),
+    Engine(
+        name=USERSPACE, title="userspace WireGuard", mode="tunnel",
+        default_mtu=DEFAULT_MTU, max_mtu=MAX_MTU, requires=(WG, WIREGUARD_GO, TUN),
+    ),
+)  # fmt: skip
 
 
-def _device(node: Node) -> str:
-    # wireguard-go's control sockets of all nodes are in one folder, named by the device.
+def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    """Plan the datapath of the WireGuard backend."""
+    assert engine is not None
+    tunnels = []
+    for node in topology.nodes:
+        device = _device(node)
+        link = (f"link add {device} type wireguard",) if engine.name == KERNEL else ()
+        tunnels += [
+            Batch(node.name, "ip", (*link, f"addr add {node.pod_subnet.network_address}/32 dev {device}")),
+            Batch(node.name, "wg", (f"setconf {device} {FOLDER}/{node.name}/wireguard.conf",)),
+            Batch(
+                node.name,
+                "ip",
+                (f"link set {device} mtu {mtu} up", f"route add {lab.POD_CIDR} dev {device} scope link"),
+            ),
+        ]
+    return replace(
+        lab.bridged(topology, mtu),
+        files=tuple(_configuration(topology, node) for node in topology.nodes),
+        daemons=tuple(_daemon(node) for node in topology.nodes) if engine.name == USERSPACE else (),
+        tunnels=tuple(tunnels),
+        encryption_proof=EncryptionProof(
+            # The first byte of a WireGuard message is its type: 4 is data, 1 to 3 are handshake messages.
+            encrypted=f"udp dport {UDP_PORT} @th,64,8 4",
+            allowed=(f"udp dport {UDP_PORT} @th,64,8 1-3",),
+            counters={node.name: ("wg", "show", _device(node), "transfer") for node in topology.nodes},
+            received_bytes=r"\t(\d+)\t\d+",
+        ),
+    )
+
+
+def _device(node: LabNode) -> str:
+    # wireguard-go names its control socket after the device, and all nodes share the folder of these sockets.
     return f"flannel-wg{node.index}"
 
 
-def _configuration(topology: Topology, node: Node) -> File:
+def _configuration(topology: Topology, node: LabNode) -> File:
     peers = "".join(
         f"\n[Peer]\nPublicKey = $public_{peer.name}\nEndpoint = {peer.address}:{UDP_PORT}\n"
         f"AllowedIPs = {peer.pod_subnet}\n"
         for peer in topology.peers(node)
     )
-    own = f"[Interface]\nPrivateKey = $private_{node.name}\nListenPort = {UDP_PORT}\n"
-    return File(f"{FOLDER}/{node.name}/wireguard.conf", own + peers)
+    interface = f"[Interface]\nPrivateKey = $private_{node.name}\nListenPort = {UDP_PORT}\n"
+    return File(f"{FOLDER}/{node.name}/wireguard.conf", interface + peers)
 
 
-def _daemon(node: Node) -> Daemon:
+def _daemon(node: LabNode) -> Daemon:
     return Daemon(
         namespace=node.name,
         argv=("wireguard-go", "--foreground", _device(node)),
@@ -57,71 +95,3 @@ def _daemon(node: Node) -> Daemon:
         log=f"{FOLDER}/{node.name}/wireguard.log",
         ready=("wg", "show", _device(node)),
     )
-
-
-def _lab(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
-    assert engine is not None
-    finish = []
-    for node in topology.nodes:
-        device = _device(node)
-        made = (f"link add {device} type wireguard",) if engine.option == KERNEL else ()
-        finish += [
-            Batch(node.name, "ip", (*made, f"addr add {node.pod_subnet.network_address}/32 dev {device}")),
-            Batch(node.name, "wg", (f"setconf {device} {FOLDER}/{node.name}/wireguard.conf",)),
-            Batch(
-                node.name,
-                "ip",
-                (f"link set {device} mtu {mtu} up", f"route add {flannel.CLUSTER} dev {device} scope link"),
-            ),
-        ]
-    return replace(
-        flannel.datapath(topology, mtu, lambda topology, node, mtu: []),
-        files=tuple(_configuration(topology, node) for node in topology.nodes),
-        daemons=tuple(_daemon(node) for node in topology.nodes) if engine.option == USERSPACE else (),
-        finish=tuple(finish),
-        wire=WireProof(
-            # Message type 4 carries data; 1 to 3 are handshakes.
-            encrypted=f"udp dport {UDP_PORT} @th,64,8 4",
-            beside=(f"udp dport {UDP_PORT} @th,64,8 1-3",),
-            tally={node.name: ("wg", "show", _device(node), "transfer") for node in topology.nodes},
-            received=r"\t(\d+)\t\d+",
-        ),
-    )
-
-
-ENGINES = (
-    Engine(
-        option=KERNEL, title="kernel WireGuard", mode="tunnel",
-        default_mtu=LINK_MTU - OVERHEAD, max_mtu=LINK_MTU - MAX_OVERHEAD, needs=("wg", "wireguard"),
-    ),
-    Engine(
-        option=USERSPACE, title="userspace WireGuard", mode="tunnel",
-        default_mtu=LINK_MTU - OVERHEAD, max_mtu=LINK_MTU - MAX_OVERHEAD, needs=("wg", "wireguard-go", "tun"),
-    ),
-)  # fmt: skip
-
-WIREGUARD = Network(
-    name="flannel-wireguard",
-    title="Flannel, WireGuard backend",
-    layer="L3 routes",
-    encapsulation="WireGuard",
-    multicast="",
-    encryption="ChaCha20-Poly1305, WireGuard",
-    policy=False,
-    architectures=versions.ARCHITECTURES,
-    versions="flannel 0.16 to 0.28",
-    fidelity="equivalent",
-    differences="the device's name has the node's number; the userspace engine encrypts in wireguard-go; "
-    + flannel.KUBE_PROXY,
-    default_mtu=LINK_MTU - OVERHEAD,
-    max_mtu=LINK_MTU - MAX_OVERHEAD,
-    needs=("bridge", "nftables", "br_netfilter", "nft_ingress"),
-    lab=_lab,
-    cluster=flannel_cluster.half(
-        lambda asked: {"Type": "wireguard", "ListenPort": UDP_PORT},
-        ReadyCondition(links=("flannel-wg",), routes_to_peers=True),
-        links=("flannel-wg*",),
-    ),
-    unprotected="flannel-hostgw",
-    engines=ENGINES,
-)

@@ -1,1 +1,38 @@
-"""Kube-router."""
+"""Kube-router: pods on the bridge kube-bridge, and routes between nodes that kube-router learns by BGP.
+
+Facts from kube-router's documentation and sources (v2.11): nodes of one subnet get plain routes with routing protocol
+17 and no tunnel. The pods' MTU is still 1480, because --auto-mtu leaves room for IP-in-IP.
+"""
+
+from __future__ import annotations
+
+from k8sdds.networks.common import overhead
+from k8sdds.networks.datapath import LINK_MTU
+from k8sdds.networks.kube_router import cluster, lab
+from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, NFTABLES
+from k8sdds.versions import ARCHITECTURES
+
+KUBE_ROUTER = Network(
+    name="kube-router",
+    title="Kube-router, nodes of one subnet",
+    layer="L3 routes",
+    encapsulation="",
+    multicast="",
+    encryption="",
+    policy=True,
+    architectures=ARCHITECTURES,
+    versions="kube-router 0.3 to 2.11",
+    fidelity="equivalent",
+    differences="routes are static instead of learned by BGP; one policy chain represents the chains of all pods;"
+    " kube-proxy's rules for Services are empty",
+    default_mtu=LINK_MTU - overhead.IPIP,
+    max_mtu=LINK_MTU,
+    requires=(BRIDGE, NFTABLES, BR_NETFILTER),
+    lab=lab.datapath,
+    color=NetworkColor("#008f68", "#3ecf9f", "v"),
+    cluster=cluster.CLUSTER_INSTALL,
+    detect=cluster.detect,
+    agent_pods=("kube-system/kube-router-*",),
+    aliases=("kuberouter",),
+)

@@ -1,8 +1,8 @@
-"""WeaveNet on a cluster: the parameters of its manifest, with and without encryption, and what it makes.
+"""Install WeaveNet on a cluster, with or without encryption.
 
-Facts from Weave's documentation and sources (2.8, and the fork 2.9): pods' addresses from one range for all
-nodes, kept in /var/lib/weave; the datapath is an Open vSwitch device, which `ip` cannot remove; a connection
-that cannot use the fast datapath falls back to one in userspace (`sleeve`) without failing.
+Facts from Weave's documentation and sources (2.8, and the fork 2.9): all nodes share one range of pod addresses, kept
+in /var/lib/weave; the datapath is an Open vSwitch device, which `ip` cannot remove; a connection that cannot use the
+fast datapath silently falls back to a userspace datapath (`sleeve`).
 """
 
 from __future__ import annotations
@@ -21,42 +21,56 @@ from k8sdds.networks.cluster_install import (
 from k8sdds.networks.common import strongswan
 
 IMAGE = "docker.io/rajchaudhuri/weave-kube:2.9.0"
-SIGNS = Footprint(
+
+_FOOTPRINT = Footprint(
     links=("weave", "datapath", "vethwe*", "vxlan-6784", "vxlan_sys_6784"),
     files=(
         "/etc/cni/net.d/10-weave.conf*", "/var/lib/weave", "/run/weave", "/opt/cni/bin/weave-*",
         "/var/lib/cni/results/weave-*",
     ),
-    chains=("WEAVE", "WEAVE-*"),
-    rules=(r"-[io] weave\b", r"Weave Net"),
-    sets=("weave-*",),
-    # A policy for the VXLAN packets between every two nodes.
+    iptables_chains=("WEAVE", "WEAVE-*"),
+    iptables_rules=(r"-[io] weave\b", r"Weave Net"),
+    ip_sets=("weave-*",),
+    # An IPsec policy for the VXLAN packets between every two nodes.
     xfrm=True,
     xfrm_port=6784,
-    release=(("datapath", IMAGE, "/usr/bin/weaveutil delete-datapath datapath"),),
+    device_removal=(("datapath", IMAGE, "/usr/bin/weaveutil delete-datapath datapath"),),
 )  # fmt: skip
 
 
-def half(default_mtu: int, encrypted: bool) -> ClusterInstall:
-    """WeaveNet; `default_mtu` where the profile does not say, as in the lab: Weave's own is 1376."""
+def cluster_install(default_mtu: int, encrypted: bool) -> ClusterInstall:
+    """Return the install of WeaveNet.
 
-    def render(asked: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
+    `default_mtu` is the pods' MTU unless the profile sets one: the same as in the lab, not Weave's 1376.
+    """
+
+    def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         agent = container(find(manifests, "DaemonSet", "weave"), "weave")
-        mtu = asked.mtu_bytes or default_mtu
-        set_variables(agent, {"IPALLOC_RANGE": str(asked.pod_cidr), "WEAVE_MTU": str(mtu)})
+        mtu = options.mtu_bytes or default_mtu
+        set_variables(agent, {"IPALLOC_RANGE": str(options.pod_cidr), "WEAVE_MTU": str(mtu)})
         secret = find(manifests, "Secret", "weave-password")
         if encrypted:
-            secret["stringData"]["password"] = asked.password
+            secret["stringData"]["password"] = options.password
             return manifests
-        agent["env"] = [one for one in agent["env"] if one["name"] != "WEAVE_PASSWORD"]
-        return [one for one in manifests if one is not secret]
+        agent["env"] = [variable for variable in agent["env"] if variable["name"] != "WEAVE_PASSWORD"]
+        return [manifest for manifest in manifests if manifest is not secret]
 
-    # Every connection to a peer, in both directions, must be of the fast datapath.
-    wanted = "established.*encrypted.*fastdp" if encrypted else "established.*fastdp"
+    # Connections to all peers, in both directions, must use the fast datapath.
+    connection = "established.*encrypted.*fastdp" if encrypted else "established.*fastdp"
     status = "/home/weave/weave --local status connections"
-    connected = f"! {status} | grep -v -e '{wanted}' -e 'cannot connect to ourself'"
-    present = ReadyCondition(links=("weave", "datapath"), connected=("weave", "sh", "-c", connected))
-    # Weave's datapath in userspace (`sleeve`) leaves the VXLAN device alone.
-    tunnels = ("vxlan-6784", "vxlan_sys_6784")
-    carrier = PathEvidence(bridge="weave", tunnels=tunnels, unseen=strongswan.UNSEEN if encrypted else "")
-    return ClusterInstall("weave", render, SIGNS, present, "weave", carrier)
+    check = f"! {status} | grep -v -e '{connection}' -e 'cannot connect to ourself'"
+    return ClusterInstall(
+        manifest_folder="weave",
+        render=render,
+        footprint=_FOOTPRINT,
+        ready=ReadyCondition(links=("weave", "datapath"), connection_check=("weave", "sh", "-c", check)),
+        daemonset="weave",
+        # The userspace datapath (`sleeve`) does not use the VXLAN device.
+        path=PathEvidence(
+            bridge="weave",
+            tunnels=("vxlan-6784", "vxlan_sys_6784"),
+            unverified=strongswan.UNVERIFIED if encrypted else "",
+        ),
+        kernel_features=("openvswitch", "vxlan", "esp") if encrypted else ("openvswitch", "vxlan"),
+        min_password_characters=1 if encrypted else None,
+    )

@@ -1,80 +1,62 @@
-"""WeaveNet with encryption (WEAVE_PASSWORD): its VXLAN packets between nodes inside ESP.
+"""Plan the datapath of WeaveNet with encryption (WEAVE_PASSWORD): its VXLAN packets between nodes, in ESP.
 
-Facts from Weave's documentation and sources (2.6 to 2.9): the fast datapath's VXLAN packets are encrypted by
-the kernel's ESP in transport mode, AES-256-GCM, with keys that the weave routers agree on. The study set the
-pods' MTU to 1414. Here IKEv2 agrees on the keys.
+Facts from Weave's documentation and sources (2.6 to 2.9): the kernel's ESP encrypts the VXLAN packets of the fast
+datapath in transport mode with AES-256-GCM; the weave routers negotiate the keys. In the lab, IKEv2 negotiates them.
 
-The userspace engine has no transport mode: there the VXLAN devices talk from addresses of their own, and a
-tunnel runs between every two of these. Multicast takes the same way as on `weavenet`: a copy to every node.
+The userspace engine has no transport mode. There the VXLAN devices use separate addresses, with an ESP tunnel between
+every two of them. Multicast takes the same path as on `weavenet`: a copy to every node.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from k8sdds.networks.common import strongswan
-from k8sdds.networks.network import LINK_MTU, Batch, Datapath, Engine, Node, Topology
-from k8sdds.networks.weave import cluster as weave_cluster
-from k8sdds.networks.weave import lab as weave
+from k8sdds.networks.common import overhead, strongswan
+from k8sdds.networks.datapath import LINK_MTU, Batch, Datapath, LabNode, Topology
+from k8sdds.networks.network import Engine
+from k8sdds.networks.weave import lab
 
 CIPHER = "aes256gcm16"
-ESP_BYTES = 34
-"""ESP (8), IV (8), trailer (2) and check value (16) of AES-GCM in transport mode, unpadded."""
-
-
-def _endpoint(node: Node) -> str:
-    """Address of a node's VXLAN device where it is not the node's own."""
-    return f"172.31.0.{10 + node.index}"
-
-
-def _tunnelled(node: Node, peer: Node) -> tuple[str, str]:
-    return f"{_endpoint(node)}/32", f"{_endpoint(peer)}/32"
-
-
-def _transported(node: Node, peer: Node) -> tuple[str, str]:
-    # VXLAN's source ports vary, so all UDP between the nodes; IKE has policies of its own.
-    return f"{node.address}/32[udp]", f"{peer.address}/32[udp]"
-
-
-def _lab(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
-    if engine is not None and engine.mode == "tunnel":
-        ends = tuple(
-            Batch(node.name, "ip", (f"addr add {_endpoint(node)}/32 dev lo",)) for node in topology.nodes
-        )
-        plain = weave.datapath(topology, mtu, _endpoint)
-        plain = replace(plain, batches=(*ends, *plain.batches))
-        return strongswan.encrypted(plain, topology, engine, CIPHER, _tunnelled)
-    plain = weave.datapath(topology, mtu, None)
-    return strongswan.encrypted(plain, topology, engine, CIPHER, _transported)
-
+PAPER_MTU = 1414
+"""MTU of the pods in the K8sDDS paper."""
+USERSPACE_MTU = 1330
+MAX_MTU = LINK_MTU - overhead.VXLAN - overhead.ESP_TRANSPORT
 
 ENGINES = (
     Engine(
-        option=strongswan.KERNEL, title="kernel ESP", mode="transport",
-        default_mtu=1414, max_mtu=LINK_MTU - weave.VXLAN_HEADERS - ESP_BYTES, needs=strongswan.KERNEL_NEEDS,
+        name=strongswan.KERNEL, title="kernel ESP", mode="transport",
+        default_mtu=PAPER_MTU, max_mtu=MAX_MTU, requires=strongswan.KERNEL_REQUIRES,
     ),
     Engine(
-        option=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",
-        default_mtu=1330, max_mtu=strongswan.TUN_MTU - weave.VXLAN_HEADERS,
-        needs=strongswan.USERSPACE_NEEDS,
+        name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",
+        default_mtu=USERSPACE_MTU, max_mtu=strongswan.TUN_MTU - overhead.VXLAN,
+        requires=strongswan.USERSPACE_REQUIRES,
     ),
 )  # fmt: skip
 
-WEAVENET_ENCRYPT = replace(
-    weave.WEAVENET,
-    name="weavenet-encrypt",
-    title="WeaveNet, fast datapath, encrypted",
-    encapsulation="VXLAN in ESP",
-    encryption="AES-256-GCM, IKEv2 with a pre-shared key",
-    differences=weave.WEAVENET.differences + "; IKEv2 agrees on the keys instead of the weave routers; the"
-    " userspace engine wraps ESP in UDP, in tunnel mode, and encrypts in charon's threads, several times"
-    " dearer than the kernel's",
-    default_mtu=1414,
-    max_mtu=LINK_MTU - weave.VXLAN_HEADERS - ESP_BYTES,
-    needs=(*weave.WEAVENET.needs, "nft_ingress"),
-    lab=_lab,
-    cluster=weave_cluster.half(1414, encrypted=True),
-    engine=None,
-    unprotected="weavenet",
-    engines=ENGINES,
-)
+
+def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    """Plan the encrypted datapath."""
+    if engine is not None and engine.mode == "tunnel":
+        endpoints = tuple(
+            Batch(node.name, "ip", (f"addr add {_endpoint(node)}/32 dev lo",)) for node in topology.nodes
+        )
+        plain = lab.datapath(topology, mtu, _endpoint)
+        plain = replace(plain, batches=(*endpoints, *plain.batches))
+        return strongswan.encrypted(plain, topology, engine, CIPHER, _tunnel_selectors)
+    plain = lab.datapath(topology, mtu)
+    return strongswan.encrypted(plain, topology, engine, CIPHER, _transport_selectors)
+
+
+def _endpoint(node: LabNode) -> str:
+    """Return the address of a node's VXLAN device in tunnel mode."""
+    return f"172.31.0.{10 + node.index}"
+
+
+def _tunnel_selectors(node: LabNode, peer: LabNode) -> tuple[str, str]:
+    return f"{_endpoint(node)}/32", f"{_endpoint(peer)}/32"
+
+
+def _transport_selectors(node: LabNode, peer: LabNode) -> tuple[str, str]:
+    # All UDP between the nodes, because VXLAN's source ports vary. charon exempts IKE by separate policies.
+    return f"{node.address}/32[udp]", f"{peer.address}/32[udp]"

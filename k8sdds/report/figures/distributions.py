@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.histograms import IDLE, Distribution, distribution
+from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Point, Setting
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
-from k8sdds.report.theme import NetworkColor, looks
+from k8sdds.report.theme import network_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
     panels = _distributions(content, setting)
     if not panels:
         return None
-    styles = looks(content.networks)
+    styles = network_colors(content.networks)
     labels = [label for label in content.networks if any(label in found for found in panels.values())]
     columns = min(3 if len(panels) > 2 else 2, len(panels))
     lines = -(-len(panels) // columns)

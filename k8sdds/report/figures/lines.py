@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis.conditions import describe, payload
 from k8sdds.analysis.overhead import QUANTITIES
+from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Curve, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, INK, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.theme import NetworkColor, looks
+from k8sdds.report.theme import network_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +30,7 @@ def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None
     points = sorted({at for name in names for _, at in setting.overheads(name)})
     by_payload = len({at.payload_bytes for at in points}) > 1 or len(points) == 1
     lines = _grouped(points, by_payload)
-    styles = looks(content.networks)
+    styles = network_colors(content.networks)
     labels = [label for label in content.networks
               if any(other == label for name in names for other, _ in setting.overheads(name))]  # fmt: skip
     margin = text_width(labels, FONT - 0.5) + 0.25
@@ -123,7 +124,9 @@ def _overhead_panel(
     _end_labels(ax, ends, styles, height)
 
 
-def _end_labels(ax: Axes, ends: Sequence[tuple[float, str]], styles: dict[str, NetworkColor], height: float) -> None:
+def _end_labels(
+    ax: Axes, ends: Sequence[tuple[float, str]], styles: dict[str, NetworkColor], height: float
+) -> None:
     """Names beside the last points, moved apart where they would overlap, with a thin line to the point."""
     low, high = ax.get_ylim()
     room = (FONT + 1.5) / 72 / height * (high - low)
@@ -178,7 +181,7 @@ _Key = tuple[str, str, int]
 
 def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, index: int) -> Figure:
     measured = sorted({size for _, _, size in curves})
-    styles = looks(content.networks)
+    styles = network_colors(content.networks)
     margin = text_width(list(_names(curves).values()), FONT - 0.5) + 0.25
     # Two beside each other only where that leaves a panel wide enough to read.
     columns = 2 if len(measured) > 1 and WIDTH / 2 - _LEFT - margin > 1.6 else 1

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis.conditions import describe, payload
 from k8sdds.analysis.overhead import QUANTITIES
+from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Row
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.protection import SAME, name_of
-from k8sdds.report.theme import NetworkColor, free_looks
+from k8sdds.report.theme import variant_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +49,7 @@ def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: P
     variants = list(dict.fromkeys(name_of(row) for name in names for row in found[name]))
     variants.sort(key=lambda label: (content.networks.index(label.split(" ")[0])
                                      if label.split(" ")[0] in content.networks else 99, label))  # fmt: skip
-    styles = free_looks(variants)
+    styles = variant_colors(variants)
     legend = text_width(variants, FONT - 0.5) + 0.4
     width = (WIDTH - len(names) * _LEFT) / len(names) - 0.05
     rows = -(-len(variants) // max(1, int(WIDTH // legend)))

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from k8sdds.analysis.overhead import QUANTITIES
+from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, INK, MUTED, PAPER, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.theme import NetworkColor, looks
+from k8sdds.report.theme import network_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,7 +138,7 @@ def _figure(
     kind: str, section: str, quantity: str, title: str, explained: str,
 ) -> Figure:  # fmt: skip
     labels = [label for label in content.networks if any(label in panel.rows for panel in panels)]
-    styles = looks(content.networks)
+    styles = network_colors(content.networks)
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
     margin = text_width(labels) + 0.2
@@ -197,7 +198,9 @@ def _panel(ax: Axes, panel: Panel, labels: list[str], styles: dict[str, NetworkC
     ax.set_xlabel(panel.unit, labelpad=2)
 
 
-def _row(ax: Axes, panel: Panel, row: Row, position: int, look: NetworkColor, label: str, reach: float) -> None:
+def _row(
+    ax: Axes, panel: Panel, row: Row, position: int, look: NetworkColor, label: str, reach: float
+) -> None:
     colour, scale = look.light, panel.scale
     mean = row["mean"] / scale
     ax.barh(position, mean, height=0.62, color=colour, alpha=0.28, linewidth=0)

@@ -105,7 +105,7 @@ def _at(carrier: PathEvidence, here: End, there: End, sent_bytes: int, interface
         return f"{here.node} has no {wanted}"
     for name in names:
         kind = here.after.links[name].kind if name in here.after.links else "unknown"
-        if not carrier.tunnels and kind in TUNNELS and not _matches(name, carrier.may):
+        if not carrier.tunnels and kind in TUNNELS and not _matches(name, carrier.optional_tunnels):
             return f"packets for pods of {there.node} leave {here.node} by {name}, a tunnel ({kind})"
         card = _card(here.after, name)
         if interface and card and card != interface:

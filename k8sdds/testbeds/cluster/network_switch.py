@@ -8,7 +8,7 @@ from k8sdds.model.profile import Profile
 from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.network import Network
 from k8sdds.system.errors import InputError
-from k8sdds.system.kernel_features import can, probe
+from k8sdds.system.kernel_features import available, probe
 
 
 class Switch:
@@ -60,13 +60,14 @@ def _given(options: dict[str, object]) -> dict[str, object]:
 def _lack(profile: Profile, network: Network) -> str:
     if profile.provider == "local":
         # The nodes have this machine's kernel; those of others are looked at by their own preflight.
-        own = {"engine": network.engines[0].option} if network.engines else {}
-        lacking = [need for need in network.needs_of(own) if not can(need)]
+        own = {"engine": network.engines[0].name} if network.engines else {}
+        lacking = [need for need in network.requirements(own) if not available(need)]
         if lacking:
-            said = probe((lacking[-1],)).lacks[lacking[-1]]
-            return f"this machine's kernel cannot do {lacking[-1]}: {said}"
+            feature = lacking[-1]
+            reason = probe([feature]).missing[feature.name]
+            return f"this machine does not provide {feature.name}: {reason}"
     try:
-        chosen = network_install.asked(profile, network.name)
+        chosen = network_install.choose_network(profile, network.name)
         wanted = network_install.install(network_install.with_network(profile, chosen))
     except InputError as error:
         return error.message  # it needs what only its user can give, such as a password

@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds import versions
+from k8sdds import networks, versions
 from k8sdds.model.placement import packed, spread
 from k8sdds.model.trial import Cell, Participant
 from k8sdds.system.errors import InputError
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
-BACKENDS = {
-    "vxlan": "flannel-vxlan", "host-gw": "flannel-hostgw", "ipsec": "flannel-ipsec",
-    "wireguard": "flannel-wireguard",
-}  # fmt: skip
-"""Flannel's backend, as it annotates nodes, to our name of the network."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +113,7 @@ def installed_network(nodes: Sequence[Node]) -> str | None:
     """The pod network, by what it writes on the nodes; None where it cannot be told."""
     found = set()
     for node in nodes:
-        backend = node.annotations.get("flannel.alpha.coreos.com/backend-type")
-        if backend:
-            found.add(BACKENDS.get(backend, f"flannel {backend}"))
-        elif any(key.startswith("kube-router.io/") for key in node.annotations):
-            found.add("kube-router")
-        else:
-            found.add(node.labels.get(versions.NETWORK_LABEL, ""))
+        found.add(networks.detect(node.annotations) or node.labels.get(versions.NETWORK_LABEL, ""))
     found.discard("")
     return found.pop() if len(found) == 1 else None
 

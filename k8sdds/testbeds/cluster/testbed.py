@@ -16,7 +16,7 @@ from k8sdds.middleware.connext import settings as connext_settings
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
-from k8sdds.networks import find, resolved
+from k8sdds.networks import find, with_engines
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import blocks as grouping
@@ -108,7 +108,7 @@ class Cluster:
     def supported_subset(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
         """The experiment with the plugins' own engines and those of its networks that are here; and the
         labels of the others. Networks that are asked for by name stay."""
-        experiment = resolved(experiment, lambda _: True)
+        experiment = with_engines(experiment, lambda _: True)
         there = self.networks()
         # Where the pod network cannot be told, the check says so.
         return (experiment, []) if there == [HOST] else preflight.only(experiment, there, asked)
@@ -212,7 +212,7 @@ class Cluster:
         """MTU as the pods have it, engine, fidelity, and how many nodes the participants are on."""
         network = find(trial.cell.network)
         options = trial.cell.network_options
-        chosen = network.engine_of(options)
+        chosen = network.engine_for(options)
         slots = self._slots(trial.cell)
         # Of networks whose turn has not come only their own facts are known.
         here = self._crew is not None and all(map(self._crew.has, slots.values()))

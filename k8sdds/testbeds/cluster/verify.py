@@ -137,7 +137,7 @@ class Proofs:
             for here, there in ((one, other), (other, one)):
                 more = datapath.links(carrier, after[here], addresses[there])
                 links[here] = tuple(dict.fromkeys([*links.get(here, ()), *more]))
-        return Proof(f"{', '.join(ways)}; {whole}", carrier.unseen, links)
+        return Proof(f"{', '.join(ways)}; {whole}", carrier.unverified, links)
 
     def _ask_all(
         self, cell: Cell, slots: Mapping[str, Slot], members: Mapping[str, ReadyPod], multicast: bool
@@ -173,9 +173,9 @@ class Proofs:
 
 
 def _carrier(cell: Cell) -> PathEvidence:
-    half = find(cell.network).cluster
-    assert half is not None  # networks that no cluster has are refused before
-    return half.carrier
+    install = find(cell.network).cluster
+    assert install is not None  # networks that no cluster has are refused before
+    return install.path
 
 
 def _pairs(cell: Cell, members: Mapping[str, ReadyPod]) -> list[tuple[str, str]]:

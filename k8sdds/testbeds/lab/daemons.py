@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import Template
 
-from k8sdds.networks.network import Batch, Daemon, Datapath, File
-from k8sdds.security import preshared
+from k8sdds.networks.common import strongswan
+from k8sdds.networks.datapath import Batch, Daemon, Datapath, File
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 
-PSK_BYTES = preshared.MIN_CHARACTERS // 2
-"""In hexadecimal characters the least that flannel takes."""
+PSK_BYTES = strongswan.MIN_PSK_CHARACTERS // 2
+"""Two hexadecimal characters per byte."""
 READY_TIMEOUT_S = 10
 READY_POLL_S = 0.02
 COMMAND_TIMEOUT_S = 30
@@ -145,7 +145,7 @@ def finish(sandbox: Sandbox, datapath: Datapath) -> None:
     A PrerequisiteError says what a failure means where the network knows.
     """
     by_namespace: dict[str, list[Batch]] = {}
-    for batch in datapath.finish:
+    for batch in datapath.tunnels:
         by_namespace.setdefault(batch.namespace, []).append(batch)
 
     def run(batches: list[Batch]) -> None:
@@ -171,9 +171,9 @@ def _run_line(sandbox: Sandbox, datapath: Datapath, namespace: str, argv: tuple[
             return
     except subprocess.TimeoutExpired:
         said = f"no answer in {COMMAND_TIMEOUT_S} s"
-    for meaning in datapath.meanings:
-        if meaning.phrase in said:
-            raise PrerequisiteError(f"{sandbox.name}, {namespace}: {meaning.what}", meaning.remedy)
+    for hint in datapath.error_hints:
+        if hint.phrase in said:
+            raise PrerequisiteError(f"{sandbox.name}, {namespace}: {hint.cause}", hint.remedy)
     raise PrerequisiteError(
         f"{sandbox.name}, {namespace}: `{shlex.join(argv)}` failed: {' '.join(said.split())[-SAID:]}",
         "see: k8sdds doctor",

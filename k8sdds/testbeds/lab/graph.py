@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.networks import find
-from k8sdds.networks.network import LINK_MTU
+from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds.lab.plan import Plan
 
@@ -40,7 +40,7 @@ def _bench(plan: Plan, prefix: str) -> list[str]:
     for node in plan.topology.nodes:
         lines.append(f'    {prefix}_{node.name} [label="{node.name}\\n{node.address}", fillcolor="#cfe3f5"];')
         lines.append(f'    {prefix}_switch -- {prefix}_{node.name} [label=" {LINK_MTU}{rate}"];')
-        for pod in plan.topology.on(node):
+        for pod in plan.topology.pods_on(node):
             attachment = plan.datapath.attachments[pod.name]
             colour = "#fbe3c0" if pod.participant.publishes else "#d9eed3"
             where = attachment.address if attachment.namespace == pod.name else "on the node's network"

@@ -156,7 +156,7 @@ class LabNetwork:
         On a network that encrypts nothing else may be on the wire meanwhile. A PrerequisiteError names the first pair
         that the network does not carry.
         """
-        proof = self.plan.datapath.wire
+        proof = self.plan.datapath.encryption_proof
         with wire.only_encrypted(self.sandbox, self.plan.topology, proof) if proof else nullcontext():
             self._ping_all()
 
@@ -213,7 +213,7 @@ class LabNetwork:
 
     def decrypted_bytes(self, node: str) -> int | None:
         """Bytes that a node's tunnels have decrypted so far; None where the network does not encrypt."""
-        proof = self.plan.datapath.wire
+        proof = self.plan.datapath.encryption_proof
         return wire.decrypted_bytes(self.sandbox, proof, node) if proof else None
 
     def daemons_cpu_s(self) -> tuple[float, float]:
@@ -228,7 +228,9 @@ class LabNetwork:
         masks: dict[str, str] = {}
         pinned: dict[str, tuple[int, ...]] = {}
         for node in self.plan.topology.nodes:
-            cpus = {cpu for pod in self.plan.topology.on(node) for cpu in layout.cpus.get(pod.name) or ()}
+            cpus = {
+                cpu for pod in self.plan.topology.pods_on(node) for cpu in layout.cpus.get(pod.name) or ()
+            }
             pinned[node.name] = tuple(sorted(cpus))
             masks[node.name] = core_layout.mask(pinned[node.name] if steered else ())
         daemons.pin(self._daemons, pinned)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
-from k8sdds.networks.network import Batch, Datapath, Topology
+from k8sdds.networks.datapath import Batch, Datapath, Topology
 from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
 
 
@@ -29,7 +29,7 @@ def plan(cell: Cell) -> Plan:
     network = find(cell.network)
     topology = topology_of(cell)
     mtu = network.mtu(cell.network_options)
-    datapath = network.lab(topology, mtu, network.engine_of(cell.network_options))
+    datapath = network.lab(topology, mtu, network.engine_for(cell.network_options))
     namespaces = (SWITCH, *(node.name for node in topology.nodes), *datapath.namespaces)
     return Plan(
         key=LabNetworkKey.of(cell),
@@ -93,4 +93,4 @@ def _daemons(datapath: Datapath) -> list[str]:
         enter = f"ip netns exec {daemon.namespace}"
         lines += [f"{enter} env {shlex.join(words)} >{daemon.log} 2>&1 &"]
         lines += [f"until {enter} {shlex.join(daemon.ready)}; do sleep 0.1; done"]
-    return lines + [line for batch in datapath.finish for line in _batch(batch)]
+    return lines + [line for batch in datapath.tunnels for line in _batch(batch)]

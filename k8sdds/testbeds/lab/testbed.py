@@ -11,16 +11,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from k8sdds import networks
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
-from k8sdds.networks import bare_label, find, resolved
-from k8sdds.networks.network import LINK_MTU
+from k8sdds.networks import find
+from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.results.run_folder import utc_now
 from k8sdds.system import kernel_features, processes
 from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PrerequisiteError, Problem
-from k8sdds.system.kernel_features import Capabilities
+from k8sdds.system.kernel_features import Capabilities, Feature
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
 from k8sdds.testbeds import Block, core_layout, repetitions
@@ -63,7 +64,7 @@ class Lab:
 
     def supported_subset(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
         """The experiment with the engines that this machine has; the lab leaves no network out."""
-        return resolved(experiment, kernel_features.can), []
+        return networks.with_engines(experiment, kernel_features.available), []
 
     def interference(self) -> list[str]:
         """What may disturb a campaign here now, each as a sentence."""
@@ -71,7 +72,7 @@ class Lab:
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         """What stands against these trials, or against them on this machine. Makes and loads nothing."""
-        lack = kernel_features.namespaces_lack()
+        lack = kernel_features.namespaces_error()
         if lack:
             return [Problem(f"namespaces cannot be made here: {lack}", unprivileged_remedy())]
         cells = {LabNetworkKey.of(trial.cell): trial.cell for trial in trials}
@@ -79,16 +80,17 @@ class Lab:
         if unfit:
             return unfit
         needs = {need: cell for cell in cells.values() for need in needed_features(cell)}
-        found = kernel_features.probe(tuple(needs))
+        missing = kernel_features.probe(needs).missing
         quota = [cell.cpu_quota for cell in cells.values() if cell.cpu_quota]
         return [
             *_quota_problems(quota),
             *(
                 Problem(
-                    f"{cell.network_label} needs {need}: {found.lacks[need]}", kernel_features.remedy(need)
+                    f"{cell.network_label} needs {need.name}: {missing[need.name]}",
+                    kernel_features.remedy(need),
                 )
                 for need, cell in needs.items()
-                if need in found.lacks
+                if need.name in missing
             ),
         ]
 
@@ -111,7 +113,7 @@ class Lab:
 
     def _build(self, cell: Cell) -> None:
         if self._pod_cgroups is None:
-            self.capabilities = kernel_features.probe()
+            self.capabilities = kernel_features.probe(networks.features())
             pod_cgroups = PodCgroups(self._record.name)
             self._record.cgroup_folders = pod_cgroups.folders
             records.create(self._record)
@@ -141,7 +143,7 @@ class Lab:
     def _bench_name(self, cell: Cell) -> str:
         """The network's label without its engine; with the number of participants, or with any number,
         behind it where benches would clash."""
-        name = re.sub(r"[^A-Za-z0-9.-]", "_", bare_label(cell.network_label))
+        name = re.sub(r"[^A-Za-z0-9.-]", "_", networks.label_without_engine(cell.network_label))
         taken = {bench.name for bench in self.benches.values()}
         for candidate in (name, f"{name}-{cell.publishers}x{cell.subscribers}"):
             if candidate not in taken:
@@ -152,7 +154,7 @@ class Lab:
         """MTU, engine with its mode, fidelity of the trial's network, and what `LabNetwork.prove` has proven."""
         network = find(trial.cell.network)
         options = trial.cell.network_options
-        chosen = network.engine_of(options)
+        chosen = network.engine_for(options)
         return {
             "mtu_bytes": network.mtu(options),
             "engine": network.engine_title(options),
@@ -202,7 +204,7 @@ class Lab:
         senders = {bench.node_of(one.name) for one in participants if one.publishes}
         receivers = {one.name: bench.node_of(one.name) for one in participants if one.subscribes}
         before: dict[tuple[str, str], int] = {}
-        encrypts = bench.plan.datapath.wire is not None
+        encrypts = bench.plan.datapath.encryption_proof is not None
 
         def read() -> dict[tuple[str, str], int]:
             sent = {(node, "tx"): bench.link_bytes(node, "tx") for node in senders}
@@ -257,7 +259,7 @@ class Lab:
             **facts.machine(),
             "privileged": os.geteuid() == 0,
             "features": sorted(self.capabilities.features),
-            "lacking_features": self.capabilities.lacks,
+            "lacking_features": self.capabilities.missing,
             "cgroups": self._pod_cgroups.own.version if self._pod_cgroups else "none",
             "cgroups_lack": self._pod_cgroups.unavailable if self._pod_cgroups else "",
             "cores": list(core_layout.available()),
@@ -305,7 +307,7 @@ def _unfit(cell: Cell) -> Problem | None:
 
     if cell.cpu_quota and not plan(cell).datapath.in_pods:
         return problem("a cpu_quota needs pods, and there are none", "leave cpu_quota out, or this network")
-    engine = find(cell.network).engine_of(cell.network_options)
+    engine = find(cell.network).engine_for(cell.network_options)
     if cell.link.loss_percent and engine is not None and engine.title == "kernel ESP":
         # ESP is no UDP, and its content passes the link's rule once more when it is decrypted.
         return problem(
@@ -332,13 +334,13 @@ def _quota_problems(quotas: list[float]) -> list[Problem]:
     return []
 
 
-def needed_features(cell: Cell) -> list[str]:
-    """Kernel features that a cell's bench needs: its network's and its link's."""
-    needs = ["veth", *find(cell.network).needs_of(cell.network_options)]
+def needed_features(cell: Cell) -> list[Feature]:
+    """Return what a cell's network and links require of this machine."""
+    needs = [kernel_features.VETH, *find(cell.network).requirements(cell.network_options)]
     if cell.link.rate_mbit:
-        needs.append("tbf")
+        needs.append(kernel_features.TBF)
     if cell.link.delay_us:
-        needs.append("netem")
+        needs.append(kernel_features.NETEM)
     if cell.link.loss_percent:
-        needs.append("nft_ingress")
+        needs.append(kernel_features.NFT_INGRESS)
     return needs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from k8sdds.model.experiment import Link, Placement
 from k8sdds.model.placement import packed, spread
 from k8sdds.model.trial import Cell, Participant
-from k8sdds.networks.network import LINK_MTU, Batch, Node, Pod, Topology
+from k8sdds.networks.datapath import LINK_MTU, Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError
 
 SWITCH = "switch"
@@ -61,9 +61,9 @@ def topology_of(cell: Cell) -> Topology:
     slots = [0] * count
     for index, participant in enumerate(cell.pods):
         node = node_of[participant]
-        pods.append(Pod(participant, node=node, slot=slots[node], index=index))
+        pods.append(LabPod(participant, node=node, slot=slots[node], index=index))
         slots[node] += 1
-    return Topology(nodes=tuple(Node(i) for i in range(count)), pods=tuple(pods))
+    return Topology(nodes=tuple(LabNode(i) for i in range(count)), pods=tuple(pods))
 
 
 def _explicit(cell: Cell, nodes: int) -> dict[Participant, int]:

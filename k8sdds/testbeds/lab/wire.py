@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from k8sdds.networks.network import Topology, WireProof
+from k8sdds.networks.datapath import EncryptionProof, Topology
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.lab.topology import SWITCH
@@ -15,10 +15,10 @@ from k8sdds.testbeds.lab.topology import SWITCH
 TABLE = "netdev wire"
 
 
-def _rules(topology: Topology, proof: WireProof) -> str:
+def _rules(topology: Topology, proof: EncryptionProof) -> str:
     """Counters on the switch for every packet that any node sends."""
     devices = ", ".join(f'"to-{node.name}"' for node in topology.nodes)
-    beside = "\n".join(f'    {expression} counter accept comment "beside"' for expression in proof.beside)
+    beside = "\n".join(f'    {expression} counter accept comment "beside"' for expression in proof.allowed)
     return f"""
 table {TABLE} {{
   chain sent {{
@@ -33,7 +33,7 @@ table {TABLE} {{
 
 
 @contextmanager
-def only_encrypted(sandbox: Sandbox, topology: Topology, proof: WireProof) -> Iterator[None]:
+def only_encrypted(sandbox: Sandbox, topology: Topology, proof: EncryptionProof) -> Iterator[None]:
     """While in it, every packet between nodes must be encrypted, and some must be there; else a PrerequisiteError."""
     sandbox.run(["nft", "-f", "-"], _rules(topology, proof), netns=SWITCH)
     try:
@@ -56,7 +56,7 @@ def only_encrypted(sandbox: Sandbox, topology: Topology, proof: WireProof) -> It
         raise PrerequisiteError(f"{sandbox.name}: no encrypted packet was seen between nodes")
 
 
-def decrypted_bytes(sandbox: Sandbox, proof: WireProof, node: str) -> int:
+def decrypted_bytes(sandbox: Sandbox, proof: EncryptionProof, node: str) -> int:
     """Bytes that the tunnels of a node have received and decrypted so far."""
-    said = sandbox.run(proof.tally[node], netns=node)
-    return sum(int(number) for number in re.findall(proof.received, said))
+    said = sandbox.run(proof.counters[node], netns=node)
+    return sum(int(number) for number in re.findall(proof.received_bytes, said))

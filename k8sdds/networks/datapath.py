@@ -1,0 +1,166 @@
+"""Describe a lab network as plain data: its nodes and pods, and what a network configures on them."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Literal
+
+from k8sdds.model.trial import Participant
+
+LINK_MTU = 1500
+"""MTU of the links between nodes: that of standard Ethernet (IEEE 802.3)."""
+
+
+Tool = Literal["ip", "bridge", "tc", "nft", "swanctl", "wg"]
+
+
+@dataclass(frozen=True)
+class LabNode:
+    """A machine of the lab: a network namespace whose eth0 is connected to the switch."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        """Name of the node's network namespace."""
+        return f"node{self.index}"
+
+    @property
+    def address(self) -> str:
+        """IPv4 address of eth0 in the nodes' subnet 192.168.77.0/24."""
+        return f"192.168.77.{10 + self.index}"
+
+    @property
+    def pod_subnet(self) -> ipaddress.IPv4Network:
+        """The /24 of 10.244.0.0/16 that Kubernetes would assign to this node."""
+        return ipaddress.IPv4Network(f"10.244.{self.index}.0/24")
+
+
+@dataclass(frozen=True)
+class LabPod:
+    """The pod of one participant."""
+
+    participant: Participant
+    node: int
+    """Index of its node."""
+    slot: int
+    """Index among the pods of its node."""
+    index: int
+    """Index among all pods."""
+
+    @property
+    def name(self) -> str:
+        """Name of the pod's network namespace and of its participant."""
+        return self.participant.name
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The nodes of a lab network, all on one switch, and their pods."""
+
+    nodes: tuple[LabNode, ...]
+    pods: tuple[LabPod, ...]
+
+    def peers(self, node: LabNode) -> tuple[LabNode, ...]:
+        """Return all other nodes."""
+        return tuple(other for other in self.nodes if other != node)
+
+    def pods_on(self, node: LabNode) -> tuple[LabPod, ...]:
+        """Return the pods of a node."""
+        return tuple(pod for pod in self.pods if pod.node == node.index)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Commands for one tool in one network namespace, written as an engineer would type them."""
+
+    namespace: str
+    tool: Tool
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file inside the sandbox, written with mode 0600.
+
+    `$NAME` in the text is replaced by a key of the lab network when the file is written, so that no plan contains
+    a secret: `$psk`, `$private_node0`, `$public_node0`.
+    """
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A program that runs on a node as long as the lab network exists."""
+
+    namespace: str
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    log: str
+    """File inside the sandbox that receives the daemon's output."""
+    ready: tuple[str, ...]
+    """Command, run in the daemon's namespace until it succeeds once: the daemon is ready then."""
+
+
+@dataclass(frozen=True)
+class ErrorHint:
+    """What a tool's error message means, and how to fix the error."""
+
+    phrase: str
+    """Text that the tool's output contains."""
+    cause: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class EncryptionProof:
+    """How to verify that only encrypted packets pass between nodes."""
+
+    encrypted: str
+    """nft expression that matches the packets that carry the pods' traffic."""
+    allowed: tuple[str, ...]
+    """nft expressions that match other packets that may pass, such as the key exchange."""
+    counters: dict[str, tuple[str, ...]]
+    """Node name → command that prints what the node's tunnels transferred."""
+    received_bytes: str
+    """Regular expression for the command's output; each match's group is the bytes that one tunnel decrypted."""
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """Where a participant is connected: its network namespace, interface and IPv4 address."""
+
+    namespace: str
+    interface: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Datapath:
+    """What a network configures on the nodes.
+
+    The lab applies it in this order: namespaces, sysctls, batches, files, daemons, tunnels.
+    """
+
+    mtu: int
+    """MTU of the pods' interfaces."""
+    attachments: dict[str, Attachment]
+    """By pod name."""
+    namespaces: tuple[str, ...] = ()
+    """Network namespaces of the pods."""
+    batches: tuple[Batch, ...] = ()
+    sysctls: tuple[tuple[str, str, str], ...] = ()
+    """(namespace, key, value)"""
+    in_pods: bool = True
+    """Whether participants run in pods; if not, they run on the node itself."""
+    files: tuple[File, ...] = ()
+    daemons: tuple[Daemon, ...] = ()
+    tunnels: tuple[Batch, ...] = ()
+    """Batches to apply when all daemons are ready: sequentially within a namespace, namespaces in parallel."""
+    error_hints: tuple[ErrorHint, ...] = ()
+    """For failures of `tunnels`."""
+    encryption_proof: EncryptionProof | None = None
+    """For networks that encrypt."""

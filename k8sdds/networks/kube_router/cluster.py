@@ -1,0 +1,64 @@
+"""Install Kube-router on a cluster; kube-proxy keeps the Services."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from k8sdds.networks.cluster_install import (
+    ClusterInstall,
+    Footprint,
+    InstallOptions,
+    Manifest,
+    PathEvidence,
+    ReadyCondition,
+    bridge_cni_config,
+    container,
+    find,
+)
+from k8sdds.networks.kube_router.lab import BGP_PROTOCOL
+
+CNI_NAME = "kube-router"
+
+
+def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
+    agent = container(find(manifests, "DaemonSet", "kube-router"), "kube-router")
+    agent["args"].append(f"--service-cluster-ip-range={options.service_cidr}")
+    if options.mtu_bytes is not None:
+        agent["args"].append("--auto-mtu=false")
+    cni = bridge_cni_config(CNI_NAME, "kube-bridge", options.mtu_bytes)
+    find(manifests, "ConfigMap", "kube-router-cni")["data"]["10-kuberouter.conflist"] = json.dumps(
+        cni, indent=1
+    )
+    return manifests
+
+
+CLUSTER_INSTALL = ClusterInstall(
+    manifest_folder="kube-router",
+    render=_render,
+    footprint=Footprint(
+        links=("kube-bridge", "kube-dummy-if", "tun-*"),
+        files=(
+            "/etc/cni/net.d/10-kuberouter.conf*", "/var/lib/kube-router", f"/var/lib/cni/networks/{CNI_NAME}",
+            f"/var/lib/cni/results/{CNI_NAME}-*",
+        ),
+        iptables_chains=("KUBE-ROUTER-*", "KUBE-POD-FW-*", "KUBE-NWPLCY-*"),
+        iptables_rules=(r"-[io] kube-bridge\b", r"--match-set (inet6:)?kube-router-"),
+        ip_sets=("kube-router-*", "KUBE-SRC-*", "KUBE-DST-*", "inet6:kube-router-*", "inet6:KUBE-*"),
+        route_protocols=(BGP_PROTOCOL,),
+        # For pods behind tunnels, for Services with direct server return, and for external addresses.
+        route_tables=(77, 78, 79),
+        listen_ports=(179,),
+    ),
+    # BGP provides the routes: they exist once every node is connected to every other node.
+    ready=ReadyCondition(links=("kube-bridge",), routes_to_peers=True),
+    daemonset="kube-router",
+    # It creates tunnels between nodes of different subnets.
+    path=PathEvidence(bridge="kube-bridge", optional_tunnels=("tun-*",)),
+    kernel_features=("bridge",),
+)  # fmt: skip
+
+
+def detect(annotations: Mapping[str, str]) -> str | None:
+    """Return `kube-router` if a node has one of its annotations."""
+    return "kube-router" if any(key.startswith("kube-router.io/") for key in annotations) else None
