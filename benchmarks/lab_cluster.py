@@ -33,6 +33,7 @@ from k8sdds.analysis.statistics import Estimate, linear_mean
 from k8sdds.kubernetes.metrics import packet_filters
 from k8sdds.model.trial import Cell
 from k8sdds.results import tidy
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.testbed import Lab
@@ -242,7 +243,7 @@ def tell_overheads(report: common.Report, both: dict[str, Measured]) -> None:
                 found[name] = row and Estimate(
                     row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], row["n"]
                 )
-            title = f"{network}, {overhead.QUANTITIES[quantity].words}"
+            title = f"{network}, {METRICS[quantity].title}"
             rows.append(beside(title, found, 1, report.data["overheads"]))
     report.text(common.table(["overhead against host, %", *TESTBEDS, "cluster - lab, points"], rows))
 

@@ -1,9 +1,12 @@
-"""Tidy tables, statistics and comparisons over run folders. Reads `k8sdds.store` and nothing else.
+"""Statistics and comparisons over run folders. Reads run folders only, never a testbed.
 
-tidy        one row per attempt; the last valid attempt of each trial
-conditions  which columns tell cells apart besides the network
-statistics  pure functions: intervals, paired ratios, overheads, smallest detectable difference
-overhead    levels per cell, overheads against the baseline network, paired within repetition
-contrast    one setting against another within a network, such as multicast against unicast
-histograms  latency distributions from the raw HdrHistogram logs
+conditions       which columns distinguish cells, apart from the network
+statistics       intervals, paired ratios, overheads, smallest detectable difference (pure functions)
+tests            significance tests on log ratios (pure functions)
+overhead         levels per cell, and overheads relative to the baseline network, paired within repetitions
+contrast         one setting relative to another within a network, such as multicast to unicast
+protection       cost of DDS Security and of encrypting networks
+comparison       two run folders or two networks, cell by cell
+background_cost  what a network costs outside of trials, from the readings of a cluster's nodes
+histograms       latency distributions from the raw HdrHistogram logs
 """

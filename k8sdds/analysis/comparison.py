@@ -1,7 +1,7 @@
-"""Two run folders, or two networks of them, cell by cell: `k8sdds compare`.
+"""Compare two run folders, or two networks of them, cell by cell (`k8sdds compare`).
 
-Cells match where everything that was asked for is the same. What is constant within each side and differs
-between them (testbed, middleware, link, …) is not part of the match: it is what is compared.
+Cells match where all settings that vary within a side are equal. Settings that are constant within each side
+but differ between the sides (testbed, middleware, link, …) are not matched: they are what is compared.
 """
 
 from __future__ import annotations
@@ -14,64 +14,90 @@ from typing import Any
 
 from k8sdds.analysis import overhead, tests
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.analysis.overhead import QUANTITIES, Row
+from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.tests import Contrast
+from k8sdds.results.metrics import HEADLINES, METRICS
 from k8sdds.system.errors import InputError
-
-QUANTITIES_OF = {"throughput": ("throughput_mbps",), "latency": ("latency_p90_us",)}
-"""What is compared unless other quantities are asked for, by test."""
 
 COLUMNS = (
     "network", "test", "quantity", *(name for name in CONDITION if name not in ("test", "testbed", "nodes")),
     "a", "b", "ratio", "ci_low", "ci_high", "change_percent", "p", "p_holm", "different", "better", "worse",
     "detectable_percent", "n_a", "n_b", "how",
 )  # fmt: skip
-"""Columns of a comparison. `ratio` is B/A, with its 95 % interval; `p_holm` is over all rows."""
+"""Columns of a comparison. `ratio` is B/A, with its 95 % interval; `p_holm` is corrected over all rows."""
 
-_ALWAYS = ("test", "payload_bytes", "publishers", "subscribers")
-"""Numbers of cells that differ in these say nothing about each other."""
+_ALWAYS_MATCHED = ("test", "payload_bytes", "publishers", "subscribers")
+"""Values of cells that differ in these columns cannot be compared."""
 
-_NEVER = ("testbed", "nodes")
-"""The testbed is what is compared, and the number of nodes follows from the participants."""
+_NEVER_MATCHED = ("testbed", "nodes")
+"""The testbed is what is compared; the number of nodes follows from the participants."""
+
+Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side: a name for people, the folder it is from, its rows, and the baseline of its overheads."""
+    """One side of a comparison."""
 
     name: str
+    """How messages and tables refer to it."""
     folder: str
     rows: list[Row]
     baseline: str | None = None
+    """The network that its overheads are relative to."""
     label: str | None = None
-    """The one network meant, where a side is a network of a folder."""
+    """The label of the network, if the side is a single network of the folder."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows by COLUMNS, what else differs between the sides, and cells that only one of them has."""
+    """The result of comparing two sides."""
 
     rows: list[Row]
+    """With COLUMNS."""
     differing: dict[str, tuple[Any, Any]]
+    """Settings that are constant within each side but differ between them."""
     only_a: int
+    """Cells that only A has."""
     only_b: int
     how: str
+
+
+@dataclass(frozen=True)
+class _Change:
+    """The contrast B/A of one cell and metric, with the levels of both sides."""
+
+    contrast: Contrast
+    level_a: Contrast
+    level_b: Contrast
+    n_a: int
+    n_b: int
 
 
 def compare(
     a: Side, b: Side, quantities: Sequence[str] = (), relative: bool = False, level: float = 0.05
 ) -> Comparison:
-    """Every matching cell of two sides. `relative` compares overheads, each against its side's baseline.
+    """Compare every matching cell of two sides.
 
     Two networks of one folder are compared by pairs within repetitions, everything else as independent
-    campaigns. Raises InputError where both sides are the same, or no cell matches.
+    campaigns.
+
+    Args:
+        a: The side that ratios are relative to.
+        b: The other side.
+        quantities: Names of the metrics to compare; empty: the headline metrics of each cell.
+        relative: Compare overheads, each relative to the baseline of its side.
+        level: Significance level after Holm's correction.
+
+    Raises:
+        InputError: Both sides are the same, or no cell matches.
     """
     if (a.folder, a.label) == (b.folder, b.label):
         raise InputError("A and B are the same", "name two run folders, or two networks: FOLDER@LABEL")
     same_folder = a.folder == b.folder and not relative
-    keyed = None if a.label or b.label else UNIT
-    cells_a, cells_b, differing = _cells(a, b, keyed)
-    shared = sorted((key for key in cells_a if key in cells_b), key=lambda key: _place(cells_a[key][0]))
+    match_networks = not (a.label or b.label)
+    cells_a, cells_b, differing = _cells(a, b, match_networks)
+    shared = sorted((key for key in cells_a if key in cells_b), key=lambda key: _position(cells_a[key]))
     if not shared:
         raise InputError(
             f"{a.name} and {b.name} have no cell in common",
@@ -79,79 +105,88 @@ def compare(
         )
     rows = []
     for key in shared:
-        ones, others = cells_a[key], cells_b[key]
-        for name in quantities or QUANTITIES_OF.get(ones[0]["test"], tuple(QUANTITIES)):
-            if not QUANTITIES[name].log:
+        rows_a, rows_b = cells_a[key], cells_b[key]
+        for name in quantities or _headlines(rows_a):
+            if not METRICS[name].log:
                 continue
-            found = _one(a, b, ones, others, name, same_folder, relative)
-            if found is not None:
-                rows.append(_row(ones[0], key, name, found, a.label and b.label))
+            change = _change(a, b, rows_a, rows_b, name, same_folder, relative)
+            if change is not None:
+                rows.append(_row(rows_a[0], key, name, change, match_networks))
     _adjust(rows, level)
     how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
     unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)
     return Comparison(rows, differing, *unmatched, how)
 
 
+def _headlines(rows: list[Row]) -> list[str]:
+    return [name for name in HEADLINES if any(row.get(name) is not None for row in rows)]
+
+
 def _cells(
-    a: Side, b: Side, keyed: str | None
-) -> tuple[dict[tuple, list[Row]], dict[tuple, list[Row]], dict[str, tuple[Any, Any]]]:
+    a: Side, b: Side, match_networks: bool
+) -> tuple[dict[Key, list[Row]], dict[Key, list[Row]], dict[str, tuple[Any, Any]]]:
+    """Return the cells of both sides by matching key, and the settings that differ between the sides."""
     differing: dict[str, tuple[Any, Any]] = {}
-    sides: tuple[dict[tuple, list[Row]], ...] = (defaultdict(list), defaultdict(list))
+    cells_a: dict[Key, list[Row]] = defaultdict(list)
+    cells_b: dict[Key, list[Row]] = defaultdict(list)
     for test in sorted({row["test"] for row in a.rows} & {row["test"] for row in b.rows}):
-        of = [[row for row in side.rows if row["test"] == test] for side in (a, b)]
+        rows_a, rows_b = ([row for row in side.rows if row["test"] == test] for side in (a, b))
         matched = []
         for name in CONDITION:
-            values = [{row[name] for row in rows} for rows in of]
-            constant = all(len(found) == 1 for found in values)
-            if name not in _ALWAYS and constant and values[0] != values[1]:
-                differing[name] = (next(iter(values[0])), next(iter(values[1])))
-            elif name not in _NEVER:
+            values_a, values_b = {row[name] for row in rows_a}, {row[name] for row in rows_b}
+            constant = len(values_a) == 1 and len(values_b) == 1
+            if name not in _ALWAYS_MATCHED and constant and values_a != values_b:
+                differing[name] = (next(iter(values_a)), next(iter(values_b)))
+            elif name not in _NEVER_MATCHED:
                 matched.append(name)
-        for cells, rows in zip(sides, of, strict=True):
+        for cells, rows in ((cells_a, rows_a), (cells_b, rows_b)):
             for row in rows:
-                label = row[keyed] if keyed else None
+                label = row[UNIT] if match_networks else None
                 cells[(label, *((name, row[name]) for name in matched))].append(row)
-    return dict(sides[0]), dict(sides[1]), differing
+    return dict(cells_a), dict(cells_b), differing
 
 
-def _place(cell: Row) -> tuple:
-    """Sorts cells for a reader: by test, subscribers and payload, throughput first."""
-    return cell["test"] == "latency", cell["subscribers"] or 0, cell["payload_bytes"] or 0, str(cell[UNIT])
+def _position(rows: list[Row]) -> tuple[Any, ...]:
+    """Return a cell's place in the table: by headline metric, subscribers, payload and network."""
+    headline = next((HEADLINES.index(name) for name in _headlines(rows)), len(HEADLINES))
+    cell = rows[0]
+    return headline, cell["subscribers"] or 0, cell["payload_bytes"] or 0, str(cell[UNIT])
 
 
-def _one(
-    a: Side, b: Side, ones: list[Row], others: list[Row], name: str, pairs: bool, relative: bool
-) -> tuple[Contrast, Contrast, Contrast, int, int] | None:
-    """The contrast B/A of one cell and quantity, and the two levels behind it."""
-    found, roundings = [], []
-    for side, rows in ((a, ones), (b, others)):
-        values = {key: math.log(value) for key, value in overhead.by_repetition(rows, name).items()}
-        rounding = overhead.rounding(rows, name)
-        if relative:
-            baseline = _baseline(side, rows[0])
-            base = overhead.by_repetition(baseline, name)
-            values = {key: value - math.log(base[key]) for key, value in values.items() if key in base}
-            rounding = math.hypot(rounding, overhead.rounding(baseline, name))
-        found.append(values)
-        roundings.append(rounding)
-    if not all(found):
+def _change(
+    a: Side, b: Side, rows_a: list[Row], rows_b: list[Row], metric: str, pairs: bool, relative: bool
+) -> _Change | None:
+    logs_a, rounding_a = _logs(a, rows_a, metric, relative)
+    logs_b, rounding_b = _logs(b, rows_b, metric, relative)
+    if not logs_a or not logs_b:
         return None
-    first, second = found
     if pairs:
-        shared = sorted(first.keys() & second.keys())
+        shared = sorted(logs_a.keys() & logs_b.keys())
         if not shared:
             return None
-        contrast = tests.one_sample([second[key] - first[key] for key in shared], math.hypot(*roundings))
+        differences = [logs_b[repetition] - logs_a[repetition] for repetition in shared]
+        contrast = tests.one_sample(differences, math.hypot(rounding_a, rounding_b))
     else:
-        contrast = tests.independent_logs(
-            list(second.values()), list(first.values()), (roundings[1], roundings[0])
-        )
-    levels = [tests.one_sample(list(values.values())) for values in found]
-    return contrast, levels[0], levels[1], len(first), len(second)
+        values_b, values_a = list(logs_b.values()), list(logs_a.values())
+        contrast = tests.independent_logs(values_b, values_a, (rounding_b, rounding_a))
+    level_a, level_b = tests.one_sample(list(logs_a.values())), tests.one_sample(list(logs_b.values()))
+    return _Change(contrast, level_a, level_b, len(logs_a), len(logs_b))
+
+
+def _logs(side: Side, rows: list[Row], metric: str, relative: bool) -> tuple[dict[int, float], float]:
+    """Return the logarithms by repetition, of overheads if `relative`, and their deviation by rounding."""
+    logs = {key: math.log(value) for key, value in overhead.by_repetition(rows, metric).items()}
+    rounding = overhead.rounding(rows, metric)
+    if not relative:
+        return logs, rounding
+    baseline = _baseline(side, rows[0])
+    base = overhead.by_repetition(baseline, metric)
+    logs = {key: value - math.log(base[key]) for key, value in logs.items() if key in base}
+    return logs, math.hypot(rounding, overhead.rounding(baseline, metric))
 
 
 def _baseline(side: Side, row: Row) -> list[Row]:
-    """The baseline's trials in the cell's condition; none for the baseline itself, whose overhead is 0."""
+    """Return the baseline's trials in the cell's condition; empty for the baseline, whose overhead is 0."""
     if row[UNIT] == side.baseline:
         return []
     return [
@@ -161,40 +196,33 @@ def _baseline(side: Side, row: Row) -> list[Row]:
     ]
 
 
-def _row(
-    cell: Row, key: tuple, name: str, found: tuple[Contrast, Contrast, Contrast, int, int], labelled: Any
-) -> Row:
-    contrast, level_a, level_b, n_a, n_b = found
+def _row(cell: Row, key: Key, metric: str, change: _Change, with_network: bool) -> Row:
+    contrast = change.contrast
     low, high = contrast.interval()
-    asked = {column: cell[column] for column in CONDITION if column in COLUMNS}
     matched = {column for column, _ in key[1:]}
+    settings = {name: cell[name] if name in matched else None for name in CONDITION if name in COLUMNS}
     return {
-        "network": None if labelled else cell[UNIT],
-        "quantity": name,
-        **{column: value if column in matched else None for column, value in asked.items()},
-        "test": cell["test"],
-        "a": level_a.ratio, "b": level_b.ratio, "ratio": contrast.ratio, "ci_low": low, "ci_high": high,
-        "change_percent": 100 * (contrast.ratio - 1), "p": contrast.p_different, "n_a": n_a, "n_b": n_b,
-        "contrast": contrast,
+        "network": cell[UNIT] if with_network else None, "quantity": metric, **settings,
+        "test": cell["test"], "a": change.level_a.ratio, "b": change.level_b.ratio, "ratio": contrast.ratio,
+        "ci_low": low, "ci_high": high, "change_percent": 100 * (contrast.ratio - 1),
+        "p": contrast.p_different, "n_a": change.n_a, "n_b": change.n_b, "contrast": contrast,
     }  # fmt: skip
 
 
 def _adjust(rows: list[Row], level: float) -> None:
-    """Holm's correction over all rows that have a test, and what follows from it."""
-    able = [row for row in rows if row["p"] is not None]
-    adjusted = dict(zip(map(id, able), tests.holm([row["p"] for row in able]), strict=True))
+    """Add the columns that depend on Holm's correction over all rows with a test."""
+    tested = [row for row in rows if row["p"] is not None]
+    adjusted = dict(zip(map(id, tested), tests.holm([row["p"] for row in tested]), strict=True))
     for row in rows:
         contrast: Contrast = row.pop("contrast")
         p = adjusted.get(id(row))
         different = p is not None and p <= level
-        # More of a gain is better, more of a cost is worse.
-        grew = contrast.ratio > 1
-        better = grew == QUANTITIES[row["quantity"]].gain
-        seen = tests.detectable(contrast, len(able), level)
+        better = (contrast.ratio > 1) == METRICS[row["quantity"]].gain
+        detectable = tests.detectable(contrast, len(tested), level)
         row |= {
             "p_holm": p, "different": different, "better": different and better,
             "worse": different and not better,
-            "detectable_percent": None if seen is None else 100 * (seen - 1),
+            "detectable_percent": None if detectable is None else 100 * (detectable - 1),
             "how": _how(contrast),
         }  # fmt: skip
 

@@ -1,5 +1,7 @@
-"""What changes within one network when one setting changes: multicast against unicast, best effort against
-reliable. Overheads compare networks; contrasts compare settings, with the same pairing and intervals."""
+"""Compare settings within one network, such as multicast with unicast, or best effort with reliable.
+
+Overheads compare networks; contrasts compare settings, with the same pairing and the same intervals.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,20 @@ from typing import Any
 
 from k8sdds.analysis import conditions, statistics
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.overhead import QUANTITIES, Row, paired
+from k8sdds.analysis.overhead import Row, paired
+from k8sdds.results.metrics import METRICS
 
-_PLAIN = ("unicast", "reliable", "none", "listener", "cyclonedds")
-"""Values that others are compared with; where none of them was measured, the first of the sorted values."""
+_REFERENCES = ("unicast", "reliable", "none", "listener", "cyclonedds")
+"""Values that other values are compared with."""
 
 
 def contrasts(trials: list[Row], quantity: str) -> list[Row]:
-    """Every pair of settings that differ in one column only, for each network, payload and subscribers.
+    """Return every pair of settings that differ in one column, per network, payload and subscribers.
 
-    `trials` are rows as `overhead.plain_rows` gives them. Each result has `column`, `value`, `reference`,
-    `network_label`, the columns that tell settings apart, `subscribers`, `payload_bytes`, `test`, `ratio`
-    (value/reference), `change_percent`, `ci_low_percent`, `ci_high_percent`, `n`, `seen` and
-    `detectable_percent`.
+    `trials` are rows of `overhead.plain_rows`. Each result has `column`, `value`, `reference`,
+    `network_label`, the columns that distinguish settings, `subscribers`, `payload_bytes`, `test`, `ratio`
+    (value/reference), `change_percent`, `ci_low_percent`, `ci_high_percent`, `n`, `seen` (whether the
+    interval excludes no change) and `detectable_percent`.
     """
     columns = [name for name in conditions.distinguishing(trials) if name != "subscribers"]
     axes = ("test", "payload_bytes", "subscribers")
@@ -35,7 +38,7 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
             if key[position] == reference:
                 continue
             base = cells.get((*key[:position], reference, *key[position + 1 :]), [])
-            ratio, _ = paired(rows, base, QUANTITIES[quantity])
+            ratio, _ = paired(rows, base, METRICS[quantity])
             if ratio is None:
                 continue
             change = [None if r is None else 100 * (r - 1) for r in (ratio.value, ratio.low, ratio.high)]
@@ -43,26 +46,31 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
                 {"column": column, "value": key[position], "reference": reference, "quantity": quantity}
                 | dict(zip((UNIT, *axes, *columns), key, strict=True))
                 | dict(zip(("change_percent", "ci_low_percent", "ci_high_percent"), change, strict=True))
-                | {"ratio": ratio.value, "n": ratio.n, "seen": ratio.seen}
+                | {"ratio": ratio.value, "n": ratio.n, "seen": ratio.differs}
                 | {"detectable_percent": statistics.detectable_percent(ratio.spread, ratio.n)}
             )
     return found
 
 
 def compared(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]:
-    """Each contrast among the rows of `contrasts`: in words (`multicast against unicast`), with what is
-    `shown` of it."""
+    """Yield each contrast among the rows of `contrasts`: its title, and the result of `shown` for its rows.
+
+    A title is such as `multicast against unicast`.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["column"], row["value"], row["reference"]].append(row)
-    for (column, value, reference), every in groups.items():
-        versus = f"{conditions.describe({column: value})} against {conditions.describe({column: reference})}"
-        yield versus, *shown(every)
+    for (column, value, reference), group in groups.items():
+        title = f"{conditions.describe({column: value})} against {conditions.describe({column: reference})}"
+        yield title, *shown(group)
 
 
 def shown(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
-    """Of the rows of one contrast those of one setting, where further settings were varied too: the one with
-    the most rows, or else the first. And which setting that is, empty where nothing else was varied."""
+    """Select the rows of one contrast that a report shows, and the setting that they share.
+
+    Where further settings were varied, these are the rows of the setting with the most rows, or of the first
+    such setting. The setting is empty where no further setting was varied.
+    """
     axes = ("test", "payload_bytes", "subscribers", rows[0]["column"])
     names = [name for name in conditions.CONDITION if name in rows[0] and name not in axes]
     varied = [name for name in names if len({row[name] for row in rows}) > 1]
@@ -74,6 +82,6 @@ def shown(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
 
 
 def reference_of(values: set[Any]) -> Any:
-    """The plain value among the measured ones."""
-    plain = [value for value in _PLAIN if value in values]
-    return plain[0] if plain else min(values, key=lambda value: (str(type(value)), value or 0))
+    """Return the usual value among the measured values; without a usual value, the first in sorted order."""
+    usual = [value for value in _REFERENCES if value in values]
+    return usual[0] if usual else min(values, key=lambda value: (str(type(value)), value or 0))

@@ -40,7 +40,7 @@ class Ratio:
     spread: float | None
 
     @property
-    def seen(self) -> bool | None:
+    def differs(self) -> bool | None:
         """Whether the interval excludes 1: a difference at the 5 % level. None: no interval, no saying."""
         if self.low is None or self.high is None:
             return None

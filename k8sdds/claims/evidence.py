@@ -14,10 +14,11 @@ from typing import Any
 
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.analysis.overhead import QUANTITIES, Row
+from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.tests import Contrast, one_sample
 from k8sdds.claims.model import USUAL, Part, Selector
 from k8sdds.results import tidy
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 
 _FOLLOWS = ("nodes", "placement", "testbed")
@@ -99,7 +100,7 @@ def _selectors(part: Part, values: Selector) -> list[Selector]:
     """The full selectors of a point: of, to, and those of `against`."""
     home = "latency" if part.quantity.startswith("latency_") else "throughput"
     common = USUAL | {"test": home}
-    if QUANTITIES[part.quantity].exact:
+    if METRICS[part.quantity].exact:
         del common["test"]
     ends = [part.of, part.to, *((part.against.of, part.against.to) if part.against else ())]
     return [common | part.cells | values | end for end in ends if end is not None]

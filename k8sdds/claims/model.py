@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.model.experiment import OneOrMore
+from k8sdds.results.metrics import METRICS
 from k8sdds.system.strict import Strict
 
 Scalar = str | int | float | bool | None
@@ -76,10 +76,10 @@ class Part(Strict):
 
     @model_validator(mode="after")
     def _whole(self) -> Part:
-        if self.quantity not in QUANTITIES:
+        if self.quantity not in METRICS:
             from k8sdds.system.yaml_text import nearest
 
-            raise ValueError(f"{self.quantity!r} is not measured{nearest(self.quantity, list(QUANTITIES))}")
+            raise ValueError(f"{self.quantity!r} is not measured{nearest(self.quantity, list(METRICS))}")
         if (self.to is None) != (self.published_as == "level" and self.published is not None):
             raise ValueError("a part without `to` needs published numbers with published_as: level")
         if self.is_ in ("alike", "published", "between") and self.within_percent is None and not self.exact:
@@ -95,7 +95,7 @@ class Part(Strict):
     @property
     def exact(self) -> bool:
         """Whether the quantity is a count that is compared as it is, without statistics."""
-        return QUANTITIES[self.quantity].exact
+        return METRICS[self.quantity].exact
 
     @property
     def points(self) -> list[dict[str, Scalar]]:
@@ -124,7 +124,7 @@ class Part(Strict):
         number = (self.published or [])[index]
         match self.published_as:
             case "overhead":
-                return 1 - number / 100 if QUANTITIES[self.quantity].gain else 1 + number / 100
+                return 1 - number / 100 if METRICS[self.quantity].gain else 1 + number / 100
             case "change":
                 return 1 + number / 100
             case _:

@@ -36,14 +36,14 @@ def compare(
 
     Shows ratios with confidence intervals, and significance corrected for the number of comparisons."""
     from k8sdds.analysis import comparison, fail_condition
-    from k8sdds.analysis.overhead import QUANTITIES
     from k8sdds.report import comparison as comparison_report
     from k8sdds.report import pages
+    from k8sdds.results.metrics import METRICS
     from k8sdds.system.yaml_text import nearest
 
     for name in quantity or ():
-        if name not in QUANTITIES or not QUANTITIES[name].log:
-            comparable = [known.name for known in QUANTITIES.values() if known.log]
+        if name not in METRICS or not METRICS[name].log:
+            comparable = [known.name for known in METRICS.values() if known.log]
             raise InputError(f"--quantity {name}: cannot be compared{nearest(name, comparable)}")
     sides = _side(a), _side(b)
     if overheads and any(side.label for side in sides):

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.claims.judge import VERDICTS, Judged, Tested, Verdict
 from k8sdds.claims.model import Claims, Part
 from k8sdds.claims.reasons import describe_region, describe_value
 from k8sdds.report import formats, pages
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -149,7 +149,7 @@ def _number(part: Part, tested: Tested) -> str:
         bracket = "" if low is None else f" [{formats.number(low)}, {formats.number(high)}]"
         return formats.number(value) + bracket
     overhead = part.published_as == "overhead"
-    if overhead and QUANTITIES[part.quantity].gain:
+    if overhead and METRICS[part.quantity].gain:
         value, low, high = 2 - value, high and 2 - high, low and 2 - low
     return formats.percent(*(None if bound is None else 100 * (bound - 1) for bound in (value, low, high)))
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
 from k8sdds.analysis.conditions import CONDITION, describe
-from k8sdds.analysis.overhead import QUANTITIES, Row
+from k8sdds.analysis.overhead import Row
 from k8sdds.report import formats, pages
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,8 +83,8 @@ def _heads(relative: bool) -> list[str]:
 
 def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:
     shown = {name: row[name] for name in CONDITION if name in row and _tells(name, comparison)}
-    quantity = QUANTITIES[row["quantity"]]
-    where = ", ".join(part for part in (row["network"], quantity.words, describe(shown)) if part)
+    quantity = METRICS[row["quantity"]]
+    where = ", ".join(part for part in (row["network"], quantity.title, describe(shown)) if part)
     unit = "" if relative else f" {quantity.unit}"
     low, high = (None if row[key] is None else 100 * (row[key] - 1) for key in ("ci_low", "ci_high"))
     p = "–" if row["p_holm"] is None else f"{row['p_holm']:.2g}"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from k8sdds.analysis import conditions, contrast, overhead, protection
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.overhead import QUANTITIES, Quantity
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report import formats
 from k8sdds.results import tidy
+from k8sdds.results.metrics import METRICS, Metric
 from k8sdds.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ class Setting:
         return self.all_levels.get((test or self._home(quantity), quantity), {})
 
     @property
-    def counts(self) -> list[tuple[Quantity, dict[Cell, Row]]]:
+    def counts(self) -> list[tuple[Metric, dict[Cell, Row]]]:
         """Exact counts that were measured, such as IP fragments, from whichever test has them."""
         return [
-            (QUANTITIES[name], rows)
+            (METRICS[name], rows)
             for (_, name), rows in self.all_levels.items()
-            if QUANTITIES[name].exact and rows
+            if METRICS[name].exact and rows
         ]
 
     def overheads(self, quantity: str) -> dict[Cell, Row]:

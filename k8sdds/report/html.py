@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import contrast
 from k8sdds.analysis.conditions import describe, payload
-from k8sdds.analysis.overhead import QUANTITIES, plain_rows
+from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import background_cost, formats, protection, runs, summary
 from k8sdds.report import content as contents
 from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.theme import css_variables, network_colors
+from k8sdds.results.metrics import METRICS
 from k8sdds.system.templates import templates
 
 if TYPE_CHECKING:
@@ -163,16 +164,16 @@ def _overhead_table(content: Content, setting: Setting, columns: list[tuple[str,
     rows = [row for name in names for row in setting.overheads(name).values()]
     labels = [label for label in content.networks if any(row["network_label"] == label for row in rows)]
     mixed = len({row["n"] for row in rows}) > 1
-    what = formats.capital(QUANTITIES[names[0]].words) + " overhead" if len(names) == 1 else "Overhead"
+    what = formats.capital(METRICS[names[0]].title) + " overhead" if len(names) == 1 else "Overhead"
     tests = {row["test"] for row in rows}
     return {
         "title": f"{what} in %",
         "setting": setting.title if len(setting.points) > 1 else f"{setting.title}, {_at(setting)}",
         "columns": [
-            setting.point_words(at) if len(names) == 1 else QUANTITIES[name].words for name, at in columns
+            setting.point_words(at) if len(names) == 1 else METRICS[name].title for name, at in columns
         ],
         "baseline": [
-            _level(setting.levels(name).get((content.baseline, at))) | {"unit": QUANTITIES[name].unit}
+            _level(setting.levels(name).get((content.baseline, at))) | {"unit": METRICS[name].unit}
             for name, at in columns
         ],
         "rows": [
@@ -195,7 +196,7 @@ def _contrasts(content: Content) -> list[dict[str, Any]]:
             counts = formats.range_of([row["n"] for row in rows])
             tables.append(
                 {
-                    "title": f"{formats.capital(versus)}: change of {QUANTITIES[name].words} in %",
+                    "title": f"{formats.capital(versus)}: change of {METRICS[name].title} in %",
                     "columns": [
                         f"{formats.count(at.subscribers, 'sub')}, {payload(at.payload_bytes)}"
                         for at in points
@@ -268,10 +269,10 @@ def _levels(content: Content, setting: Setting, test: str) -> dict[str, Any]:
         for label in labels:
             cells = [_level(shown[name].get((label, point))) for name in names]
             rows.append((setting.point_words(point) if label == labels[0] else "", label, cells))
-    units = [QUANTITIES[name].unit.replace("bytes", "MiB") for name in names]
+    units = [METRICS[name].unit.replace("bytes", "MiB") for name in names]
     return {
         "title": f"{setting.title}: {test} test",
-        "heads": list(zip((QUANTITIES[name].words for name in names), units, strict=True)),
+        "heads": list(zip((METRICS[name].title for name in names), units, strict=True)),
         "rows": rows,
         "caption": f"{content.caption(setting, test)}; losses and softirq: t interval without logarithm",
     }

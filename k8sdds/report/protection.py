@@ -6,9 +6,10 @@ from typing import Any
 
 from k8sdds.analysis import conditions
 from k8sdds.analysis.conditions import UNIT, payload
-from k8sdds.analysis.overhead import QUANTITIES, Row
+from k8sdds.analysis.overhead import Row
 from k8sdds.report import formats
 from k8sdds.report.content import INTERVAL, Content, home
+from k8sdds.results.metrics import METRICS
 
 SHOWN = (
     "throughput_mbps", "latency_p90_us", "publisher_cpu_us_per_sample", "machine_cpu_ms_per_mb",
@@ -44,7 +45,7 @@ def _table(content: Content, quantity: str, same: dict[str, Any], rows: list[Row
     against = {name_of(row): row["against"] for row in rows}
     counts = formats.range_of([row["n"] for row in rows])
     return {
-        "title": f"{formats.capital(QUANTITIES[quantity].words)}: overhead of protection in %",
+        "title": f"{formats.capital(METRICS[quantity].title)}: overhead of protection in %",
         "setting": conditions.describe(same),
         "columns": [payload(size) for size in sizes],
         "rows": [(name, against[name], [cells.get((name, size)) for size in sizes]) for name in names],

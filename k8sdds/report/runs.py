@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Row, home
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,7 @@ class RunTable:
     @property
     def title(self) -> str:
         """`Run 1: throughput overhead against host in %`."""
-        words = QUANTITIES[self.quantity].words
+        words = METRICS[self.quantity].title
         return f"Run {self.repetition + 1}: {words} overhead against {self.baseline} in %"
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from k8sdds.analysis import background_cost, contrast, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
-from k8sdds.analysis.overhead import Quantity
 from k8sdds.report import formats
 from k8sdds.report.content import Cell, Content, Curve, Point, Row, Setting
+from k8sdds.results.metrics import Metric
 
 THROUGHPUT, LATENCY = MAIN = ("throughput_mbps", "latency_p90_us")
 MAX_POINTS = 3
@@ -114,14 +114,14 @@ def _setting(content: Content, setting: Setting) -> Statement:
     return statement
 
 
-def _count(setting: Setting, quantity: Quantity, rows: dict[Cell, Row]) -> str:
+def _count(setting: Setting, quantity: Metric, rows: dict[Cell, Row]) -> str:
     """`IP fragments of a sample, counted: host 12 …`; counts that differ between repetitions are all told."""
     said = []
     for (label, at), row in rows.items():
         low, high = row["minimum"], row["maximum"]
         where = f" ({setting.point_words(at)})" if len(setting.points) > 1 else ""
         said.append(f"{label}{where} {low:g}" + (f" to {high:g}" if high != low else ""))
-    return f"{formats.capital(quantity.words)}, counted: {formats.listed(said)}."
+    return f"{formats.capital(quantity.title)}, counted: {formats.listed(said)}."
 
 
 def _chosen(points: list[Point]) -> list[Point]:
@@ -194,7 +194,7 @@ def _tied(content: Content, best: Row, others: list[str], name: str) -> list[str
     same = content.by_condition.get(tuple(best[key] for key in CONDITION), [])
     trials = [row for row in same if row[UNIT] in (best[UNIT], *others)]
     ratios = overhead.ratios(trials, best[UNIT], name)
-    return [label for label in others if label in ratios and ratios[label].seen is False]
+    return [label for label in others if label in ratios and ratios[label].differs is False]
 
 
 def _cost(content: Content, name: str, row: Row) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis import background_cost, kubectl_top
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.report import runs
 from k8sdds.report.content import Content, home
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ def write(content: Content, folder: Path) -> list[Path]:
     for old in folder.glob("*.csv"):
         old.unlink()
     files = []
-    for quantity in QUANTITIES:
+    for quantity in METRICS:
         rows = content.overheads[content.overheads["quantity"] == quantity]
         if quantity in MAIN:
             # A latency test also moves samples, and a throughput test may time some: not what these mean.

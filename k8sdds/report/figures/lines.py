@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from k8sdds.analysis.conditions import describe, payload
-from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Curve, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, INK, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.theme import network_colors
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None
         left, top = _LEFT + column * (_LEFT + width + margin), _HEAD + line * (_HEAD + height + _FOOT)
         ax = axes(drawing, left, top, width, height)
         _overhead_panel(ax, setting.overheads(name), group, labels, styles, height)
-        ax.set_title(formats.capital(QUANTITIES[name].words) + _fixed(setting, group, by_payload))
+        ax.set_title(formats.capital(METRICS[name].title) + _fixed(setting, group, by_payload))
         ax.set_ylabel(f"overhead against {content.baseline}, %", labelpad=2)
         ax.set_xticks(range(len(tick)), tick)
         ax.set_xlim(-0.5, len(tick) - 0.5)
@@ -116,7 +116,7 @@ def _overhead_panel(
     low, high = max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)
     pad = max(high - low, 1) * 0.06
     # No overhead of a rate is above 100 %, none of a time below -100 %: nothing to show there.
-    gain = any(QUANTITIES[row["quantity"]].gain for row in rows.values())
+    gain = any(METRICS[row["quantity"]].gain for row in rows.values())
     low, high = (low - pad, min(high + pad, 104)) if gain else (max(low - pad, -104), high + pad)
     ax.set_ylim(low, high)
     ax.axhline(0, color=INK, linewidth=0.8)
@@ -158,7 +158,7 @@ def _overhead_alt(content: Content, setting: Setting, names: Sequence[str]) -> s
             + formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
             for (label, at), row in sorted(setting.overheads(name).items())
         ]
-        said.append(f"{QUANTITIES[name].words}: {', '.join(cells)}")
+        said.append(f"{METRICS[name].title}: {', '.join(cells)}")
     return f"Overhead in percent against {content.baseline}. {'; '.join(said)}."
 
 

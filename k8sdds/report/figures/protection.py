@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from k8sdds.analysis.conditions import describe, payload
-from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Row
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.protection import SAME, name_of
 from k8sdds.report.theme import variant_colors
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,8 +57,8 @@ def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: P
     for column, name in enumerate(names):
         ax = axes(drawing, _LEFT + column * (_LEFT + width + 0.05), _HEAD, width, _HEIGHT)
         _panel(ax, found[name], variants, styles)
-        ax.set_title(formats.capital(QUANTITIES[name].words))
-        ax.set_ylabel(QUANTITIES[name].unit, labelpad=2)
+        ax.set_title(formats.capital(METRICS[name].title))
+        ax.set_ylabel(METRICS[name].unit, labelpad=2)
     handles, labels = drawing.axes[0].get_legend_handles_labels()
     drawing.legend(
         handles, labels, loc="lower center", ncols=max(1, int(WIDTH // legend)), fontsize=FONT - 0.5,
@@ -71,8 +71,8 @@ def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: P
         f" lines: 95 % interval; small dots: every trial. Logarithmic axes. {content.testbed} · n = {n}."
     )
     alt = f"{title}. " + "; ".join(
-        f"{name_of(row)} {payload(row['payload_bytes'])} {QUANTITIES[name].words}"
-        f" {formats.number(row['mean'])} {QUANTITIES[name].unit}"
+        f"{name_of(row)} {payload(row['payload_bytes'])} {METRICS[name].title}"
+        f" {formats.number(row['mean'])} {METRICS[name].unit}"
         for name in names for row in found[name]
     )  # fmt: skip
     return save(drawing, folder, f"protection-{index + 1}", "protection", title, alt, caption)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis.overhead import QUANTITIES
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, INK, MUTED, PAPER, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.theme import network_colors
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,11 +84,11 @@ def resources(content: Content, setting: Setting, folder: Path) -> Figure | None
     at = min(points, key=lambda point: (-point.subscribers, abs(point.payload_bytes - 1024)))
     panels = []
     for name in found:
-        quantity, rows = QUANTITIES[name], _at(setting, name, at, test)
+        quantity, rows = METRICS[name], _at(setting, name, at, test)
         memory = quantity.unit == "bytes"
         if rows:
             unit = "MiB" if memory else quantity.unit
-            panels.append(Panel(formats.capital(quantity.words), rows, unit, 2**20 if memory else 1))
+            panels.append(Panel(formats.capital(quantity.title), rows, unit, 2**20 if memory else 1))
     return _figure(
         content, setting, panels, folder, "resources", "resources", found[0],
         f"CPU and memory, {test} test at {setting.point_words(at)}: {setting.title}",

@@ -39,21 +39,21 @@ def test_paired_ratio_by_hand():
     assert ratio.low == pytest.approx(2 ** (-1.5 - 6.353102), rel=1e-5)
     assert ratio.high == pytest.approx(2 ** (-1.5 + 6.353102), rel=1e-5)
     assert ratio.spread == pytest.approx(math.log(2) / math.sqrt(2))
-    assert ratio.seen is False
+    assert ratio.differs is False
 
 
 def test_pairing_takes_out_what_hits_a_repetition_alike():
     # Half of the baseline in each repetition, though the machine doubles its speed from one to the next.
     ratio = s.paired_ratio([10, 20, 40], [20, 40, 80])
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.5, 0.5, 0.5))
-    assert ratio.seen is True
+    assert ratio.differs is True
 
 
 def test_one_value_has_no_interval():
     assert s.log_mean([7]) == s.Estimate(pytest.approx(7), None, None, 1)
     assert s.linear_mean([7]) == s.Estimate(7, None, None, 1)
     ratio = s.paired_ratio([3], [4])
-    assert (ratio.low, ratio.high, ratio.spread, ratio.seen) == (None, None, None, None)
+    assert (ratio.low, ratio.high, ratio.spread, ratio.differs) == (None, None, None, None)
     assert s.throughput_overhead(ratio) == s.Overhead(pytest.approx(25), None, None, 1)
     assert s.smallest_detectable(None, 1) is None
     assert s.detectable_percent(None, 1) is None
@@ -142,7 +142,7 @@ def test_ratio_turned_round_is_its_inverse(values):
     assert inverse.value == pytest.approx(1 / ratio.value, rel=1e-9)
     if ratio.high < 1e200 and inverse.high < 1e200:
         assert inverse.low == pytest.approx(1 / ratio.high, rel=1e-6)
-    assert inverse.seen == ratio.seen
+    assert inverse.differs == ratio.differs
 
 
 @given(pairs, st.floats(min_value=1e-3, max_value=1e3))
@@ -155,7 +155,7 @@ def test_ratio_does_not_depend_on_unit_or_drift(values, factor):
 @given(several)
 def test_ratio_to_oneself_is_one(values):
     ratio = s.paired_ratio(values, values)
-    assert (ratio.value, ratio.low, ratio.high, ratio.seen) == (1, 1, 1, False)
+    assert (ratio.value, ratio.low, ratio.high, ratio.differs) == (1, 1, 1, False)
 
 
 @given(st.floats(min_value=1e-6, max_value=1), st.integers(min_value=2, max_value=30))
