@@ -18,7 +18,7 @@ from k8sdds.system.paths import CHECKOUT, cache_folder, native_program
 SOURCES = CHECKOUT / "perftest-images"
 LIBRARIES = (
     "libc6-dev", "cyclonedds-dev", "fastdds-tools", "libfastrtps-dev", "libssl-dev", "libtinyxml2-dev",
-    "zlib1g-dev",
+    "nlohmann-json3-dev", "zlib1g-dev",
 )  # fmt: skip
 """Debian packages that perftest is built against; and Fast DDS's discovery server."""
 TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}

@@ -55,14 +55,14 @@ def opened(files: Files) -> None:
 
 
 SPOILED = [
-    (opened, "-securePrivateKey", "others may use (mode 0640); chmod 600 it"),
+    (opened, "-securePrivateKey", "other users may read (mode 0640); run chmod 600 on it"),
     (expired, "-secureCertFile", "has expired on"),
     (over, "-securePermissionsFile", "has expired on 2021-01-01T00:00:00Z"),
-    (altered, "-secureGovernanceFile", "or was changed since"),
-    (describe("pub.pem"), "-secureCertFile", "no certificate in PEM"),
-    (describe("pub.key"), "-securePrivateKey", "no private key in PEM"),
-    (describe("identity.pem"), "-secureCertAuthority", "no certificate in PEM"),
-    (describe("governance.p7s"), "-secureGovernanceFile", "no document that was signed by S/MIME"),
+    (altered, "-secureGovernanceFile", "or was modified after signing"),
+    (describe("pub.pem"), "-secureCertFile", "is not a PEM certificate"),
+    (describe("pub.key"), "-securePrivateKey", "is not a PEM private key"),
+    (describe("identity.pem"), "-secureCertAuthority", "is not a PEM certificate"),
+    (describe("governance.p7s"), "-secureGovernanceFile", "is not an S/MIME signed document"),
 ]
 
 
@@ -102,7 +102,7 @@ def test_files_of_another_authority_are_told(
 @pytest.mark.parametrize("middleware", MIDDLEWARES)
 def test_permissions_of_another_participant_are_told(perftest, made: Files, middleware: str) -> None:
     words = made.options("pub", securePermissionsFile=made.folder / "sub-permissions.p7s")
-    refused(perftest, middleware, words, "-securePermissionsFile", "but to: CN=sub,O=k8sdds test")
+    refused(perftest, middleware, words, "-securePermissionsFile", "only for: CN=sub,O=k8sdds test")
 
 
 def test_fastdds_wants_subject_names_in_the_specifications_order(perftest, files: Files) -> None:

@@ -50,7 +50,7 @@ RAW = ("-pub", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1")
         (("-pub", "-multicastAddr", "239.1.1.1"), "-multicast"),
         (("-pub", "-multicast", "-multicastAddr", "10.0.0.1"), "-multicastAddr"),
         (("-pub", "-bestEffort", "-sendQueueSize", "5"), "-sendQueueSize"),
-        (("-pub", "-middleware", "nonsense"), "there are: cyclonedds"),
+        (("-pub", "-middleware", "nonsense"), "available: cyclonedds"),
         (("-pub", "-nic", "nonsense"), "-nic"),
         (("-pub", "-peer", "<bad>"), "-peer"),
         (("-pub", "-histogramFile", "/nonexistent/x"), "-histogramFile"),

@@ -29,15 +29,15 @@ void Announcer::send(Kind kind, uint32_t run, uint16_t to, std::initializer_list
     message.run = run;
     size_t i = 0;
     for (int64_t value : values) message.value[i++] = value;
-    backend_.announce(message);                            // a message that is lost is repeated
+    backend_.announce(message);                            // a lost announcement is repeated
 }
 
-Identity::Heard Identity::hear(uint32_t instance) {
-    if (instance == instance_) return Heard::known;
-    if (instance == previous_) return Heard::duplicate;
+Identity::Instance Identity::observe(uint32_t instance) {
+    if (instance == instance_) return Instance::known;
+    if (instance == previous_) return Instance::duplicate;
     previous_ = instance_;
     instance_ = instance;
-    return Heard::fresh;
+    return Instance::first_seen;
 }
 
 }  // namespace k8sdds

@@ -1,4 +1,4 @@
-// Sending announcements, and the record of one peer.
+// Sends announcements, and identifies the processes that send them.
 #pragma once
 
 #include <initializer_list>
@@ -7,15 +7,15 @@
 
 namespace k8sdds {
 
-constexpr int64_t repeat_ns = 50'000'000;                  // messages are repeated this often until answered
+constexpr int64_t repeat_ns = 50'000'000;                  // period at which unanswered announcements are repeated
 
 uint32_t random_number();                                  // never 0
 
+// Sends announcements of this process. Any thread may call send().
 class Announcer {
 public:
     Announcer(Backend& backend, Role role, unsigned id);
     void send(Kind kind, uint32_t run = 0, uint16_t to = to_all, std::initializer_list<int64_t> values = {});
-    uint32_t instance() const { return instance_; }
 
 private:
     Backend& backend_;
@@ -24,12 +24,12 @@ private:
     uint32_t instance_;
 };
 
-// Who is behind an id. Two processes with the same id are told apart by their instance numbers: a
-// restarted process replaces its predecessor; one that is heard again after another is a duplicate.
+// The process that uses an id. Instance numbers distinguish processes with the same id: a restarted process replaces its
+// predecessor, while an instance that announces itself again after another one is a duplicate.
 class Identity {
 public:
-    enum class Heard { known, fresh, duplicate };
-    Heard hear(uint32_t instance);
+    enum class Instance { known, first_seen, duplicate };
+    Instance observe(uint32_t instance);
     void forget() { instance_ = previous_ = 0; }
     uint32_t instance() const { return instance_; }
 

@@ -20,7 +20,7 @@ namespace {
 template <auto release>
 struct Release {
     template <typename T>
-    void operator()(T* made) const { release(made); }
+    void operator()(T* object) const { release(object); }
 };
 using Bio = std::unique_ptr<BIO, Release<BIO_free>>;
 using Certificate = std::unique_ptr<X509, Release<X509_free>>;
@@ -28,13 +28,13 @@ using Key = std::unique_ptr<EVP_PKEY, Release<EVP_PKEY_free>>;
 using Store = std::unique_ptr<X509_STORE, Release<X509_STORE_free>>;
 using Signed = std::unique_ptr<PKCS7, Release<PKCS7_free>>;
 
-const std::string anew = "; make new credentials: k8sdds security init DIR";
+const std::string renew = "; create new credentials: k8sdds security init DIR";
 
 struct File {
     const char* option;
     const std::string& path;
 
-    [[noreturn]] void refuse(const std::string& why) const {
+    [[noreturn]] void fail(const std::string& why) const {
         ERR_clear_error();
         throw UsageError(std::string(option) + ": " + path + " " + why);
     }
@@ -55,15 +55,15 @@ std::string utc(const ASN1_TIME* time) {
 Certificate certificate_of(const File& file) {
     const Bio bio = file.open();
     Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
-    if (!certificate) file.refuse("is no certificate in PEM; give another file");
+    if (!certificate) file.fail("is not a PEM certificate; give another file");
     if (X509_cmp_current_time(X509_get0_notBefore(certificate.get())) > 0)
-        file.refuse("is not valid before " + utc(X509_get0_notBefore(certificate.get())) + "; check this machine's clock");
+        file.fail("is not valid before " + utc(X509_get0_notBefore(certificate.get())) + "; check this machine's clock");
     if (X509_cmp_current_time(X509_get0_notAfter(certificate.get())) < 0)
-        file.refuse("has expired on " + utc(X509_get0_notAfter(certificate.get())) + anew);
+        file.fail("has expired on " + utc(X509_get0_notAfter(certificate.get())) + renew);
     return certificate;
 }
 
-// As the specification has it: CN=pub0,O=k8sdds.
+// Returns the subject in RFC 2253 order, which DDS Security requires: CN=pub0,O=k8sdds.
 std::string subject_of(X509* certificate) {
     const Bio bio(BIO_new(BIO_s_mem()));
     X509_NAME_print_ex(bio.get(), X509_get_subject_name(certificate), 0, XN_FLAG_RFC2253 & ~ASN1_STRFLGS_ESC_MSB);
@@ -77,22 +77,22 @@ void check_key(const File& file, X509* certificate, const std::string& certifica
     if (stat(file.path.c_str(), &status) == 0 && (status.st_mode & 077) != 0) {
         char mode[8];
         std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(status.st_mode & 07777));
-        file.refuse(std::string("is a private key that others may use (mode ") + mode + "); chmod 600 it");
+        file.fail(std::string("is a private key that other users may read (mode ") + mode + "); run chmod 600 on it");
     }
     const Bio bio = file.open();
     const auto no_password = [](char*, int, int, void*) { return 0; };
     const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_password, nullptr));
-    if (!key) file.refuse("is no private key in PEM without a password; give another file");
+    if (!key) file.fail("is not a PEM private key without a password; give another file");
     if (X509_check_private_key(certificate, key.get()) != 1)
-        file.refuse("does not belong to the certificate " + certificate_path + "; give the pair that was made together");
+        file.fail("does not belong to the certificate " + certificate_path + "; give a matching pair");
 }
 
-// All certificates of the file; their times were looked at.
+// Returns a store with all certificates of the file. Their validity periods are checked elsewhere.
 Store store_of(const File& file) {
     Store store(X509_STORE_new());
     const Bio bio = file.open();
-    while (Certificate one{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)})
-        X509_STORE_add_cert(store.get(), one.get());
+    while (Certificate certificate{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)})
+        X509_STORE_add_cert(store.get(), certificate.get());
     ERR_clear_error();
     X509_STORE_set_flags(store.get(), X509_V_FLAG_NO_CHECK_TIME | X509_V_FLAG_PARTIAL_CHAIN);
     return store;
@@ -103,21 +103,21 @@ void check_issued(const File& file, X509* certificate, const File& authority) {
     const std::unique_ptr<X509_STORE_CTX, Release<X509_STORE_CTX_free>> context(X509_STORE_CTX_new());
     X509_STORE_CTX_init(context.get(), store.get(), certificate, nullptr);
     if (X509_verify_cert(context.get()) != 1)
-        file.refuse("was not issued by " + authority.path + " of " + authority.option + "; give files of one authority");
+        file.fail("was not issued by " + authority.path + " of " + authority.option + "; give files of one authority");
 }
 
-// The document within an S/MIME file that the authority has signed.
+// Returns the document in an S/MIME file after verifying the signature of the authority.
 std::string document_of(const File& file, const File& authority) {
     const Bio bio = file.open();
     BIO* content = nullptr;
-    const Signed made(SMIME_read_PKCS7(bio.get(), &content));
+    const Signed signed_document(SMIME_read_PKCS7(bio.get(), &content));
     const Bio owned(content);
-    if (!made) file.refuse("is no document that was signed by S/MIME; give another file");
+    if (!signed_document) file.fail("is not an S/MIME signed document; give another file");
     const Bio text(BIO_new(BIO_s_mem()));
     const Store store = store_of(authority);
-    if (PKCS7_verify(made.get(), nullptr, store.get(), content, text.get(), PKCS7_TEXT) != 1)
-        file.refuse("was not signed by " + authority.path + " of " + authority.option +
-                    ", or was changed since; give files of one authority");
+    if (PKCS7_verify(signed_document.get(), nullptr, store.get(), content, text.get(), PKCS7_TEXT) != 1)
+        file.fail("was not signed by " + authority.path + " of " + authority.option +
+                    ", or was modified after signing; give files of one authority");
     char* data = nullptr;
     const long length = BIO_get_mem_data(text.get(), &data);
     return {data, static_cast<size_t>(length)};
@@ -134,8 +134,8 @@ std::vector<std::string> parts_of(const std::string& subject) {
 }
 
 std::string text_of(const tinyxml2::XMLElement* parent, const char* name) {
-    const tinyxml2::XMLElement* found = parent ? parent->FirstChildElement(name) : nullptr;
-    return found && found->GetText() ? found->GetText() : "";
+    const tinyxml2::XMLElement* child = parent ? parent->FirstChildElement(name) : nullptr;
+    return child && child->GetText() ? child->GetText() : "";
 }
 
 std::string now_utc() {
@@ -145,34 +145,35 @@ std::string now_utc() {
     return text;
 }
 
-void check_permissions(const File& file, const std::string& xml, const std::string& subject, bool in_order) {
+void check_permissions(const File& file, const std::string& xml, const std::string& subject, bool require_order) {
     tinyxml2::XMLDocument document;
     document.Parse(xml.data(), xml.size());
     const tinyxml2::XMLElement* root = document.FirstChildElement("dds");
     root = root ? root->FirstChildElement("permissions") : nullptr;
-    if (!root) file.refuse("holds no permissions; give another file");
-    std::vector<std::string> wanted = parts_of(subject), sorted = wanted;
+    if (!root) file.fail("does not contain permissions; give another file");
+    const std::vector<std::string> expected = parts_of(subject);
+    std::vector<std::string> sorted = expected;
     std::sort(sorted.begin(), sorted.end());
     std::string others;
     for (const auto* grant = root->FirstChildElement("grant"); grant; grant = grant->NextSiblingElement("grant")) {
         const std::string name = text_of(grant, "subject_name");
         std::vector<std::string> parts = parts_of(name);
-        const bool ordered = parts == wanted;
+        const bool ordered = parts == expected;
         std::sort(parts.begin(), parts.end());
         if (parts != sorted) {
             others += (others.empty() ? "" : "; ") + name;
             continue;
         }
-        if (in_order && !ordered)
-            file.refuse("names '" + name + "', which Fast DDS wants in RFC 2253 order: '" + subject + "'" + anew);
+        if (require_order && !ordered)
+            file.fail("names '" + name + "', but Fast DDS requires RFC 2253 order: '" + subject + "'" + renew);
         const auto* validity = grant->FirstChildElement("validity");
         const std::string from = text_of(validity, "not_before"), until = text_of(validity, "not_after");
         if (!from.empty() && now_utc() < from.substr(0, 19))
-            file.refuse("is not valid before " + from + "; check this machine's clock");
-        if (!until.empty() && until.substr(0, 19) <= now_utc()) file.refuse("has expired on " + until + anew);
+            file.fail("is not valid before " + from + "; check this machine's clock");
+        if (!until.empty() && until.substr(0, 19) <= now_utc()) file.fail("has expired on " + until + renew);
         return;
     }
-    file.refuse("grants nothing to '" + subject + "', whom -secureCertFile names, but to: " + (others.empty() ? "nobody" : others) +
+    file.fail("has no grant for '" + subject + "' of -secureCertFile, only for: " + (others.empty() ? "nothing" : others) +
                 "; give the permissions of this participant");
 }
 
@@ -194,7 +195,7 @@ void check_security(const Options& options) {
     for (const char* name : {"-securePermissionsAuthority", "-secureEncryptionAlgorithm"})
         if (options.was_given(name) && !given) given = name;
     if (!given) return;
-    if (missing) throw UsageError(std::string(missing) + ": is missing beside " + given + "; give its file");
+    if (missing) throw UsageError(std::string(missing) + ": is required with " + given + "; give its file");
     for (const File* file : {&governance, &permissions, &identity_ca, &own_certificate, &key, &permissions_ca})
         if (access(file->path.c_str(), R_OK) != 0)
             throw UsageError(std::string(file->option) + ": cannot read '" + file->path + "'; give another file");

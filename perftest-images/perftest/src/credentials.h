@@ -1,12 +1,12 @@
-// The files of DDS Security, looked at before a middleware does: some refuse without a reason, some hours later.
+// Verifies the files of DDS Security before a middleware reads them, because middlewares report problems without a reason
+// or only after a timeout.
 #pragma once
 
 #include "options.h"
 
 namespace k8sdds {
 
-// UsageError where files are missing, unreadable, expired or do not belong together, or where others may
-// read the private key.
+// Throws UsageError if files are missing, unreadable, expired or inconsistent, or if other users may read the private key.
 void check_security(const Options&);
 
 }  // namespace k8sdds

@@ -7,8 +7,8 @@ namespace k8sdds {
 
 size_t Histogram::index_of(int64_t value) {
     const int magnitude = 63 - __builtin_clzll(static_cast<uint64_t>(value | (sub_count - 1)));
-    const int bucket = magnitude - (sub_bits - 1);         // 0 while the value fits the first sub-buckets
-    const int64_t sub = value >> bucket;                   // sub_half .. sub_count-1 in all buckets but the first
+    const int bucket = magnitude - (sub_bits - 1);         // 0 for values below sub_count
+    const int64_t sub = value >> bucket;                   // from sub_half to sub_count-1, except in the first bucket
     return static_cast<size_t>((static_cast<int64_t>(bucket) + 1) * sub_half + (sub - sub_half));
 }
 
@@ -24,7 +24,7 @@ Histogram::Histogram() : counts_(index_of(highest) + 1) {}
 void Histogram::record(int64_t value) {
     value = std::clamp<int64_t>(value, 0, highest);
     ++counts_[index_of(value)];
-    constexpr auto relaxed = std::memory_order_relaxed;    // one writer: load and store, no locked instruction
+    constexpr auto relaxed = std::memory_order_relaxed;    // only one writer: separate load and store are enough
     const double real = static_cast<double>(value);
     sum_.store(sum_.load(relaxed) + real, relaxed);
     squares_.store(squares_.load(relaxed) + real * real, relaxed);
@@ -45,11 +45,11 @@ double Histogram::stddev() const {
 int64_t Histogram::percentile(double percent) const {
     const uint64_t total = count();
     if (!total) return 0;
-    const uint64_t wanted = std::max<uint64_t>(1, static_cast<uint64_t>(percent * total / 100 + 0.5));
-    uint64_t seen = 0;
+    const uint64_t rank = std::max<uint64_t>(1, static_cast<uint64_t>(percent * total / 100 + 0.5));
+    uint64_t cumulative = 0;
     for (size_t i = 0; i < counts_.size(); ++i) {
-        seen += counts_[i];
-        if (seen >= wanted) return std::min(highest_of(i), max());
+        cumulative += counts_[i];
+        if (cumulative >= rank) return std::min(highest_of(i), max());
     }
     return max();
 }

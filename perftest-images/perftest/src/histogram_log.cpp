@@ -1,5 +1,6 @@
 #include "histogram_log.h"
 
+#include <openssl/evp.h>
 #include <zlib.h>
 
 #include <cstdio>
@@ -13,11 +14,12 @@ namespace {
 
 constexpr uint32_t cookie = 0x1c849303 | 0x10, compressed_cookie = 0x1c849304 | 0x10;
 
+// Appends a big-endian integer.
 void put(std::string& out, uint64_t value, int bytes) {
     for (int i = bytes - 1; i >= 0; --i) out += static_cast<char>(value >> (8 * i));
 }
 
-// ZigZag in little-endian base 128, at most nine bytes.
+// Appends a ZigZag-encoded integer in little-endian base 128, at most nine bytes.
 void put_count(std::string& out, int64_t value) {
     uint64_t rest = (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63);
     for (int i = 0; i < 8 && rest >= 0x80; ++i, rest >>= 7) out += static_cast<char>(rest | 0x80);
@@ -25,15 +27,10 @@ void put_count(std::string& out, int64_t value) {
 }
 
 std::string base64(const std::string& data) {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string out;
-    for (size_t i = 0; i < data.size(); i += 3) {
-        uint32_t three = 0;
-        for (size_t j = 0; j < 3; ++j)
-            three = three << 8 | (i + j < data.size() ? static_cast<unsigned char>(data[i + j]) : 0);
-        for (size_t j = 0; j < 4; ++j) out += i + j > data.size() ? '=' : letters[three >> (18 - 6 * j) & 63];
-    }
-    return out;
+    std::vector<unsigned char> text(4 * ((data.size() + 2) / 3) + 1);
+    const int length = EVP_EncodeBlock(text.data(), reinterpret_cast<const unsigned char*>(data.data()),
+                                       static_cast<int>(data.size()));
+    return {text.begin(), text.begin() + length};
 }
 
 }  // namespace
@@ -64,14 +61,14 @@ std::string encode_histogram(const Histogram& histogram) {
     put(plain, bits, 8);
     plain += counts;
 
-    std::vector<unsigned char> squeezed(compressBound(plain.size()));
-    uLongf size = squeezed.size();
-    if (compress2(squeezed.data(), &size, reinterpret_cast<const Bytef*>(plain.data()), plain.size(), 6) != Z_OK)
+    std::vector<unsigned char> compressed(compressBound(plain.size()));
+    uLongf size = compressed.size();
+    if (compress2(compressed.data(), &size, reinterpret_cast<const Bytef*>(plain.data()), plain.size(), 6) != Z_OK)
         throw std::runtime_error("zlib could not compress the histogram");
     std::string packed;
     put(packed, compressed_cookie, 4);
     put(packed, size, 4);
-    packed.append(reinterpret_cast<const char*>(squeezed.data()), size);
+    packed.append(reinterpret_cast<const char*>(compressed.data()), size);
     return base64(packed);
 }
 

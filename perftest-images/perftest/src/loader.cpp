@@ -41,8 +41,7 @@ std::vector<std::string> available_backends() {
 std::unique_ptr<Backend> load_backend(const std::string& name) {
     const auto names = available_backends();
     if (std::find(names.begin(), names.end(), name) == names.end())
-        throw UsageError("-middleware: there is no backend '" + name + "' in " + folder().string() +
-                         "; there are: " + list());
+        throw UsageError("-middleware: no backend '" + name + "' in " + folder().string() + "; available: " + list());
     const std::string path = folder() / (prefix + name + suffix);
     void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!module)
@@ -50,7 +49,7 @@ std::unique_ptr<Backend> load_backend(const std::string& name) {
     const auto interface = reinterpret_cast<decltype(&k8sdds_backend_interface)>(dlsym(module, "k8sdds_backend_interface"));
     const auto create = reinterpret_cast<decltype(&k8sdds_backend_create)>(dlsym(module, "k8sdds_backend_create"));
     if (!interface || !create || interface() != backend_interface)
-        throw UsageError("-middleware: " + path + " belongs to another version; install both from one build");
+        throw UsageError("-middleware: " + path + " was built from another version; install program and modules from one build");
     return std::unique_ptr<Backend>(create());
 }
 

@@ -1,4 +1,4 @@
-// Backend modules: libk8sdds-perftest-NAME.so beside the executable.
+// Loads backend modules: libk8sdds-perftest-NAME.so in the folder of the executable.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,6 @@
 namespace k8sdds {
 
 std::vector<std::string> available_backends();
-std::unique_ptr<Backend> load_backend(const std::string& name);   // throws UsageError naming those there are
+std::unique_ptr<Backend> load_backend(const std::string& name);   // throws UsageError that lists the available ones
 
 }  // namespace k8sdds

@@ -1,23 +1,24 @@
-// k8sdds-perftest: from the command line to the summary and an exit code.
+// The main program: parses the command line, runs the test, prints the summary, and returns the exit code.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 
 #include "histogram_log.h"
+#include "housekeeping.h"
 #include "loader.h"
 #include "output.h"
 #include "publisher.h"
-#include "service.h"
+#include "settings.h"
 #include "subscriber.h"
-#include "usage.h"
 
 namespace k8sdds {
 namespace {
 
-// Opened before anything starts, so that a wrong path costs no measurement.
+// An output file, opened before the test starts, so that a wrong path does not cost a measurement.
 class OutputFile {
 public:
     void open(const char* option, const std::string& path) {
@@ -28,22 +29,23 @@ public:
     ~OutputFile() { if (file_) std::fclose(file_); }
     std::FILE* get() const { return file_; }
     void flush(const char* option) {
-        if (file_ && (std::fflush(file_) != 0 || std::ferror(file_))) say("%s: %s", option, std::strerror(errno));
+        if (file_ && (std::fflush(file_) != 0 || std::ferror(file_))) log_line("%s: %s", option, std::strerror(errno));
     }
 
 private:
     std::FILE* file_ = nullptr;
 };
 
-class Intervals {
+// Prints the interval lines; called only by the housekeeping thread.
+class IntervalPrinter {
 public:
-    Intervals(const State& state, const Histogram& histogram, const Participant& participant, Output& output)
+    IntervalPrinter(const State& state, const Histogram& histogram, const Participant& participant, Output& output)
         : state_(state), histogram_(histogram), participant_(participant), output_(output) {}
 
     void print() {
         const int64_t now = now_ns();
-        if (!before_ns_) before_ns_ = state_.first_ns.load();
-        const double elapsed = (now - before_ns_) / 1e9, since_first = (now - state_.first_ns.load()) / 1e9;
+        if (!previous_ns_) previous_ns_ = state_.first_ns.load();
+        const double elapsed = (now - previous_ns_) / 1e9, since_first = (now - state_.first_ns.load()) / 1e9;
         const double cpu = state_.cpu_s();
         const Results r = participant_.results();
         Interval i;
@@ -59,7 +61,7 @@ public:
         i.latency_max = histogram_.max();
         i.cpu_percent = percent_of_host(cpu - cpu_, elapsed);
         output_.interval(i);
-        before_ns_ = now;
+        previous_ns_ = now;
         samples_ = i.samples;
         cpu_ = cpu;
     }
@@ -69,15 +71,15 @@ private:
     const Histogram& histogram_;
     const Participant& participant_;
     Output& output_;
-    int64_t before_ns_ = 0;
+    int64_t previous_ns_ = 0;
     uint64_t samples_ = 0;
     double cpu_ = 0;
 };
 
-void write_files(const Report& report, Service& service, OutputFile& histogram, OutputFile& timeline) {
+void write_files(const Report& report, Housekeeping& housekeeping, OutputFile& histogram, OutputFile& timeline) {
     if (timeline.get()) {
         std::fprintf(timeline.get(), "elapsed_ms,samples,bytes\n");
-        for (const TimelineRow& row : service.timeline())
+        for (const TimelineRow& row : housekeeping.timeline())
             std::fprintf(timeline.get(), "%lld,%llu,%llu\n", static_cast<long long>(row.elapsed_ms),
                          static_cast<unsigned long long>(row.samples), static_cast<unsigned long long>(row.bytes));
         timeline.flush("-timelineFile");
@@ -93,14 +95,14 @@ void write_files(const Report& report, Service& service, OutputFile& histogram, 
 int measure(Options& options) {
     auto backend = load_backend(options.middleware);
     const Settings settings = make_settings(options);
-    const std::string refusal = backend->refuse(settings);
-    if (!refusal.empty()) throw UsageError(refusal);
+    const std::string problem = backend->unsupported(settings);
+    if (!problem.empty()) throw UsageError(problem);
     if (options.check) return exit_done;
     OutputFile histogram_file, timeline_file;
     histogram_file.open("-histogramFile", options.histogram_file);
     timeline_file.open("-timelineFile", options.timeline_file);
 
-    Service::block_signals();
+    Housekeeping::block_signals();
     State state;
     Histogram histogram;
     std::unique_ptr<Output> output =
@@ -108,51 +110,51 @@ int measure(Options& options) {
     std::unique_ptr<Participant> participant;
     if (options.pub) participant = std::make_unique<Publisher>(options, settings, *backend, state, histogram);
     else participant = std::make_unique<Subscriber>(options, settings, *backend, state);
-    Service service(state, std::clamp<int64_t>(to_ns(options.peer_timeout) / 5, 50'000'000, 1'000'000'000));
-    service.start();
+    Housekeeping housekeeping(state, std::clamp<int64_t>(to_ns(options.peer_timeout) / 5, 50'000'000, 1'000'000'000));
+    housekeeping.start();
 
     Report report{options, &settings, state, histogram, {}, {}, {}, backend->version(), {}};
-    service.force_exit_after(options.discovery_timeout + 5, exit_middleware);
+    housekeeping.force_exit_after(options.discovery_timeout + 5, exit_middleware);
     try {
         state.created_ns.store(now_ns());
         backend->open(settings, *participant);
         report.facts = backend->facts();
         report.effective_qos = backend->effective_qos();
         if (options.verbosity > 1)
-            say("%s %s on %s (%s), socket receive buffer %d bytes", options.middleware.c_str(),
+            log_line("%s %s on %s (%s), socket receive buffer %d bytes", options.middleware.c_str(),
                 report.middleware_version.c_str(), report.facts.interface.c_str(), report.facts.address.c_str(),
                 report.facts.receive_buffer);
     } catch (const std::exception& error) {
         state.stop(exit_middleware, std::string("middleware error: ") + error.what());
     }
-    service.force_exit_after(0, 0);
-    const bool open = state.ending().code != exit_middleware;
+    housekeeping.force_exit_after(0, 0);
+    const bool open = state.exit_status().code != exit_middleware;
     if (open) {
-        Intervals intervals(state, histogram, *participant, *output);
-        service.engage({[&] { participant->alive(); }, [&](int64_t now) { participant->check(now); },
-                        [&] { intervals.print(); }});
+        IntervalPrinter intervals(state, histogram, *participant, *output);
+        housekeeping.attach({[&] { participant->assert_liveliness(); }, [&](int64_t now) { participant->check_peers(now); },
+                             [&] { intervals.print(); }});
         participant->run();
         state.end_measured(now_ns());
-        service.disengage();
+        housekeeping.detach();
     }
 
-    report.ending = state.ending();
+    report.exit_status = state.exit_status();
     report.results = participant->results();
-    write_files(report, service, histogram_file, timeline_file);
-    if (report.ending.code == exit_usage) {
-        say("%s", report.ending.reason.c_str());
+    write_files(report, housekeeping, histogram_file, timeline_file);
+    if (report.exit_status.code == exit_usage) {
+        log_line("%s", report.exit_status.reason.c_str());
     } else {
-        const bool anything = state.first_ns.load() != 0;
-        if (anything || options.output_format == "json") output->summary(report);
-        if (report.ending.code != exit_done) say("%s", report.ending.reason.c_str());
-        else if (options.verbosity > 0) say("test ended");
+        const bool measured = state.first_ns.load() != 0;
+        if (measured || options.output_format == "json") output->summary(report);
+        if (report.exit_status.code != exit_done) log_line("%s", report.exit_status.reason.c_str());
+        else if (options.verbosity > 0) log_line("test ended");
     }
 
-    service.force_exit_after(2, report.ending.code);       // whatever the middleware's teardown does
+    housekeeping.force_exit_after(2, report.exit_status.code);  // closing the middleware may block
     backend->close();
     participant.reset();
-    backend.release();                                     // the module stays loaded until the process ends
-    return report.ending.code;
+    backend.release();                                     // keeps the module loaded until the process exits
+    return report.exit_status.code;
 }
 
 int run(int argc, char** argv) {
@@ -170,10 +172,10 @@ int run(int argc, char** argv) {
         }
         return measure(options);
     } catch (const UsageError& error) {
-        say("%s", error.what());
+        log_line("%s", error.what());
         return exit_usage;
     } catch (const std::exception& error) {
-        say("%s", error.what());
+        log_line("%s", error.what());
         return exit_middleware;
     }
 }
@@ -185,8 +187,8 @@ int main(int argc, char** argv) {
     int code = k8sdds::run(argc, argv);
     const bool written = std::fflush(nullptr) == 0 && !std::ferror(stdout);
     if (!written && code == k8sdds::exit_done) {
-        k8sdds::say("the standard output cannot be written; free space, or write elsewhere");
+        k8sdds::log_line("cannot write to standard output; free space, or redirect it elsewhere");
         code = k8sdds::exit_middleware;
     }
-    _exit(code);                                           // no destructors of a middleware's library
+    _exit(code);                                           // skips the destructors of the middleware's libraries
 }

@@ -8,93 +8,94 @@
 #include <variant>
 
 #include "json.h"
-#include "usage.h"
+#include "settings.h"
 
 namespace k8sdds {
 namespace {
 
-enum class For { both, publisher, subscriber };
+enum class AppliesTo { both, publisher, subscriber };
 using Flag = bool Options::*;
 using Integer = int64_t Options::*;
 using Real = double Options::*;
 using Text = std::string Options::*;
-using List = std::vector<std::string> Options::*;
+using List = std::vector<std::string> Options::*;             // a repeatable option
 
 struct Option {
     const char* name;
-    For role;
-    std::variant<Flag, Integer, Real, Text, List> target;
-    double low, high;                          // of numbers
-    const char* value;                         // placeholder in the help; for texts with '|' the choices
+    const char* argument;                     // in the usage text; for texts with '|' the allowed values; "" for a flag
+    AppliesTo role;
+    std::variant<Flag, Integer, Real, Text, List> target;     // member of Options, whose initializer is the default
+    double low, high;                         // of numbers
     const char* help;
 };
 
 constexpr double billion = 1e9;
 constexpr double seconds_max = 86400 * 365.0;
+constexpr AppliesTo both = AppliesTo::both, publisher = AppliesTo::publisher, subscriber = AppliesTo::subscriber;
 
 const Option table[] = {
-    {"-pub", For::both, &Options::pub, 0, 0, "", "Publish."},
-    {"-sub", For::both, &Options::sub, 0, 0, "", "Subscribe."},
-    {"-middleware", For::both, &Options::middleware, 0, 0, "NAME", "Middleware: the backend module to load."},
-    {"-dataLen", For::both, &Options::data_length, sample_overhead, 1073741824, "BYTES",
-     "Length of a sample, its 28 bytes of overhead included. A subscriber takes the publisher's if not given."},
-    {"-latencyTest", For::publisher, &Options::latency_test, 0, 0, "",
-     "Latency test: one sample at a time, each answered."},
-    {"-executionTime", For::publisher, &Options::execution_time, 0, seconds_max, "S",
-     "Measured time, after the warm-up (0: until -numIter)."},
-    {"-numIter", For::publisher, &Options::iterations, 0, 4294967295.0, "N",
-     "Measured samples (0: 100000000, in a latency test 10000000)."},
-    {"-warmUp", For::publisher, &Options::warm_up, 0, seconds_max, "S", "Time before the measured interval."},
-    {"-latencyCount", For::publisher, &Options::latency_count, 1, 4294967295.0, "N",
-     "Throughput test: the latency of each N-th sample is measured."},
-    {"-pubRate", For::publisher, &Options::pub_rate, 0, 0, "N:METHOD",
-     "Samples per second; METHOD is spin or sleep. Unlimited if not given."},
-    {"-batchSize", For::publisher, &Options::batch_size, 0, billion, "BYTES",
-     "Bytes that are collected before they are sent (0: no batching; off where dataLen exceeds half of it)."},
-    {"-sendQueueSize", For::publisher, &Options::send_queue, 0, billion, "N",
-     "Samples that a reliable writer keeps unacknowledged before it blocks (0: the middleware's default)."},
-    {"-bestEffort", For::both, &Options::best_effort, 0, 0, "", "Best effort instead of strict reliability."},
-    {"-qosFile", For::both, &Options::qos_file, 0, 0, "FILE", "QoS profile (DDS-XML) of the data topics."},
-    {"-domain", For::both, &Options::domain, 0, 230, "ID", "DDS domain."},
-    {"-transport", For::both, &Options::transport, 0, 0, "UDPv4", "Transport; there is only this one."},
-    {"-nic", For::both, &Options::nic, 0, 0, "NAME", "Network interface (name or address)."},
-    {"-peer", For::both, &Options::peers, 0, 0, "ADDR", "Where to look for the others; repeatable."},
-    {"-discovery", For::both, &Options::discovery, 0, 0, "multicast|peers|server",
-     "How the others are found (multicast with -multicast, else peers)."},
-    {"-discoveryServer", For::both, &Options::discovery_servers, 0, 0, "ADDR[:PORT]",
-     "Fast DDS discovery server (port 11811 unless given); repeatable, the n-th has the id n-1."},
-    {"-multicast", For::both, &Options::multicast, 0, 0, "", "Send samples by multicast, discover by multicast."},
-    {"-multicastAddr", For::both, &Options::multicast_address, 0, 0, "ADDR", "Multicast address; needs -multicast."},
-    {"-receive", For::both, &Options::receive, 0, 0, "listener|waitset|spin", "How samples are received."},
-    {"-numSubscribers", For::publisher, &Options::subscribers, 1, 1000, "N", "Subscribers to wait for."},
-    {"-numPublishers", For::subscriber, &Options::publishers, 1, 1000, "N", "Publishers to wait for."},
-    {"-sidMultiSubTest", For::subscriber, &Options::sid, 0, 999, "ID", "This subscriber's id, from 0, distinct."},
-    {"-pidMultiPubTest", For::publisher, &Options::pid, 0, 999, "ID", "This publisher's id, from 0, distinct."},
-    {"-secureGovernanceFile", For::both, &Options::secure_governance, 0, 0, "FILE",
-     "DDS Security: signed governance; the other files are needed with it."},
-    {"-securePermissionsFile", For::both, &Options::secure_permissions, 0, 0, "FILE", "Signed permissions."},
-    {"-secureCertAuthority", For::both, &Options::secure_authority, 0, 0, "FILE", "Certificate of the identity CA."},
-    {"-securePermissionsAuthority", For::both, &Options::secure_permissions_authority, 0, 0, "FILE",
-     "Certificate of the permissions CA (the identity CA's if not given)."},
-    {"-secureCertFile", For::both, &Options::secure_certificate, 0, 0, "FILE", "This participant's certificate."},
-    {"-securePrivateKey", For::both, &Options::secure_key, 0, 0, "FILE", "This participant's private key."},
-    {"-secureEncryptionAlgorithm", For::both, &Options::secure_algorithm, 0, 0, "aes-128-gcm|aes-256-gcm",
-     "Algorithm that signs and encrypts."},
-    {"-discoveryTimeout", For::both, &Options::discovery_timeout, 0.1, seconds_max, "S",
-     "How long to wait for the others."},
-    {"-peerTimeout", For::both, &Options::peer_timeout, 0.1, seconds_max, "S",
-     "Silence or standstill after which a peer counts as lost."},
-    {"-noPrintIntervals", For::both, &Options::no_intervals, 0, 0, "", "Print the summary only."},
-    {"-cpu", For::both, &Options::cpu, 0, 0, "", "Print the CPU use, in percent of the whole host."},
-    {"-outputFormat", For::both, &Options::output_format, 0, 0, "csv|json", "Format of the standard output."},
-    {"-histogramFile", For::publisher, &Options::histogram_file, 0, 0, "FILE",
-     "Write the latencies as HdrHistogram log (V2)."},
-    {"-timelineFile", For::both, &Options::timeline_file, 0, 0, "FILE",
-     "Write elapsed_ms,samples,bytes for each 100 ms as CSV."},
-    {"-verbosity", For::both, &Options::verbosity, 0, 3, "0-3", "How much is told on the standard error."},
-    {"-check", For::both, &Options::check, 0, 0, "", "Check options and files, then end; nothing is started."},
-    {"-help", For::both, &Options::help, 0, 0, "", "Print this."},
-    {"-version", For::both, &Options::version, 0, 0, "", "Print the version."},
+    {"-pub", "", both, &Options::pub, 0, 0, "Publish samples."},
+    {"-sub", "", both, &Options::sub, 0, 0, "Subscribe to samples."},
+    {"-middleware", "NAME", both, &Options::middleware, 0, 0, "Middleware backend to load."},
+    {"-dataLen", "BYTES", both, &Options::data_length, sample_overhead, 1073741824,
+     "Length of a sample, including 28 bytes of overhead. A subscriber uses the publisher's length unless given."},
+    {"-latencyTest", "", publisher, &Options::latency_test, 0, 0,
+     "Run the latency test: send one sample at a time and wait for its answer."},
+    {"-executionTime", "S", publisher, &Options::execution_time, 0, seconds_max,
+     "Duration of the measured interval, after the warm-up (0: until -numIter)."},
+    {"-numIter", "N", publisher, &Options::iterations, 0, 4294967295.0,
+     "Maximum number of measured samples (0: 100000000, in a latency test 10000000)."},
+    {"-warmUp", "S", publisher, &Options::warm_up, 0, seconds_max, "Duration of the warm-up before the measured interval."},
+    {"-latencyCount", "N", publisher, &Options::latency_count, 1, 4294967295.0,
+     "Throughput test: measure the latency of each N-th sample."},
+    {"-pubRate", "N:METHOD", publisher, &Options::pub_rate, 0, 0,
+     "Samples per second; METHOD is spin or sleep. Unlimited unless given."},
+    {"-batchSize", "BYTES", publisher, &Options::batch_size, 0, billion,
+     "Bytes to collect before sending (0: no batching; disabled if -dataLen exceeds half of it)."},
+    {"-sendQueueSize", "N", publisher, &Options::send_queue, 0, billion,
+     "Unacknowledged samples that a reliable writer keeps before it blocks (0: the middleware's default)."},
+    {"-bestEffort", "", both, &Options::best_effort, 0, 0, "Use best effort instead of strict reliability."},
+    {"-qosFile", "FILE", both, &Options::qos_file, 0, 0, "QoS profile (DDS-XML) of the data topics."},
+    {"-domain", "ID", both, &Options::domain, 0, 230, "DDS domain."},
+    {"-transport", "UDPv4", both, &Options::transport, 0, 0, "Transport; only UDPv4 is supported."},
+    {"-nic", "NAME", both, &Options::nic, 0, 0, "Network interface (name or address)."},
+    {"-peer", "ADDR", both, &Options::peers, 0, 0, "Address at which to look for peers; repeatable."},
+    {"-discovery", "multicast|peers|server", both, &Options::discovery, 0, 0,
+     "How peers are discovered (multicast with -multicast, else peers)."},
+    {"-discoveryServer", "ADDR[:PORT]", both, &Options::discovery_servers, 0, 0,
+     "Fast DDS discovery server (default port 11811); repeatable, the n-th has the id n-1."},
+    {"-multicast", "", both, &Options::multicast, 0, 0, "Send samples by multicast and discover peers by multicast."},
+    {"-multicastAddr", "ADDR", both, &Options::multicast_address, 0, 0, "Multicast address; requires -multicast."},
+    {"-receive", "listener|waitset|spin", both, &Options::receive, 0, 0,
+     "Receive mode: middleware callback, waiting thread, or polling thread."},
+    {"-numSubscribers", "N", publisher, &Options::subscribers, 1, 1000, "Number of subscribers to wait for."},
+    {"-numPublishers", "N", subscriber, &Options::publishers, 1, 1000, "Number of publishers to wait for."},
+    {"-sidMultiSubTest", "ID", subscriber, &Options::sid, 0, 999, "Id of this subscriber, unique, from 0."},
+    {"-pidMultiPubTest", "ID", publisher, &Options::pid, 0, 999, "Id of this publisher, unique, from 0."},
+    {"-secureGovernanceFile", "FILE", both, &Options::secure_governance, 0, 0,
+     "DDS Security: signed governance document; requires the other files."},
+    {"-securePermissionsFile", "FILE", both, &Options::secure_permissions, 0, 0, "Signed permissions document."},
+    {"-secureCertAuthority", "FILE", both, &Options::secure_authority, 0, 0, "Certificate of the identity CA."},
+    {"-securePermissionsAuthority", "FILE", both, &Options::secure_permissions_authority, 0, 0,
+     "Certificate of the permissions CA (the identity CA unless given)."},
+    {"-secureCertFile", "FILE", both, &Options::secure_certificate, 0, 0, "Certificate of this participant."},
+    {"-securePrivateKey", "FILE", both, &Options::secure_key, 0, 0, "Private key of this participant."},
+    {"-secureEncryptionAlgorithm", "aes-128-gcm|aes-256-gcm", both, &Options::secure_algorithm, 0, 0,
+     "Algorithm for signing and encryption."},
+    {"-discoveryTimeout", "S", both, &Options::discovery_timeout, 0.1, seconds_max, "How long to wait for the peers."},
+    {"-peerTimeout", "S", both, &Options::peer_timeout, 0.1, seconds_max,
+     "Time without messages or progress after which a peer counts as lost."},
+    {"-noPrintIntervals", "", both, &Options::no_intervals, 0, 0, "Print only the summary."},
+    {"-cpu", "", both, &Options::cpu, 0, 0, "Print the CPU usage in percent of the whole host."},
+    {"-outputFormat", "csv|json", both, &Options::output_format, 0, 0, "Format of the standard output."},
+    {"-histogramFile", "FILE", publisher, &Options::histogram_file, 0, 0,
+     "Write the latencies to an HdrHistogram log (V2)."},
+    {"-timelineFile", "FILE", both, &Options::timeline_file, 0, 0,
+     "Write elapsed_ms,samples,bytes for each 100 ms to a CSV file."},
+    {"-verbosity", "0-3", both, &Options::verbosity, 0, 3, "Level of detail of the messages on standard error."},
+    {"-check", "", both, &Options::check, 0, 0, "Check options and files, then exit without starting a test."},
+    {"-help", "", both, &Options::help, 0, 0, "Show this message and exit."},
+    {"-version", "", both, &Options::version, 0, 0, "Show the version and exit."},
 };
 
 std::string lower(std::string text) {
@@ -114,7 +115,7 @@ const Option* find(const std::string& name) {
     return nullptr;
 }
 
-// The known name that differs least, if that is little.
+// Returns the option name with the smallest edit distance, if that is less than 4; empty otherwise.
 std::string nearest(const std::string& name) {
     std::string best;
     size_t least = 4;
@@ -152,8 +153,8 @@ double parse_number(const Option& option, const std::string& text, bool whole) {
 }
 
 std::string parse_text(const Option& option, const std::string& text) {
-    if (text.empty()) throw UsageError(std::string(option.name) + ": the value is empty; give " + option.value);
-    std::string choices = option.value;
+    if (text.empty()) throw UsageError(std::string(option.name) + ": the value is empty; give " + option.argument);
+    std::string choices = option.argument;
     if (choices.find('|') == std::string::npos && choices != "UDPv4") return text;
     for (size_t from = 0; from <= choices.size();) {
         const size_t to = std::min(choices.find('|', from), choices.size());
@@ -161,7 +162,7 @@ std::string parse_text(const Option& option, const std::string& text) {
         if (lower(text) == lower(choice)) return choice;
         from = to + 1;
     }
-    throw UsageError(std::string(option.name) + ": '" + text + "' is not possible; give " + option.value);
+    throw UsageError(std::string(option.name) + ": '" + text + "' is not a valid value; give " + option.argument);
 }
 
 void assign(Options& options, const Option& option, const std::string& text) {
@@ -177,13 +178,13 @@ void assign(Options& options, const Option& option, const std::string& text) {
 
 void check_roles(const Options& options) {
     if (options.pub == options.sub)
-        throw UsageError(options.pub ? "-pub and -sub: a process does one of them; give one"
+        throw UsageError(options.pub ? "-pub and -sub: a process is either a publisher or a subscriber; give one of them"
                                      : "-pub or -sub is missing; give one of them");
     for (const Option& option : table) {
-        if (!options.was_given(option.name) || option.role == For::both) continue;
-        if ((option.role == For::publisher) != options.pub)
-            throw UsageError(std::string(option.name) + ": this is an option of the " +
-                             (options.pub ? "subscriber" : "publisher") + "; leave it out");
+        if (!options.was_given(option.name) || option.role == AppliesTo::both) continue;
+        if ((option.role == AppliesTo::publisher) != options.pub)
+            throw UsageError(std::string(option.name) + ": is an option of the " +
+                             (options.pub ? "subscriber" : "publisher") + " only; remove it");
     }
 }
 
@@ -195,8 +196,8 @@ Options parse_options(int argc, char** argv) {
         const std::string name = argv[i];
         const Option* option = find(name);
         if (!option) {
-            const std::string near = nearest(name);
-            throw UsageError(name + ": unknown option; " + (near.empty() ? "see -help" : "did you mean " + near + "?"));
+            const std::string suggestion = nearest(name);
+            throw UsageError(name + ": unknown option; " + (suggestion.empty() ? "see -help" : "did you mean " + suggestion + "?"));
         }
         const bool repeatable = std::holds_alternative<List>(option->target);
         if (!options.given.insert(option->name).second && !repeatable)
@@ -206,7 +207,7 @@ Options parse_options(int argc, char** argv) {
             continue;
         }
         if (i + 1 >= argc || (argv[i + 1][0] == '-' && argv[i + 1][1] != '\0'))
-            throw UsageError(std::string(option->name) + ": the value is missing; give " + option->value);
+            throw UsageError(std::string(option->name) + ": the value is missing; give " + option->argument);
         assign(options, *option, argv[++i]);
     }
     if (options.help || options.version) return options;
@@ -217,48 +218,42 @@ Options parse_options(int argc, char** argv) {
 
 std::string help_text() {
     std::string text =
-        "k8sdds-perftest: throughput and latency of publish/subscribe.\n\n"
-        "  k8sdds-perftest -pub [options]\n  k8sdds-perftest -sub [options]\n\n"
-        "Names are case-insensitive and given in full.\n";
-    const std::pair<For, const char*> groups[] = {
-        {For::both, "Both"}, {For::publisher, "Publisher"}, {For::subscriber, "Subscriber"}};
-    const auto defaults = resolved(Options{});
+        "Measure throughput and latency of publish/subscribe.\n\n"
+        "Usage:\n  k8sdds-perftest -pub [OPTIONS]\n  k8sdds-perftest -sub [OPTIONS]\n\n"
+        "Option names are case-insensitive and cannot be abbreviated.\n";
+    const std::pair<AppliesTo, const char*> groups[] = {
+        {both, "Publisher and subscriber"}, {publisher, "Publisher"}, {subscriber, "Subscriber"}};
+    const Json defaults = resolved_options(Options{});
+    constexpr size_t column = 34;
     for (const auto& [role, title] : groups) {
         text += std::string("\n") + title + ":\n";
         for (const Option& option : table) {
             if (option.role != role) continue;
-            std::string left = std::string("  ") + option.name + (*option.value ? " " : "") + option.value;
-            if (left.size() < 34) left.resize(34, ' ');
-            else left += "\n" + std::string(34, ' ');
+            std::string left = std::string("  ") + option.name + (*option.argument ? " " : "") + option.argument;
+            if (left.size() < column) left.resize(column, ' ');
+            else left += "\n" + std::string(column, ' ');
             text += left + option.help;
-            for (const auto& [name, value] : defaults)
-                if (name == option.name + 1 && !std::holds_alternative<Flag>(option.target) && value != "null" &&
-                    value != "[]")
-                    text += " [" + value + "]";
+            const Json value = defaults.value(option.name + 1, Json(nullptr));
+            if (value.is_string()) text += " [default: " + value.get<std::string>() + "]";
+            if (value.is_number()) text += " [default: " + json_text(value) + "]";
             text += "\n";
         }
     }
-    return text + "\nExit codes: 0 done, 2 usage, 3 nobody matched, 4 peer lost, 5 no samples, 6 middleware error,\n"
-                  "130 and 143 after SIGINT and SIGTERM.\n";
+    return text + "\nExit codes: 0 success, 2 wrong usage, 3 peers not found, 4 peer lost, 5 no samples received,\n"
+                  "6 middleware error, 130 and 143 after SIGINT and SIGTERM.\n";
 }
 
-std::vector<std::pair<std::string, std::string>> resolved(const Options& options) {
-    std::vector<std::pair<std::string, std::string>> all;
+Json resolved_options(const Options& options) {
+    Json all = Json::object();
     for (const Option& option : table) {
-        std::string value;
-        if (auto target = std::get_if<Flag>(&option.target)) value = options.*(*target) ? "true" : "false";
-        else if (auto target = std::get_if<Integer>(&option.target)) value = std::to_string(options.*(*target));
-        else if (auto target = std::get_if<Real>(&option.target)) value = number_text(options.*(*target));
-        else if (auto target = std::get_if<Text>(&option.target))
-            value = (options.*(*target)).empty() ? "null" : json_quote(options.*(*target));
-        else if (auto target = std::get_if<List>(&option.target)) {
-            value = "[";
-            for (const std::string& item : options.*(*target)) value += (value == "[" ? "" : ",") + json_quote(item);
-            value += "]";
-        }
-        if (std::string(option.name) != "-help" && std::string(option.name) != "-version" &&
-            std::string(option.name) != "-check")
-            all.emplace_back(option.name + 1, value);
+        Json value;
+        if (auto target = std::get_if<Flag>(&option.target)) value = options.*(*target);
+        else if (auto target = std::get_if<Integer>(&option.target)) value = options.*(*target);
+        else if (auto target = std::get_if<Real>(&option.target)) value = Json::parse(number_text(options.*(*target)));
+        else if (auto target = std::get_if<Text>(&option.target)) value = json_or_null(options.*(*target));
+        else if (auto target = std::get_if<List>(&option.target)) value = options.*(*target);
+        const std::string name = option.name + 1;
+        if (name != "help" && name != "version" && name != "check") all[name] = value;
     }
     return all;
 }

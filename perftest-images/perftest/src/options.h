@@ -1,34 +1,34 @@
-// The command line: one table of options parses it, describes it (-help) and lists what was resolved.
+// The command line. One table of options (options.cpp) parses it, prints the usage text, and lists the resolved values.
 #pragma once
 
 #include <cstdint>
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backend.h"
 
 namespace k8sdds {
 
-// A wrong command line or a combination that cannot be had: exit code 2, one line, with the remedy.
+// A wrong command line or an unsupported combination: exit code 2 and one line that names the option and the fix.
 struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// The initializers are the defaults that the usage text shows.
 struct Options {
     bool pub = false, sub = false, check = false, help = false, version = false;
     std::string middleware = "cyclonedds";
 
     int64_t data_length = 100;
-    double execution_time = 0;                // s; 0: until -numIter
-    int64_t iterations = 0;                   // 0: PerfTest's default for the test
+    double execution_time = 0;                // s; 0: ends at -numIter
+    int64_t iterations = 0;                   // 0: PerfTest's default for the workload
     double warm_up = 1;
     bool latency_test = false;
     int64_t latency_count = 10000;
-    std::string pub_rate;                     // "N:spin" or "N:sleep"; empty: unlimited
-    double rate = 0;
+    std::string pub_rate;                     // "N:spin" or "N:sleep", or empty: unlimited
+    double rate = 0;                          // samples per second, from pub_rate; 0: unlimited
     bool rate_spins = false;
     int64_t batch_size = 0;
     int64_t send_queue = 0;
@@ -56,7 +56,7 @@ struct Options {
     std::string histogram_file, timeline_file;
     int64_t verbosity = 1;
 
-    std::set<std::string> given;              // names as in the table
+    std::set<std::string> given;              // names of the options on the command line, as in the table
     bool was_given(const char* name) const { return given.count(name) != 0; }
     Role role() const { return pub ? Role::publisher : Role::subscriber; }
 };
@@ -64,7 +64,7 @@ struct Options {
 Options parse_options(int argc, char** argv);             // throws UsageError
 std::string help_text();
 
-// Every option's resolved value as JSON text, in the order of the table.
-std::vector<std::pair<std::string, std::string>> resolved(const Options&);
+// Returns the value of every option in the order of the table, without -check, -help and -version.
+Json resolved_options(const Options&);
 
 }  // namespace k8sdds

@@ -1,5 +1,5 @@
-// The standard output: PerfTest's CSV tables, or one JSON document. A publisher's table is latency, a
-// subscriber's is throughput.
+// The standard output: PerfTest's CSV tables, or one JSON document. A publisher prints latency, a subscriber prints
+// throughput.
 #pragma once
 
 #include <memory>
@@ -8,30 +8,30 @@
 
 #include "histogram.h"
 #include "options.h"
-#include "results.h"
+#include "participant.h"
 #include "state.h"
 
 namespace k8sdds {
 
-// What the output is made of.
+// What the summary is made of.
 struct Report {
     const Options& options;
-    const Settings* settings = nullptr;       // null before the backend was opened
+    const Settings* settings = nullptr;       // null until the backend is open
     const State& state;
     const Histogram& histogram;
     Results results;
     TransportFacts facts;
-    std::map<std::string, std::string> effective_qos;
+    std::map<std::string, Json> effective_qos;
     std::string middleware_version;
-    Ending ending;
+    ExitStatus exit_status;
 };
 
-// The counters of one interval, read by the service thread.
+// The counters of one interval, read by the housekeeping thread.
 struct Interval {
     uint64_t length = 0;                      // bytes of a sample
     int64_t latency = 0, latency_min = 0, latency_max = 0;   // ns
     double latency_mean = 0, latency_std = 0;
-    uint64_t samples = 0, lost = 0;           // so far
+    uint64_t samples = 0, lost = 0;           // since the start of the measured interval
     double rate = 0, average_rate = 0;
     double cpu_percent = 0;                   // of the whole host, within the interval
 };
@@ -50,7 +50,7 @@ double percent_of_host(double cpu_s, double elapsed_s);
 double mbps(double samples_per_s, uint64_t length);
 double percent(uint64_t part, uint64_t whole);
 
-// Samples per second: a subscriber's between its first and last sample, a publisher's in the measured time.
+// Returns samples per second: of a subscriber between its first and last sample, of a publisher in the measured interval.
 double rate_of(const Report&);
 
 }  // namespace k8sdds

@@ -1,4 +1,4 @@
-// PerfTest 4.x's CSV grammar, to the byte: titles, headers, column widths.
+// The CSV output: PerfTest 4.x's titles, headers and column widths, byte for byte.
 #include <unistd.h>
 
 #include <cstdio>

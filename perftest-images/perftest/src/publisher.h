@@ -1,17 +1,15 @@
-// The publisher: waits for its subscribers, starts them, sends, and collects their reports.
+// The publisher: waits for its subscribers, starts them, runs the workload, and collects their reports.
 #pragma once
 
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "announcer.h"
 #include "histogram.h"
-#include "latency_test.h"
 #include "options.h"
-#include "pacer.h"
 #include "participant.h"
 #include "state.h"
+#include "workload.h"
 
 namespace k8sdds {
 
@@ -21,8 +19,8 @@ public:
 
     void run() override;
     Results results() const override;
-    void alive() override;
-    void check(int64_t now) override;
+    void assert_liveliness() override;
+    void check_peers(int64_t now) override;
 
     void on_announcement(const Announcement&) override;
     void on_match() override {
@@ -33,46 +31,41 @@ public:
     void on_received() override {}
 
 private:
+    // A subscriber. Guarded by the state's mutex.
     struct Peer {
         Identity identity;
-        bool ready = false, started = false, gone = false;
-        int64_t heard_ns = 0;
+        bool ready = false, started = false, left = false;
+        int64_t last_announcement_ns = 0;
         SubscriberReport report;
     };
 
     bool discover();
     bool start_subscribers();
-    void stream();
-    void finish();
+    void collect_reports();
     void abort_peers();
-    bool write_again(const Sample&, Written);
     bool matched();
-    void duplicate(unsigned id);
+    void stop_for_duplicate(unsigned id);
     bool all(bool Peer::*flag) const;
-    unsigned number_of(bool Peer::*flag) const;
-    std::string names_without(bool Peer::*flag) const;
+    unsigned count(bool Peer::*flag) const;
+    std::string ids_without(bool Peer::*flag) const;
 
-    // Repeats the message until the condition holds or the time is over.
+    // Repeats an announcement until the condition holds. Returns false if the run was stopped or the deadline has passed.
     template <typename Send, typename Condition>
     bool repeat(int64_t deadline_ns, Send send, Condition condition);
 
     const Options& options_;
     Backend& backend_;
     State& state_;
-    Histogram& histogram_;
     Announcer announcer_;
     const uint32_t run_;
-    std::vector<uint8_t> payload_;
-    Sample sample_;
-    std::unique_ptr<LatencyTest> latency_test_;
-    std::vector<Peer> peers_;                              // by subscriber id; under the state's mutex
-    bool running_ = false;                                 // likewise: the peers have to stay
+    const uint16_t id_;
+    std::vector<uint8_t> payload_;                         // what the samples' payload points to
+    std::unique_ptr<Workload> workload_;
+    std::vector<Peer> peers_;                              // by subscriber id
+    bool running_ = false;                                 // guarded by the state's mutex: losing a peer stops the run
     int unmatched_checks_ = 0;
     double handshake_s_ = 0, discovery_s_ = 0;
     bool started_ = false;
-    std::thread receiver_;                                 // of pongs, in receive modes waitset and spin
-    std::atomic<bool> receiving_{true};
-    std::atomic<uint64_t> pings_{0}, pongs_{0};
 };
 
 }  // namespace k8sdds

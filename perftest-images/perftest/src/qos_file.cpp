@@ -25,12 +25,12 @@ public:
                              "; give a DDS-XML file such as qos/strict-reliable.xml");
         }
         const XMLElement* root = document_.RootElement();
-        if (std::strcmp(root->Name(), "dds") != 0) refuse(root, "the root element has to be <dds>");
+        if (std::strcmp(root->Name(), "dds") != 0) fail(root, "the root element must be <dds>");
         const XMLElement* profile = choose(root);
         QosProfile qos;
         qos.file = path_;
         qos.name = profile->Attribute("name") ? profile->Attribute("name") : "";
-        if (qos.name.empty()) refuse(profile, "a profile needs a name");
+        if (qos.name.empty()) fail(profile, "a profile must have a name");
         attributes(profile, {"name", "is_default_qos"});
         for (auto e = profile->FirstChildElement(); e; e = e->NextSiblingElement()) {
             once(e);
@@ -38,25 +38,25 @@ public:
             attributes(e, {});
             if (name == "datawriter_qos") endpoint(e, qos.writer, &qos);
             else if (name == "datareader_qos") endpoint(e, qos.reader, nullptr);
-            else refuse(e, "only <datawriter_qos> and <datareader_qos> are understood here");
+            else fail(e, "only <datawriter_qos> and <datareader_qos> are supported here");
         }
         if (qos.reader.reliable && !qos.writer.reliable)
-            refuse(profile, "a RELIABLE reader never matches a BEST_EFFORT writer; make both the same");
+            fail(profile, "a RELIABLE reader never matches a BEST_EFFORT writer; use the same kind for both");
         if (static_cast<int>(qos.reader.durability) > static_cast<int>(qos.writer.durability))
-            refuse(profile, "the reader asks for more durability than the writer offers; make both the same");
+            fail(profile, "the reader requests more durability than the writer offers; use the same kind for both");
         if (qos.reader.by_source_timestamp && !qos.writer.by_source_timestamp)
-            refuse(profile, "the reader asks for a destination order that the writer does not offer");
+            fail(profile, "the reader requests a destination order that the writer does not offer; use the same kind for both");
         if (qos.reader.deadline_ns != infinite &&
             (qos.writer.deadline_ns == infinite || qos.writer.deadline_ns > qos.reader.deadline_ns))
-            refuse(profile, "the reader's deadline is shorter than the writer's; they would never match");
+            fail(profile, "the reader's deadline is shorter than the writer's, so they never match; make it at least as long");
         if (qos.reader.latency_budget_ns != infinite &&
             (qos.writer.latency_budget_ns == infinite || qos.writer.latency_budget_ns > qos.reader.latency_budget_ns))
-            refuse(profile, "the reader's latency budget is shorter than the writer's; they would never match");
+            fail(profile, "the reader's latency budget is shorter than the writer's, so they never match; make it at least as long");
         return qos;
     }
 
 private:
-    [[noreturn]] void refuse(const XMLElement* e, const std::string& why) const {
+    [[noreturn]] void fail(const XMLElement* e, const std::string& why) const {
         throw UsageError("-qosFile: " + path_ + ":" + std::to_string(e->GetLineNum()) + ": <" + e->Name() + ">: " + why);
     }
 
@@ -64,12 +64,12 @@ private:
         for (auto a = e->FirstAttribute(); a; a = a->Next()) {
             bool known = std::strncmp(a->Name(), "xmlns", 5) == 0 || std::strncmp(a->Name(), "xsi:", 4) == 0;
             for (const char* name : allowed) known = known || std::strcmp(name, a->Name()) == 0;
-            if (!known) refuse(e, std::string("the attribute ") + a->Name() + " is not understood; leave it out");
+            if (!known) fail(e, std::string("the attribute ") + a->Name() + " is not supported; remove it");
         }
     }
 
     void once(const XMLElement* e) const {
-        if (e->PreviousSiblingElement(e->Name())) refuse(e, "given twice; give it once");
+        if (e->PreviousSiblingElement(e->Name())) fail(e, "given twice; give it once");
     }
 
     const XMLElement* choose(const XMLElement* root) const {
@@ -77,29 +77,29 @@ private:
         int profiles = 0;
         attributes(root, {});
         for (auto library = root->FirstChildElement(); library; library = library->NextSiblingElement()) {
-            if (std::strcmp(library->Name(), "qos_library") != 0) refuse(library, "only <qos_library> is understood here");
+            if (std::strcmp(library->Name(), "qos_library") != 0) fail(library, "only <qos_library> is supported here");
             attributes(library, {"name"});
             for (auto e = library->FirstChildElement(); e; e = e->NextSiblingElement()) {
-                if (std::strcmp(e->Name(), "qos_profile") != 0) refuse(e, "only <qos_profile> is understood here");
+                if (std::strcmp(e->Name(), "qos_profile") != 0) fail(e, "only <qos_profile> is supported here");
                 ++profiles;
                 only = e;
                 if (e->BoolAttribute("is_default_qos")) {
-                    if (marked) refuse(e, "a second profile is marked is_default_qos; mark one");
+                    if (marked) fail(e, "a second profile is marked is_default_qos; mark only one");
                     marked = e;
                 }
             }
         }
-        if (!profiles) refuse(root, "there is no <qos_profile>");
-        if (profiles > 1 && !marked) refuse(root, "several profiles; mark one with is_default_qos=\"true\"");
+        if (!profiles) fail(root, "no <qos_profile> in the file; add one");
+        if (profiles > 1 && !marked) fail(root, "several profiles; mark one of them with is_default_qos=\"true\"");
         return marked ? marked : only;
     }
 
     std::string text(const XMLElement* e) const {
-        if (e->FirstChildElement()) refuse(e, "a plain value was expected");
+        if (e->FirstChildElement()) fail(e, "expected a plain value");
         attributes(e, {});
         std::string value = e->GetText() ? e->GetText() : "";
         const size_t from = value.find_first_not_of(" \t\r\n"), to = value.find_last_not_of(" \t\r\n");
-        if (from == std::string::npos) refuse(e, "the value is missing");
+        if (from == std::string::npos) fail(e, "the value is missing");
         return value.substr(from, to - from + 1);
     }
 
@@ -107,7 +107,7 @@ private:
         const std::string value = text(e);
         char* end = nullptr;
         const long long number = std::strtoll(value.c_str(), &end, 10);
-        if (*end || number < low || number > 2147483647) refuse(e, "'" + value + "' is not a possible number");
+        if (*end || number < low || number > 2147483647) fail(e, "'" + value + "' is not a valid number");
         return number;
     }
 
@@ -124,13 +124,13 @@ private:
             once(part);
             any = true;
             const std::string name = part->Name(), value = text(part);
-            if (name != "sec" && name != "nanosec") refuse(part, "a duration has <sec> and <nanosec>");
+            if (name != "sec" && name != "nanosec") fail(part, "a duration must have <sec> or <nanosec>");
             const bool unlimited = value.rfind("DURATION_INFINIT", 0) == 0;
             if (unlimited) endless = true;
             else (name == "sec" ? sec : nanosec) = whole(part, 0);
         }
-        if (!any) refuse(e, "a duration has <sec> and <nanosec>");
-        if (nanosec >= 1'000'000'000) refuse(e, "<nanosec> has to be less than a second");
+        if (!any) fail(e, "a duration must have <sec> or <nanosec>");
+        if (nanosec >= 1'000'000'000) fail(e, "<nanosec> must be less than one second");
         return endless ? infinite : sec * 1'000'000'000 + nanosec;
     }
 
@@ -152,9 +152,9 @@ private:
             }
             for (auto item = e->FirstChildElement(); item; item = item->NextSiblingElement()) {
                 once(item);
-                if (!value(policy, item, qos)) refuse(item, "not understood in <" + policy + ">; leave it out");
+                if (!value(policy, item, qos)) fail(item, "not supported in <" + policy + ">; remove it");
             }
-            if (!e->FirstChildElement()) refuse(e, "not understood or empty; leave it out");
+            if (!e->FirstChildElement()) fail(e, "not supported or empty; remove it");
             qos.lines[policy] = e->GetLineNum();
         }
     }
@@ -163,7 +163,7 @@ private:
         const std::string name = e->Name(), path = policy + "." + name;
         if (path == "reliability.kind") {
             const std::string k = kind(e, "_RELIABILITY_QOS");
-            if (k != "RELIABLE" && k != "BEST_EFFORT") refuse(e, "give RELIABLE_ or BEST_EFFORT_RELIABILITY_QOS");
+            if (k != "RELIABLE" && k != "BEST_EFFORT") fail(e, "give RELIABLE_ or BEST_EFFORT_RELIABILITY_QOS");
             qos.reliable = k == "RELIABLE";
         } else if (path == "reliability.max_blocking_time") {
             qos.max_blocking_ns = duration(e);
@@ -174,10 +174,10 @@ private:
             else if (k == "TRANSIENT_LOCAL") qos.durability = D::transient_local;
             else if (k == "TRANSIENT") qos.durability = D::transient;
             else if (k == "PERSISTENT") qos.durability = D::persistent;
-            else refuse(e, "'" + k + "' is not a durability");
+            else fail(e, "'" + k + "' is not a durability kind");
         } else if (path == "history.kind") {
             const std::string k = kind(e, "_HISTORY_QOS");
-            if (k != "KEEP_ALL" && k != "KEEP_LAST") refuse(e, "give KEEP_ALL_ or KEEP_LAST_HISTORY_QOS");
+            if (k != "KEEP_ALL" && k != "KEEP_LAST") fail(e, "give KEEP_ALL_ or KEEP_LAST_HISTORY_QOS");
             qos.keep_all = k == "KEEP_ALL";
         } else if (path == "history.depth") {
             qos.depth = whole(e, 1);
@@ -195,10 +195,10 @@ private:
             qos.lifespan_ns = duration(e);
         } else if (path == "destination_order.kind") {
             const std::string k = kind(e, "_DESTINATIONORDER_QOS");
-            if (k != "BY_RECEPTION_TIMESTAMP" && k != "BY_SOURCE_TIMESTAMP") refuse(e, "'" + k + "' is not an order");
+            if (k != "BY_RECEPTION_TIMESTAMP" && k != "BY_SOURCE_TIMESTAMP") fail(e, "'" + k + "' is not a destination order");
             qos.by_source_timestamp = k == "BY_SOURCE_TIMESTAMP";
         } else if (path == "ownership.kind") {
-            if (kind(e, "_OWNERSHIP_QOS") != "SHARED") refuse(e, "only SHARED_OWNERSHIP_QOS is possible");
+            if (kind(e, "_OWNERSHIP_QOS") != "SHARED") fail(e, "only SHARED_OWNERSHIP_QOS is supported");
         } else if (path == "transport_priority.value") {
             qos.transport_priority = whole(e, 0);
         } else {
@@ -209,13 +209,13 @@ private:
 
     void property(const XMLElement* e, QosProfile* of_writer) const {
         const XMLElement* list = e->FirstChildElement("value");
-        if (!list || list != e->LastChildElement()) refuse(e, "a <value> with <element>s was expected");
+        if (!list || list != e->LastChildElement()) fail(e, "expected a <value> with <element>s");
         for (auto item = list->FirstChildElement(); item; item = item->NextSiblingElement()) {
             const XMLElement *name = item->FirstChildElement("name"), *value = item->FirstChildElement("value");
             if (std::strcmp(item->Name(), "element") != 0 || !name || !value)
-                refuse(item, "an <element> with <name> and <value> was expected");
-            if (text(name) != "k8sdds.batch_bytes") refuse(name, "the property " + text(name) + " is not understood");
-            if (!of_writer) refuse(name, "batching belongs to <datawriter_qos>");
+                fail(item, "expected an <element> with <name> and <value>");
+            if (text(name) != "k8sdds.batch_bytes") fail(name, "the property " + text(name) + " is not supported; remove it");
+            if (!of_writer) fail(name, "batching is a property of <datawriter_qos>; move it there");
             of_writer->batch_bytes = whole(value, 0);
             of_writer->batch_line = value->GetLineNum();
         }

@@ -1,4 +1,4 @@
-// QoS profiles: the two built in, and files in the form of OMG DDS-XML.
+// QoS profiles: the two built-in profiles, and OMG DDS-XML files.
 #pragma once
 
 #include <string>
@@ -8,6 +8,6 @@
 namespace k8sdds {
 
 QosProfile built_in_profile(bool best_effort);
-QosProfile read_qos_file(const std::string& path);        // throws UsageError with file, line and element
+QosProfile read_qos_file(const std::string& path);        // throws UsageError that names file, line and element
 
 }  // namespace k8sdds

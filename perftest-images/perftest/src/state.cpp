@@ -10,15 +10,15 @@
 namespace k8sdds {
 namespace {
 
-// Tells the supervisor where the measured interval begins and ends: one byte on the descriptor
-// that K8SDDS_PHASE_FD names.
+// Signals the start ('M') or end ('E') of the measured interval to the supervisor, through the file descriptor in
+// K8SDDS_PHASE_FD.
 void signal_phase(char phase) {
     const char* text = std::getenv("K8SDDS_PHASE_FD");
     if (!text) return;
     char* end = nullptr;
     const long fd = std::strtol(text, &end, 10);
     if (end == text || *end || fd < 0 || ::write(static_cast<int>(fd), &phase, 1) != 1)
-        say("K8SDDS_PHASE_FD=%s: the phase could not be signalled", text);
+        log_line("cannot signal the phase to the file descriptor K8SDDS_PHASE_FD=%s", text);
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ double process_cpu_s() {
     return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-void say(const char* format, ...) {
+void log_line(const char* format, ...) {
     char text[1000];
     va_list arguments;
     va_start(arguments, format);
@@ -70,18 +70,18 @@ double State::cpu_s() const {
 
 void State::stop(int code, const std::string& reason) {
     {
-        std::lock_guard<std::mutex> lock(ending_mutex_);
+        std::lock_guard<std::mutex> lock(exit_status_mutex_);
         if (stopped.load()) return;
-        ending_ = {code, reason};
+        exit_status_ = {code, reason};
         stopped.store(true);
-        stage.store(Stage::over);                          // what the hot loops look at
+        stage.store(Stage::over);                          // ends the loops over samples
     }
     changed.notify_all();
 }
 
-Ending State::ending() const {
-    std::lock_guard<std::mutex> lock(ending_mutex_);
-    return ending_;
+ExitStatus State::exit_status() const {
+    std::lock_guard<std::mutex> lock(exit_status_mutex_);
+    return exit_status_;
 }
 
 }  // namespace k8sdds

@@ -1,5 +1,5 @@
-// What the threads of one run share: where the run stands, why it ends, and the counters that the hot
-// thread writes and the service thread reads.
+// The state that the threads of a run share: its stage, its exit status, and the counters that the measuring thread writes
+// and the housekeeping thread reads.
 #pragma once
 
 #include <atomic>
@@ -22,51 +22,53 @@ inline int64_t now_ns() {
 }
 inline int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
-// How long no sample may arrive before its sender counts as lost: a large one takes its time, with 1 MB/s as
-// the slowest that is waited for.
-inline int64_t patience_ns(double seconds, uint64_t sample_bytes) {
+// Returns how long a sample may take before its sender counts as lost: the timeout, plus the sample's transfer at 1 MB/s.
+inline int64_t progress_timeout_ns(double seconds, uint64_t sample_bytes) {
     return to_ns(seconds) + static_cast<int64_t>(sample_bytes) * 1000;
 }
 
 enum class Stage : int { waiting, warm_up, measured, over };
 
-struct Ending {
+struct ExitStatus {
     int code = exit_done;
     std::string reason = "done";
 };
 
 class State {
 public:
-    // Hot: read for each sample.
+    // Read for each sample. Any thread may advance the stage; `stopped` is set once.
     std::atomic<Stage> stage{Stage::waiting};
     std::atomic<bool> stopped{false};
 
-    // Written by the hot thread with plain relaxed stores.
-    alignas(64) std::atomic<uint64_t> samples{0};          // measured: sent, or received without duplicates
+    // Written only by the measuring thread, with relaxed stores; on a cache line of their own.
+    alignas(64) std::atomic<uint64_t> samples{0};          // measured samples: sent, or received without duplicates
     std::atomic<int64_t> last_ns{0};
 
-    // The handshake: from the participant's creation to the last match of a data endpoint.
+    // The handshake: from the creation of the own participant to the last match of a data endpoint.
     std::atomic<int64_t> created_ns{0}, matched_ns{0};
 
-    // The measured interval.
+    // The measured interval; 0 until it begins or ends.
     std::atomic<int64_t> first_ns{0}, end_ns{0};
     std::atomic<double> first_epoch_s{0};
-    std::atomic<int64_t> stage_until_ns{INT64_MAX};        // when the service thread moves the stage on
+    std::atomic<int64_t> stage_until_ns{INT64_MAX};        // when the housekeeping thread advances the stage
     std::atomic<uint64_t> sample_bytes{0};
 
-    void begin_measured(int64_t now);                      // once: clock, CPU time, phase signal
+    // Both take effect once: they record clock and CPU time and signal the phase to the supervisor.
+    void begin_measured(int64_t now);
     void end_measured(int64_t now);
     double measured_s() const;
     double cpu_s() const;                                  // of the process within the measured interval
 
-    void stop(int code, const std::string& reason);        // the first reason stays
-    Ending ending() const;
+    // Ends the run. The first call decides code and reason.
+    void stop(int code, const std::string& reason);
+    ExitStatus exit_status() const;
 
-    // Protocol: guards what announcements change; notified with each of them.
+    // Guards what announcements change; `changed` is notified after each of them.
     mutable std::mutex mutex;
     std::condition_variable changed;
 
-    // Waits until the condition (evaluated under the mutex) holds; false: stopped or too late.
+    // Waits until the condition holds, which is evaluated under the mutex. Returns false if the run was stopped or the
+    // deadline has passed.
     template <typename Condition>
     bool wait(std::unique_lock<std::mutex>& lock, int64_t deadline_ns, Condition condition) {
         while (!condition()) {
@@ -80,11 +82,11 @@ public:
 
 private:
     double cpu_begin_ = 0, cpu_end_ = 0;
-    mutable std::mutex ending_mutex_;
-    Ending ending_;
+    mutable std::mutex exit_status_mutex_;
+    ExitStatus exit_status_;
 };
 
 double process_cpu_s();
-void say(const char* format, ...) __attribute__((format(printf, 1, 2)));   // one line on stderr
+void log_line(const char* format, ...) __attribute__((format(printf, 1, 2)));   // on standard error
 
 }  // namespace k8sdds

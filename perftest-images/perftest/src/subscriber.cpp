@@ -23,30 +23,25 @@ bool Subscriber::all_started() const {
 }
 
 void Subscriber::run() {
-    if (options_.receive != "listener")
-        receiver_ = std::thread([this] {
-            while (receiving_.load(relaxed))
-                if (options_.receive == "spin" || backend_.wait(50'000'000)) backend_.take();
-        });
+    receiver_.start(backend_, options_.receive);
     if (discover()) receive_until_done();
-    receiving_.store(false);
-    if (receiver_.joinable()) receiver_.join();
+    receiver_.stop();
     if (state_.stopped.load()) {
-        const Ending ending = state_.ending();
-        for (int i = 0; i < 2; ++i) announcer_.send(Kind::abort, 0, to_all, {ending.code});
+        const ExitStatus status = state_.exit_status();
+        for (int i = 0; i < 2; ++i) announcer_.send(Kind::abort, 0, to_all, {status.code});
     } else if (state_.samples.load() == 0) {
         state_.stop(exit_no_samples, "no samples were received; look for lost packets (MTU, buffers, firewall)");
     }
 }
 
 bool Subscriber::discover() {
-    const int64_t begun = now_ns(), deadline = begun + to_ns(options_.discovery_timeout);
+    const int64_t begin = now_ns(), deadline = begin + to_ns(options_.discovery_timeout);
     const auto matched = [&] {
-        const Matches found = backend_.matches();
-        return found.writer >= sources_.size() && found.reader >= sources_.size();
+        const Matches matches = backend_.matches();
+        return matches.writer >= sources_.size() && matches.reader >= sources_.size();
     };
     std::unique_lock<std::mutex> lock(state_.mutex);
-    bool met = state_.wait(lock, deadline, matched);
+    const bool met = state_.wait(lock, deadline, matched);
     if (met) handshake_s_ = (state_.matched_ns.load() - state_.created_ns.load()) / 1e9;
     while (met && !all_started() && !state_.stopped.load() && now_ns() < deadline) {
         lock.unlock();
@@ -54,10 +49,10 @@ bool Subscriber::discover() {
         lock.lock();
         state_.wait(lock, std::min(now_ns() + repeat_ns, deadline), [&] { return all_started(); });
     }
-    discovery_s_ = (now_ns() - begun) / 1e9;
+    discovery_s_ = (now_ns() - begin) / 1e9;
     if (all_started() && !state_.stopped.load()) {
         running_ = true;
-        for (auto& source : sources_) source->heard_ns = now_ns();
+        for (auto& source : sources_) source->last_announcement_ns = now_ns();
         return true;
     }
     const Matches matches = backend_.matches();
@@ -69,17 +64,17 @@ bool Subscriber::discover() {
     return false;
 }
 
-// A publisher that has ended is complete when all it sent is here, or when nothing more comes.
-void Subscriber::settle(Source& source, int64_t now) {
+// A publisher that has ended is complete when all its samples have arrived, or when no more arrive.
+void Subscriber::update_completion(Source& source, int64_t now) {
     const uint64_t received = source.tracker.received();
-    if (received != source.noticed) {
-        source.noticed = received;
-        source.progress_ns = source.heard_ns = now;
+    if (received != source.received_before) {
+        source.received_before = received;
+        source.last_progress_ns = source.last_announcement_ns = now;
     }
     if (!source.ended || source.complete) return;
     const double half = std::max(options_.peer_timeout / 2, 0.1);
-    const int64_t quiet = reliable_ ? patience_ns(half, state_.sample_bytes.load()) : to_ns(0.1);
-    source.complete = received >= source.sent || now - source.progress_ns > quiet;
+    const int64_t quiet_ns = reliable_ ? progress_timeout_ns(half, state_.sample_bytes.load()) : to_ns(0.1);
+    source.complete = received >= source.sent || now - source.last_progress_ns > quiet_ns;
 }
 
 void Subscriber::receive_until_done() {
@@ -87,25 +82,25 @@ void Subscriber::receive_until_done() {
     bool ended = false;
     while (!state_.stopped.load() && !all(&Source::done)) {
         const int64_t now = now_ns();
-        bool hurry = false;
+        bool samples_missing = false;
         for (unsigned id = 0; id < sources_.size(); ++id) {
             Source& source = *sources_[id];
-            const bool before = source.complete;
-            settle(source, now);
-            hurry = hurry || (source.ended && !source.complete);
+            const bool was_complete = source.complete;
+            update_completion(source, now);
+            samples_missing = samples_missing || (source.ended && !source.complete);
             if (source.complete && !ended && all(&Source::complete)) {
                 state_.end_measured(now);
                 ended = true;
             }
-            if (source.complete && (!before || source.asks)) {
-                source.asks = false;
+            if (source.complete && (!was_complete || source.report_requested)) {
+                source.report_requested = false;
                 lock.unlock();
                 report(id);
                 lock.lock();
             }
         }
         if (all(&Source::done)) break;
-        state_.changed.wait_for(lock, std::chrono::milliseconds(hurry ? 1 : 20));
+        state_.changed.wait_for(lock, std::chrono::milliseconds(samples_missing ? 1 : 20));
     }
     running_ = false;
     state_.end_measured(now_ns());
@@ -119,35 +114,35 @@ void Subscriber::report(unsigned id) {
                      static_cast<int64_t>(t.out_of_order()), source.first_ns.load(), source.last_ns.load()});
 }
 
-void Subscriber::alive() { announcer_.send(Kind::alive); }
+void Subscriber::assert_liveliness() { announcer_.send(Kind::alive); }
 
-void Subscriber::check(int64_t now) {
+void Subscriber::check_peers(int64_t now) {
     const unsigned matched = backend_.matches().reader;
     std::lock_guard<std::mutex> lock(state_.mutex);
     if (!running_ || state_.stopped.load()) return;
-    unsigned staying = 0;
+    unsigned expected = 0;
     for (unsigned id = 0; id < sources_.size(); ++id) {
         const Source& source = *sources_[id];
         if (source.done) continue;
-        ++staying;
-        if (now - source.heard_ns > to_ns(options_.peer_timeout))
-            state_.stop(exit_peer_lost, "peer lost: nothing heard from publisher " + std::to_string(id));
+        ++expected;
+        if (now - source.last_announcement_ns > to_ns(options_.peer_timeout))
+            state_.stop(exit_peer_lost, "peer lost: nothing received from publisher " + std::to_string(id));
     }
-    unmatched_checks_ = matched < staying ? unmatched_checks_ + 1 : 0;
-    if (unmatched_checks_ >= 3) state_.stop(exit_peer_lost, "peer lost: a publisher's endpoints have gone");
+    unmatched_checks_ = matched < expected ? unmatched_checks_ + 1 : 0;
+    if (unmatched_checks_ >= 3) state_.stop(exit_peer_lost, "peer lost: the endpoints of a publisher disappeared");
 }
 
 void Subscriber::start(Source& source, const Announcement& a) {
     const auto length = static_cast<uint64_t>(a.value[3]);
     if (data_length_given_ && length != static_cast<uint64_t>(options_.data_length)) {
         state_.stop(exit_usage, "-dataLen: publisher " + std::to_string(a.id) + " sends " + std::to_string(length) +
-                                    " bytes; give the same -dataLen on both sides, or none here");
+                                    " bytes; give the same -dataLen on both sides, or omit it here");
         return;
     }
     state_.sample_bytes.store(length);
     latency_test_ = a.value[0] != 0;
     warm_up_s_ = a.value[1] / 1e9;
-    source.heard_ns = source.progress_ns = now_ns();
+    source.last_announcement_ns = source.last_progress_ns = now_ns();
     source.run.store(a.run);
 }
 
@@ -159,30 +154,30 @@ void Subscriber::on_announcement(const Announcement& a) {
     {
         std::lock_guard<std::mutex> lock(state_.mutex);
         if (a.kind == Kind::start) {
-            const Identity::Heard heard = source.identity.hear(a.instance);
-            if (heard == Identity::Heard::duplicate || (heard == Identity::Heard::fresh && source.run.load())) {
+            const Identity::Instance instance = source.identity.observe(a.instance);
+            if (instance == Identity::Instance::duplicate || (instance == Identity::Instance::first_seen && source.run.load())) {
                 state_.stop(exit_usage, "-pidMultiPubTest: two publishers have the id " + std::to_string(a.id) +
-                                            "; give each its own, from 0 to numPublishers-1");
+                                            "; give each its own id, from 0 to numPublishers-1");
                 return;
             }
-            if (heard == Identity::Heard::fresh) start(source, a);
+            if (instance == Identity::Instance::first_seen) start(source, a);
             answer_start = source.run.load() == a.run;
         }
         if (a.kind == Kind::abort && a.to != to_all && a.value[0] == exit_usage)
             state_.stop(exit_usage, "-sidMultiSubTest: another subscriber has the id " + std::to_string(id_) +
-                                        "; give each its own, from 0 to numSubscribers-1");
+                                        "; give each its own id, from 0 to numSubscribers-1");
         if (a.instance != source.identity.instance()) return;
-        source.heard_ns = now_ns();
+        source.last_announcement_ns = now_ns();
         if (a.kind == Kind::end && a.run == source.run.load() && !source.done) {
-            if (!source.ended) source.progress_ns = source.heard_ns;
+            if (!source.ended) source.last_progress_ns = source.last_announcement_ns;
             source.ended = true;
             source.sent = static_cast<uint64_t>(a.value[0]);
-            source.asks = source.complete;
+            source.report_requested = source.complete;
         } else if (a.kind == Kind::done && a.run == source.run.load()) {
             source.done = source.complete;
             answer_done = source.complete;
         } else if (a.kind == Kind::abort && !source.done) {
-            state_.stop(exit_peer_lost, "peer lost: publisher " + std::to_string(a.id) + " ended with exit code " +
+            state_.stop(exit_peer_lost, "peer lost: publisher " + std::to_string(a.id) + " exited with code " +
                                             std::to_string(a.value[0]));
         }
     }
@@ -195,7 +190,7 @@ void Subscriber::on_sample(const Sample& sample) {
     if (sample.publisher >= sources_.size()) return;
     Source& source = *sources_[sample.publisher];
     if (sample.run != source.run.load(relaxed)) return;
-    if (sample.ping == id_) backend_.write(sample);        // the pong; what is not taken counts as lost
+    if (sample.ping == id_) backend_.write(sample);        // the pong; if the writer is full, the pong counts as lost
     if (sample.phase != Phase::measured) {
         ++warm_up_received_;
         return;
@@ -203,9 +198,9 @@ void Subscriber::on_sample(const Sample& sample) {
     const bool first = source.first_ns.load(relaxed) == 0;
     const int64_t now = __builtin_expect(first, 0) ? now_ns() : 0;
     if (!source.tracker.record(sample.sequence)) return;
-    source.fresh = true;
+    source.received_in_group = true;
     state_.samples.store(++total_, relaxed);
-    if (__builtin_expect(first, 0)) {                      // counted before it is signalled
+    if (__builtin_expect(first, 0)) {                      // count before the phase is signaled
         source.first_ns.store(now);
         source.last_ns.store(now);
         state_.begin_measured(now);
@@ -214,13 +209,13 @@ void Subscriber::on_sample(const Sample& sample) {
     }
 }
 
-// The clock is read once for samples that came together.
+// Reads the clock once for all samples that were received together.
 void Subscriber::on_received() {
     int64_t now = 0;
     for (auto& source : sources_) {
-        if (!source->fresh) continue;
+        if (!source->received_in_group) continue;
         if (!now) now = now_ns();
-        source->fresh = false;
+        source->received_in_group = false;
         source->last_ns.store(now, relaxed);
         state_.last_ns.store(now, relaxed);
     }

@@ -1,13 +1,13 @@
-// The subscriber: counts what each publisher sends, answers pings, and reports.
+// The subscriber: counts what each publisher sends, answers pings, and reports. It serves every workload.
 #pragma once
 
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "announcer.h"
 #include "options.h"
 #include "participant.h"
+#include "receiver.h"
 #include "state.h"
 #include "tracker.h"
 
@@ -19,8 +19,8 @@ public:
 
     void run() override;
     Results results() const override;
-    void alive() override;
-    void check(int64_t now) override;
+    void assert_liveliness() override;
+    void check_peers(int64_t now) override;
 
     void on_announcement(const Announcement&) override;
     void on_match() override {
@@ -31,24 +31,24 @@ public:
     void on_received() override;
 
 private:
-    // One publisher.
+    // What is known about one publisher.
     struct Source {
-        // Hot: read and written by the receiving thread.
+        // Written only by the receiving thread, except `run`, which START sets.
         std::atomic<uint32_t> run{0};
         Tracker tracker;
-        bool fresh = false;
+        bool received_in_group = false;
         std::atomic<int64_t> first_ns{0}, last_ns{0};
 
-        // Under the state's mutex.
+        // Guarded by the state's mutex.
         Identity identity;
-        bool ended = false, complete = false, done = false, asks = false;
-        uint64_t sent = 0, noticed = 0;
-        int64_t heard_ns = 0, progress_ns = 0;
+        bool ended = false, complete = false, done = false, report_requested = false;
+        uint64_t sent = 0, received_before = 0;
+        int64_t last_announcement_ns = 0, last_progress_ns = 0;
     };
 
     bool discover();
     void receive_until_done();
-    void settle(Source&, int64_t now);
+    void update_completion(Source&, int64_t now);
     void report(unsigned id);
     void start(Source&, const Announcement&);
     bool all(bool Source::*flag) const;
@@ -61,13 +61,12 @@ private:
     Announcer announcer_;
     const int32_t id_;
     std::vector<std::unique_ptr<Source>> sources_;         // by publisher id
-    bool running_ = false;                                 // under the state's mutex
+    bool running_ = false;                                 // guarded by the state's mutex
     int unmatched_checks_ = 0;
-    uint64_t total_ = 0, warm_up_received_ = 0;            // of the receiving thread
+    uint64_t total_ = 0, warm_up_received_ = 0;            // written only by the receiving thread
     double handshake_s_ = 0, discovery_s_ = 0, warm_up_s_ = 0;
     bool latency_test_ = false;
-    std::atomic<bool> receiving_{true};
-    std::thread receiver_;
+    ReceiverThread receiver_;
 };
 
 }  // namespace k8sdds

@@ -1,5 +1,5 @@
-// Which samples of one publisher have arrived: duplicates and gaps in constant time per sample.
-// One thread records; others may read the counters.
+// Tracks which samples of one publisher have arrived, and counts duplicates and gaps in constant time per sample. Only the
+// receiving thread calls record(); any thread may read the counters.
 #pragma once
 
 #include <atomic>
@@ -10,12 +10,12 @@ namespace k8sdds {
 
 class Tracker {
 public:
-    // Samples that are further behind than this are taken for duplicates.
+    // A sample that is further behind than this counts as a duplicate.
     static constexpr uint64_t window = 1 << 16;
 
-    Tracker() : seen_(window / 64) {}
+    Tracker() : arrived_(window / 64) {}
 
-    // True: the sample is new.
+    // Returns whether the sample is new.
     bool record(uint32_t sequence) {
         constexpr auto relaxed = std::memory_order_relaxed;
         const uint64_t next = next_.load(relaxed);
@@ -25,7 +25,7 @@ public:
             next_.store(next + 1, relaxed);
         } else if (ahead > 0) {
             const uint64_t number = next + static_cast<uint64_t>(ahead);
-            if (static_cast<uint64_t>(ahead) >= window) seen_.assign(seen_.size(), 0);
+            if (static_cast<uint64_t>(ahead) >= window) arrived_.assign(arrived_.size(), 0);
             else for (uint64_t i = next; i < number; ++i) clear(i);
             mark(number);
             next_.store(number + 1, relaxed);
@@ -48,12 +48,12 @@ public:
     uint64_t missing() const { return next_.load() - received_.load(); }      // gaps so far
 
 private:
-    void mark(uint64_t i) { seen_[i % window / 64] |= uint64_t{1} << (i % 64); }
-    void clear(uint64_t i) { seen_[i % window / 64] &= ~(uint64_t{1} << (i % 64)); }
-    bool is_marked(uint64_t i) const { return seen_[i % window / 64] >> (i % 64) & 1; }
+    void mark(uint64_t i) { arrived_[i % window / 64] |= uint64_t{1} << (i % 64); }
+    void clear(uint64_t i) { arrived_[i % window / 64] &= ~(uint64_t{1} << (i % 64)); }
+    bool is_marked(uint64_t i) const { return arrived_[i % window / 64] >> (i % 64) & 1; }
 
     std::atomic<uint64_t> next_{0}, received_{0}, duplicates_{0}, out_of_order_{0};
-    std::vector<uint64_t> seen_;
+    std::vector<uint64_t> arrived_;
 };
 
 }  // namespace k8sdds

@@ -1,5 +1,5 @@
-// For the tests: records the whole numbers on standard input; prints what the recorder says of them as
-// JSON, and writes the log to the file given.
+// A tool for the tests: records the integers from standard input in a histogram, prints its statistics as JSON, and writes
+// its log to a file.
 #include <cstdio>
 #include <cstdlib>
 

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 
-#include "files.h"
+#include "support.h"
 
 namespace k8sdds {
 
@@ -27,7 +27,7 @@ constexpr std::array<const char*, 41> kNames = {
 
 constexpr std::uint64_t bit(int capability) { return std::uint64_t{1} << capability; }
 
-// The default of containerd (oci.WithDefaultUnixCapabilities), which Kubernetes leaves as it is.
+// containerd's default (oci.WithDefaultUnixCapabilities), which Kubernetes does not change.
 constexpr std::uint64_t kContainer =
     bit(CAP_CHOWN) | bit(CAP_DAC_OVERRIDE) | bit(CAP_FSETID) | bit(CAP_FOWNER) | bit(CAP_MKNOD) |
     bit(CAP_NET_RAW) | bit(CAP_SETGID) | bit(CAP_SETUID) | bit(CAP_SETFCAP) | bit(CAP_SETPCAP) |
@@ -51,13 +51,13 @@ Sets current_sets() {
 bool in_bounding(int capability) { return prctl(PR_CAPBSET_READ, capability, 0, 0, 0) == 1; }
 
 std::vector<std::string> names(std::uint64_t set) {
-    std::vector<std::string> found;
+    std::vector<std::string> all;
     for (int capability = 0; capability < 64; ++capability) {
         if (!(set & bit(capability))) continue;
         const auto index = static_cast<std::size_t>(capability);
-        found.push_back(index < kNames.size() ? kNames[index] : "CAP_" + std::to_string(capability));
+        all.push_back(index < kNames.size() ? kNames[index] : "CAP_" + std::to_string(capability));
     }
-    return found;
+    return all;
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ std::vector<std::string> names(std::uint64_t set) {
 CapabilityReport plan_capabilities(bool drop) {
     CapabilityReport report;
     const std::uint64_t permitted = current_sets().permitted;
-    // At exec root keeps them (and, with no_new_privs, gains none); others lose them.
+    // At exec root keeps its capabilities and, with no_new_privs, gains none; other users lose them.
     std::uint64_t after_exec = drop ? permitted & kContainer : permitted;
     if (geteuid() != 0) after_exec = 0;
     report.kept = names(after_exec);
@@ -82,7 +82,7 @@ std::string drop_capabilities() {
     const std::uint64_t permitted = current_sets().permitted;
     for (int capability = 0; capability < 64; ++capability) {
         if ((kContainer & bit(capability)) || !in_bounding(capability)) continue;
-        // Without CAP_SETPCAP the bounding set stays; no_new_privs keeps it from being gained at exec.
+        // Without CAP_SETPCAP the bounding set cannot be changed; no_new_privs prevents gaining from it at exec.
         if (!(permitted & bit(CAP_SETPCAP))) break;
         if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0)
             return "cannot drop capability " + std::to_string(capability) + ": " + errno_text();

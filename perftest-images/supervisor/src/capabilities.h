@@ -1,4 +1,4 @@
-// The capabilities a participant runs with.
+// The Linux capabilities of a participant.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 namespace k8sdds {
 
 struct CapabilityReport {
-    std::vector<std::string> kept;     // what the participant may use
-    std::vector<std::string> missing;  // what a default container has and this process lacks
-    bool bounding_limited = false;     // the bounding set is that of a default container too
+    std::vector<std::string> kept;     // capabilities of the participant
+    std::vector<std::string> missing;  // capabilities of a default container that this process does not have
+    bool bounding_limited = false;     // the bounding set is limited to a default container's
 };
 
-// What drop_capabilities will do (drop), or what there is (keep). Changes nothing.
+// Returns what drop_capabilities() would leave (drop), or the current capabilities. Makes no changes.
 CapabilityReport plan_capabilities(bool drop);
 
-// Leaves this process what a default Kubernetes container (containerd) has. To be followed by no_new_privs.
-// Returns "" or what went wrong.
+// Drops all capabilities that a default Kubernetes container (containerd) does not have. The caller must set no_new_privs
+// afterwards. Returns an error message; empty on success.
 std::string drop_capabilities();
 
 }  // namespace k8sdds

@@ -12,7 +12,7 @@ namespace {
 struct Mount {
     std::string root, point;
     bool v2 = false;
-    std::vector<std::string> controllers;  // v1: super options, among them the controllers
+    std::vector<std::string> controllers;  // v1: super block options, which include the controllers
 };
 
 std::vector<Mount> cgroup_mounts() {
@@ -20,8 +20,8 @@ std::vector<Mount> cgroup_mounts() {
     for (const auto& line : lines(read_file("/proc/self/mountinfo").value_or(""))) {
         const auto dash = line.find(" - ");
         if (dash == std::string::npos) continue;
-        const auto left = words(std::string_view(line).substr(0, dash));
-        const auto right = words(std::string_view(line).substr(dash + 3));
+        const auto left = fields(std::string_view(line).substr(0, dash));
+        const auto right = fields(std::string_view(line).substr(dash + 3));
         if (left.size() < 5 || right.size() < 3) continue;
         if (right[0] == "cgroup2") mounts.push_back({left[3], left[4], true, {}});
         if (right[0] == "cgroup") mounts.push_back({left[3], left[4], false, split(right[2], ',')});
@@ -37,13 +37,13 @@ bool mounts_hierarchy(const Mount& mount, bool v2, const std::string& controller
     return false;
 }
 
-// Only the root cgroup of the machine has (v1) or lacks (v2) these files.
-bool is_root_of_machine(const std::string& directory, bool v2) {
+// Only the root cgroup of the host has release_agent (v1) or has no cgroup.events (v2).
+bool is_host_root(const std::string& directory, bool v2) {
     return v2 ? !exists(directory + "/cgroup.events") : exists(directory + "/release_agent");
 }
 
-// Own cgroup directories, one for each hierarchy; `dedicated` only those that are a container's own:
-// mounted as the root of what it sees, but not the root of the machine.
+// Returns the directories of the own cgroup, one per hierarchy. With `dedicated`, only those of a container: mounted as the
+// root of the hierarchy that the container sees, without being the root of the host.
 std::vector<std::string> own_cgroups(bool dedicated) {
     const auto mounts = cgroup_mounts();
     std::vector<std::string> directories;
@@ -52,7 +52,7 @@ std::vector<std::string> own_cgroups(bool dedicated) {
         if (first == std::string::npos || second == std::string::npos) continue;
         const std::string controllers = line.substr(first + 1, second - first - 1);
         const std::string path = line.substr(second + 1);
-        if (starts_with(path, "/..")) continue;  // outside of what this namespace sees
+        if (starts_with(path, "/..")) continue;  // outside this cgroup namespace
         for (const auto& mount : mounts) {
             if (!mounts_hierarchy(mount, line.substr(0, first) == "0", controllers)) continue;
             const bool at_root = mount.root == path;
@@ -60,7 +60,7 @@ std::vector<std::string> own_cgroups(bool dedicated) {
             if (!below) continue;
             const std::string directory = mount.root == "/" ? mount.point + (path == "/" ? "" : path)
                                                             : mount.point + path.substr(mount.root.size());
-            if (dedicated && (!at_root || is_root_of_machine(directory, mount.v2))) continue;
+            if (dedicated && (!at_root || is_host_root(directory, mount.v2))) continue;
             directories.push_back(directory);
             break;
         }
@@ -71,7 +71,7 @@ std::vector<std::string> own_cgroups(bool dedicated) {
 std::optional<std::int64_t> integer_file(const std::string& path) {
     const auto text = read_file(path);
     if (!text) return std::nullopt;
-    const auto parts = words(*text);
+    const auto parts = fields(*text);
     return parts.empty() ? std::nullopt : to_integer(parts[0]);
 }
 
@@ -82,8 +82,8 @@ PodCgroup PodCgroup::find(const std::vector<std::string>& joined, bool own_is_po
     const auto directories = joined.empty() ? own_cgroups(!own_is_pod) : joined;
     for (const auto& directory : directories) pod.add(directory);
     if (own_is_pod && pod.cpu_source().empty())
-        throw Failure(kLacking, "--cgroup-is-pod: no cgroup of this process counts CPU time "
-                                "(see /proc/self/cgroup and /proc/self/mountinfo)");
+        throw Failure(kPrerequisite, "--cgroup-is-pod: no cgroup of this process counts CPU time; "
+                                     "check /proc/self/cgroup and /proc/self/mountinfo");
     return pod;
 }
 
@@ -106,19 +106,19 @@ std::string PodCgroup::cpu_source() const {
     return cpu_v2_.empty() ? "" : "cgroup-v2";
 }
 
-std::optional<Cpu> PodCgroup::cpu() const {
+std::optional<CpuTime> PodCgroup::cpu() const {
     if (!cpu_v1_.empty()) {
         const auto usage = integer_file(cpu_v1_ + "/cpuacct.usage");
         if (!usage) return std::nullopt;
         const auto stat = read_file(cpu_v1_ + "/cpuacct.stat").value_or("");
-        return Cpu{*usage, ticks_to_ns(keyed_integer(stat, "user").value_or(0)),
+        return CpuTime{*usage, ticks_to_ns(keyed_integer(stat, "user").value_or(0)),
                    ticks_to_ns(keyed_integer(stat, "system").value_or(0))};
     }
     if (cpu_v2_.empty()) return std::nullopt;
     const auto stat = read_file(cpu_v2_ + "/cpu.stat").value_or("");
     const auto usage = keyed_integer(stat, "usage_usec");
     if (!usage) return std::nullopt;
-    return Cpu{*usage * 1000, keyed_integer(stat, "user_usec").value_or(0) * 1000,
+    return CpuTime{*usage * 1000, keyed_integer(stat, "user_usec").value_or(0) * 1000,
                keyed_integer(stat, "system_usec").value_or(0) * 1000};
 }
 
@@ -136,7 +136,7 @@ void PodCgroup::restart_memory_peak() {
     if (!memory_v1_.empty()) {
         memory_restarted_ = write_file(memory_v1_ + "/memory.max_usage_in_bytes", "0");
     } else if (!memory_v2_.empty()) {
-        // Since Linux 6.12, for readers of this descriptor only.
+        // Since Linux 6.12 a write restarts the peak for readers of this file descriptor.
         Fd fd(open((memory_v2_ + "/memory.peak").c_str(), O_RDWR | O_CLOEXEC));
         memory_restarted_ = fd && write(fd.get(), "0\n", 2) == 2;
         if (memory_restarted_) memory_peak_ = std::move(fd);
@@ -148,7 +148,7 @@ std::optional<std::int64_t> PodCgroup::memory_peak_bytes() const {
         std::array<char, 64> buffer;
         const ssize_t n = pread(memory_peak_.get(), buffer.data(), buffer.size(), 0);
         if (n <= 0) return std::nullopt;
-        const auto parts = words(std::string_view(buffer.data(), static_cast<std::size_t>(n)));
+        const auto parts = fields(std::string_view(buffer.data(), static_cast<std::size_t>(n)));
         return parts.empty() ? std::nullopt : to_integer(parts[0]);
     }
     if (!memory_v1_.empty()) return integer_file(memory_v1_ + "/memory.max_usage_in_bytes");

@@ -1,4 +1,4 @@
-// The cgroup of the pod, where it has one of its own.
+// The cgroups of the pod and their counters.
 #pragma once
 
 #include <cstdint>
@@ -6,29 +6,29 @@
 #include <string>
 #include <vector>
 
-#include "files.h"
+#include "support.h"
 #include "process.h"
 
 namespace k8sdds {
 
 struct Throttling {
-    std::int64_t periods = 0;  // in which it was throttled
+    std::int64_t periods = 0;  // CFS periods in which the cgroup was throttled
     std::int64_t ns = 0;
 };
 
 class PodCgroup {
 public:
-    // The cgroups joined; else the own one, if it is the container's or the option says it is the pod's.
+    // Returns the joined cgroups, else the own cgroup if it is a container's or if own_is_pod.
     static PodCgroup find(const std::vector<std::string>& joined, bool own_is_pod);
 
-    std::optional<Cpu> cpu() const;
+    std::optional<CpuTime> cpu() const;
     std::optional<Throttling> throttling() const;
 
-    void restart_memory_peak();  // where the kernel and the rights allow it
+    void restart_memory_peak();  // if the kernel supports it and permits it
     std::optional<std::int64_t> memory_peak_bytes() const;
     bool memory_peak_restarted() const { return memory_restarted_; }
 
-    std::string cpu_source() const;  // cgroup-v1, cgroup-v2, or "" where there is none
+    std::string cpu_source() const;  // cgroup-v1, cgroup-v2, or empty
     const std::vector<std::string>& directories() const { return directories_; }
 
 private:

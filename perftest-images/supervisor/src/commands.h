@@ -1,4 +1,4 @@
-// The commands. Each returns the exit code of the program.
+// The commands of the program. Each returns the exit code.
 #pragma once
 
 #include "options.h"
@@ -7,7 +7,7 @@ namespace k8sdds {
 
 int pause_pod(const Options& options);
 int run_participant(const Options& options);
-int attend_participant(const Options& options);
+int exec_participant(const Options& options);   // the command `attend`
 int fetch_files(const Options& options);
 int print_facts();
 

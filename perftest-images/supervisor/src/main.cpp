@@ -1,8 +1,10 @@
+// The main program: dispatches the commands.
+
 #include <cstdio>
 #include <exception>
 
 #include "commands.h"
-#include "files.h"
+#include "support.h"
 #include "options.h"
 
 int main(int argc, char** argv) {
@@ -18,7 +20,7 @@ int main(int argc, char** argv) {
             return 0;
         }
         if (options.command == "pause") return pause_pod(options);
-        if (options.command == "attend") return attend_participant(options);
+        if (options.command == "attend") return exec_participant(options);
         if (options.command == "fetch") return fetch_files(options);
         if (options.command == "facts") return print_facts();
         return run_participant(options);
@@ -27,6 +29,6 @@ int main(int argc, char** argv) {
         return failure.exit_code;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "k8sdds-supervisor: %s\n", error.what());
-        return kLacking;
+        return kPrerequisite;
     }
 }

@@ -13,7 +13,7 @@ namespace k8sdds {
 namespace {
 
 struct NetworkCounter {
-    const char* group;  // of /proc/net/snmp and /proc/net/netstat
+    const char* group;  // in /proc/net/snmp and /proc/net/netstat
     const char* name;
     const char* key;  // in meters.json
 };
@@ -38,11 +38,11 @@ constexpr std::array<NetworkCounter, 17> kNetworkCounters = {{
     {"IpExt", "OutMcastOctets", "ip_out_mcast_bytes"},
 }};
 
-// Pairs of lines: "Udp: InDatagrams NoPorts ..." and "Udp: 12 0 ...".
+// Adds the counters of a file with pairs of lines: "Udp: InDatagrams NoPorts ..." and "Udp: 12 0 ...".
 void add_network(const std::string& path, std::map<std::string, std::int64_t>& counters) {
     const auto all = lines(read_file(path).value_or(""));
     for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-        const auto names = words(all[i]), values = words(all[i + 1]);
+        const auto names = fields(all[i]), values = fields(all[i + 1]);
         if (names.empty() || values.size() != names.size() || names[0] != values[0]) continue;
         for (const auto& counter : kNetworkCounters) {
             if (names[0] != std::string(counter.group) + ":") continue;
@@ -55,14 +55,14 @@ void add_network(const std::string& path, std::map<std::string, std::int64_t>& c
 }
 
 std::map<std::string, InterfaceCounters> read_interfaces() {
-    // Columns: receive bytes packets errs drop fifo frame compressed multicast, transmit the same 8 wide.
+    // Columns: bytes packets errs drop fifo frame compressed multicast, first received, then transmitted.
     constexpr std::array<std::size_t, kInterfaceCounters.size()> columns = {0, 1, 2, 3, 8, 9, 10, 11};
     std::map<std::string, InterfaceCounters> interfaces;
     for (const auto& line : lines(read_file("/proc/self/net/dev").value_or(""))) {
         const auto colon = line.find(':');
         if (colon == std::string::npos) continue;
-        const auto name = words(std::string_view(line).substr(0, colon));
-        const auto values = words(std::string_view(line).substr(colon + 1));
+        const auto name = fields(std::string_view(line).substr(0, colon));
+        const auto values = fields(std::string_view(line).substr(colon + 1));
         if (name.size() != 1 || values.size() < 12) continue;
         for (std::size_t i = 0; i < columns.size(); ++i)
             interfaces[name[0]][i] = to_integer(values[columns[i]]).value_or(0);
@@ -73,9 +73,9 @@ std::map<std::string, InterfaceCounters> read_interfaces() {
 MachineTimes read_machine() {
     MachineTimes times{};
     const auto text = read_file("/proc/stat").value_or("");
-    const auto fields = words(std::string_view(text).substr(0, text.find('\n')));
-    for (std::size_t i = 0; i < times.size() && i + 1 < fields.size(); ++i)
-        times[i] = ticks_to_ns(to_integer(fields[i + 1]).value_or(0));
+    const auto columns = fields(std::string_view(text).substr(0, text.find('\n')));
+    for (std::size_t i = 0; i < times.size() && i + 1 < columns.size(); ++i)
+        times[i] = ticks_to_ns(to_integer(columns[i + 1]).value_or(0));
     return times;
 }
 
@@ -90,7 +90,7 @@ std::vector<std::string> network_counter_names() {
 std::int64_t counter_difference(std::int64_t start, std::int64_t end) {
     constexpr std::int64_t kWidth = std::int64_t{1} << 32;
     if (end >= start) return end - start;
-    if (start >= 0 && start < kWidth && end >= 0) return end + kWidth - start;  // 32 bits wide
+    if (start >= 0 && start < kWidth && end >= 0) return end + kWidth - start;  // the counter is 32 bits wide
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(end) - static_cast<std::uint64_t>(start));
 }
 
@@ -129,9 +129,9 @@ void Meters::sample_memory() {
     if (n <= 0) return;
     buffer[static_cast<std::size_t>(n)] = '\0';
     char* resident = nullptr;
-    std::strtoll(buffer.data(), &resident, 10);  // the size comes first
+    std::strtoll(buffer.data(), &resident, 10);  // skips the total size
     const long long pages = std::strtoll(resident, nullptr, 10);
-    if (pages == 0) return;  // it has ended: its memory is gone
+    if (pages == 0) return;  // the participant has ended
     sum_bytes_ += pages * sysconf(_SC_PAGESIZE);
     ++samples_;
 }

@@ -1,4 +1,4 @@
-// Counters read at the start and the end of the measured interval.
+// Reads the counters at the start and the end of the measured interval.
 #pragma once
 
 #include <array>
@@ -10,17 +10,17 @@
 #include <vector>
 
 #include "cgroup.h"
-#include "files.h"
+#include "support.h"
 #include "process.h"
 
 namespace k8sdds {
 
-// Names in meters.json, in the order of the columns kept of /proc/net/dev.
+// Keys in meters.json, in the order of the columns that are read from /proc/net/dev.
 constexpr std::array<const char*, 8> kInterfaceCounters = {
     "rx_bytes", "rx_packets", "rx_errors", "rx_dropped", "tx_bytes", "tx_packets", "tx_errors", "tx_dropped"};
 using InterfaceCounters = std::array<std::int64_t, kInterfaceCounters.size()>;
 
-// Names in meters.json, in the order of the first columns of /proc/stat.
+// Keys in meters.json, in the order of the first columns of /proc/stat.
 constexpr std::array<const char*, 8> kMachineTimes = {
     "user_s", "nice_s", "system_s", "idle_s", "iowait_s", "irq_s", "softirq_s", "steal_s"};
 using MachineTimes = std::array<std::int64_t, kMachineTimes.size()>;  // ns
@@ -30,18 +30,18 @@ std::vector<std::string> network_counter_names();
 struct Snapshot {
     std::int64_t monotonic_ns = 0;
     std::int64_t supervisor_ns = 0;
-    std::optional<Cpu> pod_cpu;
+    std::optional<CpuTime> pod_cpu;
     std::optional<Throttling> throttling;
     std::optional<std::int64_t> process_ns;
-    bool process_exact = true;  // from the process clock, not from ticks
+    bool process_exact = true;  // from the process clock, not from clock ticks
     MachineTimes machine{};
     std::map<std::string, std::int64_t> network;
     std::map<std::string, InterfaceCounters> interfaces;
     Switches switches;
-    std::optional<std::int64_t> peak_bytes;  // of the participant; none when it has ended
+    std::optional<std::int64_t> peak_bytes;  // of the participant; none after it has ended
 };
 
-// end - start of a counter that may have been 32 bits wide and run over.
+// Returns end - start of a counter that may be 32 bits wide and may have wrapped.
 std::int64_t counter_difference(std::int64_t start, std::int64_t end);
 
 class Meters {
@@ -50,7 +50,7 @@ public:
 
     Snapshot read() const;
 
-    // Descendants that the supervisor itself has waited for keep counting.
+    // Adds the CPU time of a descendant for which the supervisor itself has waited.
     void add_reaped(const rusage& usage) { reaped_ = reaped_ + cpu_of(usage); }
 
     void sample_memory();
@@ -71,7 +71,7 @@ private:
     PodCgroup cgroup_;
     pid_t participant_;
     Fd statm_;
-    Cpu reaped_;
+    CpuTime reaped_;
     std::int64_t samples_ = 0, sum_bytes_ = 0;
     std::set<std::string> libraries_;
 };

@@ -1,4 +1,4 @@
-// The command line: one table that is parsed and printed.
+// The command line. One table of options (options.cpp) parses it, sets the defaults, and prints the usage text.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +11,36 @@ namespace k8sdds {
 struct Options {
     std::string command;  // pause, run, attend, fetch, facts, help, version
 
-    // both
+    // pause, run, attend
     std::vector<std::string> join_cgroups;
 
     // pause
     bool until_eof = false;
     bool mount_proc = false;
     std::string hostname;
-    int notify_fd = -1;
+    int notify_fd = -1;  // -1: none
 
     // run, attend, fetch
     std::string dir;
     std::int64_t deadline_ns = 0;
 
     // run, attend
-    std::int64_t grace_ns = 2'000'000'000;
+    std::int64_t grace_ns = 0;
     std::vector<int> cpus;
     std::vector<int> own_cpus;
-    bool drop_capabilities = true;  // --capabilities kubernetes
+    bool drop_capabilities = false;
     bool cgroup_is_pod = false;
     std::map<std::string, std::string> environment;
     bool barrier = false;
     bool phase_fd = true;
-    std::int64_t memory_interval_ns = 200'000'000;  // 0: no samples
+    std::int64_t memory_interval_ns = 0;  // 0: no memory samples
     std::vector<std::string> program;
 
     // attend
     std::vector<std::string> forget;
 };
 
-Options parse_options(int argc, char** argv);  // throws Failure(kUsage) naming the option
+Options parse_options(int argc, char** argv);  // throws Failure(kUsage) that names the option
 std::string help_text();
 
 }  // namespace k8sdds

@@ -23,12 +23,12 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
     return result;
 }
 
-void say(int fd, const std::string& text) {
-    if (write(fd, text.data(), text.size()) < 0) return;  // the supervisor is gone: nobody to tell
+void send(int fd, const std::string& text) {
+    if (write(fd, text.data(), text.size()) < 0) return;  // the supervisor has ended
 }
 
 [[noreturn]] void fail(int status, int exit_code, const std::string& message) {
-    say(status, "!" + message);
+    send(status, "!" + message);
     _exit(exit_code);
 }
 
@@ -39,7 +39,7 @@ void reset_signals() {
     sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Runs in the child; never returns.
+// Turns the child process into the participant.
 [[noreturn]] void become_participant(const Launch& launch, int status, int go) {
     std::vector<std::string> environment;
     for (const auto& [name, value] : launch.environment) environment.push_back(name + "=" + value);
@@ -47,25 +47,25 @@ void reset_signals() {
     const auto argv = pointers(arguments);
     const auto envp = pointers(environment);
 
-    setsid();  // own process group, and no terminal whose end could hang it up
+    setsid();  // a process group of its own, and no controlling terminal that could send SIGHUP
     reset_signals();
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(launch.out, STDOUT_FILENO) < 0 ||
         dup2(launch.err, STDERR_FILENO) < 0)
-        fail(status, kLacking, "cannot set up its standard files: " + errno_text());
+        fail(status, kPrerequisite, "cannot open its standard streams: " + errno_text());
     if (launch.phase >= 0) fcntl(launch.phase, F_SETFD, 0);
     if (sched_setaffinity(0, sizeof launch.cpus, &launch.cpus) != 0)
-        fail(status, kLacking, "cannot pin it: " + errno_text());
+        fail(status, kPrerequisite, "cannot pin it to its CPUs: " + errno_text());
     if (launch.drop_capabilities) {
-        const std::string wrong = drop_capabilities();
-        if (!wrong.empty()) fail(status, kLacking, wrong);
+        const std::string error = drop_capabilities();
+        if (!error.empty()) fail(status, kPrerequisite, error);
     }
-    // Dies with the supervisor, unless its capabilities change later: hence set after them, and no new ones
-    // at exec. A supervisor that died earlier is seen by the end of the go pipe.
+    // The kernel kills the participant when the supervisor dies. A change of capabilities resets this setting, so it comes
+    // after them, and no_new_privs prevents a change at exec. If the supervisor has died before, the go pipe has ended.
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        fail(status, kLacking, "cannot set no_new_privs: " + errno_text());
+        fail(status, kPrerequisite, "cannot set no_new_privs: " + errno_text());
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    say(status, "R");
+    send(status, "R");
 
     char byte = 0;
     ssize_t n;
@@ -90,12 +90,12 @@ std::string find_program(const std::string& name, const std::string& path_variab
     else
         for (const auto& directory : split(path_variable, ':'))
             candidates.push_back((directory.empty() ? "." : directory) + "/" + name);
-    bool found = false;
+    bool exists_anywhere = false;
     for (const auto& candidate : candidates) {
         if (is_file(candidate) && access(candidate.c_str(), X_OK) == 0) return candidate;
-        found = found || exists(candidate);
+        exists_anywhere = exists_anywhere || exists(candidate);
     }
-    if (found) throw Failure(kNotExecutable, "program '" + name + "' is not executable");
+    if (exists_anywhere) throw Failure(kNotExecutable, "program '" + name + "' is not executable");
     throw Failure(kNotFound, "program '" + name + "' not found" +
                                  (name.find('/') == std::string::npos ? " in " + path_variable : ""));
 }
@@ -111,12 +111,12 @@ cpu_set_t current_cpus() {
     cpu_set_t mask;
     CPU_ZERO(&mask);
     if (sched_getaffinity(0, sizeof mask, &mask) != 0)
-        throw Failure(kLacking, "cannot ask for the CPUs: " + errno_text());
+        throw Failure(kPrerequisite, "cannot read the CPU affinity: " + errno_text());
     return mask;
 }
 
 void pin_to(const cpu_set_t& cpus) {
-    if (sched_setaffinity(0, sizeof cpus, &cpus) != 0) throw Failure(kLacking, "cannot pin: " + errno_text());
+    if (sched_setaffinity(0, sizeof cpus, &cpus) != 0) throw Failure(kPrerequisite, "cannot set the CPU affinity: " + errno_text());
 }
 
 std::vector<int> list_cpus(const cpu_set_t& cpus) {
@@ -129,15 +129,15 @@ std::vector<int> list_cpus(const cpu_set_t& cpus) {
 void require_cpus(const std::string& option, const std::vector<int>& cpus) {
     const cpu_set_t before = current_cpus();
     for (const int cpu : cpus) {
-        bool possible = cpu < CPU_SETSIZE;
-        if (possible) {
-            // The kernel takes the intersection with what is allowed: only one at a time tells.
-            const cpu_set_t one = cpu_mask({cpu});
-            possible = sched_setaffinity(0, sizeof one, &one) == 0;
+        bool allowed = cpu < CPU_SETSIZE;
+        if (allowed) {
+            // The kernel silently ignores CPUs that are not allowed, so try each one separately.
+            const cpu_set_t single = cpu_mask({cpu});
+            allowed = sched_setaffinity(0, sizeof single, &single) == 0;
         }
-        if (possible) continue;
+        if (allowed) continue;
         sched_setaffinity(0, sizeof before, &before);
-        throw Failure(kLacking, option + ": CPU " + std::to_string(cpu) + " does not exist here or is not allowed");
+        throw Failure(kPrerequisite, option + ": CPU " + std::to_string(cpu) + " does not exist on this host or is not allowed");
     }
     pin_to(before);
 }
@@ -146,9 +146,9 @@ Participant::Participant(const Launch& launch) {
     Pipe status = make_pipe();
     Pipe go = make_pipe();
     pid_ = fork();
-    if (pid_ < 0) throw Failure(kLacking, "cannot fork: " + errno_text());
+    if (pid_ < 0) throw Failure(kPrerequisite, "cannot fork: " + errno_text());
     if (pid_ == 0) {
-        // The other ends must be closed: the end of the go pipe is how the death of the supervisor is seen.
+        // Close the other ends: the child detects the death of the supervisor by the end of the go pipe.
         status.read.close();
         go.write.close();
         become_participant(launch, status.write.get(), go.read.get());
@@ -165,11 +165,11 @@ Participant::Participant(const Launch& launch) {
     if (n == 1 && byte == 'R') return;
     read_status();
     waitpid(pid_, nullptr, 0);
-    throw Failure(kLacking, "the participant could not be prepared: " + exec_error_);
+    throw Failure(kPrerequisite, "cannot prepare the participant: " + exec_error_);
 }
 
 void Participant::release() {
-    if (write(go_.get(), "g", 1) != 1) return;  // it died meanwhile: its exit status tells
+    if (write(go_.get(), "g", 1) != 1) return;  // it has died; its exit status is reported
     go_.close();
 }
 

@@ -1,4 +1,4 @@
-// Forks the participant and holds it right before exec.
+// Forks the participant and holds it immediately before exec.
 #pragma once
 
 #include <sched.h>
@@ -7,24 +7,24 @@
 #include <string>
 #include <vector>
 
-#include "files.h"
+#include "support.h"
 
 namespace k8sdds {
 
 struct Launch {
-    std::string path;  // of the program
+    std::string path;  // of the executable
     std::vector<std::string> argv;
     std::map<std::string, std::string> environment;
     cpu_set_t cpus;
     bool drop_capabilities = true;
     int out = -1, err = -1;
-    int phase = -1;  // stays open across exec; -1: none
+    int phase = -1;  // inherited by the participant; -1: none
 };
 
-// Where the shell would find it. Throws Failure(kNotFound or kNotExecutable).
+// Returns the path of a program, looked up like a shell does. Throws Failure(kNotFound or kNotExecutable).
 std::string find_program(const std::string& name, const std::string& path_variable);
 
-// Throws Failure(kLacking) naming a CPU that this process may not run on.
+// Throws Failure(kPrerequisite) if this process is not allowed to run on one of the CPUs.
 void require_cpus(const std::string& option, const std::vector<int>& cpus);
 cpu_set_t cpu_mask(const std::vector<int>& cpus);
 cpu_set_t current_cpus();
@@ -33,13 +33,14 @@ std::vector<int> list_cpus(const cpu_set_t& cpus);
 
 class Participant {
 public:
-    // Returns when everything is prepared and exec is all that is left to do.
+    // Returns when the child process is completely prepared and waits for release().
     explicit Participant(const Launch& launch);
 
-    void release();  // exec now
+    void release();  // lets the child process call exec
     pid_t pid() const { return pid_; }
 
-    // Readable once it has left our program; after read_status(), exec_error() is "" or why exec failed.
+    // Becomes readable when exec has succeeded or failed. After read_status(), exec_error() is the reason of a failed exec,
+    // or empty.
     int status_fd() const { return status_.get(); }
     void read_status();
     const std::string& exec_error() const { return exec_error_; }

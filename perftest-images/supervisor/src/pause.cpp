@@ -1,4 +1,4 @@
-// The first process of a pod: holds its namespaces, reaps what is left behind, ends when told.
+// The first process of a pod: holds its namespaces and reaps orphans.
 
 #include <poll.h>
 #include <sched.h>
@@ -12,44 +12,44 @@
 #include <csignal>
 
 #include "commands.h"
-#include "files.h"
+#include "support.h"
 
 namespace k8sdds {
 
 namespace {
 
-// Takes its own namespace first, even where it already has one: what follows then can never change the
-// machine, whoever started this and however.
-void take_own(int kind, const char* name) {
-    if (unshare(kind) != 0) throw Failure(kLacking, std::string("cannot take an own ") + name + " namespace: " + errno_text());
+// Creates a new namespace, even if the process already has one of its own. What follows cannot change the host, however
+// this program was started.
+void create_namespace(int kind, const char* name) {
+    if (unshare(kind) != 0) throw Failure(kPrerequisite, std::string("cannot create a ") + name + " namespace: " + errno_text());
 }
 
 void mount_proc() {
-    if (getpid() != 1) throw Failure(kLacking, "--mount-proc needs a PID namespace of its own (unshare --pid --fork)");
-    if (link_target("/proc/self") == "1") return;  // it is that of this namespace already, as in a container
-    take_own(CLONE_NEWNS, "mount");
+    if (getpid() != 1) throw Failure(kPrerequisite, "--mount-proc requires a new PID namespace; start with unshare --pid --fork");
+    if (link_target("/proc/self") == "1") return;  // /proc already belongs to this namespace, as in a container
+    create_namespace(CLONE_NEWNS, "mount");
     if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
-        throw Failure(kLacking, "cannot make the mounts private: " + errno_text());
+        throw Failure(kPrerequisite, "cannot make the mounts private: " + errno_text());
     if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
-        throw Failure(kLacking, "cannot mount /proc: " + errno_text());
+        throw Failure(kPrerequisite, "cannot mount /proc: " + errno_text());
 }
 
 void set_hostname(const std::string& name) {
-    take_own(CLONE_NEWUTS, "UTS");
+    create_namespace(CLONE_NEWUTS, "UTS");
     if (sethostname(name.c_str(), name.size()) != 0)
-        throw Failure(kLacking, "cannot set the host name '" + name + "': " + errno_text());
+        throw Failure(kPrerequisite, "cannot set the host name '" + name + "': " + errno_text());
 }
 
 void notify(int fd) {
-    // The byte may be lost where nobody listens any more; then --until-eof tells.
+    // The reader may have ended; then --until-eof ends the pod.
     if (write(fd, "1", 1) < 0 && errno == EBADF)
-        throw Failure(kLacking, "--notify-fd " + std::to_string(fd) + " is not open");
+        throw Failure(kPrerequisite, "--notify-fd " + std::to_string(fd) + " is not open");
     close(fd);
 }
 
 enum class Input { open, ended, stay };
 
-// What the one who holds the pipe wants: the word `stay` keeps the pod when the pipe ends.
+// Reads standard input. The line `stay` keeps the pod when the input ends.
 Input read_stdin() {
     std::array<char, 256> buffer;
     const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
@@ -70,7 +70,7 @@ int pause_pod(const Options& options) {
                                  pollfd{options.until_eof ? STDIN_FILENO : -1, POLLIN, 0}};
     while (true) {
         if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR)
-            throw Failure(kLacking, "cannot wait: " + errno_text());
+            throw Failure(kPrerequisite, "cannot poll: " + errno_text());
         signalfd_siginfo info;
         while (read(signals.get(), &info, sizeof info) == sizeof info)
             if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT) return 0;

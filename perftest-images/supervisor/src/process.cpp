@@ -6,7 +6,7 @@
 #include <ctime>
 #include <memory>
 
-#include "files.h"
+#include "support.h"
 
 namespace k8sdds {
 
@@ -30,11 +30,11 @@ std::int64_t ns_of(const timeval& t) {
 
 }  // namespace
 
-Cpu operator+(const Cpu& a, const Cpu& b) {
+CpuTime operator+(const CpuTime& a, const CpuTime& b) {
     return {a.total_ns + b.total_ns, a.user_ns + b.user_ns, a.system_ns + b.system_ns};
 }
 
-Cpu cpu_of(const rusage& usage) {
+CpuTime cpu_of(const rusage& usage) {
     const auto user = ns_of(usage.ru_utime), system = ns_of(usage.ru_stime);
     return {user + system, user, system};
 }
@@ -42,13 +42,13 @@ Cpu cpu_of(const rusage& usage) {
 std::optional<ProcessStat> read_stat(pid_t pid) {
     const auto text = read_file(proc(pid, "stat"));
     if (!text) return std::nullopt;
-    const auto end_of_name = text->rfind(')');  // the name may hold anything
+    const auto end_of_name = text->rfind(')');  // the name may contain any character
     if (end_of_name == std::string::npos) return std::nullopt;
-    const auto fields = words(std::string_view(*text).substr(end_of_name + 1));  // from field 3 on
-    if (fields.size() < 15) return std::nullopt;
-    const auto field = [&](std::size_t number) { return to_integer(fields[number - 3]).value_or(0); };
+    const auto columns = fields(std::string_view(*text).substr(end_of_name + 1));  // starts with field 3
+    if (columns.size() < 15) return std::nullopt;
+    const auto field = [&](std::size_t number) { return to_integer(columns[number - 3]).value_or(0); };
     ProcessStat stat;
-    stat.state = fields[0][0];
+    stat.state = columns[0][0];
     stat.parent = static_cast<pid_t>(field(4));
     stat.own = {0, ticks_to_ns(field(14)), ticks_to_ns(field(15))};
     stat.children = {0, ticks_to_ns(field(16)), ticks_to_ns(field(17))};
@@ -68,42 +68,42 @@ std::vector<pid_t> descendants(pid_t ancestor) {
     std::multimap<pid_t, pid_t> children;
     for (const pid_t pid : numbers_in("/proc"))
         if (const auto stat = read_stat(pid)) children.emplace(stat->parent, pid);
-    std::vector<pid_t> found, open = {ancestor};
+    std::vector<pid_t> all, open = {ancestor};
     while (!open.empty()) {
         const pid_t parent = open.back();
         open.pop_back();
         const auto [first, last] = children.equal_range(parent);
         for (auto child = first; child != last; ++child) {
-            found.push_back(child->second);
+            all.push_back(child->second);
             open.push_back(child->second);
         }
     }
-    return found;
+    return all;
 }
 
 std::vector<pid_t> descendants_quickly(pid_t ancestor) {
-    static const bool listed = exists("/proc/thread-self/children");  // CONFIG_PROC_CHILDREN
-    if (!listed) return descendants(ancestor);
-    std::vector<pid_t> found, open = {ancestor};
+    static const bool has_children_files = exists("/proc/thread-self/children");  // CONFIG_PROC_CHILDREN
+    if (!has_children_files) return descendants(ancestor);
+    std::vector<pid_t> all, open = {ancestor};
     while (!open.empty()) {
         const std::string tasks = proc(open.back(), "task");
         open.pop_back();
         for (const pid_t thread : numbers_in(tasks))
-            for (const auto& word : words(read_file(tasks + "/" + std::to_string(thread) + "/children").value_or("")))
-                if (const auto child = to_integer(word)) {
-                    found.push_back(static_cast<pid_t>(*child));
-                    open.push_back(found.back());
+            for (const auto& field : fields(read_file(tasks + "/" + std::to_string(thread) + "/children").value_or("")))
+                if (const auto child = to_integer(field)) {
+                    all.push_back(static_cast<pid_t>(*child));
+                    open.push_back(all.back());
                 }
     }
-    return found;
+    return all;
 }
 
-Cpu cpu_of_processes(const std::vector<pid_t>& pids) {
-    Cpu sum;
+CpuTime cpu_of_processes(const std::vector<pid_t>& pids) {
+    CpuTime sum;
     for (const pid_t pid : pids) {
         const auto stat = read_stat(pid);
         if (!stat) continue;
-        Cpu own = stat->own;
+        CpuTime own = stat->own;
         if (const auto exact = process_clock_ns(pid)) own.total_ns = *exact;
         sum = sum + own + stat->children;
     }
@@ -126,7 +126,7 @@ std::optional<std::int64_t> peak_memory_bytes(pid_t pid) {
     const auto text = read_file(proc(pid, "status"));
     if (!text) return std::nullopt;
     const auto kilobytes = keyed_integer(*text, "VmHWM:");
-    if (!kilobytes) return std::nullopt;  // ended: its memory is gone
+    if (!kilobytes) return std::nullopt;  // the process has ended
     return *kilobytes * 1024;
 }
 

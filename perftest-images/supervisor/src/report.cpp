@@ -25,13 +25,18 @@ std::string utc(std::int64_t ns) {
     return all;
 }
 
-void texts(Json& json, const char* key, const std::vector<std::string>& values) {
-    json.open_array(key);
-    for (const auto& value : values) json.text("", value);
-    json.close_array();
+std::string signal_name(int number) {
+    static const std::map<int, const char*> names = {
+        {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},   {SIGTRAP, "SIGTRAP"},
+        {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},
+        {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"}, {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
+        {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"}};
+    const auto name = names.find(number);
+    return name == names.end() ? "SIG" + std::to_string(number) : name->second;
 }
 
-// Context switches: over the threads seen at both ends; after the end only the totals of wait4 are complete.
+// Context switches are counted over the threads that exist at the end of the interval. Once the participant has ended, only
+// the totals of wait4 are complete.
 struct SwitchReport {
     std::optional<std::int64_t> voluntary, involuntary;
     std::string source = "none";
@@ -42,7 +47,7 @@ SwitchReport switches_of(const Outcome& outcome) {
     if (!outcome.start || !outcome.end) return report;
     const auto& before = outcome.start->switches;
     std::int64_t voluntary = 0, involuntary = 0;
-    if (outcome.end->peak_bytes) {  // it was alive
+    if (outcome.end->peak_bytes) {  // it was running when the interval ended
         for (const auto& [thread, counts] : outcome.end->switches) {
             const auto earlier = before.find(thread);
             voluntary += counts.first - (earlier == before.end() ? 0 : earlier->second.first);
@@ -67,7 +72,7 @@ std::optional<std::int64_t> difference(const std::optional<std::int64_t>& start,
     return std::max<std::int64_t>(0, *end - *start);
 }
 
-void cpu_part(Json& json, const Snapshot& start, const Snapshot& end) {
+void add_cpu(Json& json, const Snapshot& start, const Snapshot& end) {
     std::optional<std::int64_t> total, user, system, periods, throttled;
     if (start.pod_cpu && end.pod_cpu) {
         total = difference(start.pod_cpu->total_ns, end.pod_cpu->total_ns);
@@ -78,60 +83,54 @@ void cpu_part(Json& json, const Snapshot& start, const Snapshot& end) {
         periods = difference(start.throttling->periods, end.throttling->periods);
         throttled = difference(start.throttling->ns, end.throttling->ns);
     }
-    json.seconds_or_null("cpu_s", total)
-        .seconds_or_null("cpu_user_s", user)
-        .seconds_or_null("cpu_system_s", system)
-        .seconds_or_null("process_cpu_s", difference(start.process_ns, end.process_ns))
-        .seconds("supervisor_cpu_s", end.supervisor_ns - start.supervisor_ns)
-        .integer_or_null("throttled_periods", periods)
-        .seconds_or_null("throttled_s", throttled);
+    json["cpu_s"] = json_seconds_or_null(total);
+    json["cpu_user_s"] = json_seconds_or_null(user);
+    json["cpu_system_s"] = json_seconds_or_null(system);
+    json["process_cpu_s"] = json_seconds_or_null(difference(start.process_ns, end.process_ns));
+    json["supervisor_cpu_s"] = json_seconds(end.supervisor_ns - start.supervisor_ns);
+    json["throttled_periods"] = json_or_null(periods);
+    json["throttled_s"] = json_seconds_or_null(throttled);
 }
 
-void memory_part(Json& json, const Outcome& outcome, const Meters& meters) {
+void add_memory(Json& json, const Outcome& outcome, const Meters& meters) {
     std::optional<std::int64_t> peak;
     if (outcome.end && outcome.end->peak_bytes)
         peak = outcome.end->peak_bytes;
     else if (outcome.usage)
         peak = outcome.usage->ru_maxrss * std::int64_t{1024};
     const auto pod_peak = outcome.start ? meters.cgroup().memory_peak_bytes() : std::nullopt;
-    json.integer_or_null("memory_peak_bytes", peak)
-        .integer_or_null("memory_mean_bytes", meters.memory_mean_bytes())
-        .integer("memory_samples", meters.memory_samples())
-        .integer_or_null("cgroup_memory_peak_bytes", pod_peak);
-    if (pod_peak)
-        json.text("cgroup_memory_peak_since", meters.cgroup().memory_peak_restarted() ? "start" : "creation");
-    else
-        json.null("cgroup_memory_peak_since");
+    json["memory_peak_bytes"] = json_or_null(peak);
+    json["memory_mean_bytes"] = json_or_null(meters.memory_mean_bytes());
+    json["memory_samples"] = meters.memory_samples();
+    json["cgroup_memory_peak_bytes"] = json_or_null(pod_peak);
+    json["cgroup_memory_peak_since"] = nullptr;
+    if (pod_peak) json["cgroup_memory_peak_since"] = meters.cgroup().memory_peak_restarted() ? "start" : "creation";
 }
 
-void interfaces_part(Json& json, const char* key, const Snapshot& start, const Snapshot& end) {
-    json.open_object(key);
+Json interfaces(const Snapshot& start, const Snapshot& end) {
+    Json all = Json::object();
     for (const auto& [name, after] : end.interfaces) {
         const auto before = start.interfaces.find(name);
-        json.open_object(name);
+        Json& counters = all[name];
         for (std::size_t i = 0; i < after.size(); ++i)
-            json.integer(kInterfaceCounters[i],
-                         before == start.interfaces.end() ? after[i] : counter_difference(before->second[i], after[i]));
-        json.close_object();
+            counters[kInterfaceCounters[i]] =
+                before == start.interfaces.end() ? after[i] : counter_difference(before->second[i], after[i]);
     }
-    json.close_object();
+    return all;
 }
 
-void network_part(Json& json, const Snapshot& start, const Snapshot& end) {
-    json.open_object("network");
+Json network(const Snapshot& start, const Snapshot& end) {
+    Json all = Json::object();
     for (const auto& name : network_counter_names()) {
         const auto before = start.network.find(name), after = end.network.find(name);
-        if (before == start.network.end() || after == end.network.end())
-            json.null(name);  // this kernel does not count it
-        else
-            json.integer(name, counter_difference(before->second, after->second));
+        all[name] = nullptr;  // stays null if this kernel does not have the counter
+        if (before != start.network.end() && after != end.network.end())
+            all[name] = counter_difference(before->second, after->second);
     }
-    json.close_object();
-    interfaces_part(json, "interfaces", start, end);
+    return all;
 }
 
-void machine_part(Json& json, const Outcome& outcome) {
-    json.open_object("machine").integer("cpus", machine_cpus());
+Json machine(const Outcome& outcome) {
     std::array<std::optional<std::int64_t>, kMachineTimes.size()> times;
     std::optional<std::int64_t> busy;
     for (std::size_t i = 0; i < times.size() && outcome.start && outcome.end; ++i) {
@@ -139,97 +138,71 @@ void machine_part(Json& json, const Outcome& outcome) {
         const std::string_view name = kMachineTimes[i];
         if (name != "idle_s" && name != "iowait_s" && name != "steal_s") busy = busy.value_or(0) + *times[i];
     }
-    json.seconds_or_null("busy_s", busy);
-    for (std::size_t i = 0; i < times.size(); ++i) json.seconds_or_null(kMachineTimes[i], times[i]);
-    if (outcome.load_1m)
-        json.number("load_1m", *outcome.load_1m);
-    else
-        json.null("load_1m");
-    json.close_object();
+    Json json = {{"cpus", machine_cpus()}, {"busy_s", json_seconds_or_null(busy)}};
+    for (std::size_t i = 0; i < times.size(); ++i) json[kMachineTimes[i]] = json_seconds_or_null(times[i]);
+    json["load_1m"] = json_or_null(outcome.load_1m);
+    return json;
 }
 
-void sources_part(Json& json, const Outcome& outcome, const Meters& meters, const SwitchReport& switches) {
+Json sources(const Outcome& outcome, const Meters& meters, const SwitchReport& switches) {
     const bool alive = outcome.end && outcome.end->peak_bytes;
     const bool exact = outcome.start && outcome.end && outcome.start->process_exact && outcome.end->process_exact;
-    json.open_object("sources")
-        .text("cpu", meters.cpu_source())
-        .text("process_cpu", exact ? "clock" : "ticks")
-        .text("memory", alive ? "proc" : "rusage")
-        .text("context_switches", switches.source)
-        .text("libraries", outcome.interval_kind != "process" ? "interval" : "sampled");
-    texts(json, "cgroups", meters.cgroup().directories());
-    json.close_object();
+    return {{"cpu", meters.cpu_source()},
+            {"process_cpu", exact ? "clock" : "ticks"},
+            {"memory", alive ? "proc" : "rusage"},
+            {"context_switches", switches.source},
+            {"libraries", outcome.interval_kind != "process" ? "interval" : "sampled"},
+            {"cgroups", meters.cgroup().directories()}};
 }
 
 }  // namespace
 
-std::string signal_name(int number) {
-    static const std::map<int, const char*> names = {
-        {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},   {SIGTRAP, "SIGTRAP"},
-        {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},
-        {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"}, {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
-        {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"}};
-    const auto found = names.find(number);
-    return found == names.end() ? "SIG" + std::to_string(number) : found->second;
-}
-
 std::string meters_json(const Options& options, const Outcome& outcome, const Meters& meters) {
     const auto switches = switches_of(outcome);
-    Json json;
-    json.open_object().integer("schema", 1);
-    texts(json, "program", options.program);
-    if (outcome.start)
-        json.text("started_at", utc(outcome.started_at_ns));
-    else
-        json.null("started_at");
-    json.integer_or_null("started_at_ns", outcome.start ? std::optional(outcome.started_at_ns) : std::nullopt);
-    json.text("ended_at", utc(outcome.ended_at_ns));
-    if (outcome.start)
-        json.integer("start_monotonic_ns", outcome.start_monotonic_ns);
-    else
-        json.null("start_monotonic_ns");
-    json.integer_or_null("exit_code", outcome.exit_code)
-        .text_or_null("signal", outcome.signal ? std::optional(signal_name(*outcome.signal)) : std::nullopt)
-        .boolean("timed_out", outcome.timed_out)
-        .text("ended_by", outcome.ended_by)
-        .text_or_null("error", outcome.error.empty() ? std::nullopt : std::optional(outcome.error))
-        .integer("pid", outcome.pid)
-        .integer("killed_descendants", outcome.killed_descendants);
-    json.open_array("cpus");
-    for (const int cpu : outcome.cpus) json.integer("", cpu);
-    json.close_array().open_object("capabilities").text("mode", options.drop_capabilities ? "kubernetes" : "keep");
-    texts(json, "kept", outcome.capabilities.kept);
-    texts(json, "missing", outcome.capabilities.missing);
-    json.boolean("bounding_limited", outcome.capabilities.bounding_limited).close_object();
-    json.open_object("environment");
-    for (const auto& [name, value] : outcome.environment) json.text(name, value);
-    json.close_object();
-
-    sources_part(json, outcome, meters, switches);
-    if (outcome.start && outcome.end) {
-        json.open_object("interval")
-            .text("kind", outcome.interval_kind)
-            .integer("start_monotonic_ns", outcome.start->monotonic_ns)
-            .seconds("duration_s", outcome.end->monotonic_ns - outcome.start->monotonic_ns)
-            .close_object();
-    } else {
-        json.null("interval");  // it never started: there are no values, but all names
-    }
-    const Snapshot nothing;
-    const Snapshot& start = outcome.start ? *outcome.start : nothing;
-    const Snapshot& end = outcome.end ? *outcome.end : nothing;
-    cpu_part(json, start, end);
-    memory_part(json, outcome, meters);
-    json.open_object("context_switches")
-        .integer_or_null("voluntary", switches.voluntary)
-        .integer_or_null("involuntary", switches.involuntary)
-        .close_object();
-    network_part(json, start, end);
-    interfaces_part(json, "attempt_interfaces", outcome.released.value_or(nothing), outcome.gone.value_or(nothing));
-    machine_part(json, outcome);
-    texts(json, "libraries", {meters.libraries().begin(), meters.libraries().end()});
-    json.seconds("supervisor_total_cpu_s", outcome.supervisor_total_ns);
-    return json.close_object().str() + "\n";
+    const bool started = outcome.start.has_value();
+    Json json = {
+        {"schema", 1},
+        {"program", options.program},
+        {"started_at", started ? Json(utc(outcome.started_at_ns)) : Json(nullptr)},
+        {"started_at_ns", started ? Json(outcome.started_at_ns) : Json(nullptr)},
+        {"ended_at", utc(outcome.ended_at_ns)},
+        {"start_monotonic_ns", started ? Json(outcome.start_monotonic_ns) : Json(nullptr)},
+        {"exit_code", json_or_null(outcome.exit_code)},
+        {"signal", outcome.signal ? Json(signal_name(*outcome.signal)) : Json(nullptr)},
+        {"timed_out", outcome.timed_out},
+        {"ended_by", outcome.ended_by},
+        {"error", json_or_null(outcome.error)},
+        {"pid", outcome.pid},
+        {"killed_descendants", outcome.killed_descendants},
+        {"cpus", outcome.cpus},
+        {"capabilities",
+         {{"mode", options.drop_capabilities ? "kubernetes" : "keep"},
+          {"kept", outcome.capabilities.kept},
+          {"missing", outcome.capabilities.missing},
+          {"bounding_limited", outcome.capabilities.bounding_limited}}},
+        {"environment", outcome.environment},
+        {"sources", sources(outcome, meters, switches)},
+        {"interval", nullptr},
+    };
+    if (outcome.start && outcome.end)
+        json["interval"] = {{"kind", outcome.interval_kind},
+                            {"start_monotonic_ns", outcome.start->monotonic_ns},
+                            {"duration_s", json_seconds(outcome.end->monotonic_ns - outcome.start->monotonic_ns)}};
+    // All keys are always present: without a start they hold null or the differences of empty snapshots.
+    const Snapshot empty;
+    const Snapshot& start = outcome.start ? *outcome.start : empty;
+    const Snapshot& end = outcome.end ? *outcome.end : empty;
+    add_cpu(json, start, end);
+    add_memory(json, outcome, meters);
+    json["context_switches"] = {{"voluntary", json_or_null(switches.voluntary)},
+                                {"involuntary", json_or_null(switches.involuntary)}};
+    json["network"] = network(start, end);
+    json["interfaces"] = interfaces(start, end);
+    json["attempt_interfaces"] = interfaces(outcome.released.value_or(empty), outcome.after_cleanup.value_or(empty));
+    json["machine"] = machine(outcome);
+    json["libraries"] = meters.libraries();
+    json["supervisor_total_cpu_s"] = json_seconds(outcome.supervisor_total_ns);
+    return json_text(json, 2) + "\n";
 }
 
 void write_result(const std::string& path, const std::string& text) {
@@ -237,7 +210,7 @@ void write_result(const std::string& path, const std::string& text) {
     const auto fail = [&](const char* what) {
         const std::string reason = errno_text();
         unlink(temporary.c_str());
-        throw Failure(kLacking, std::string("cannot ") + what + " " + path + ": " + reason);
+        throw Failure(kPrerequisite, std::string("cannot ") + what + " " + path + ": " + reason);
     };
     Fd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!fd) fail("write");
@@ -248,7 +221,7 @@ void write_result(const std::string& path, const std::string& text) {
     }
     if (fsync(fd.get()) != 0) fail("write");
     if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0) {
-        // Filesystems without that flag: the existing file is seen, if not atomically.
+        // Some filesystems do not support that flag. Then an existing file is detected, but not atomically.
         if (errno == EEXIST || exists(path)) errno = EEXIST, fail("write");
         if (rename(temporary.c_str(), path.c_str()) != 0) fail("write");
     }

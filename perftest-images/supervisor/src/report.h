@@ -1,4 +1,4 @@
-// The file meters.json.
+// Writes meters.json (docs/supervisor.md).
 #pragma once
 
 #include <optional>
@@ -18,26 +18,24 @@ struct Outcome {
     std::optional<int> signal;
     bool timed_out = false;
     std::string ended_by = "participant";  // participant, deadline, signal, abort
-    std::string error;                     // why it could not be executed or ended; "" mostly
+    std::string error;                     // why exec failed or the participant could not be killed; empty otherwise
     pid_t pid = -1;
     std::vector<int> cpus;
     CapabilityReport capabilities;
     std::map<std::string, std::string> environment;
     std::int64_t killed_descendants = 0;
 
-    std::string interval_kind = "process";  // measured, process, partial
-    std::optional<Snapshot> start, end;     // none: it never started
-    std::optional<Snapshot> released, gone;  // around its whole life
-    std::optional<rusage> usage;            // of the whole life, from wait4
+    std::string interval_kind = "process";            // measured, process, partial
+    std::optional<Snapshot> start, end;               // of the interval; none if the participant never started
+    std::optional<Snapshot> released, after_cleanup;  // around the whole life of the participant
+    std::optional<rusage> usage;                      // of the whole life of the participant, from wait4
     std::optional<double> load_1m;
     std::int64_t supervisor_total_ns = 0;
 };
 
-std::string signal_name(int number);
-
 std::string meters_json(const Options& options, const Outcome& outcome, const Meters& meters);
 
-// Writes all or nothing, and never over an existing file.
+// Writes the whole file or nothing, and never overwrites an existing file.
 void write_result(const std::string& path, const std::string& text);
 
 }  // namespace k8sdds

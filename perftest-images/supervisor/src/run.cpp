@@ -1,4 +1,4 @@
-// Runs one participant: prepare, wait at the barrier, start, watch, end, report.
+// Runs one participant: prepares it, waits at the barrier, starts it, watches it, ends it, and writes the report.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -25,24 +25,24 @@ namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMillisecond = 1'000'000;
-constexpr std::int64_t kGiveUp = 10'000 * kMillisecond;  // after SIGKILL, for a process stuck in the kernel
-constexpr std::int64_t kLongestWait = 60'000 * kMillisecond;  // to an agreed start; more is a wrong clock
+constexpr std::int64_t kGiveUp = 10'000 * kMillisecond;  // after SIGKILL, for a process that is blocked in the kernel
+constexpr std::int64_t kLongestWait = 60'000 * kMillisecond;  // until an agreed start; a longer wait means a wrong clock
 constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 std::string prepare_directory(const std::string& name) {
     std::error_code error;
     std::filesystem::create_directories(name, error);
     const auto path = std::filesystem::canonical(name, error);
-    if (error) throw Failure(kLacking, "cannot make the directory " + name + ": " + error.message());
+    if (error) throw Failure(kPrerequisite, "cannot create the directory " + name + ": " + error.message());
     const std::string result = (path / "meters.json").string();
-    if (exists(result)) throw Failure(kUsage, result + " exists: results are never overwritten");
+    if (exists(result)) throw Failure(kUsage, result + " exists; choose another directory, results are not overwritten");
     return path.string();
 }
 
 Fd open_new(const std::string& path) {
     Fd fd(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-    if (!fd && errno == EEXIST) throw Failure(kUsage, path + " exists: results are never overwritten");
-    if (!fd) throw Failure(kLacking, "cannot make " + path + ": " + errno_text());
+    if (!fd && errno == EEXIST) throw Failure(kUsage, path + " exists; choose another directory, results are not overwritten");
+    if (!fd) throw Failure(kPrerequisite, "cannot create " + path + ": " + errno_text());
     return fd;
 }
 
@@ -71,7 +71,7 @@ public:
     int execute() {
         if (options_.barrier && !wait_for_go()) return abort();
         start();
-        while (!ended_) watch();
+        while (!finished_) watch();
         return finish();
     }
 
@@ -86,7 +86,7 @@ private:
     void on_timers();
     void on_end();
     void reap();
-    void ask_to_end(const char* ended_by, int signal_number);
+    void terminate(const char* ended_by, int signal_number);
     bool kill_descendants(bool participant_too);
     int finish();
 
@@ -96,13 +96,13 @@ private:
     Outcome outcome_;
     std::string dir_;
     Meters meters_;
-    bool ended_ = false, executing_ = false, marked_start_ = false, marked_end_ = false;
+    bool finished_ = false, executing_ = false, marked_start_ = false, marked_end_ = false;
     std::int64_t deadline_ = kNever, kill_at_ = kNever, give_up_ = kNever;
     std::int64_t sample_at_ = kNever, libraries_at_ = kNever, libraries_step_ = 20 * kMillisecond;
     std::set<pid_t> killed_;
 };
 
-// False: told not to start, by 'abort', the end of standard input or a signal.
+// Waits for `go`. Returns false after `abort`, the end of standard input, a signal, or any other line.
 bool Run::wait_for_go() {
     if (write(STDOUT_FILENO, "ready\n", 6) != 6) return false;
     std::string line;
@@ -127,20 +127,20 @@ bool Run::wait_for_go() {
         }
         if (line == "abort") return false;
         if (!line.empty()) {
-            std::fprintf(stderr, "k8sdds-supervisor: at the barrier: neither go nor abort: %s\n", line.c_str());
+            std::fprintf(stderr, "k8sdds-supervisor: at the barrier: expected go or abort, got: %s\n", line.c_str());
             return false;
         }
     }
 }
 
-// The agreed moment, in nanoseconds since 1970 by this machine's clock. From here on only a signal keeps the
-// participant from starting.
+// Waits until the agreed start, in nanoseconds since 1970 of this host's clock. Returns false if a signal arrives or the
+// start is too far away.
 bool Run::wait_until(std::int64_t moment) {
     while (true) {
         const std::int64_t left = moment - realtime_ns();
         if (left <= 0) return true;
         if (left > kLongestWait) {
-            std::fprintf(stderr, "k8sdds-supervisor: at the barrier: told to start more than a minute from now\n");
+            std::fprintf(stderr, "k8sdds-supervisor: at the barrier: the agreed start is more than a minute ahead; check the clock\n");
             return false;
         }
         const timespec timeout{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
@@ -177,7 +177,7 @@ void Run::watch() {
                                  pollfd{participant_.status_fd(), POLLIN, 0}};
     const auto next = std::min({deadline_, kill_at_, give_up_, sample_at_, libraries_at_});
     if (poll(fds.data(), fds.size(), timeout_until(next)) < 0 && errno != EINTR)
-        throw Failure(kLacking, "cannot wait: " + errno_text());
+        throw Failure(kPrerequisite, "cannot poll: " + errno_text());
     if (fds[1].revents) on_phases();
     if (fds[2].revents) {
         participant_.read_status();
@@ -188,14 +188,14 @@ void Run::watch() {
         if (executing_ && !marked_start_) libraries_at_ = now + libraries_step_;
     }
     if (fds[0].revents) on_signals();
-    if (!ended_) on_timers();
+    if (!finished_) on_timers();
 }
 
 void Run::on_phases() {
     std::array<char, 64> buffer;
     const ssize_t n = read(phase_.get(), buffer.data(), buffer.size());
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) {  // nobody holds it any more
+    if (n <= 0) {  // all writers have closed it
         phase_.close();
         return;
     }
@@ -228,18 +228,18 @@ void Run::on_signals() {
     signalfd_siginfo info;
     while (read(signals_.get(), &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGCHLD) continue;
-        if (kill_at_ == kNever) ask_to_end("signal", static_cast<int>(info.ssi_signo));
+        if (kill_at_ == kNever) terminate("signal", static_cast<int>(info.ssi_signo));
     }
     reap();
 }
 
-// The participant's end is read before it is waited for: its counters go with it.
+// Waits for children that have ended. The counters of the participant are read before wait4() releases them.
 void Run::reap() {
     while (true) {
         siginfo_t info{};
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
         rusage usage{};
-        if (info.si_pid != participant_.pid() || ended_) {
+        if (info.si_pid != participant_.pid() || finished_) {
             if (wait4(info.si_pid, nullptr, WNOHANG, &usage) == info.si_pid) meters_.add_reaped(usage);
             continue;
         }
@@ -250,13 +250,13 @@ void Run::reap() {
         outcome_.usage = usage;
         if (WIFEXITED(status)) outcome_.exit_code = WEXITSTATUS(status);
         if (WIFSIGNALED(status)) outcome_.signal = WTERMSIG(status);
-        ended_ = true;
+        finished_ = true;
     }
 }
 
 void Run::on_end() {
     outcome_.ended_at_ns = realtime_ns();
-    if (phase_) on_phases();  // what it wrote last
+    if (phase_) on_phases();  // reads the last marks
     if (!outcome_.end) outcome_.end = meters_.read();
 }
 
@@ -268,31 +268,31 @@ void Run::on_timers() {
     }
     if (now >= libraries_at_) {
         meters_.read_libraries();
-        libraries_step_ *= 2;  // libraries come early: ever more seldom
+        libraries_step_ *= 2;  // libraries are loaded early, so back off
         libraries_at_ = now + libraries_step_;
     }
     if (now >= deadline_) {
         deadline_ = kNever;
-        if (kill_at_ == kNever) {  // not already being ended
+        if (kill_at_ == kNever) {  // not being terminated already
             outcome_.timed_out = true;
-            ask_to_end("deadline", SIGTERM);
+            terminate("deadline", SIGTERM);
         }
     }
     if (now >= kill_at_) {
         if (give_up_ == kNever) give_up_ = now + kGiveUp;
         kill_descendants(true);
-        kill_at_ = now + 100 * kMillisecond;  // again, for what was forked meanwhile
+        kill_at_ = now + 100 * kMillisecond;  // repeats for processes that were forked meanwhile
     }
     if (now >= give_up_) {
         outcome_.error = "the participant did not die within 10 s of SIGKILL";
         outcome_.ended_at_ns = realtime_ns();
-        ended_ = true;
+        finished_ = true;
     }
 }
 
-void Run::ask_to_end(const char* ended_by, int signal_number) {
+void Run::terminate(const char* ended_by, int signal_number) {
     outcome_.ended_by = ended_by;
-    // While it can still be read; a later 'E' counts instead.
+    // Read the counters while the participant exists. A later 'E' replaces them.
     if (!outcome_.end) {
         meters_.read_libraries();
         outcome_.end = meters_.read();
@@ -302,36 +302,36 @@ void Run::ask_to_end(const char* ended_by, int signal_number) {
     kill_at_ = monotonic_ns() + options_.grace_ns;
 }
 
-// True when there was something to kill.
+// Kills the descendants with SIGKILL. Returns whether any were alive.
 bool Run::kill_descendants(bool participant_too) {
-    bool found = false;
+    bool any_alive = false;
     for (const pid_t pid : descendants(getpid())) {
         const bool is_participant = pid == participant_.pid();
         if ((is_participant && !participant_too) || is_dead(pid)) continue;
-        found = true;
+        any_alive = true;
         if (kill(pid, SIGKILL) == 0 && !is_participant) killed_.insert(pid);
     }
-    return found;
+    return any_alive;
 }
 
 int Run::finish() {
-    // What the participant left behind does not live on.
+    // Descendants must not outlive the participant.
     const auto until = monotonic_ns() + kGiveUp;
     for (int pause_ms = 1; monotonic_ns() < until; pause_ms = std::min(50, pause_ms * 2)) {
-        const bool found = kill_descendants(false);
+        const bool any_alive = kill_descendants(false);
         reap();
-        if (!found) break;
+        if (!any_alive) break;
         poll(nullptr, 0, pause_ms);
     }
     outcome_.killed_descendants = static_cast<std::int64_t>(killed_.size());
     outcome_.supervisor_total_ns = own_cpu_ns();
-    outcome_.gone = meters_.read();
-    if (!outcome_.end) outcome_.end = outcome_.gone;
+    outcome_.after_cleanup = meters_.read();
+    if (!outcome_.end) outcome_.end = outcome_.after_cleanup;
     write_result(dir_ + "/meters.json", meters_json(options_, outcome_, meters_));
     if (!outcome_.error.empty()) std::fprintf(stderr, "k8sdds-supervisor: %s\n", outcome_.error.c_str());
     if (outcome_.timed_out) return kDeadline;
     if (outcome_.signal) return 128 + *outcome_.signal;
-    return outcome_.exit_code.value_or(kLacking);
+    return outcome_.exit_code.value_or(kPrerequisite);
 }
 
 }  // namespace
@@ -339,11 +339,11 @@ int Run::finish() {
 int run_participant(const Options& options) {
     Fd signals = block_signals();
     if (link_target("/proc/self") != std::to_string(getpid()))
-        throw Failure(kLacking, "/proc is not that of this PID namespace: mount it (pause --mount-proc)");
+        throw Failure(kPrerequisite, "/proc belongs to another PID namespace; mount it with pause --mount-proc");
     close_inherited_on_exec();
     join_cgroups(options.join_cgroups);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
-        throw Failure(kLacking, "cannot become a subreaper: " + errno_text());
+        throw Failure(kPrerequisite, "cannot become a child subreaper: " + errno_text());
 
     Launch launch;
     launch.argv = options.program;

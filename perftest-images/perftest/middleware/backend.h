@@ -1,0 +1,167 @@
+// The interface between the program and a middleware backend: all that a backend module and the program know of each
+// other. A process has one writer and one reader for samples, and one announcement channel. A publisher writes the
+// throughput topic and reads the latency topic; a subscriber does the reverse.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "json.h"
+
+namespace k8sdds {
+
+constexpr unsigned backend_interface = 5;     // increase with every change of this header
+constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
+constexpr int64_t infinite = -1;              // an unlimited duration or number
+constexpr uint16_t to_all = 0xffff;           // addresses an announcement to all peers
+
+constexpr const char* throughput_topic = "k8sdds/throughput";
+constexpr const char* latency_topic = "k8sdds/latency";
+constexpr const char* announcement_topic = "k8sdds/announcement";
+
+enum class Role : uint8_t { publisher = 0, subscriber = 1 };
+enum class Receive { listener, waitset, spin };
+enum class Phase : uint8_t { warm_up = 0, measured = 1 };
+
+struct Sample {
+    uint32_t run = 0;                         // random number of the publisher's run
+    uint32_t sequence = 0;                    // counts from 0 in each phase
+    int64_t sent_ns = 0;                      // the publisher's monotonic clock; set in pings only
+    int32_t ping = -1;                        // id of the subscriber that must answer, or -1
+    uint16_t publisher = 0;                   // id of the publisher
+    Phase phase = Phase::warm_up;
+    const uint8_t* payload = nullptr;         // not owned; valid during the call that passes the sample
+    uint32_t payload_length = 0;
+};
+
+enum class Kind : uint8_t { hello, ready, start, alive, end, report, done, bye, abort };
+
+struct Announcement {
+    Kind kind = Kind::hello;
+    Role role = Role::publisher;              // of the sender
+    uint16_t id = 0;                          // of the sender
+    uint16_t to = to_all;
+    uint32_t instance = 0;                    // random number of the sender's process
+    uint32_t run = 0;                         // random number of the publisher's run, 0 before it
+    int64_t value[6] = {};
+};
+
+// The quality of service of one data endpoint. Durations are in nanoseconds.
+struct EndpointQos {
+    bool reliable = true;
+    int64_t max_blocking_ns = infinite;
+    enum class Durability { volatile_, transient_local, transient, persistent } durability = Durability::volatile_;
+    bool keep_all = true;
+    int64_t depth = 1;
+    int64_t max_samples = infinite, max_instances = infinite, max_samples_per_instance = infinite;
+    int64_t deadline_ns = infinite, latency_budget_ns = 0, lifespan_ns = infinite;
+    bool by_source_timestamp = false;
+    int64_t transport_priority = 0;
+    std::map<std::string, int> lines;         // policy ("history") to its line in the file, for error messages
+};
+
+struct QosProfile {
+    std::string name;
+    std::string file;                         // empty for a built-in profile
+    EndpointQos writer, reader;
+    int64_t batch_bytes = 0;                  // 0: no batching
+    int batch_line = 0;
+};
+
+// Paths of the DDS Security files; all empty without DDS Security.
+struct Security {
+    std::string governance, permissions, identity_ca, permissions_ca, certificate, private_key;
+    unsigned key_bits = 256;                  // of AES-GCM and AES-GMAC
+    bool enabled() const { return !governance.empty(); }
+};
+
+enum class Discovery { multicast, peers, server };
+
+// The resolved options, as a backend needs them.
+struct Settings {
+    Role role = Role::publisher;
+    unsigned id = 0;                          // -pidMultiPubTest or -sidMultiSubTest
+    unsigned domain = 1;
+    uint64_t data_length = 100;               // bytes of a sample, with its overhead
+    unsigned subscribers = 1, publishers = 1; // how many this process waits for
+    std::string nic;
+    std::vector<std::string> peers;
+    bool multicast = false;
+    std::string multicast_address;
+    Discovery discovery = Discovery::peers;
+    std::vector<std::string> discovery_servers;   // ADDRESS or ADDRESS:PORT; the n-th has id n-1
+    int64_t send_queue = 0;                   // samples; 0: the middleware's default
+    Receive receive = Receive::listener;
+    bool latency_test = false;
+    QosProfile qos;
+    Security security;
+    int64_t write_slice_ns = 100'000'000;     // write() returns after at most this time when the writer is full
+    int verbosity = 1;
+};
+
+// Callbacks of a backend, made from any thread. on_sample() is called by one thread at a time; on_received() follows
+// each group of samples that were received together.
+class Events {
+public:
+    virtual void on_announcement(const Announcement&) = 0;
+    virtual void on_match() = 0;
+    virtual void on_sample(const Sample&) = 0;
+    virtual void on_received() = 0;
+
+protected:
+    ~Events() = default;
+};
+
+struct Matches {
+    unsigned writer = 0, reader = 0;          // endpoints matched with the data writer and the data reader
+};
+
+struct TransportFacts {
+    std::string interface, address, multicast_address;
+    int receive_buffer = 0, send_buffer = 0;  // bytes, as the kernel reports them
+    int64_t max_message = 0, fragment = 0;    // bytes; 0: unknown
+};
+
+enum class Written { ok, blocked, failed };   // blocked: not written; try again
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+    virtual std::string version() const = 0;
+
+    // Returns why these settings are not supported, with the option or file and the fix; empty if they are.
+    virtual std::string unsupported(const Settings&) const = 0;
+
+    // Creates all entities. Throws std::runtime_error with the middleware's message. The Events must outlive close().
+    virtual void open(const Settings&, Events&) = 0;
+    // Deletes all entities. No callback runs after it returns.
+    virtual void close() = 0;
+
+    virtual Matches matches() = 0;
+    virtual TransportFacts facts() = 0;
+    virtual std::map<std::string, Json> effective_qos() = 0;
+
+    // Called by one thread at a time. Must not allocate.
+    virtual Written write(const Sample&) = 0;
+    virtual void flush() = 0;                 // sends what a batch still holds
+    virtual std::string last_error() const = 0;
+
+    // For receive modes waitset and spin. wait() returns whether samples have arrived; take() passes them to on_sample()
+    // and returns their number.
+    virtual bool wait(int64_t timeout_ns) = 0;
+    virtual unsigned take() = 0;
+
+    // Returns whether the announcement was sent. Announcements may be lost; the program repeats them.
+    virtual bool announce(const Announcement&) = 0;
+};
+
+}  // namespace k8sdds
+
+// Each module exports these two functions.
+extern "C" {
+__attribute__((visibility("default"))) unsigned k8sdds_backend_interface();
+__attribute__((visibility("default"))) k8sdds::Backend* k8sdds_backend_create();
+}

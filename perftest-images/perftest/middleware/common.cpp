@@ -1,0 +1,57 @@
+#include "common.h"
+
+#include <algorithm>
+
+#include "sockets.h"
+
+namespace k8sdds {
+
+std::string qos_location(const QosProfile& qos, const EndpointQos& endpoint, const std::string& policy) {
+    const auto line = endpoint.lines.find(policy);
+    return "-qosFile: " + qos.file + ":" + std::to_string(line == endpoint.lines.end() ? 0 : line->second) + ": <" +
+           policy + ">: ";
+}
+
+std::string unsupported_nic(const Settings& s) {
+    if (s.nic.empty() || !interface_of(s.nic).name.empty()) return "";
+    return "-nic: no interface with an IPv4 address is named '" + s.nic + "'; list them with ip -4 addr";
+}
+
+std::string multicast_group(const Settings& s) {
+    return s.multicast_address.empty() ? "239.255.0.1" : s.multicast_address;
+}
+
+void apply_test_qos(Settings& s) {
+    EndpointQos &writer = s.qos.writer, &reader = s.qos.reader;
+    if (s.role == Role::subscriber || s.latency_test) {
+        // Pongs, and pings that a receive callback sends, are written by the thread that also handles acknowledgements.
+        // A writer that keeps all samples could block that thread for ever. Only one ping is in flight, so keeping the
+        // last sample keeps all of them; keeping all costs about 3 % of latency.
+        writer.keep_all = false;
+        writer.depth = 1;
+    }
+    // In the other receive modes nothing else limits the samples that wait to be taken.
+    if (s.receive != Receive::listener && reader.keep_all && reader.max_samples == infinite)
+        reader.max_samples = std::clamp<int64_t>((64 << 20) / static_cast<int64_t>(s.data_length), 16, 10000);
+}
+
+std::map<std::string, Json> effective_qos_of(const QosProfile& qos) {
+    const EndpointQos &w = qos.writer, &r = qos.reader;
+    const auto durability = [](const EndpointQos& e) {
+        return e.durability == EndpointQos::Durability::transient_local ? "transient_local" : "volatile";
+    };
+    const auto history = [](const EndpointQos& e) {
+        return e.keep_all ? std::string("keep_all") : "keep_last_" + std::to_string(e.depth);
+    };
+    const auto value = [](int64_t n) { return n == infinite ? Json(nullptr) : Json(n); };
+    return {{"reliability", w.reliable ? "reliable" : "best_effort"},
+            {"writer_durability", durability(w)}, {"reader_durability", durability(r)},
+            {"writer_history", history(w)}, {"reader_history", history(r)},
+            {"reader_max_samples", value(r.max_samples)},
+            {"deadline_ns", value(w.deadline_ns)}, {"latency_budget_ns", value(w.latency_budget_ns)},
+            {"lifespan_ns", value(w.lifespan_ns)},
+            {"destination_order", w.by_source_timestamp ? "by_source_timestamp" : "by_reception_timestamp"},
+            {"send_queue", nullptr}, {"batch_bytes", 0}};
+}
+
+}  // namespace k8sdds

@@ -1,0 +1,49 @@
+// Functions that the middleware backends share: the head of a sample on the wire, and the checks and reports of QoS.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "backend.h"
+
+namespace k8sdds {
+
+// The head of a sample on the wire, in 32-bit words: run; sequence; low and high word of sent_ns; ping; publisher in the
+// lower and phase in the upper 16 bits.
+constexpr unsigned head_words = 6;
+
+inline void pack(const Sample& s, uint32_t (&head)[head_words]) {
+    head[0] = s.run;
+    head[1] = s.sequence;
+    head[2] = static_cast<uint32_t>(s.sent_ns);
+    head[3] = static_cast<uint32_t>(static_cast<uint64_t>(s.sent_ns) >> 32);
+    head[4] = static_cast<uint32_t>(s.ping);
+    head[5] = s.publisher | static_cast<uint32_t>(s.phase) << 16;
+}
+
+inline void unpack(const uint32_t (&head)[head_words], Sample& s) {
+    s.run = head[0];
+    s.sequence = head[1];
+    s.sent_ns = static_cast<int64_t>(static_cast<uint64_t>(head[3]) << 32 | head[2]);
+    s.ping = static_cast<int32_t>(head[4]);
+    s.publisher = static_cast<uint16_t>(head[5]);
+    s.phase = static_cast<Phase>(head[5] >> 16 & 0xff);
+}
+
+// Returns "-qosFile: FILE:LINE: <POLICY>: ", the start of a message about an unsupported policy.
+std::string qos_location(const QosProfile&, const EndpointQos&, const std::string& policy);
+
+// Returns an error message if the interface of -nic does not exist; empty otherwise.
+std::string unsupported_nic(const Settings&);
+
+// Returns the multicast group of a DDS middleware's samples.
+std::string multicast_group(const Settings&);
+
+// Sets the policies that the test requires whatever the profile: the history of pings and pongs, and a limit of samples
+// that wait to be taken.
+void apply_test_qos(Settings&);
+
+// Returns the policies in effect. A backend overwrites the values in which it differs.
+std::map<std::string, Json> effective_qos_of(const QosProfile&);
+
+}  // namespace k8sdds

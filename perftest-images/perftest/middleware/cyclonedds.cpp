@@ -1,0 +1,312 @@
+// The backend of Eclipse Cyclone DDS.
+#include <dds/dds.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "common.h"
+#include "cyclonedds_config.h"
+#include "perftest.h"
+#include "sockets.h"
+
+namespace k8sdds {
+namespace {
+
+struct QosDeleter {
+    void operator()(dds_qos_t* qos) const { dds_delete_qos(qos); }
+};
+using Qos = std::unique_ptr<dds_qos_t, QosDeleter>;
+
+dds_duration_t duration(int64_t ns) { return ns == infinite ? DDS_INFINITY : ns; }
+int32_t limit(int64_t n) { return n == infinite ? DDS_LENGTH_UNLIMITED : static_cast<int32_t>(n); }
+
+dds_entity_t created(dds_entity_t entity, const char* what) {
+    if (entity < 0) throw std::runtime_error(std::string(what) + ": " + dds_strretcode(-entity));
+    return entity;
+}
+
+class CycloneDds final : public Backend {
+public:
+    std::string version() const override { return CYCLONEDDS_VERSION; }
+    std::string unsupported(const Settings& settings) const override { return cyclonedds_unsupported(settings); }
+
+    void open(const Settings& settings, Events& events) override;
+    void close() override;
+    Matches matches() override;
+    TransportFacts facts() override;
+    std::map<std::string, Json> effective_qos() override;
+    Written write(const Sample& sample) override;
+    void flush() override { dds_write_flush(writer_); }
+    std::string last_error() const override { return dds_strretcode(-error_); }
+    bool wait(int64_t timeout_ns) override;
+    unsigned take() override;
+    bool announce(const Announcement& announcement) override;
+
+private:
+    Qos endpoint_qos(const EndpointQos& e, bool writer) const;
+    void create_announcement_channel();
+    void create_data_endpoints();
+    void take_announcements(dds_entity_t reader);
+
+    Settings settings_;
+    Events* events_ = nullptr;
+    dds_entity_t domain_ = 0, participant_ = 0;
+    dds_entity_t writer_ = 0, reader_ = 0, announcement_writer_ = 0, announcement_reader_ = 0;
+    dds_entity_t waitset_ = 0;
+    dds_return_t error_ = 0;
+    uint64_t batched_ = 0, batch_limit_ = 0;
+
+    // Used only by the receiving thread. The payload buffers are reused from one take to the next.
+    std::vector<K8sdds_Sample> taken_;
+    std::vector<void*> pointers_;
+    std::vector<dds_sample_info_t> infos_;
+};
+
+void CycloneDds::open(const Settings& settings, Events& events) {
+    settings_ = settings;
+    events_ = &events;
+    unsetenv("CYCLONEDDS_URI");                           // only the options configure it
+    domain_ = created(dds_create_domain(settings.domain, cyclonedds_config(settings).c_str()), "domain");
+    Qos qos(dds_create_qos());
+    cyclonedds_add_security(qos.get(), settings.security);
+    participant_ = created(dds_create_participant(settings.domain, qos.get(), nullptr), "participant");
+    batch_limit_ = settings.role == Role::publisher ? static_cast<uint64_t>(settings.qos.batch_bytes) : 0;
+    if (batch_limit_) dds_write_set_batch(true);          // applies to the process: announcements are flushed
+    create_announcement_channel();
+    create_data_endpoints();
+}
+
+void CycloneDds::create_announcement_channel() {
+    const dds_entity_t topic = created(dds_create_topic(participant_, &K8sdds_Announcement_desc, announcement_topic,
+                                                        nullptr, nullptr), "announcement topic");
+    const Qos qos(dds_create_qos());
+    constexpr int32_t depth = 16;
+    dds_qset_reliability(qos.get(), DDS_RELIABILITY_RELIABLE, DDS_MSECS(10));
+    dds_qset_durability(qos.get(), DDS_DURABILITY_TRANSIENT_LOCAL);
+    dds_qset_durability_service(qos.get(), 0, DDS_HISTORY_KEEP_LAST, depth, DDS_LENGTH_UNLIMITED,
+                                DDS_LENGTH_UNLIMITED, DDS_LENGTH_UNLIMITED);
+    dds_qset_history(qos.get(), DDS_HISTORY_KEEP_LAST, depth);
+    // The writing thread, which holds the writer, would deliver an announcement to the own reader. Its listener may be
+    // writing an answer with the same writer at that moment.
+    dds_qset_ignorelocal(qos.get(), DDS_IGNORELOCAL_PARTICIPANT);
+    announcement_writer_ = created(dds_create_writer(participant_, topic, qos.get(), nullptr), "announcement writer");
+    dds_qset_history(qos.get(), DDS_HISTORY_KEEP_ALL, 0);
+    dds_listener_t* listener = dds_create_listener(this);
+    dds_lset_data_available(listener, [](dds_entity_t reader, void* self) {
+        static_cast<CycloneDds*>(self)->take_announcements(reader);
+    });
+    const dds_entity_t reader = dds_create_reader(participant_, topic, qos.get(), listener);
+    dds_delete_listener(listener);
+    announcement_reader_ = created(reader, "announcement reader");
+}
+
+Qos CycloneDds::endpoint_qos(const EndpointQos& e, bool writer) const {
+    Qos qos(dds_create_qos());
+    // The program repeats a blocked write(). It blocks in slices, so that the end of the test, a signal or the loss of a
+    // peer is noticed in between.
+    const int64_t blocking = e.max_blocking_ns == infinite ? settings_.write_slice_ns
+                                                           : std::min(e.max_blocking_ns, settings_.write_slice_ns);
+    dds_qset_reliability(qos.get(), e.reliable ? DDS_RELIABILITY_RELIABLE : DDS_RELIABILITY_BEST_EFFORT, blocking);
+    dds_qset_durability(qos.get(), e.durability == EndpointQos::Durability::transient_local
+                                       ? DDS_DURABILITY_TRANSIENT_LOCAL : DDS_DURABILITY_VOLATILE);
+    dds_qset_history(qos.get(), e.keep_all ? DDS_HISTORY_KEEP_ALL : DDS_HISTORY_KEEP_LAST,
+                     static_cast<int32_t>(e.depth));
+    dds_qset_resource_limits(qos.get(), limit(e.max_samples), limit(e.max_instances), limit(e.max_samples_per_instance));
+    dds_qset_deadline(qos.get(), duration(e.deadline_ns));
+    dds_qset_latency_budget(qos.get(), duration(e.latency_budget_ns));
+    if (writer) dds_qset_lifespan(qos.get(), duration(e.lifespan_ns));
+    dds_qset_destination_order(qos.get(), e.by_source_timestamp ? DDS_DESTINATIONORDER_BY_SOURCE_TIMESTAMP
+                                                                : DDS_DESTINATIONORDER_BY_RECEPTION_TIMESTAMP);
+    return qos;
+}
+
+void CycloneDds::create_data_endpoints() {
+    const bool publishes = settings_.role == Role::publisher;
+    const auto topic = [&](const char* name) {
+        return created(dds_create_topic(participant_, &K8sdds_Sample_desc, name, nullptr, nullptr), name);
+    };
+    const dds_entity_t throughput = topic(throughput_topic), latency = topic(latency_topic);
+
+    const size_t buffers = std::clamp<size_t>((8u << 20) / settings_.data_length, 1, 64);
+    taken_.assign(buffers, K8sdds_Sample{});
+    for (K8sdds_Sample& sample : taken_) {
+        sample.payload._release = true;
+        pointers_.push_back(&sample);
+    }
+    infos_.resize(buffers);
+
+    apply_test_qos(settings_);
+    // In a latency test the receive callback sends the next ping: it must not block for long.
+    if (publishes && settings_.latency_test && settings_.receive == Receive::listener)
+        settings_.write_slice_ns = 1'000'000;
+
+    dds_listener_t* listener = dds_create_listener(this);
+    dds_lset_publication_matched(listener, [](dds_entity_t, const dds_publication_matched_status_t, void* self) {
+        static_cast<CycloneDds*>(self)->events_->on_match();
+    });
+    dds_lset_subscription_matched(listener, [](dds_entity_t, const dds_subscription_matched_status_t, void* self) {
+        static_cast<CycloneDds*>(self)->events_->on_match();
+    });
+    const dds_entity_t writer = dds_create_writer(participant_, publishes ? throughput : latency,
+                                                  endpoint_qos(settings_.qos.writer, true).get(), listener);
+    if (settings_.receive == Receive::listener)
+        dds_lset_data_available(listener, [](dds_entity_t, void* self) { static_cast<CycloneDds*>(self)->take(); });
+    writer_ = writer;                                     // the receive callback may use it before the next call returns
+    const dds_entity_t reader = dds_create_reader(participant_, publishes ? latency : throughput,
+                                                  endpoint_qos(settings_.qos.reader, false).get(), nullptr);
+    created(writer, "data writer");
+    reader_ = created(reader, "data reader");
+    const dds_return_t result = dds_set_listener(reader_, listener);
+    dds_delete_listener(listener);
+    created(result, "data listener");
+    if (settings_.receive == Receive::waitset) {
+        waitset_ = created(dds_create_waitset(participant_), "waitset");
+        created(dds_set_status_mask(reader_, DDS_DATA_AVAILABLE_STATUS | DDS_SUBSCRIPTION_MATCHED_STATUS), "status mask");
+        const dds_entity_t condition = created(dds_create_readcondition(reader_, DDS_ANY_STATE), "read condition");
+        created(dds_waitset_attach(waitset_, condition, 0), "waitset");
+    }
+}
+
+void CycloneDds::close() {
+    if (participant_ > 0) {
+        // Remove the listeners first: no callback may use an entity that is being deleted.
+        if (reader_ > 0) dds_set_listener(reader_, nullptr);
+        if (announcement_reader_ > 0) dds_set_listener(announcement_reader_, nullptr);
+        dds_delete(participant_);
+    }
+    if (domain_ > 0) dds_delete(domain_);
+    participant_ = domain_ = 0;
+}
+
+Matches CycloneDds::matches() {
+    dds_publication_matched_status_t published{};
+    dds_subscription_matched_status_t subscribed{};
+    dds_get_publication_matched_status(writer_, &published);
+    dds_get_subscription_matched_status(reader_, &subscribed);
+    return {published.current_count, subscribed.current_count};
+}
+
+TransportFacts CycloneDds::facts() {
+    TransportFacts facts;
+    for (const UdpSocket& socket : own_udp_sockets()) {
+        facts.receive_buffer = std::max(facts.receive_buffer, socket.receive_buffer);
+        facts.send_buffer = std::max(facts.send_buffer, socket.send_buffer);
+        for (const in_addr address : {socket.address, socket.multicast_interface})
+            if (address.s_addr != INADDR_ANY && facts.address.empty() && !IN_MULTICAST(ntohl(address.s_addr)))
+                facts.address = address_text(address);
+    }
+    const Interface interface = interface_of(facts.address.empty() ? settings_.nic : facts.address);
+    facts.interface = interface.name;
+    facts.address = interface.address;
+    facts.max_message = cyclonedds_max_message;
+    facts.fragment = cyclonedds_fragment;
+    if (settings_.multicast) facts.multicast_address = multicast_group(settings_);
+    return facts;
+}
+
+std::map<std::string, Json> CycloneDds::effective_qos() {
+    auto qos = effective_qos_of(settings_.qos);
+    if (settings_.send_queue) qos["send_queue"] = settings_.send_queue;
+    qos["batch_bytes"] = batch_limit_;
+    return qos;
+}
+
+Written CycloneDds::write(const Sample& sample) {
+    K8sdds_Sample out;
+    pack(sample, out.head);
+    out.payload._maximum = out.payload._length = sample.payload_length;
+    out.payload._buffer = const_cast<uint8_t*>(sample.payload);
+    out.payload._release = false;
+    const dds_return_t result = dds_write(writer_, &out);
+    if (__builtin_expect(result != DDS_RETCODE_OK, 0)) {
+        error_ = result;
+        return result == DDS_RETCODE_TIMEOUT ? Written::blocked : Written::failed;
+    }
+    if (batch_limit_) {
+        batched_ += sample.payload_length + sample_overhead;
+        if (batched_ >= batch_limit_) {
+            batched_ = 0;
+            dds_write_flush(writer_);
+        }
+    }
+    return Written::ok;
+}
+
+bool CycloneDds::wait(int64_t timeout_ns) { return dds_waitset_wait(waitset_, nullptr, 0, timeout_ns) > 0; }
+
+unsigned CycloneDds::take() {
+    unsigned taken = 0;
+    if (settings_.receive == Receive::spin) {
+        // Without samples this must not take the lock of the cache, which the library's receiving thread needs, and must
+        // yield the core that both threads may share.
+        uint32_t status = 0;
+        dds_get_status_changes(reader_, &status);
+        if (!(status & DDS_DATA_AVAILABLE_STATUS)) {
+            sched_yield();
+            return 0;
+        }
+    }
+    const auto max_samples = static_cast<uint32_t>(taken_.size());
+    for (;;) {
+        const dds_return_t n = dds_take(reader_, pointers_.data(), infos_.data(), max_samples, max_samples);
+        if (n <= 0) return taken;
+        for (dds_return_t i = 0; i < n; ++i) {
+            if (!infos_[i].valid_data) continue;
+            const K8sdds_Sample& in = taken_[i];
+            Sample sample;
+            unpack(in.head, sample);
+            sample.payload = in.payload._buffer;
+            sample.payload_length = in.payload._length;
+            events_->on_sample(sample);
+        }
+        events_->on_received();
+        taken += static_cast<unsigned>(n);
+        if (static_cast<uint32_t>(n) < max_samples) return taken;
+    }
+}
+
+bool CycloneDds::announce(const Announcement& a) {
+    K8sdds_Announcement out{};
+    out.kind = static_cast<uint8_t>(a.kind);
+    out.role = static_cast<uint8_t>(a.role);
+    out.id = a.id;
+    out.to = a.to;
+    out.instance = a.instance;
+    out.run = a.run;
+    std::memcpy(out.value, a.value, sizeof out.value);
+    const bool written = dds_write(announcement_writer_, &out) == DDS_RETCODE_OK;
+    if (batch_limit_) dds_write_flush(announcement_writer_);
+    return written;
+}
+
+void CycloneDds::take_announcements(dds_entity_t reader) {
+    K8sdds_Announcement in[8];
+    void* pointers[8];
+    dds_sample_info_t infos[8];
+    for (int i = 0; i < 8; ++i) pointers[i] = &in[i];
+    for (;;) {
+        const dds_return_t n = dds_take(reader, pointers, infos, 8, 8);
+        for (dds_return_t i = 0; i < n; ++i) {
+            if (!infos[i].valid_data) continue;
+            Announcement a;
+            a.kind = static_cast<Kind>(in[i].kind);
+            a.role = static_cast<Role>(in[i].role);
+            a.id = in[i].id;
+            a.to = in[i].to;
+            a.instance = in[i].instance;
+            a.run = in[i].run;
+            std::memcpy(a.value, in[i].value, sizeof a.value);
+            events_->on_announcement(a);
+        }
+        if (n < 8) return;
+    }
+}
+
+}  // namespace
+}  // namespace k8sdds
+
+unsigned k8sdds_backend_interface() { return k8sdds::backend_interface; }
+k8sdds::Backend* k8sdds_backend_create() { return new k8sdds::CycloneDds(); }

@@ -1,0 +1,154 @@
+#include "cyclonedds_config.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "common.h"
+#include "sockets.h"
+
+namespace k8sdds {
+namespace {
+
+std::string escape(const std::string& text) {
+    std::string out;
+    for (char c : text) {
+        if (c == '&') out += "&amp;";
+        else if (c == '<') out += "&lt;";
+        else if (c == '"') out += "&quot;";
+        else if (c == '$') out += "";                     // prevents the expansion of ${NAME}
+        else out += c;
+    }
+    return out;
+}
+
+std::string element(const char* name, const std::string& value) {
+    return std::string("<") + name + ">" + value + "</" + name + ">";
+}
+
+// Returns the limits of unacknowledged bytes at which a writer blocks.
+std::string watermarks(const Settings& s) {
+    int64_t high = 0;
+    if (s.role == Role::publisher && s.send_queue > 0)
+        high = s.send_queue * static_cast<int64_t>(s.data_length);
+    else if (s.role == Role::subscriber || s.latency_test)
+        // The thread that writes pongs, and pings in a callback, also handles acknowledgements. It must never block, so
+        // one sample must not fill the cache.
+        high = std::max<int64_t>(4 * static_cast<int64_t>(s.data_length), 16 << 20);
+    if (!high) return "";
+    high = std::clamp<int64_t>(high, 1, 2'000'000'000);
+    const std::string bytes = std::to_string(high) + " B";
+    return element("Watermarks", element("WhcLow", std::to_string(std::min<int64_t>(high / 2, 1000)) + " B") +
+                                     element("WhcHigh", bytes) + element("WhcHighInit", bytes) +
+                                     element("WhcAdaptive", "false"));
+}
+
+std::string unsupported_qos(const QosProfile& qos, const EndpointQos& e, bool writer) {
+    using D = EndpointQos::Durability;
+    if (e.durability == D::transient || e.durability == D::persistent)
+        return qos_location(qos, e, "durability") + "cyclonedds has no durability service; use VOLATILE or TRANSIENT_LOCAL";
+    if (e.transport_priority != 0)
+        return qos_location(qos, e, "transport_priority") + "has no effect in cyclonedds; remove it";
+    if (writer && (e.max_samples != infinite || e.max_instances != infinite || e.max_samples_per_instance != infinite))
+        return qos_location(qos, e, "resource_limits") +
+               "cyclonedds does not limit a writer's samples; use LENGTH_UNLIMITED and -sendQueueSize";
+    if (writer && e.max_blocking_ns == 0)
+        return qos_location(qos, e, "reliability") + "writes must wait while the writer is full; set a max_blocking_time above 0";
+    return "";
+}
+
+// Returns the folder of the DDS Security plugins: the library's own, or Debian's subfolder of it. Empty if they are not
+// installed.
+std::string plugin_folder() {
+    Dl_info info{};
+    if (!dladdr(reinterpret_cast<void*>(&dds_create_participant), &info) || !info.dli_fname) return "";
+    const std::string library = info.dli_fname;
+    const std::string folder = library.substr(0, library.rfind('/') + 1);
+    for (const char* subfolder : {"libddsc0debian/", ""})
+        if (access((folder + subfolder + "libdds_security_auth.so").c_str(), R_OK) == 0) return folder + subfolder;
+    return "";
+}
+
+std::string unsupported_security(const Security& security) {
+    if (!security.enabled()) return "";
+    // Cyclone DDS 0.10 does not pass the key length on to its plugin, which then uses AES-256.
+    if (security.key_bits != 256)
+        return "-secureEncryptionAlgorithm: Cyclone DDS 0.10 always signs and encrypts with AES-256; give aes-256-gcm";
+    if (plugin_folder().empty())
+        return "-secureGovernanceFile: the DDS Security plugins of Cyclone DDS are not installed; install libddsc0debian";
+    return "";
+}
+
+}  // namespace
+
+std::string cyclonedds_unsupported(const Settings& s) {
+    if (const std::string problem = unsupported_security(s.security); !problem.empty()) return problem;
+    if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
+    for (const std::string& peer : s.peers)
+        if (peer.find_first_of("<>\"'&$ ,;") != std::string::npos)
+            return "-peer: '" + peer + "' is not an address; give an IPv4 address or a host name";
+    if (s.discovery == Discovery::server)
+        return "-discovery: cyclonedds has no discovery server; use peers or multicast, or -middleware fastdds";
+    const std::string problem = unsupported_qos(s.qos, s.qos.writer, true);
+    return problem.empty() ? unsupported_qos(s.qos, s.qos.reader, false) : problem;
+}
+
+std::string cyclonedds_config(const Settings& s) {
+    const Interface nic = interface_of(s.nic);
+    std::string interface = s.nic.empty() ? "<NetworkInterface autodetermine=\"true\""
+                            : nic.address == s.nic ? "<NetworkInterface address=\"" + escape(s.nic) + "\""
+                                                   : "<NetworkInterface name=\"" + escape(s.nic) + "\"";
+    const bool multicast_discovery = s.discovery == Discovery::multicast;
+    if (s.multicast || multicast_discovery) interface += " multicast=\"true\"";
+    if (s.multicast) interface += " prefer_multicast=\"true\"";
+    interface += "/>";
+
+    // Multicast is allowed for discovery (spdp) and for samples (asm, ssm) separately.
+    const char* multicast = s.multicast && multicast_discovery ? "true" : s.multicast ? "asm,ssm" : multicast_discovery ? "spdp" : "false";
+    std::string general = element("Interfaces", interface) + element("AllowMulticast", multicast);
+    if (s.multicast || multicast_discovery) general += element("EnableMulticastLoopback", "true");
+
+    // A process uses the first free participant index, and tries to reach each peer at as many ports. A process has index
+    // 0 in a pod; all participants of a trial may share one address.
+    const unsigned max_index = 9 + s.subscribers + s.publishers + s.id;
+    std::string discovery = element("ParticipantIndex", "auto") + element("MaxAutoParticipantIndex", std::to_string(max_index));
+    if (!s.peers.empty()) {
+        std::string peers;
+        for (const std::string& peer : s.peers) peers += "<Peer Address=\"" + escape(peer) + "\"/>";
+        discovery += element("Peers", peers);
+    }
+    if (!s.multicast_address.empty())
+        discovery += element("SPDPMulticastAddress", s.multicast_address) +
+                     element("DefaultMulticastAddress", s.multicast_address);
+
+    const std::string internal = "<SocketReceiveBufferSize min=\"default\" max=\"8 MiB\"/>" +
+                                 element("WriterLingerDuration", "200 ms") + watermarks(s);
+    std::string config = element("General", general) + element("Discovery", discovery) + element("Internal", internal);
+    if (s.verbosity >= 3) config += element("Tracing", element("Verbosity", "config") + element("OutputFile", "stderr"));
+    return "<Domain id=\"any\">" + config + "</Domain>";
+}
+
+void cyclonedds_add_security(dds_qos_t* qos, const Security& security) {
+    if (!security.enabled()) return;
+    const auto set = [&](const std::string& name, const std::string& value) {
+        dds_qset_prop(qos, ("dds.sec." + name).c_str(), value.c_str());
+    };
+    const struct { const char *part, *file, *function; } plugins[] = {{"auth", "auth", "authentication"},
+                                                                      {"crypto", "crypto", "crypto"},
+                                                                      {"access", "ac", "access_control"}};
+    for (const auto& [part, file, function] : plugins) {
+        const std::string library = std::string(part) + ".library.";
+        set(library + "path", plugin_folder() + "libdds_security_" + file + ".so");
+        set(library + "init", std::string("init_") + function);
+        set(library + "finalize", std::string("finalize_") + function);
+    }
+    set("auth.identity_ca", "file:" + security.identity_ca);
+    set("auth.identity_certificate", "file:" + security.certificate);
+    set("auth.private_key", "file:" + security.private_key);
+    set("access.permissions_ca", "file:" + security.permissions_ca);
+    set("access.governance", "file:" + security.governance);
+    set("access.permissions", "file:" + security.permissions);
+}
+
+}  // namespace k8sdds

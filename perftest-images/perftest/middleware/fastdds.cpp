@@ -1,0 +1,327 @@
+// The backend of eProsima Fast DDS.
+#include <fastdds/dds/core/condition/WaitSet.hpp>
+#include <fastdds/dds/domain/DomainParticipant.hpp>
+#include <fastdds/dds/domain/DomainParticipantFactory.hpp>
+#include <fastdds/dds/log/Log.hpp>
+#include <fastdds/dds/log/StdoutErrConsumer.hpp>
+#include <fastdds/dds/publisher/DataWriter.hpp>
+#include <fastdds/dds/publisher/DataWriterListener.hpp>
+#include <fastdds/dds/publisher/Publisher.hpp>
+#include <fastdds/dds/subscriber/DataReader.hpp>
+#include <fastdds/dds/subscriber/DataReaderListener.hpp>
+#include <fastdds/dds/subscriber/ReadCondition.hpp>
+#include <fastdds/dds/subscriber/SampleInfo.hpp>
+#include <fastdds/dds/subscriber/Subscriber.hpp>
+#include <fastrtps/xmlparser/XMLProfileManager.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "common.h"
+#include "fastdds_config.h"
+#include "fastdds_types.h"
+#include "sockets.h"
+
+namespace k8sdds {
+namespace {
+
+using namespace eprosima::fastdds::dds;
+using eprosima::fastrtps::types::ReturnCode_t;
+using Seconds = eprosima::fastrtps::Duration_t;
+
+Seconds duration(int64_t ns) {
+    if (ns == infinite) return eprosima::fastrtps::c_TimeInfinite;
+    return {static_cast<int32_t>(ns / 1'000'000'000), static_cast<uint32_t>(ns % 1'000'000'000)};
+}
+
+template <typename T>
+T* created(T* entity, const char* what) {
+    if (!entity) throw std::runtime_error(std::string(what) + " was not created; run with -verbosity 3 for details");
+    return entity;
+}
+
+class FastDds final : public Backend, DataWriterListener, DataReaderListener {
+public:
+    std::string version() const override { return FASTDDS_VERSION; }
+    std::string unsupported(const Settings& settings) const override { return fastdds_unsupported(settings); }
+
+    void open(const Settings& settings, Events& events) override;
+    void close() override;
+    Matches matches() override;
+    TransportFacts facts() override;
+    std::map<std::string, Json> effective_qos() override;
+    Written write(const Sample& sample) override;
+    void flush() override {}
+    std::string last_error() const override { return "Fast DDS return code " + std::to_string(error_); }
+    bool wait(int64_t timeout_ns) override;
+    unsigned take() override;
+    bool announce(const Announcement& announcement) override;
+
+private:
+    // Delivers announcements on the library's receiving thread, which may send answers.
+    class AnnouncementListener final : public DataReaderListener {
+    public:
+        Events* events = nullptr;
+        void on_data_available(DataReader* reader) override {
+            Announcement a;
+            SampleInfo info;
+            while (reader->take_next_sample(&a, &info) == ReturnCode_t::RETCODE_OK)
+                if (info.valid_data) events->on_announcement(a);
+        }
+    };
+
+    void on_publication_matched(DataWriter*, const PublicationMatchedStatus&) override { events_->on_match(); }
+    void on_subscription_matched(DataReader*, const SubscriptionMatchedStatus&) override { events_->on_match(); }
+    void on_data_available(DataReader*) override { take(); }
+
+    void create_announcement_channel();
+    void create_data_endpoints();
+    DataWriterQos writer_qos(const EndpointQos& e) const;
+    DataReaderQos reader_qos(const EndpointQos& e) const;
+    Topic* topic(const char* name, const std::string& type);
+
+    Settings settings_;
+    Events* events_ = nullptr;
+    DomainParticipant* participant_ = nullptr;
+    Publisher* publisher_ = nullptr;
+    Subscriber* subscriber_ = nullptr;
+    DataWriter *writer_ = nullptr, *announcement_writer_ = nullptr;
+    DataReader *reader_ = nullptr, *announcement_reader_ = nullptr;
+    AnnouncementListener announcement_listener_;
+    std::unique_ptr<WaitSet> waitset_;
+    ReadCondition* samples_ = nullptr;
+    ConditionSeq active_;
+    TakenSample taken_;
+    uint32_t error_ = 0;
+};
+
+void FastDds::open(const Settings& settings, Events& events) {
+    settings_ = settings;
+    events_ = &events;
+    // Only the options configure it.
+    for (const char* name : {"FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_ENVIRONMENT_FILE", "FASTDDS_STATISTICS",
+                             "ROS_DISCOVERY_SERVER", "ROS_SUPER_CLIENT"})
+        unsetenv(name);
+    setenv("SKIP_DEFAULT_XML_FILE", "1", 1);
+    // Standard output holds only the results, but the library's default consumer logs to it.
+    auto consumer = std::make_unique<StdoutErrConsumer>();
+    consumer->stderr_threshold(Log::Kind::Info);
+    Log::ClearConsumers();
+    Log::RegisterConsumer(std::move(consumer));
+    Log::SetVerbosity(settings.verbosity >= 3 ? Log::Kind::Warning : Log::Kind::Error);
+    eprosima::fastrtps::LibrarySettingsAttributes library;
+    library.intraprocess_delivery = eprosima::fastrtps::INTRAPROCESS_OFF;
+    eprosima::fastrtps::xmlparser::XMLProfileManager::library_settings(library);
+
+    // The library ignores an interface without carrier, even when the carrier comes up later.
+    const std::string interface = interface_of(settings.nic).name;
+    for (int i = 0; !interface.empty() && !is_running(interface); ++i) {
+        if (i == 300) throw std::runtime_error("-nic: " + interface + " has no carrier after 3 s");
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+
+    auto* factory = DomainParticipantFactory::get_instance();
+    participant_ = created(factory->create_participant(settings.domain, fastdds_participant(settings)), "participant");
+    publisher_ = created(participant_->create_publisher(PUBLISHER_QOS_DEFAULT), "publisher");
+    subscriber_ = created(participant_->create_subscriber(SUBSCRIBER_QOS_DEFAULT), "subscriber");
+    create_announcement_channel();
+    create_data_endpoints();
+}
+
+Topic* FastDds::topic(const char* name, const std::string& type) {
+    return created(participant_->create_topic(name, type, TOPIC_QOS_DEFAULT), name);
+}
+
+void FastDds::create_announcement_channel() {
+    TypeSupport type(new AnnouncementType);
+    type.register_type(participant_);
+    Topic* announcements = topic(announcement_topic, type.get_type_name());
+    EndpointQos e;
+    e.durability = EndpointQos::Durability::transient_local;
+    e.keep_all = false;
+    e.depth = 16;
+    announcement_writer_ = created(publisher_->create_datawriter(announcements, writer_qos(e)), "announcement writer");
+    e.keep_all = true;
+    announcement_listener_.events = events_;
+    announcement_reader_ = created(subscriber_->create_datareader(announcements, reader_qos(e), &announcement_listener_,
+                                                                  StatusMask::data_available()), "announcement reader");
+}
+
+DataWriterQos FastDds::writer_qos(const EndpointQos& e) const {
+    DataWriterQos qos = publisher_->get_default_datawriter_qos();
+    const int64_t blocking = e.max_blocking_ns == infinite ? settings_.write_slice_ns
+                                                           : std::min(e.max_blocking_ns, settings_.write_slice_ns);
+    qos.reliability().kind = e.reliable ? RELIABLE_RELIABILITY_QOS : BEST_EFFORT_RELIABILITY_QOS;
+    // The program repeats a blocked write(). It blocks in slices, so that the end of the test, a signal or the loss of a
+    // peer is noticed in between.
+    qos.reliability().max_blocking_time = duration(blocking);
+    qos.durability().kind = e.durability == EndpointQos::Durability::transient_local ? TRANSIENT_LOCAL_DURABILITY_QOS
+                                                                                     : VOLATILE_DURABILITY_QOS;
+    qos.history().kind = e.keep_all ? KEEP_ALL_HISTORY_QOS : KEEP_LAST_HISTORY_QOS;
+    qos.history().depth = static_cast<int32_t>(e.depth);
+    auto& limits = qos.resource_limits();
+    limits.max_instances = 1;
+    limits.max_samples = limits.max_samples_per_instance =
+        e.keep_all ? fastdds_send_queue(settings_) : static_cast<int32_t>(e.depth);
+    limits.allocated_samples = std::min(limits.max_samples, 64);
+    qos.deadline().period = duration(e.deadline_ns);
+    qos.latency_budget().duration = duration(e.latency_budget_ns);
+    qos.lifespan().duration = duration(e.lifespan_ns);
+    // Periodic heartbeats are for the tail of a stream: a full queue and a full send buffer trigger the others.
+    auto& times = qos.reliable_writer_qos().times;
+    times.initialHeartbeatDelay = duration(0);
+    times.heartbeatPeriod = duration(10'000'000);
+    times.nackResponseDelay = duration(0);
+    times.nackSupressionDuration = duration(0);
+    if (settings_.security.enabled())
+        qos.properties().properties().emplace_back("dds.sec.crypto.keysize", settings_.security.key_bits == 256 ? "256" : "128");
+    qos.publish_mode().kind = SYNCHRONOUS_PUBLISH_MODE;
+    qos.endpoint().history_memory_policy = eprosima::fastrtps::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
+    qos.data_sharing().off();
+    return qos;
+}
+
+DataReaderQos FastDds::reader_qos(const EndpointQos& e) const {
+    DataReaderQos qos = subscriber_->get_default_datareader_qos();
+    qos.reliability().kind = e.reliable ? RELIABLE_RELIABILITY_QOS : BEST_EFFORT_RELIABILITY_QOS;
+    qos.durability().kind = e.durability == EndpointQos::Durability::transient_local ? TRANSIENT_LOCAL_DURABILITY_QOS
+                                                                                     : VOLATILE_DURABILITY_QOS;
+    qos.history().kind = e.keep_all ? KEEP_ALL_HISTORY_QOS : KEEP_LAST_HISTORY_QOS;
+    qos.history().depth = static_cast<int32_t>(e.depth);
+    const auto limit = [](int64_t n) { return n == infinite ? 0 : static_cast<int32_t>(n); };   // 0: unlimited
+    auto& limits = qos.resource_limits();
+    limits.max_samples = limit(e.max_samples);
+    limits.max_instances = limit(e.max_instances);
+    limits.max_samples_per_instance = limit(e.max_samples_per_instance);
+    limits.allocated_samples = limits.max_samples ? std::min(limits.max_samples, 64) : 64;
+    qos.deadline().period = duration(e.deadline_ns);
+    qos.latency_budget().duration = duration(e.latency_budget_ns);
+    if (settings_.security.enabled())
+        qos.properties().properties().emplace_back("dds.sec.crypto.keysize", settings_.security.key_bits == 256 ? "256" : "128");
+    auto& times = qos.reliable_reader_qos().times;
+    times.initialAcknackDelay = duration(0);
+    times.heartbeatResponseDelay = duration(0);
+    qos.endpoint().history_memory_policy = eprosima::fastrtps::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
+    qos.data_sharing().off();
+    return qos;
+}
+
+void FastDds::create_data_endpoints() {
+    const bool publishes = settings_.role == Role::publisher;
+    TypeSupport type(new SampleType(settings_.data_length));
+    type.register_type(participant_);
+    Topic* throughput = topic(throughput_topic, type.get_type_name());
+    Topic* latency = topic(latency_topic, type.get_type_name());
+
+    apply_test_qos(settings_);
+    const DataWriterQos data_writer_qos = writer_qos(settings_.qos.writer);
+    writer_ = created(publisher_->create_datawriter(publishes ? throughput : latency, data_writer_qos, this,
+                                                    StatusMask::publication_matched()), "data writer");
+    DataReaderQos data_reader_qos = reader_qos(settings_.qos.reader);
+    // A reader that announces only the group receives every sample by multicast. If it also announced unicast addresses,
+    // the library would use them for a single reader.
+    if (settings_.multicast) data_reader_qos.endpoint().multicast_locator_list.push_back(fastdds_multicast(settings_));
+    StatusMask mask = StatusMask::subscription_matched();
+    if (settings_.receive == Receive::listener) mask << StatusMask::data_available();
+    reader_ = created(subscriber_->create_datareader(publishes ? latency : throughput, data_reader_qos, this, mask), "data reader");
+    if (settings_.receive == Receive::waitset) {
+        waitset_ = std::make_unique<WaitSet>();
+        samples_ = created(reader_->create_readcondition(ANY_SAMPLE_STATE, ANY_VIEW_STATE, ANY_INSTANCE_STATE),
+                           "read condition");
+        waitset_->attach_condition(*samples_);
+    }
+}
+
+void FastDds::close() {
+    if (!participant_) return;
+    // Remove the listeners first: no callback may use an entity that is being deleted.
+    if (writer_) writer_->set_listener(nullptr);
+    if (reader_) reader_->set_listener(nullptr);
+    if (announcement_reader_) announcement_reader_->set_listener(nullptr);
+    if (samples_) {
+        waitset_->detach_condition(*samples_);
+        reader_->delete_readcondition(samples_);
+    }
+    waitset_.reset();
+    participant_->delete_contained_entities();
+    DomainParticipantFactory::get_instance()->delete_participant(participant_);
+    participant_ = nullptr;
+}
+
+Matches FastDds::matches() {
+    if (!writer_ || !reader_) return {};
+    PublicationMatchedStatus published;
+    SubscriptionMatchedStatus subscribed;
+    writer_->get_publication_matched_status(published);
+    reader_->get_subscription_matched_status(subscribed);
+    return {static_cast<unsigned>(published.current_count), static_cast<unsigned>(subscribed.current_count)};
+}
+
+TransportFacts FastDds::facts() {
+    TransportFacts facts;
+    for (const UdpSocket& socket : own_udp_sockets()) {
+        facts.receive_buffer = std::max(facts.receive_buffer, socket.receive_buffer);
+        facts.send_buffer = std::max(facts.send_buffer, socket.send_buffer);
+        const bool usable = socket.address.s_addr != INADDR_ANY && !IN_MULTICAST(ntohl(socket.address.s_addr));
+        if (usable && facts.address.empty()) facts.address = address_text(socket.address);
+    }
+    const Interface interface = interface_of(settings_.nic.empty() ? facts.address : settings_.nic);
+    facts.interface = interface.name;
+    facts.address = interface.address;
+    facts.max_message = fastdds_max_message;
+    // DDS Security shortens fragments by an amount that depends on its level.
+    if (!settings_.security.enabled()) facts.fragment = fastdds_fragment;
+    if (settings_.multicast) facts.multicast_address = multicast_group(settings_);
+    return facts;
+}
+
+std::map<std::string, Json> FastDds::effective_qos() {
+    auto qos = effective_qos_of(settings_.qos);
+    if (settings_.qos.writer.reliable && settings_.qos.writer.keep_all)
+        qos["send_queue"] = fastdds_send_queue(settings_);
+    return qos;
+}
+
+Written FastDds::write(const Sample& sample) {
+    InstanceHandle_t none;
+    const ReturnCode_t result = writer_->write(const_cast<Sample*>(&sample), none);
+    if (__builtin_expect(result == ReturnCode_t::RETCODE_OK, 1)) return Written::ok;
+    error_ = result();
+    // The queue of payloads is full, which is equivalent to a full history.
+    return result == ReturnCode_t::RETCODE_TIMEOUT || result == ReturnCode_t::RETCODE_OUT_OF_RESOURCES ? Written::blocked
+                                                                                                       : Written::failed;
+}
+
+bool FastDds::wait(int64_t timeout_ns) {
+    return waitset_->wait(active_, duration(timeout_ns)) == ReturnCode_t::RETCODE_OK;
+}
+
+unsigned FastDds::take() {
+    if (!reader_) return 0;                               // callback during creation: the next take() returns these samples
+    SampleInfo info;
+    unsigned taken = 0;
+    while (reader_->take_next_sample(&taken_, &info) == ReturnCode_t::RETCODE_OK) {
+        if (info.valid_data) events_->on_sample(taken_.sample);
+        ++taken;
+    }
+    if (taken) events_->on_received();
+    else if (settings_.receive == Receive::spin) sched_yield();   // the library's receiving thread may share the core
+    return taken;
+}
+
+bool FastDds::announce(const Announcement& announcement) {
+    InstanceHandle_t none;
+    if (!announcement_writer_) return false;
+    return announcement_writer_->write(const_cast<Announcement*>(&announcement), none) == ReturnCode_t::RETCODE_OK;
+}
+
+}  // namespace
+}  // namespace k8sdds
+
+unsigned k8sdds_backend_interface() { return k8sdds::backend_interface; }
+k8sdds::Backend* k8sdds_backend_create() { return new k8sdds::FastDds(); }

@@ -1,0 +1,347 @@
+// The raw backend: plain UDP datagrams without DDS, to measure what the network can carry. A datagram is a header of 28
+// bytes and the payload. Announcements are sent to one control port per role and id; a peer's HELLO contains the ports
+// for its announcements and samples.
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "backend.h"
+#include "common.h"
+#include "raw_sockets.h"
+
+namespace k8sdds {
+namespace {
+
+constexpr size_t max_datagram = 65507, max_group = 32;
+constexpr char magic[8] = {'k', '8', 's', 'd', 'd', 's', 'A', '1'};
+constexpr int hello_ms = 20;
+constexpr const char* default_group = "239.255.0.2";
+constexpr unsigned max_id = 119;
+
+struct Header {
+    uint32_t run, sequence;
+    int64_t sent_ns;
+    int32_t ping;
+    uint16_t publisher;
+    uint8_t phase, reserved;
+    uint32_t length;
+} __attribute__((packed));
+static_assert(sizeof(Header) == sample_overhead, "a header is the overhead of a sample");
+
+struct ControlMessage {
+    char magic[8];
+    Announcement announcement;
+};
+
+bool same(const sockaddr_in& a, const sockaddr_in& b) {
+    return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
+}
+
+class Raw final : public Backend {
+public:
+    std::string version() const override { return K8SDDS_VERSION; }
+    std::string unsupported(const Settings&) const override;
+    void open(const Settings&, Events&) override;
+    void close() override;
+    Matches matches() override {
+        const unsigned known = known_peers_.load();
+        return {known, known};
+    }
+    TransportFacts facts() override;
+    std::map<std::string, Json> effective_qos() override {
+        return {{"reliability", "best_effort"}, {"batch_bytes", 0}};
+    }
+    Written write(const Sample&) override;
+    void flush() override {}
+    std::string last_error() const override { return std::strerror(error_); }
+    bool wait(int64_t timeout_ns) override;
+    unsigned take() override { return receive(MSG_DONTWAIT); }
+    bool announce(const Announcement&) override;
+
+private:
+    struct Peer {
+        bool known = false;
+        sockaddr_in data{};
+    };
+
+    uint16_t control_port(Role role, unsigned id) const {
+        return static_cast<uint16_t>(base_ + 10 + 2 * id + (role == Role::subscriber));
+    }
+    void send_hello(bool request_answer);
+    void send_control(const Announcement&, const sockaddr_in&);
+    void run_control();
+    void take_control(const Socket&);
+    void on_hello(const Announcement&, sockaddr_in from);
+    unsigned receive(int flags);
+
+    Settings settings_;
+    Events* events_ = nullptr;
+    uint16_t base_ = 0;
+    unsigned expected_peers_ = 0;
+    std::string group_, local_;
+    Socket control_, control_group_, data_in_, data_out_;
+    std::vector<sockaddr_in> discovery_targets_;          // control addresses at which peers may listen
+    std::vector<uint8_t> buffers_;
+    std::thread control_thread_, data_thread_;
+    std::atomic<bool> closing_{false};
+    std::atomic<unsigned> known_peers_{0};
+    int error_ = 0;
+
+    std::mutex mutex_;                                    // guards peers_ and control_addresses_
+    std::vector<Peer> peers_;                             // by id
+    std::vector<sockaddr_in> control_addresses_;          // of all processes that sent HELLO
+
+    // Read without the lock: complete before known_peers_ reaches expected_peers_, and constant from then on.
+    std::vector<sockaddr_in> destinations_;
+};
+
+std::string Raw::unsupported(const Settings& s) const {
+    if (s.security.enabled()) return "-secureGovernanceFile: raw does not support DDS Security; remove the -secure options";
+    if (s.discovery == Discovery::server)
+        return "-discovery: raw does not support a discovery server; remove it, and add -peer or -multicast";
+    const QosProfile& qos = s.qos;
+    if (qos.writer.reliable || qos.reader.reliable)
+        return "-middleware raw: plain UDP is not reliable; add -bestEffort";
+    if (s.peers.empty() && !s.multicast)
+        return "-middleware raw: discovery needs an address; add -peer or -multicast";
+    if (qos.batch_bytes > 0) return "-batchSize: raw sends each sample as one datagram; remove batching";
+    if (s.data_length > max_datagram)
+        return "-dataLen: a raw sample is one UDP datagram; give at most " + std::to_string(max_datagram);
+    if (s.id > max_id || s.subscribers > max_id + 1 || s.publishers > max_id + 1)
+        return "-middleware raw: ids go up to " + std::to_string(max_id) + "; use fewer participants";
+    if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
+    for (const EndpointQos* e : {&qos.writer, &qos.reader})
+        for (const char* policy : {"durability", "resource_limits", "deadline", "latency_budget", "lifespan",
+                                   "destination_order", "transport_priority"})
+            if (e->lines.count(policy))
+                return qos_location(qos, *e, policy) + "not supported by raw; remove it or use a DDS middleware";
+    return "";
+}
+
+void Raw::open(const Settings& settings, Events& events) {
+    settings_ = settings;
+    events_ = &events;
+    base_ = static_cast<uint16_t>(7400 + 250 * settings.domain);
+    const bool publishes = settings.role == Role::publisher;
+    const Role peer_role = publishes ? Role::subscriber : Role::publisher;
+    expected_peers_ = publishes ? settings.subscribers : settings.publishers;
+    peers_.resize(expected_peers_);
+    destinations_.resize(expected_peers_);
+    local_ = interface_of(settings.nic).address;
+    group_ = settings.multicast_address.empty() ? default_group : settings.multicast_address;
+
+    for (const std::string& peer : settings.peers)
+        for (unsigned id = 0; id < expected_peers_; ++id) discovery_targets_.push_back(resolve(peer, control_port(peer_role, id)));
+    control_ = unicast_socket(local_, control_port(settings.role, settings.id));
+    if (settings.multicast) {
+        discovery_targets_.push_back(socket_address(group_, base_));
+        control_group_ = multicast_socket(group_, base_, local_);
+        send_multicast_from(control_, local_);
+    }
+    const bool joins_group = settings.multicast && !publishes;
+    data_in_ = joins_group ? multicast_socket(group_, base_ + 1, local_) : unicast_socket(local_, 0);
+    data_out_ = unicast_socket(local_, 0);
+    send_multicast_from(data_out_, local_);
+    buffers_.resize(max_group * (max_datagram + 1));
+
+    control_thread_ = std::thread(&Raw::run_control, this);
+    if (settings.receive == Receive::listener)
+        data_thread_ = std::thread([this] {
+            while (!closing_.load(std::memory_order_relaxed)) receive(MSG_WAITFORONE);
+        });
+}
+
+void Raw::close() {
+    closing_.store(true);
+    if (data_thread_.joinable()) {
+        shutdown(data_in_.fd(), SHUT_RD);                 // wakes the receiving thread
+        data_thread_.join();
+    }
+    if (control_thread_.joinable()) control_thread_.join();
+}
+
+TransportFacts Raw::facts() {
+    TransportFacts facts;
+    const std::string address = !local_.empty() ? local_ : address_towards(discovery_targets_.front());
+    const Interface interface = interface_of(address);
+    facts.interface = interface.name;
+    facts.address = interface.address;
+    facts.receive_buffer = data_in_.receive_buffer();
+    facts.send_buffer = data_out_.send_buffer();
+    facts.max_message = static_cast<int64_t>(max_datagram);
+    if (settings_.multicast) facts.multicast_address = group_;
+    return facts;
+}
+
+void Raw::send_control(const Announcement& announcement, const sockaddr_in& to) {
+    ControlMessage message;
+    std::memset(static_cast<void*>(&message), 0, sizeof message);
+    std::memcpy(message.magic, magic, sizeof magic);
+    message.announcement = announcement;
+    sendto(control_.fd(), &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+}
+
+void Raw::send_hello(bool request_answer) {
+    Announcement hello;
+    hello.kind = Kind::hello;
+    hello.role = settings_.role;
+    hello.id = static_cast<uint16_t>(settings_.id);
+    hello.value[0] = data_in_.port();
+    hello.value[1] = control_.port();
+    hello.value[2] = request_answer;
+    std::vector<sockaddr_in> to;
+    if (request_answer) {
+        to = discovery_targets_;
+    } else {
+        std::lock_guard<std::mutex> lock(mutex_);
+        to = control_addresses_;
+    }
+    for (const sockaddr_in& target : to) send_control(hello, target);
+}
+
+bool Raw::announce(const Announcement& announcement) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const sockaddr_in& target : control_addresses_) send_control(announcement, target);
+    return !control_addresses_.empty();
+}
+
+void Raw::run_control() {
+    pollfd fds[2] = {{control_.fd(), POLLIN, 0}, {control_group_.fd(), POLLIN, 0}};
+    const nfds_t used = control_group_.fd() >= 0 ? 2 : 1;
+    int64_t next = 0;
+    while (!closing_.load()) {
+        timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        const int64_t now = t.tv_sec * 1000LL + t.tv_nsec / 1'000'000;
+        if (now >= next && known_peers_.load() < expected_peers_) {
+            next = now + hello_ms;
+            send_hello(true);
+        }
+        if (poll(fds, used, hello_ms) <= 0) continue;
+        if (fds[0].revents) take_control(control_);
+        if (used == 2 && fds[1].revents) take_control(control_group_);
+    }
+}
+
+void Raw::take_control(const Socket& socket) {
+    for (;;) {
+        ControlMessage message;
+        sockaddr_in from{};
+        socklen_t length = sizeof from;
+        const ssize_t n = recvfrom(socket.fd(), &message, sizeof message, MSG_DONTWAIT,
+                                   reinterpret_cast<sockaddr*>(&from), &length);
+        if (n < 0 && errno != ECONNREFUSED) return;
+        if (n != sizeof message || std::memcmp(message.magic, magic, sizeof magic) != 0) continue;
+        const Announcement& a = message.announcement;
+        if (a.role == settings_.role) continue;
+        if (a.kind == Kind::hello) on_hello(a, from);
+        else events_->on_announcement(a);
+    }
+}
+
+void Raw::on_hello(const Announcement& a, sockaddr_in from) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        from.sin_port = htons(static_cast<uint16_t>(a.value[1]));
+        if (std::none_of(control_addresses_.begin(), control_addresses_.end(), [&](const auto& c) { return same(c, from); }))
+            control_addresses_.push_back(from);
+        if (a.id < peers_.size() && known_peers_.load() < expected_peers_) {
+            Peer& peer = peers_[a.id];
+            peer.known = true;
+            peer.data = from;
+            peer.data.sin_port = htons(static_cast<uint16_t>(a.value[0]));
+            const auto known = std::count_if(peers_.begin(), peers_.end(), [](const Peer& p) { return p.known; });
+            if (known == static_cast<long>(expected_peers_))
+                for (unsigned i = 0; i < expected_peers_; ++i) destinations_[i] = peers_[i].data;
+            known_peers_.store(static_cast<unsigned>(known));
+        }
+    }
+    if (a.value[2]) send_hello(false);
+    events_->on_match();
+}
+
+Written Raw::write(const Sample& sample) {
+    if (known_peers_.load(std::memory_order_acquire) < expected_peers_) return Written::ok;
+    Header header{sample.run, sample.sequence, sample.sent_ns, sample.ping, sample.publisher,
+                  static_cast<uint8_t>(sample.phase), 0, sample.payload_length};
+    iovec parts[2] = {{&header, sizeof header}, {const_cast<uint8_t*>(sample.payload), sample.payload_length}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    message.msg_namelen = sizeof(sockaddr_in);
+    const bool publishes = settings_.role == Role::publisher;
+    sockaddr_in group;
+    const sockaddr_in* to = destinations_.data();
+    size_t n = expected_peers_;
+    if (publishes && settings_.multicast) {
+        group = socket_address(group_, base_ + 1);
+        to = &group;
+        n = 1;
+    } else if (!publishes) {
+        to += sample.publisher;
+        n = 1;
+    }
+    for (size_t i = 0; i < n; ++i) {
+        message.msg_name = const_cast<sockaddr_in*>(to + i);
+        if (__builtin_expect(sendmsg(data_out_.fd(), &message, 0) >= 0, 1)) continue;
+        // A sample that a full queue, a filter or a closed port rejects is a lost sample.
+        if (errno == ECONNREFUSED || errno == ENOBUFS || errno == EPERM || errno == EINTR) continue;
+        if (errno == EAGAIN && i == 0) return Written::blocked;
+        if (errno == EAGAIN) continue;
+        error_ = errno;
+        return Written::failed;
+    }
+    return Written::ok;
+}
+
+bool Raw::wait(int64_t timeout_ns) {
+    pollfd fd{data_in_.fd(), POLLIN, 0};
+    return poll(&fd, 1, static_cast<int>(std::max<int64_t>(timeout_ns / 1'000'000, 1))) > 0;
+}
+
+unsigned Raw::receive(int flags) {
+    mmsghdr messages[max_group];
+    iovec parts[max_group];
+    std::memset(messages, 0, sizeof messages);
+    for (size_t i = 0; i < max_group; ++i) {
+        parts[i] = {&buffers_[i * (max_datagram + 1)], max_datagram + 1};
+        messages[i].msg_hdr.msg_iov = &parts[i];
+        messages[i].msg_hdr.msg_iovlen = 1;
+    }
+    const int n = recvmmsg(data_in_.fd(), messages, max_group, flags, nullptr);
+    if (n <= 0) return 0;
+    for (int i = 0; i < n; ++i) {
+        Header header;
+        if (messages[i].msg_len < sizeof header) continue;
+        const uint8_t* data = static_cast<const uint8_t*>(parts[i].iov_base);
+        std::memcpy(&header, data, sizeof header);
+        if (header.length != messages[i].msg_len - sizeof header) continue;
+        Sample sample;
+        sample.run = header.run;
+        sample.sequence = header.sequence;
+        sample.sent_ns = header.sent_ns;
+        sample.ping = header.ping;
+        sample.publisher = header.publisher;
+        sample.phase = static_cast<Phase>(header.phase);
+        sample.payload = data + sizeof header;
+        sample.payload_length = header.length;
+        events_->on_sample(sample);
+    }
+    events_->on_received();
+    return static_cast<unsigned>(n);
+}
+
+}  // namespace
+}  // namespace k8sdds
+
+unsigned k8sdds_backend_interface() { return k8sdds::backend_interface; }
+k8sdds::Backend* k8sdds_backend_create() { return new k8sdds::Raw(); }

@@ -1,0 +1,42 @@
+// UDP sockets for the raw backend.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <string>
+
+#include "sockets.h"
+
+namespace k8sdds {
+
+// Owns a socket and closes it; -1: none.
+class Socket {
+public:
+    Socket() = default;
+    explicit Socket(int fd) : fd_(fd) {}
+    Socket(Socket&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+    Socket& operator=(Socket&& other) noexcept { std::swap(fd_, other.fd_); return *this; }
+    ~Socket();
+    int fd() const { return fd_; }
+    int receive_buffer() const;
+    int send_buffer() const;
+    uint16_t port() const;
+
+private:
+    int fd_ = -1;
+};
+
+sockaddr_in socket_address(const std::string& address, uint16_t port);      // an empty address means any
+sockaddr_in resolve(const std::string& host, uint16_t port);                // throws std::runtime_error
+
+// Both throw std::runtime_error. They request a receive buffer of 8 MiB; a blocked send returns after 100 ms.
+Socket unicast_socket(const std::string& local_address, uint16_t port);
+Socket multicast_socket(const std::string& group, uint16_t port, const std::string& local_address);
+
+// Sends multicast datagrams from the interface with this address.
+void send_multicast_from(const Socket&, const std::string& local_address);
+
+// Returns the local address from which the kernel routes to the peer, or an empty string.
+std::string address_towards(const sockaddr_in& peer);
+
+}  // namespace k8sdds

@@ -1,0 +1,72 @@
+#include "sockets.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+
+namespace k8sdds {
+
+std::vector<UdpSocket> own_udp_sockets() {
+    std::vector<UdpSocket> sockets;
+    DIR* folder = opendir("/proc/self/fd");
+    if (!folder) return sockets;
+    while (const dirent* entry = readdir(folder)) {
+        if (entry->d_name[0] == '.') continue;
+        UdpSocket s{};
+        s.fd = std::atoi(entry->d_name);
+        int type = 0;
+        socklen_t length = sizeof type;
+        sockaddr_in local{};
+        if (getsockopt(s.fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_DGRAM) continue;
+        length = sizeof local;
+        if (getsockname(s.fd, reinterpret_cast<sockaddr*>(&local), &length) != 0 || local.sin_family != AF_INET) continue;
+        s.address = local.sin_addr;
+        s.port = ntohs(local.sin_port);
+        length = sizeof s.receive_buffer;
+        getsockopt(s.fd, SOL_SOCKET, SO_RCVBUF, &s.receive_buffer, &length);
+        length = sizeof s.send_buffer;
+        getsockopt(s.fd, SOL_SOCKET, SO_SNDBUF, &s.send_buffer, &length);
+        length = sizeof s.multicast_interface;
+        getsockopt(s.fd, IPPROTO_IP, IP_MULTICAST_IF, &s.multicast_interface, &length);
+        sockets.push_back(s);
+    }
+    closedir(folder);
+    return sockets;
+}
+
+std::string address_text(in_addr address) {
+    char text[INET_ADDRSTRLEN];
+    return inet_ntop(AF_INET, &address, text, sizeof text) ? text : "";
+}
+
+Interface interface_of(const std::string& name_or_address) {
+    Interface match;
+    ifaddrs* all = nullptr;
+    if (getifaddrs(&all) != 0) return match;
+    for (const ifaddrs* i = all; i; i = i->ifa_next) {
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET) continue;
+        const std::string address = address_text(reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr);
+        if (name_or_address == i->ifa_name || name_or_address == address) {
+            match = {i->ifa_name, address};
+            break;
+        }
+    }
+    freeifaddrs(all);
+    return match;
+}
+
+bool is_running(const std::string& interface) {
+    bool running = false;
+    ifaddrs* all = nullptr;
+    if (getifaddrs(&all) != 0) return false;
+    for (const ifaddrs* i = all; i; i = i->ifa_next)
+        running = running || (interface == i->ifa_name && (i->ifa_flags & IFF_RUNNING));
+    freeifaddrs(all);
+    return running;
+}
+
+}  // namespace k8sdds

@@ -1,0 +1,162 @@
+#include "housekeeping.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace k8sdds {
+namespace {
+
+constexpr int64_t row_ns = 100'000'000, interval_ns = 1'000'000'000, idle_ns = 10'000'000, watch_ns = 250'000'000;
+constexpr int blocked_checks = 60;                         // 15 s within one round of tasks
+constexpr double stop_s = 5;
+
+sigset_t end_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    return set;
+}
+
+}  // namespace
+
+void Housekeeping::block_signals() {
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+    const sigset_t set = end_signals();
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+void Housekeeping::start() {
+    thread_ = std::thread(&Housekeeping::run, this);
+    watchdog_ = std::thread(&Housekeeping::watch, this);
+}
+
+void Housekeeping::attach(PeriodicTasks tasks) {
+    std::lock_guard<std::mutex> lock(tasks_mutex_);
+    tasks_ = std::move(tasks);
+    attached_ = true;
+}
+
+void Housekeeping::detach() {
+    std::lock_guard<std::mutex> lock(tasks_mutex_);
+    if (attached_ && state_.first_ns.load()) add_row(state_.end_ns.load() ? state_.end_ns.load() : now_ns());
+    attached_ = false;
+}
+
+void Housekeeping::finish() {
+    {
+        std::lock_guard<std::mutex> lock(finish_mutex_);
+        finished_.store(true);
+    }
+    finish_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    if (watchdog_.joinable()) watchdog_.join();
+}
+
+void Housekeeping::force_exit_after(double seconds, int code) {
+    exit_code_.store(code);
+    exit_at_.store(seconds > 0 ? now_ns() + to_ns(seconds) : INT64_MAX);
+}
+
+void Housekeeping::on_signal(int number) {
+    const int code = 128 + number;
+    state_.stop(code, number == SIGINT ? "interrupted (SIGINT)" : "terminated (SIGTERM)");
+    if (exit_at_.load() == INT64_MAX) force_exit_after(stop_s, code);
+}
+
+void Housekeeping::run() {
+    const sigset_t set = end_signals();
+    while (!finished_.load()) {
+        const int64_t now = now_ns();
+        // After a stop the main thread may still be blocked in a call of the middleware.
+        if (state_.stopped.load() && exit_at_.load() == INT64_MAX) {
+            const int code = state_.exit_status().code;
+            force_exit_after(stop_s, code == exit_done ? exit_middleware : code);
+        }
+        int64_t wake = now + idle_ns;
+        {
+            std::lock_guard<std::mutex> lock(tasks_mutex_);
+            in_tasks_.store(true);
+            if (attached_) tick(now);
+            in_tasks_.store(false);
+            rounds_done_.fetch_add(1);
+            // Nothing is due earlier within the measured interval: sleep longer, to disturb the measuring thread less.
+            if (attached_ && state_.stage.load() == Stage::measured && next_row_ && !state_.stopped.load())
+                wake = std::max(now + 1'000'000, std::min(next_row_, next_liveliness_));
+            wake = std::min(wake, state_.stage_until_ns.load());
+        }
+        const int64_t left = std::max<int64_t>(wake - now_ns(), 0);
+        const timespec timeout{left / 1'000'000'000, left % 1'000'000'000};
+        const int number = sigtimedwait(&set, nullptr, &timeout);
+        if (number > 0) on_signal(number);
+    }
+}
+
+// The watchdog thread. It calls nothing of the middleware and takes no lock that is held during such a call, so that the
+// middleware cannot block it.
+void Housekeeping::watch() {
+    std::unique_lock<std::mutex> lock(finish_mutex_);
+    uint64_t last_round = 0;
+    int checks = 0;
+    while (!finish_.wait_for(lock, std::chrono::nanoseconds(watch_ns), [&] { return finished_.load(); })) {
+        // Counts checks instead of time: a process that was suspended (SIGSTOP) was not blocked by the middleware.
+        checks = in_tasks_.load() && rounds_done_.load() == last_round ? checks + 1 : 0;
+        last_round = rounds_done_.load();
+        const bool late = now_ns() >= exit_at_.load();
+        if (!late && checks < blocked_checks) continue;
+        const char text[] = "k8sdds-perftest: the middleware blocks; exiting without closing it\n";
+        pollfd err{STDERR_FILENO, POLLOUT, 0};
+        if (poll(&err, 1, 0) == 1 && write(STDERR_FILENO, text, sizeof text - 1) < 0) {}
+        _exit(late ? exit_code_.load() : exit_middleware);
+    }
+}
+
+void Housekeeping::advance_stage(int64_t now) {
+    int64_t until = state_.stage_until_ns.load();
+    if (now < until) return;
+    Stage stage = state_.stage.load();
+    if (!state_.stage_until_ns.compare_exchange_strong(until, INT64_MAX)) return;
+    if (stage == Stage::warm_up) state_.stage.compare_exchange_strong(stage, Stage::measured);
+    else if (stage == Stage::measured) state_.stage.compare_exchange_strong(stage, Stage::over);
+}
+
+void Housekeeping::add_row(int64_t now) {
+    const uint64_t samples = state_.samples.load();
+    if (samples == counted_ && !rows_.empty() && state_.end_ns.load()) return;
+    const uint64_t added = samples - counted_;
+    rows_.push_back({(now - state_.first_ns.load()) / 1'000'000, added, added * state_.sample_bytes.load()});
+    counted_ = samples;
+}
+
+void Housekeeping::tick(int64_t now) {
+    advance_stage(now);
+    if (now >= next_liveliness_) {
+        next_liveliness_ = now + liveliness_period_;
+        tasks_.assert_liveliness();
+    }
+    tasks_.check_peers(now);
+    const int64_t first = state_.first_ns.load();
+    if (!first || state_.end_ns.load()) return;
+    if (!next_row_) {
+        next_row_ = first + row_ns;
+        next_interval_ = first + interval_ns;
+    }
+    if (now >= next_row_) {
+        add_row(now);
+        next_row_ += (now - next_row_) / row_ns * row_ns + row_ns;
+    }
+    if (now >= next_interval_) {
+        tasks_.interval();
+        next_interval_ += (now - next_interval_) / interval_ns * interval_ns + interval_ns;
+    }
+}
+
+std::vector<TimelineRow> Housekeeping::timeline() { return rows_; }
+
+}  // namespace k8sdds

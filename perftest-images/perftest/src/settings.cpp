@@ -1,0 +1,113 @@
+#include "settings.h"
+
+#include <arpa/inet.h>
+
+#include <cstdlib>
+
+#include "credentials.h"
+#include "qos_file.h"
+
+namespace k8sdds {
+namespace {
+
+void parse_rate(Options& options) {
+    if (options.pub_rate.empty()) return;
+    const std::string& text = options.pub_rate;
+    const std::string fix = "; give N:spin or N:sleep with N from 1 to 10000000";
+    const size_t colon = text.find(':');
+    if (colon == std::string::npos) throw UsageError("-pubRate: '" + text + "' does not name a method" + fix);
+    const std::string number = text.substr(0, colon), method = text.substr(colon + 1);
+    if (method != "spin" && method != "sleep")
+        throw UsageError("-pubRate: '" + method + "' is not a method" + fix);
+    if (number.empty() || number.find_first_not_of("0123456789.") != std::string::npos)
+        throw UsageError("-pubRate: '" + number + "' is not a number" + fix);
+    char* end = nullptr;
+    options.rate = std::strtod(number.c_str(), &end);
+    if (*end || options.rate <= 0 || options.rate > 1e7)
+        throw UsageError("-pubRate: " + number + " is out of range" + fix + "; omit it for no limit");
+    options.rate_spins = method == "spin";
+}
+
+bool is_multicast_address(const std::string& text) {
+    in_addr address{};
+    return inet_pton(AF_INET, text.c_str(), &address) == 1 && IN_MULTICAST(ntohl(address.s_addr));
+}
+
+void check_discovery(Options& options) {
+    if (options.discovery.empty()) options.discovery = options.multicast ? "multicast" : "peers";
+    const bool server = options.discovery == "server";
+    if (server && options.discovery_servers.empty())
+        throw UsageError("-discovery: server needs the server's address; add -discoveryServer ADDR[:PORT]");
+    if (!server && !options.discovery_servers.empty())
+        throw UsageError("-discoveryServer: has an effect only with -discovery server; add it");
+    if (server && !options.peers.empty())
+        throw UsageError("-peer: has no effect with a discovery server; remove -peer or -discovery server");
+    if (server && !options.secure_governance.empty())
+        throw UsageError("-discovery: discovery servers are not supported with DDS Security; use peers or multicast");
+}
+
+}  // namespace
+
+void check_combinations(Options& options) {
+    parse_rate(options);
+    check_security(options);
+    check_discovery(options);
+    if (options.latency_test && options.batch_size > 0)
+        throw UsageError("-batchSize: a latency test cannot batch samples; remove -batchSize or -latencyTest");
+    if (options.latency_test && options.was_given("-latencyCount"))
+        throw UsageError("-latencyCount: a latency test measures every sample; remove -latencyCount or -latencyTest");
+    if (!options.multicast_address.empty() && !options.multicast)
+        throw UsageError("-multicastAddr: has an effect only with -multicast; add it");
+    if (!options.multicast_address.empty() && !is_multicast_address(options.multicast_address))
+        throw UsageError("-multicastAddr: '" + options.multicast_address +
+                         "' is not an IPv4 multicast address; give one from 224.0.0.0 to 239.255.255.255");
+    if (options.iterations == 0) options.iterations = options.latency_test ? 10'000'000 : 100'000'000;
+}
+
+Settings make_settings(Options& options) {
+    Settings settings;
+    settings.role = options.role();
+    settings.id = static_cast<unsigned>(options.pub ? options.pid : options.sid);
+    settings.domain = static_cast<unsigned>(options.domain);
+    settings.data_length = static_cast<uint64_t>(options.data_length);
+    settings.subscribers = static_cast<unsigned>(options.subscribers);
+    settings.publishers = static_cast<unsigned>(options.publishers);
+    settings.nic = options.nic;
+    settings.peers = options.peers;
+    settings.multicast = options.multicast;
+    settings.multicast_address = options.multicast_address;
+    settings.discovery = options.discovery == "server"      ? Discovery::server
+                         : options.discovery == "multicast" ? Discovery::multicast
+                                                            : Discovery::peers;
+    settings.discovery_servers = options.discovery_servers;
+    settings.send_queue = options.send_queue;
+    settings.receive = options.receive == "spin"      ? Receive::spin
+                       : options.receive == "waitset" ? Receive::waitset
+                                                      : Receive::listener;
+    settings.latency_test = options.latency_test;
+    settings.security = {options.secure_governance, options.secure_permissions, options.secure_authority,
+                         options.secure_permissions_authority.empty() ? options.secure_authority
+                                                                      : options.secure_permissions_authority,
+                         options.secure_certificate, options.secure_key,
+                         options.secure_algorithm == "aes-128-gcm" ? 128u : 256u};
+    settings.verbosity = static_cast<int>(options.verbosity);
+    settings.qos = options.qos_file.empty() ? built_in_profile(options.best_effort) : read_qos_file(options.qos_file);
+
+    QosProfile& qos = settings.qos;
+    if (options.best_effort && (qos.writer.reliable || qos.reader.reliable))
+        throw UsageError("-bestEffort: " + options.qos_file + " sets RELIABLE; remove -bestEffort or change the file");
+    if (options.batch_size > 0 && qos.batch_bytes > 0 && options.batch_size != qos.batch_bytes)
+        throw UsageError("-batchSize: " + options.qos_file + ":" + std::to_string(qos.batch_line) +
+                         ": k8sdds.batch_bytes is " + std::to_string(qos.batch_bytes) + "; give only one of them");
+    if (options.latency_test && qos.batch_bytes > 0)
+        throw UsageError("-qosFile: " + options.qos_file + ":" + std::to_string(qos.batch_line) +
+                         ": a latency test cannot batch samples; use a profile without k8sdds.batch_bytes");
+    if (options.send_queue > 0 && !qos.writer.reliable)
+        throw UsageError("-sendQueueSize: a best-effort writer has no queue of unacknowledged samples; remove it");
+    if (options.batch_size > 0) qos.batch_bytes = options.batch_size;
+    if (qos.batch_bytes > 0 && options.pub && options.data_length > qos.batch_bytes / 2) qos.batch_bytes = 0;
+    options.best_effort = !qos.writer.reliable;
+    return settings;
+}
+
+}  // namespace k8sdds

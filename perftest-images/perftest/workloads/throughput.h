@@ -1,0 +1,26 @@
+// The throughput test: samples as fast as possible or at a fixed rate. Each -latencyCount-th is a ping, which gives the
+// latency under load.
+#pragma once
+
+#include "pacer.h"
+#include "receiver.h"
+#include "workload.h"
+
+namespace k8sdds {
+
+class ThroughputTest final : public Workload {
+public:
+    explicit ThroughputTest(const WorkloadContext& context);
+
+    void run() override;
+    void on_pong(const Sample&) override;
+    void stop() override { receiver_.stop(); }
+    uint64_t pongs_timed_out() const override;
+
+private:
+    bool retry_write(const Sample&, Written);
+
+    ReceiverThread receiver_;                 // of pongs, in receive modes waitset and spin
+};
+
+}  // namespace k8sdds

@@ -1,0 +1,66 @@
+// The publisher's side of a test: what it sends, and what it does with the answers. Subscribers are the same for all
+// workloads: they count samples and answer pings.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "backend.h"
+#include "histogram.h"
+#include "options.h"
+#include "state.h"
+
+namespace k8sdds {
+
+// What a workload works with. The publisher owns all of it and outlives the workload.
+struct WorkloadContext {
+    const Options& options;
+    const Settings& settings;
+    Backend& backend;
+    State& state;
+    Histogram& histogram;                     // written only by the thread that calls on_pong()
+    Sample sample;                            // template of every sample: run, publisher and payload
+};
+
+class Workload {
+public:
+    explicit Workload(const WorkloadContext& context)
+        : options_(context.options), backend_(context.backend), state_(context.state), histogram_(context.histogram),
+          sample_(context.sample), subscribers_(context.settings.subscribers) {}
+    virtual ~Workload() = default;
+
+    // Sends the warm-up and the measured samples. Called once, by the main thread, when all subscribers have started.
+    virtual void run() = 0;
+
+    // Handles an answer to a ping. Called by one thread at a time, concurrently with run().
+    virtual void on_pong(const Sample&) = 0;
+
+    // Called by the main thread when the reports have arrived; no pong is handled after it returns.
+    virtual void stop() {}
+
+    // Pings of the measured interval.
+    uint64_t pings_sent() const { return pings_sent_.load(); }
+    uint64_t pongs_received() const { return pongs_received_.load(); }
+    virtual uint64_t pongs_timed_out() const = 0;
+
+protected:
+    // Ends the run when the subscribers have taken no sample for longer than the peer timeout.
+    void stop_if_blocked_since(int64_t since_ns, int64_t now);
+    // Waits for the end of the warm-up; after it, begin_measured_stage() starts the measured interval.
+    void begin_warm_up();
+    void begin_measured_stage(int64_t now);
+    void end_measured_stage();
+
+    const Options& options_;
+    Backend& backend_;
+    State& state_;
+    Histogram& histogram_;
+    Sample sample_;
+    const unsigned subscribers_;
+    std::atomic<uint64_t> pings_sent_{0}, pongs_received_{0};
+};
+
+// Returns the workload that the options select.
+std::unique_ptr<Workload> make_workload(const WorkloadContext&);
+
+}  // namespace k8sdds
