@@ -43,7 +43,7 @@ from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.lab.lab_network import LabNetwork
-from k8sdds.testbeds.lab.plan import plan
+from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.testbeds.lab.topology import topology_of
 
@@ -192,7 +192,7 @@ def made(name: str) -> tuple[int, int]:
     if name in MININET:
         pods = SUBSCRIBERS + 1
         return pods, pods + (NODES if name == "tree" else 0)
-    built = plan(cell_of(name))
+    built = make_plan(cell_of(name))
     links = sum("type veth" in line for batch in built.batches for line in batch.lines)
     return len(built.namespaces), links
 

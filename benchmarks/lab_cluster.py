@@ -63,7 +63,9 @@ def k8sdds(*words: str, environment: dict[str, str] | None = None, folder: Path 
         stdin=subprocess.DEVNULL, timeout=RUN_TIMEOUT_S,
     )  # fmt: skip
     if done.returncode not in (0, 4):
-        raise PrerequisiteError(f"k8sdds {words[0]} ended with {done.returncode}: {done.stderr.strip()[-600:]}")
+        raise PrerequisiteError(
+            f"k8sdds {words[0]} ended with {done.returncode}: {done.stderr.strip()[-600:]}"
+        )
 
 
 @contextmanager
@@ -92,16 +94,16 @@ def campaign(folder: Path, testbed: str, repetitions: int, seconds: float, seed:
 
 
 def lab_rules() -> dict[str, dict[str, float]]:
-    """Packet filters on a node of each network in the lab: counted in a bench as it stands."""
+    """Packet filters on a node of each network in the lab: counted in a lab_network as it stands."""
     found = {}
     with Lab("benchmark-rules") as lab:
         asked = {"test": "throughput", "payload_bytes": PAYLOAD_BYTES}
         lab.up([Cell(network=name, **asked) for name in NETWORKS])
-        for bench in lab.benches.values():
-            said = bench.sandbox.run(
-                ["nft", "--json", "list", "ruleset"], netns=bench.plan.topology.nodes[0].name
+        for lab_network in lab.networks.values():
+            said = lab_network.sandbox.run(
+                ["nft", "--json", "list", "ruleset"], netns=lab_network.plan.topology.nodes[0].name
             )
-            found[bench.plan.key.label] = counts(json.loads(said), "")
+            found[lab_network.plan.key.label] = counts(json.loads(said), "")
     return found
 
 
@@ -271,9 +273,7 @@ def beside(title: str, found: dict[str, Estimate | None], digits: int, data: lis
     return [title, describe(lab, digits), describe(there, digits), shown]
 
 
-def tell_facts(
-    report: common.Report, both: dict[str, Measured], in_lab: dict[str, dict[str, float]]
-) -> None:
+def tell_facts(report: common.Report, both: dict[str, Measured], in_lab: dict[str, dict[str, float]]) -> None:
     """What is the same, and what is not."""
     filters = {"lab": in_lab, "cluster": cluster_rules(both["cluster"].run)}
     rows, report.data["facts"] = [], []

@@ -47,11 +47,10 @@ def _cells(
 @app.command()
 def plan(experiment: Experiment, network: Networks = None, settings: Settings = None) -> None:
     """Print the commands that build an experiment's networks, one shell script per network. Runs nothing."""
-    from k8sdds.testbeds.lab.plan import plan as make
-    from k8sdds.testbeds.lab.plan import script
+    from k8sdds.testbeds.lab.plan import make_plan, script
 
     for cell in _cells(experiment, network, settings, baseline=False):
-        print_text(script(make(cell)))
+        print_text(script(make_plan(cell)))
 
 
 @app.command()
@@ -83,16 +82,16 @@ def up(
             lab.check([Trial(cell=c, testbed="lab", repetition=0, duration_s=1, warmup_s=0) for c in cells])
         )
         lab.up(cells)
-        lab.stay()
+        lab.detach()
     except BaseException:
         lab.close()
         raise
-    for lab_network in lab.benches.values():
+    for lab_network in lab.networks.values():
         pods = " ".join(lab_network.plan.datapath.attachments)
         console().print(
             f"{lab_network.name}: {lab_network.plan.key.nodes} nodes, pods {pods}", highlight=False
         )
-    first = next(iter(lab.benches.values()))
+    first = next(iter(lab.networks.values()))
     console().print(f"\nTry: k8sdds lab exec {first.name}/sub0 -- ip addr", highlight=False)
 
 
@@ -157,7 +156,7 @@ def exec_(
     from k8sdds.system.sandbox import Sandbox
     from k8sdds.testbeds.lab import records
     from k8sdds.testbeds.lab.lab_network import LabNetwork
-    from k8sdds.testbeds.lab.plan import plan as make
+    from k8sdds.testbeds.lab.plan import make_plan
 
     record = records.find(name)
     if not record.in_use:
@@ -168,7 +167,7 @@ def exec_(
             f"{place!r} is not a pod or node of the lab {name!r}",
             f"use NETWORK/POD, with NETWORK one of: {', '.join(record.holders)}",
         )
-    built = make(Cell.model_validate_json(record.plans[network]))
+    built = make_plan(Cell.model_validate_json(record.plans[network]))
     lab_network = LabNetwork(built, Sandbox.attach(network, record.holders[network][0]))
     lab_network.pods = record.pods.get(network, {})
     if inside in built.datapath.attachments:
@@ -193,10 +192,10 @@ def graph(
 ) -> None:
     """Draw an experiment's networks: nodes, pods, links and MTUs."""
     from k8sdds.testbeds.lab import graph as drawing
-    from k8sdds.testbeds.lab.plan import plan as make
+    from k8sdds.testbeds.lab.plan import make_plan
 
     cells = _cells(experiment, network, settings, baseline=False)
-    drawing.draw([make(cell) for cell in cells], output)
+    drawing.draw([make_plan(cell) for cell in cells], output)
     console().print(f"wrote {output}", highlight=False)
 
 

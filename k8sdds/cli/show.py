@@ -124,7 +124,7 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     from k8sdds.perftest import command
     from k8sdds.security import levels
     from k8sdds.system.errors import K8sddsError
-    from k8sdds.testbeds.lab.plan import plan
+    from k8sdds.testbeds.lab.plan import make_plan
 
     cell = expansion.cells[index]
     experiment = expansion.experiment
@@ -133,7 +133,7 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     )
     try:
         protection = levels.resolve(cell.security, cell.security_options)
-        attachments = plan(cell).datapath.attachments
+        attachments = make_plan(cell).datapath.attachments
         endpoints = {name: Endpoint(a.address, a.interface, None) for name, a in attachments.items()}
         lines = {
             one.name: command.command_line(

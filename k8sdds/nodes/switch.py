@@ -35,7 +35,7 @@ def make(known: Record) -> Sandbox:
     known.holder = (sandbox.pid, processes.start_time(sandbox.pid))
     known.write()
     (Path(known.data) / HOLDER).write_text(f"{sandbox.pid} {processes.start_time(sandbox.pid)}")
-    sandbox.stay()
+    sandbox.detach()
     sandbox.run(["sh", "-e"], stdin=_SWITCH)
     return sandbox
 

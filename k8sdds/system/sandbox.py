@@ -52,7 +52,7 @@ class Sandbox:
     """The namespaces of one holder process, and the means to run commands in them."""
 
     def __init__(self, name: str) -> None:
-        """Start the holder. It ends with this process, even on kill -9, unless `stay` is called."""
+        """Start the holder. It ends with this process, even on kill -9, unless `detach` is called."""
         self.name = name
         self.pid = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -213,7 +213,7 @@ class Sandbox:
 
     # -- lifetime ---------------------------------------------------------------------------------
 
-    def stay(self) -> None:
+    def detach(self) -> None:
         """Let the sandbox outlive this process. The caller must record its process id first."""
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(b"stay\n")

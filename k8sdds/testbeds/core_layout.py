@@ -1,4 +1,4 @@
-"""Core layouts: which participant runs on which core, and where the receiving node's work runs."""
+"""Assign cores to participants by a core layout."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ LAYOUTS = {
     "free": "not pinned: the scheduler decides",
 }
 
-CORES_TO_SPARE = 4
-"""From so many cores on, the last one is kept for k8sdds itself."""
+MIN_CORES_FOR_HARNESS = 4
+"""With at least this many cores, the last one is reserved for k8sdds itself."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Cores of each participant."""
+    """Cores of each participant and of k8sdds."""
 
     cpus: dict[str, tuple[int, ...] | None]
+    """By participant name; None: not pinned."""
     harness: tuple[int, ...] | None
-    """Cores for k8sdds and its supervisors; None: wherever."""
+    """Cores of k8sdds and its supervisors; None: not pinned."""
     includes_scheduling: bool
-    """Participants share cores in a way that their waiting for each other is part of the number."""
+    """Whether participants share cores, so that waiting for each other is part of the result."""
 
 
 def available() -> tuple[int, ...]:
-    """The cores that this process may use, in order."""
+    """Return the cores that this process may use, in ascending order."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...]) -> Layout:
-    """Cores for `pub0`… and `sub0`… in a layout.
+    """Assign cores to publishers and subscribers.
 
-    `split` gives publishers the first cores and subscribers the others, one each as far as they go;
-    with one core it is the same as `same`.
+    `split` gives the first cores to publishers and the others to subscribers, one core each; cores are
+    shared if there are too few. With one core, `split` equals `same`.
     """
     everyone = participants(publishers, subscribers)
     pubs = [one.name for one in everyone if one.publishes]
     subs = [one.name for one in everyone if one.subscribes]
-    harness = cores[-1:] if len(cores) >= CORES_TO_SPARE else None
+    harness = cores[-1:] if len(cores) >= MIN_CORES_FOR_HARNESS else None
     usable = cores[:-1] if harness else cores
     if layout == "free":
         return Layout(dict.fromkeys([*pubs, *subs]), None, len(pubs) + len(subs) > len(cores))
     if layout == "same" or len(usable) == 1:
-        # One publisher and one subscriber in turn is what the layout is for; more wait for each other.
+        # A publisher and a subscriber alternate on their core; more of them wait for each other.
         return Layout({name: usable[:1] for name in [*pubs, *subs]}, harness, len(subs) > 1 or len(pubs) > 1)
     first = min(len(pubs), len(usable) - 1)
     for_pubs, for_subs = usable[:first], usable[first:]
@@ -60,9 +61,9 @@ def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...
 
 
 def mask(cpus: tuple[int, ...]) -> str:
-    """A CPU mask as sysfs wants it: hexadecimal, in groups of 32 bits."""
+    """Format a CPU mask for sysfs: hexadecimal, in groups of 32 bits."""
     value = sum(1 << cpu for cpu in cpus)
-    groups = []
+    groups: list[str] = []
     while value or not groups:
         groups.append(f"{value & 0xFFFFFFFF:08x}")
         value >>= 32

@@ -1,4 +1,4 @@
-"""A bench of its own for one test; used in the virtual machine as well, where there is no pytest."""
+"""A lab_network of its own for one test; used in the virtual machine as well, where there is no pytest."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from k8sdds.testbeds.lab.plan import Plan
 
 
 def built(made: Plan) -> LabNetwork:
-    """A bench that is up, to be closed; nothing is left where it does not come up."""
-    bench = LabNetwork(made, Sandbox(f"test-{made.key.network}"))
+    """A lab_network that is up, to be closed; nothing is left where it does not come up."""
+    lab_network = LabNetwork(made, Sandbox(f"test-{made.key.network}"))
     try:
-        bench.build({})
+        lab_network.build({})
     except BaseException:
-        bench.close()
+        lab_network.close()
         raise
-    return bench
+    return lab_network

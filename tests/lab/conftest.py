@@ -22,35 +22,39 @@ def cell(network: str, **changes: object) -> Cell:
     )
 
 
-def enter(bench: LabNetwork, place: str) -> list[str]:
+def enter(lab_network: LabNetwork, place: str) -> list[str]:
     """The words that run a command in a pod, or on a node."""
-    return bench.enter(place) if place in bench.plan.datapath.attachments else bench.sandbox.enter(place)
+    return (
+        lab_network.enter(place)
+        if place in lab_network.plan.datapath.attachments
+        else lab_network.sandbox.enter(place)
+    )
 
 
-def said(bench: LabNetwork, place: str, *argv: str) -> str:
+def said(lab_network: LabNetwork, place: str, *argv: str) -> str:
     """What a command prints in a pod or on a node."""
-    done = subprocess.run([*enter(bench, place), *argv], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([*enter(lab_network, place), *argv], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def json_of(bench: LabNetwork, place: str, *argv: str) -> Any:
+def json_of(lab_network: LabNetwork, place: str, *argv: str) -> Any:
     """The same for a command that prints JSON."""
-    return json.loads(said(bench, place, *argv))
+    return json.loads(said(lab_network, place, *argv))
 
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A lab without benches, removed afterwards."""
+    """A lab without lab_networks, removed afterwards."""
     with Lab(f"test-{os.getpid()}") as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def benches() -> Iterator[dict[str, LabNetwork]]:
-    """One small bench of every network, side by side."""
+def lab_networks() -> Iterator[dict[str, LabNetwork]]:
+    """One small lab_network of every network, side by side."""
     from k8sdds.networks import NETWORKS
 
     with Lab(f"tests-{os.getpid()}") as made:
         made.up(cell(name) for name in NETWORKS)
-        yield {bench.plan.key.network: bench for bench in made.benches.values()}
+        yield {lab_network.plan.key.network: lab_network for lab_network in made.networks.values()}

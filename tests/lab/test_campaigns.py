@@ -115,8 +115,8 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
         (["quickstart", "--set", "networks=flannel-vxlna"], 2, "did you mean 'flannel-vxlan'"),
         (["quickstart", "--set", "networks={name: weavenet, mtu: 1490}"], 2, "at most 1450"),
         (["quickstart", "--set", "baseline=calico"], 2, "baseline 'calico' is not among the networks"),
-        (["quickstart", "--set", "placement={pub0: 0}"], 2, "names no node for sub0"),
-        (["quickstart", "--set", "placement={pub0: 0, sub0: 0}"], 2, "pub0 and sub0 are both on node 0"),
+        (["quickstart", "--set", "placement={pub0: 0}"], 2, "has no node for sub0"),
+        (["quickstart", "--set", "placement={pub0: 0, sub0: 0}"], 2, "pub0 and sub0 are on node 0"),
         (
             ["quickstart", "--set", "placement={pub0: 0, sub0: 1, sub9: 1}"],
             2,
@@ -124,9 +124,15 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
         ),
         (["virtualization-overhead", "--set", "cpu_quota=0.5"], 2, "a cpu_quota needs pods"),
         (
-            ["quickstart", "--set", "networks=[host, {name: flannel-ipsec, engine: kernel}]",
-             "--set", "link.loss_percent=1"],
-            2, "take the engine whose ESP is in UDP ({name: flannel-ipsec, engine: userspace})",
+            [
+                "quickstart",
+                "--set",
+                "networks=[host, {name: flannel-ipsec, engine: kernel}]",
+                "--set",
+                "link.loss_percent=1",
+            ],
+            2,
+            "take the engine whose ESP is in UDP ({name: flannel-ipsec, engine: userspace})",
         ),
         (
             ["quickstart", "--set", "reliability=best-effort", "--set", "qos=strict-reliable"],

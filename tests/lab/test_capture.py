@@ -56,7 +56,7 @@ def test_other_mtus_and_sizes_give_other_counts(k8sdds: Command, tmp_path: Path)
     whole = pcap.read_bytes()
     for end in (0, 10, 24, 30, len(whole) // 2, len(whole) - 1):
         (tmp_path / "torn").write_bytes(whole[:end])
-        assert set(capture.fragments(tmp_path / "torn", SAMPLE)) <= set(counted.values())
+        assert set(capture.fragments_per_sample(tmp_path / "torn", SAMPLE)) <= set(counted.values())
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
@@ -79,5 +79,5 @@ def test_only_whole_datagrams_count(tmp_path: Path, order: list[int]) -> None:
     lone = record(0, 1480, True, identity=8)
     path = tmp_path / "x.pcap"
     path.write_bytes(bytes(capture._HEADER.size) + b"".join([*(parts[i] for i in order), lone]))
-    assert capture.fragments(path, 2000) == [3]
-    assert capture.fragments(path, 4000) == []
+    assert capture.fragments_per_sample(path, 2000) == [3]
+    assert capture.fragments_per_sample(path, 4000) == []

@@ -65,7 +65,7 @@ def test_clean_all_removes_a_standing_lab(k8sdds: Command) -> None:
         (["lab", "up", "quickstart", "--name", "../x"], 2, "letters, digits"),
         (["lab", "up", "quickstart", "-n", "calico"], 2, "not in this experiment"),
         (["lab", "plan", "nope"], 2, "there is no experiment 'nope'"),
-        (["lab", "graph", "quickstart", "-o", "x.pdf"], 2, "no picture format"),
+        (["lab", "graph", "quickstart", "-o", "x.pdf"], 2, "unknown image format"),
         (["lab", "graph", "quickstart", "-o", "nowhere/x.dot"], 2, "cannot write"),
     ],
 )
@@ -104,7 +104,7 @@ def test_doctor_says_what_this_machine_can_do(k8sdds: Command, user: int | None)
     findings = {row["subject"]: row for row in json.loads(done.stdout)}
     assert findings["network weavenet"]["ok"]
     assert all(row["remedy"] for row in findings.values() if not row["ok"])
-    assert "can be made" in findings["namespaces"]["says"]
+    assert "can be created" in findings["namespaces"]["says"]
 
 
 def test_clean_spares_what_is_not_ours(k8sdds: Command) -> None:

@@ -17,9 +17,9 @@ from k8sdds.networks.common import strongswan
 from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
-from k8sdds.testbeds.lab import wire
+from k8sdds.testbeds.lab import encryption
 from k8sdds.testbeds.lab.lab_network import LabNetwork
-from k8sdds.testbeds.lab.plan import plan
+from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
 from tests.lab.building import built
@@ -55,18 +55,18 @@ for _ in range(20):
 """
 
 
-def listen(bench: LabNetwork, place: str, seconds: float, source: str, target: str) -> tuple[int, int]:
+def listen(lab_network: LabNetwork, place: str, seconds: float, source: str, target: str) -> tuple[int, int]:
     """Packets with the payload, and packets at all, heard in a place while `source` sends to `target`."""
     listener = subprocess.Popen(
-        [*enter(bench, place), sys.executable, "-c", LISTENER, PAYLOAD.decode(), str(seconds)],
+        [*enter(lab_network, place), sys.executable, "-c", LISTENER, PAYLOAD.decode(), str(seconds)],
         stdout=subprocess.PIPE,
         text=True,
     )
     assert listener.stdout is not None
     assert listener.stdout.readline() == "ready\n"
     said(
-        bench, source, sys.executable, "-c", SENDER, PAYLOAD.decode(),
-        bench.plan.datapath.attachments[target].address,
+        lab_network, source, sys.executable, "-c", SENDER, PAYLOAD.decode(),
+        lab_network.plan.datapath.attachments[target].address,
     )  # fmt: skip
     heard, packets = listener.communicate(timeout=seconds + 10)[0].split()
     return int(heard), int(packets)
@@ -74,52 +74,52 @@ def listen(bench: LabNetwork, place: str, seconds: float, source: str, target: s
 
 @pytest.mark.parametrize("network", ["flannel-hostgw", "flannel-vxlan", "weavenet"])
 def test_whoever_listens_on_the_wire_reads_what_is_not_encrypted(
-    benches: dict[str, LabNetwork], network: str
+    lab_networks: dict[str, LabNetwork], network: str
 ) -> None:
-    heard, _ = listen(benches[network], "switch", 20, "pub0", "sub0")
+    heard, _ = listen(lab_networks[network], "switch", 20, "pub0", "sub0")
     assert heard
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
 def test_whoever_listens_on_the_wire_reads_nothing_of_what_is(
-    benches: dict[str, LabNetwork], network: str
+    lab_networks: dict[str, LabNetwork], network: str
 ) -> None:
-    heard, packets = listen(benches[network], "switch", 1, "pub0", "sub0")
+    heard, packets = listen(lab_networks[network], "switch", 1, "pub0", "sub0")
     assert packets >= 20
     assert heard == 0
 
 
 def test_a_foreign_pod_of_the_same_node_listens_in_on_host() -> None:
-    bench = with_neighbour("host")
+    lab_network = with_neighbour("host")
     try:
-        heard, _ = listen(bench, "sub1", 20, "pub0", "sub0")
+        heard, _ = listen(lab_network, "sub1", 20, "pub0", "sub0")
         assert heard
     finally:
-        bench.close()
+        lab_network.close()
 
 
 @pytest.mark.parametrize("network", POD_NETWORKS)
 def test_a_foreign_pod_of_the_same_node_hears_nothing_on_pod_networks(network: str) -> None:
-    bench = with_neighbour(network)
+    lab_network = with_neighbour(network)
     try:
         # Once the bridge knows where the receiver is, it sends it alone what is its own.
-        said(bench, "pub0", "ping", "-c", "1", bench.plan.datapath.attachments["sub0"].address)
-        heard, _ = listen(bench, "sub1", 1, "pub0", "sub0")
+        said(lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address)
+        heard, _ = listen(lab_network, "sub1", 1, "pub0", "sub0")
         assert heard == 0
-        here, _ = listen(bench, "sub0", 20, "pub0", "sub0")
+        here, _ = listen(lab_network, "sub0", 20, "pub0", "sub0")
         assert here, "the listener itself works: the receiver's own pod hears it"
     finally:
-        bench.close()
+        lab_network.close()
 
 
 def with_neighbour(network: str) -> LabNetwork:
-    """A bench whose two subscribers share a node."""
-    return built(plan(cell(network, placement={"pub0": 0, "sub0": 1, "sub1": 1}, nodes=2)))
+    """A lab_network whose two subscribers share a node."""
+    return built(make_plan(cell(network, placement={"pub0": 0, "sub0": 1, "sub1": 1}, nodes=2)))
 
 
 @pytest.mark.parametrize("network", ["flannel-ipsec", "weavenet-encrypt"])
 def test_a_wrong_pre_shared_key_is_told_within_seconds(network: str) -> None:
-    made = plan(cell(network))
+    made = make_plan(cell(network))
     files = tuple(
         dataclasses.replace(file, text=file.text.replace("$psk", "of another cluster"))
         if file.path.endswith("node1/swanctl.conf")
@@ -138,8 +138,8 @@ def test_a_key_of_ones_own(tmp_path: Path) -> None:
     own = "0x" + secrets.token_hex(64)
     with Lab(f"own-key-{os.getpid()}", psk=own) as lab:
         lab.up([cell("flannel-ipsec", subscribers=1)])
-        (bench,) = lab.benches.values()
-        files = [bench.sandbox.path(file.path).read_text() for file in bench.plan.datapath.files]
+        (lab_network,) = lab.networks.values()
+        files = [lab_network.sandbox.path(file.path).read_text() for file in lab_network.plan.datapath.files]
         assert sum(f'secret = "{own}"' in text for text in files) == 2
         lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
         assert not any(own.encode() in line for line in lines)
@@ -167,49 +167,49 @@ def test_a_key_file_that_cannot_be_taken(
     assert said in done.stderr
 
 
-def test_the_proof_of_wire_refuses_plain_packets(benches: dict[str, LabNetwork]) -> None:
-    bench = benches["flannel-hostgw"]
+def test_the_proof_of_wire_refuses_plain_packets(lab_networks: dict[str, LabNetwork]) -> None:
+    lab_network = lab_networks["flannel-hostgw"]
     (engine,) = [one for one in find("flannel-ipsec").engines if one.name == strongswan.USERSPACE]
-    proof = strongswan.encryption_proof(bench.plan.topology, engine)
+    proof = strongswan.encryption_proof(lab_network.plan.topology, engine)
     with (
         pytest.raises(PrerequisiteError, match="packets between nodes were not encrypted"),
-        wire.only_encrypted(bench.sandbox, bench.plan.topology, proof),
+        encryption.only_encrypted(lab_network.sandbox, lab_network.plan.topology, proof),
     ):
-        said(bench, "pub0", "ping", "-c", "1", bench.plan.datapath.attachments["sub0"].address)
+        said(lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address)
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
-def test_the_proof_of_wire_refuses_silence(benches: dict[str, LabNetwork], network: str) -> None:
-    bench = benches[network]
-    proof = bench.plan.datapath.encryption_proof
+def test_the_proof_of_wire_refuses_silence(lab_networks: dict[str, LabNetwork], network: str) -> None:
+    lab_network = lab_networks[network]
+    proof = lab_network.plan.datapath.encryption_proof
     assert proof is not None
     with (
         pytest.raises(PrerequisiteError, match="no encrypted packet"),
-        wire.only_encrypted(bench.sandbox, bench.plan.topology, proof),
+        encryption.only_encrypted(lab_network.sandbox, lab_network.plan.topology, proof),
     ):
         pass
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
-def test_tunnels_count_what_they_decrypt(benches: dict[str, LabNetwork], network: str) -> None:
-    bench = benches[network]
-    before = bench.decrypted_bytes("node1")
+def test_tunnels_count_what_they_decrypt(lab_networks: dict[str, LabNetwork], network: str) -> None:
+    lab_network = lab_networks[network]
+    before = lab_network.decrypted_bytes("node1")
     said(
-        bench, "pub0", "ping", "-q", "-c", "10", "-i", "0.01", "-s", "1000",
-        bench.plan.datapath.attachments["sub0"].address,
+        lab_network, "pub0", "ping", "-q", "-c", "10", "-i", "0.01", "-s", "1000",
+        lab_network.plan.datapath.attachments["sub0"].address,
     )  # fmt: skip
-    after = bench.decrypted_bytes("node1")
+    after = lab_network.decrypted_bytes("node1")
     assert before is not None
     assert after is not None
     assert after - before >= 10 * 1000
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
-def test_keys_are_in_files_of_their_own_alone(benches: dict[str, LabNetwork], network: str) -> None:
-    bench = benches[network]
+def test_keys_are_in_files_of_their_own_alone(lab_networks: dict[str, LabNetwork], network: str) -> None:
+    lab_network = lab_networks[network]
     keys = set()
-    for file in bench.plan.datapath.files:
-        path = bench.sandbox.path(file.path)
+    for file in lab_network.plan.datapath.files:
+        path = lab_network.sandbox.path(file.path)
         assert path.stat().st_mode & 0o777 == 0o600
         keys |= {
             line.split("=", 1)[1].strip().strip('"')
@@ -218,8 +218,8 @@ def test_keys_are_in_files_of_their_own_alone(benches: dict[str, LabNetwork], ne
         }
     assert keys
     assert all(len(key) >= 40 for key in keys)
-    for daemon in bench.plan.datapath.daemons:
-        text = bench.sandbox.path(daemon.log).read_text()
+    for daemon in lab_network.plan.datapath.daemons:
+        text = lab_network.sandbox.path(daemon.log).read_text()
         assert not any(key in text for key in keys)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -58,14 +58,14 @@ class Program:
 
 @dataclass
 class Field:
-    """A bench, and credentials that its legitimate participants have."""
+    """A lab_network, and credentials that its legitimate participants have."""
 
-    bench: LabNetwork
+    lab_network: LabNetwork
     credentials: Credentials
     running: list[subprocess.Popen[Any]] = field(default_factory=list)
 
     def address(self, pod: str) -> str:
-        return self.bench.plan.datapath.attachments[pod].address
+        return self.lab_network.plan.datapath.attachments[pod].address
 
     def start(
         self,
@@ -83,17 +83,22 @@ class Field:
         """Start a publisher or a subscriber in a pod; with `files` under DDS Security. `clock`: the time of day
         that it believes in, from now, such as `-9d`."""
         argv = [native_program("k8sdds-perftest"), role, "-middleware", middleware, "-domain", str(domain)]
-        argv += ["-nic", self.bench.plan.datapath.attachments[pod].interface, "-peer", self.address(peer)]
+        argv += [
+            "-nic",
+            self.lab_network.plan.datapath.attachments[pod].interface,
+            "-peer",
+            self.address(peer),
+        ]
         argv += ["-outputFormat", "json", "-noPrintIntervals", "-peerTimeout", "3"]
         argv += ["-discoveryTimeout", str(timeout_s), "-dataLen", "512", *map(str, words)]
         if files is not None and protection is not None:
             folder = Path("/run/k8sdds") / f"{pod}-{domain}-{role[1:]}"
-            self.bench.sandbox.put({folder / name: content for name, content in files.items()})
+            self.lab_network.sandbox.put({folder / name: content for name, content in files.items()})
             argv += command.secure_options(folder, protection)
         if clock:
             argv = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "faketime", "-m", "-f", clock, *argv]
         popen = subprocess.Popen(
-            [*self.bench.enter(pod), *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*self.lab_network.enter(pod), *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.running.append(popen)
         return Program(popen)
@@ -119,8 +124,8 @@ class Field:
     def watching(self, place: str, interface: str, program: str, *words: str):
         """A Python program on a node or in a pod that watches packets; a dict that holds what it saw."""
         enter = (
-            self.bench.enter(place) if place in self.bench.pods or place.startswith(("pub", "sub"))
-            else self.bench.sandbox.enter(place)
+            self.lab_network.enter(place) if place in self.lab_network.pods or place.startswith(("pub", "sub"))
+            else self.lab_network.sandbox.enter(place)
         )  # fmt: skip
         watcher = subprocess.Popen(
             [*enter, sys.executable, "-c", PARSE + program, interface, *words],

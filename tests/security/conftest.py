@@ -21,15 +21,15 @@ def _standing() -> Iterator[Field]:
     cell = Cell(network="kube-router", test="throughput", payload_bytes=512, subscribers=2)
     with Lab(f"attacks-{os.getpid()}") as lab:
         lab.up([cell])
-        (bench,) = lab.benches.values()
+        (lab_network,) = lab.networks.values()
         now = datetime.now(UTC).replace(microsecond=0)
         # For long, so that they hold for an intruder too whose clock is slow.
         validity = Validity(now - timedelta(days=30), now + timedelta(days=1))
-        yield Field(bench, Credentials(validity, command.DOMAINS))
+        yield Field(lab_network, Credentials(validity, command.DOMAINS))
 
 
 @pytest.fixture
 def field(_standing: Field) -> Iterator[Field]:
-    """The bench with its credentials; what a test started is ended."""
+    """The lab_network with its credentials; what a test started is ended."""
     yield _standing
     _standing.end_all()

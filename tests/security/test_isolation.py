@@ -22,9 +22,9 @@ def test_a_foreign_pod_on_the_same_node_sniffs_on_host_only(network: str) -> Non
     )  # fmt: skip
     with Lab(f"sniff-{os.getpid()}") as lab:
         lab.up([cell])
-        (bench,) = lab.benches.values()
-        field = Field(bench, Credentials.lasting(timedelta(days=1), command.DOMAINS))
-        foreign = bench.plan.datapath.attachments["pub1"].interface
+        (lab_network,) = lab.networks.values()
+        field = Field(lab_network, Credentials.lasting(timedelta(days=1), command.DOMAINS))
+        foreign = lab_network.plan.datapath.attachments["pub1"].interface
         try:
             with field.watching("pub1", foreign, WIRE, PATTERN) as seen:
                 publisher, subscriber = field.pair("cyclonedds", None, "-executionTime", 0.3, "-warmUp", 0.1)

@@ -71,7 +71,7 @@ def test_a_byte_flipped_in_flight_is_rejected_where_something_signs(
     for protection in dict.fromkeys((None, PROTECTIONS[name])):  # the attack works where nothing protects
         publisher, subscriber = field.pair(middleware, protection, "-executionTime", 5, "-warmUp", 0.1)
         time.sleep(1)  # the handshake is over, samples flow
-        field.bench.sandbox.run(
+        field.lab_network.sandbox.run(
             ["nft", "-f", "-"],
             "table ip attack {\n chain flip {\n  type filter hook prerouting priority -300;\n"
             f"  ip saddr {field.address('pub0')} udp length > 500 counter @th,{FLIPPED_AT},16 set 0x5a5a\n }}\n}}\n",
@@ -79,9 +79,9 @@ def test_a_byte_flipped_in_flight_is_rejected_where_something_signs(
         )
         try:
             codes = publisher.end(), subscriber.end()
-            told = field.bench.sandbox.run(["nft", "-j", "list", "ruleset"], netns="node1")
+            told = field.lab_network.sandbox.run(["nft", "-j", "list", "ruleset"], netns="node1")
         finally:
-            field.bench.sandbox.run(["nft", "delete", "table", "ip", "attack"], netns="node1")
+            field.lab_network.sandbox.run(["nft", "delete", "table", "ip", "attack"], netns="node1")
         counters = [
             part["counter"]["packets"]
             for item in json.loads(told)["nftables"]

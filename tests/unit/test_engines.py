@@ -8,7 +8,7 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, expand
 from k8sdds.networks import NETWORKS, find, label_without_engine, with_engines
 from k8sdds.system.errors import InputError
-from k8sdds.testbeds.lab.plan import plan, script
+from k8sdds.testbeds.lab.plan import make_plan, script
 
 ENGINES = [(name, engine) for name, network in NETWORKS.items() for engine in network.engines]
 
@@ -99,7 +99,7 @@ def test_mtu_and_mode_of_each_engine(network: str, engine: str, mtu: int, mode: 
 
 @pytest.mark.parametrize(("network", "engine"), ENGINES)
 def test_the_script_has_files_daemons_and_tunnels_and_no_key(network: str, engine) -> None:  # type: ignore[no-untyped-def]
-    built = plan(
+    built = make_plan(
         Cell(network=network, network_options={"engine": engine.name}, test="latency", payload_bytes=64)
     )
     text = script(built)

@@ -9,7 +9,7 @@ from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import NETWORKS, find
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import core_layout
-from k8sdds.testbeds.lab.plan import Plan, plan, script
+from k8sdds.testbeds.lab.plan import Plan, make_plan, script
 from k8sdds.testbeds.lab.topology import LabNetworkKey, spread, topology_of
 
 
@@ -18,7 +18,7 @@ def cell(network: str = "host", **changes: object) -> Cell:
 
 
 def made(network: str, **changes: object) -> Plan:
-    return plan(cell(network, **changes))
+    return make_plan(cell(network, **changes))
 
 
 def lines(built: Plan, namespace: str, tool: str = "ip") -> list[str]:
@@ -53,9 +53,9 @@ def test_spread_uses_only_nodes_that_are_there(publishers: int, subscribers: int
 def test_explicit_placement() -> None:
     topology = topology_of(cell(placement={"pub0": 1, "sub0": 0}))
     assert {pod.name: pod.node for pod in topology.pods} == {"pub0": 1, "sub0": 0}
-    with pytest.raises(InputError, match="names no node for sub1"):
+    with pytest.raises(InputError, match="has no node for sub1"):
         topology_of(cell(subscribers=2, placement={"pub0": 0, "sub0": 1}))
-    with pytest.raises(InputError, match="on node 7"):
+    with pytest.raises(InputError, match="no node 7"):
         topology_of(cell(placement={"pub0": 0, "sub0": 7}))
 
 

@@ -16,69 +16,69 @@ from k8sdds.model.trial import Cell
 from k8sdds.networks.flannel.lab import POD_CIDR
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.lab_network import LabNetwork
-from k8sdds.testbeds.lab.plan import Plan, plan
+from k8sdds.testbeds.lab.plan import Plan, make_plan
 from tests.lab.building import built
 from tests.lab.multicast import RECEIVER, SENDER
 
 
 def planned(network: str, **changes: object) -> Plan:
     options = {} if network == "host" else {"engine": "kernel"}
-    return plan(
+    return make_plan(
         Cell(network=network, network_options=options, test="latency", payload_bytes=64, **changes)  # type: ignore[arg-type]
     )
 
 
-def said(bench: LabNetwork, place: str, *argv: str) -> str:
-    words = bench.enter(place) if place in bench.plan.datapath.attachments else bench.sandbox.enter(place)
+def said(lab_network: LabNetwork, place: str, *argv: str) -> str:
+    words = lab_network.enter(place) if place in lab_network.plan.datapath.attachments else lab_network.sandbox.enter(place)
     done = subprocess.run([*words, *argv], capture_output=True, text=True, timeout=60)
     return done.stdout + done.stderr
 
 
 def encrypts(network: str) -> dict[str, object]:
     """Full packets pass, and nothing else is on the wire; what the kernel says it does."""
-    bench = built(planned(network))
+    lab_network = built(planned(network))
     try:
-        bench.prove()
-        before = bench.decrypted_bytes("node1") or 0
-        target = bench.plan.datapath.attachments["sub0"].address
-        said(bench, "pub0", "ping", "-q", "-c", "5", "-i", "0.05", "-s", "1000", target)
+        lab_network.verify()
+        before = lab_network.decrypted_bytes("node1") or 0
+        target = lab_network.plan.datapath.attachments["sub0"].address
+        said(lab_network, "pub0", "ping", "-q", "-c", "5", "-i", "0.05", "-s", "1000", target)
         return {
-            "mtu": bench.plan.datapath.mtu,
-            "decrypted": (bench.decrypted_bytes("node1") or 0) - before,
-            "xfrm": said(bench, "node0", "ip", "xfrm", "state"),
-            "links": said(bench, "node0", "ip", "-d", "-o", "link"),
-            "daemons": len(bench.plan.datapath.daemons),
-            "heard": heard(bench) if network == "weavenet-encrypt" else None,
-            **(removed(bench, network) if network.startswith("flannel") else {}),
+            "mtu": lab_network.plan.datapath.mtu,
+            "decrypted": (lab_network.decrypted_bytes("node1") or 0) - before,
+            "xfrm": said(lab_network, "node0", "ip", "xfrm", "state"),
+            "links": said(lab_network, "node0", "ip", "-d", "-o", "link"),
+            "daemons": len(lab_network.plan.datapath.daemons),
+            "heard": heard(lab_network) if network == "weavenet-encrypt" else None,
+            **(removed(lab_network, network) if network.startswith("flannel") else {}),
         }
     finally:
-        bench.close()
+        lab_network.close()
 
 
-def removed(bench: LabNetwork, network: str) -> dict[str, object]:
+def removed(lab_network: LabNetwork, network: str) -> dict[str, object]:
     """What a switch of networks would find of this one on a node, and what is left when it has removed it."""
-    addresses = [node.address for node in bench.plan.topology.nodes]
+    addresses = [node.address for node in lab_network.plan.topology.nodes]
     pods = IPv4Network(POD_CIDR)
 
     def left() -> list[footprint.NetworkLeftover]:
-        seen = footprint.parse(said(bench, "node0", "sh", "-c", footprint.probe()))
+        seen = footprint.parse(said(lab_network, "node0", "sh", "-c", footprint.probe()))
         return footprint.left(seen, addresses, pods, [network])
 
     before = left()
-    said(bench, "node0", "sh", "-c", footprint.removal(before))
+    said(lab_network, "node0", "sh", "-c", footprint.removal(before))
     return {"made": [str(trace) for trace in before], "left": [str(trace) for trace in left()]}
 
 
-def heard(bench: LabNetwork) -> str:
+def heard(lab_network: LabNetwork) -> str:
     """What a subscriber hears of a multicast packet, over encrypted VXLAN."""
-    own, target = (bench.plan.datapath.attachments[pod].address for pod in ("pub0", "sub0"))
+    own, target = (lab_network.plan.datapath.attachments[pod].address for pod in ("pub0", "sub0"))
     receiver = subprocess.Popen(
-        [*bench.enter("sub0"), sys.executable, "-c", RECEIVER, target, "30"],
+        [*lab_network.enter("sub0"), sys.executable, "-c", RECEIVER, target, "30"],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert receiver.stdout is not None
     receiver.stdout.readline()
-    said(bench, "pub0", sys.executable, "-c", SENDER, own)
+    said(lab_network, "pub0", sys.executable, "-c", SENDER, own)
     return receiver.communicate(timeout=60)[0].strip()
 
 
@@ -98,12 +98,12 @@ def wrong_key() -> dict[str, object]:
 
 def delay() -> dict[str, object]:
     """A link with a delay of 100 ms each way."""
-    bench = built(planned("host", link=Link(delay_us=100_000)))
+    lab_network = built(planned("host", link=Link(delay_us=100_000)))
     try:
-        target = bench.plan.datapath.attachments["sub0"].address
-        return {"ping": said(bench, "pub0", "ping", "-q", "-c", "2", target)}
+        target = lab_network.plan.datapath.attachments["sub0"].address
+        return {"ping": said(lab_network, "pub0", "ping", "-q", "-c", "2", target)}
     finally:
-        bench.close()
+        lab_network.close()
 
 
 CASES = {

@@ -1,7 +1,8 @@
-"""A short capture on a node's link, and how many IP fragments a sample became in it.
+"""Capture packets on a node's link and count the IP fragments of samples.
 
-Run as a program in a node's network namespace: `python capture.py INTERFACE FILE` writes a pcap file of IPv4
-packets until its input ends or it has enough. It needs nothing but Python, so that it works in any sandbox.
+As a program in a node's network namespace, `python capture.py INTERFACE FILE` writes a pcap file of IPv4
+packets until its stdin is closed or the file has enough packets. It needs only Python, so that it runs in any
+sandbox.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 FILE = "capture.pcap"
 PACKETS = 3000
-"""Enough for hundreds of samples; a capture is no measurement of time."""
+"""Enough for hundreds of samples; only fragments are counted, so the capture need not cover the trial."""
 
 SNAP_BYTES = 64
 _ETHERNET, _UDP, _IPV4 = 1, 17, 0x0800
@@ -29,7 +30,7 @@ _MAGIC = 0xA1B2C3D4
 
 
 def capture(interface: str, path: Path) -> None:
-    """Write IPv4 packets of an interface to a pcap file; says `ready` on stdout when it listens."""
+    """Write IPv4 packets of an interface to a pcap file; print `ready` when the capture has started."""
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)) as link,
         open(path, "wb") as file,
@@ -52,8 +53,18 @@ def capture(interface: str, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def running(enter: list[str], interface: str, path: Path) -> Iterator[None]:
-    """Capture meanwhile, in the namespace that the words `enter`. PrerequisiteError where it does not start."""
+def capturing(enter: list[str], interface: str, path: Path) -> Iterator[None]:
+    """Capture packets while the context lasts.
+
+    Args:
+        enter: Command prefix that enters the network namespace.
+        interface: The interface.
+        path: The pcap file to write.
+
+    Raises:
+        PrerequisiteError: The capture did not start.
+    """
+    # Imported here because the program part of this module runs without k8sdds.
     from k8sdds.system.errors import PrerequisiteError
 
     process = subprocess.Popen(
@@ -63,44 +74,44 @@ def running(enter: list[str], interface: str, path: Path) -> Iterator[None]:
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     try:
         if process.stdout.readline().strip() != "ready":
-            said = process.stderr.read().strip().splitlines()
+            errors = process.stderr.read().strip().splitlines()
             raise PrerequisiteError(
-                f"cannot capture on {interface}: {said[-1] if said else 'no reason given'}"
+                f"cannot capture on {interface}: {errors[-1] if errors else 'no message'}"
             )
         yield
     finally:
         process.communicate()
 
 
-def fragments(path: Path, payload_bytes: int) -> list[int]:
-    """The distinct numbers of IP fragments of whole UDP datagrams that hold at least `payload_bytes`.
+def fragments_per_sample(path: Path, payload_bytes: int) -> list[int]:
+    """Return the distinct fragment counts of UDP datagrams of at least `payload_bytes` in a pcap file.
 
-    Datagrams whose fragments are not all in the capture are left out, and a torn last record ends it.
+    Incomplete datagrams are left out, and an incomplete last record ends the file.
     """
     parts: dict[tuple[bytes, int], dict[int, tuple[int, bool]]] = defaultdict(dict)
     data = path.read_bytes()
-    at = _HEADER.size
+    offset = _HEADER.size
     counts = set()
-    while at + _RECORD.size <= len(data):
-        _, _, stored, _ = _RECORD.unpack_from(data, at)
-        ip = data[at + _RECORD.size + 14 : at + _RECORD.size + stored]
-        at += _RECORD.size + stored
+    while offset + _RECORD.size <= len(data):
+        _, _, stored, _ = _RECORD.unpack_from(data, offset)
+        ip = data[offset + _RECORD.size + 14 : offset + _RECORD.size + stored]
+        offset += _RECORD.size + stored
         if len(ip) < 20 or ip[9] != _UDP:
             continue
         header = (ip[0] & 15) * 4
         total, identity, flags = struct.unpack_from(">HHH", ip, 2)
         key = (ip[12:20], identity)
         parts[key][(flags & 0x1FFF) * 8] = (total - header, bool(flags & 0x2000))
-        size = _whole(parts[key])
+        size = _complete_bytes(parts[key])
         if size:
-            found = parts.pop(key)
+            fragments = parts.pop(key)
             if size - 8 >= payload_bytes:
-                counts.add(len(found))
+                counts.add(len(fragments))
     return sorted(counts)
 
 
-def _whole(parts: dict[int, tuple[int, bool]]) -> int:
-    """Bytes of a datagram whose fragments are all there, 0 where some are missing."""
+def _complete_bytes(parts: dict[int, tuple[int, bool]]) -> int:
+    """Return the size of a datagram from its fragments, offset to (length, more follow); 0: incomplete."""
     end = 0
     while end in parts:
         length, more = parts[end]

@@ -1,4 +1,4 @@
-"""What a network runs on its nodes: files with keys, daemons, and the commands that bring tunnels up."""
+"""Run a network's daemons on its nodes: write their files and keys, start them, bring tunnels up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import secrets
 import shlex
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import Template
@@ -20,31 +20,31 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 
 PSK_BYTES = strongswan.MIN_PSK_CHARACTERS // 2
-"""Two hexadecimal characters per byte."""
+"""Length of a generated key, which is written as two hexadecimal characters per byte."""
 READY_TIMEOUT_S = 10
 READY_POLL_S = 0.02
 COMMAND_TIMEOUT_S = 30
 WORKERS = 4
-SAID = 400
-"""Characters of a tool's or daemon's last words in an error."""
+MAX_OUTPUT_CHARACTERS = 400
+"""How much of the output of a tool or daemon an error message contains."""
 
 
 class Keys(Mapping[str, str]):
-    """The keys of one bench, each made when first asked for and kept nowhere else.
+    """The keys of one lab network, each generated when it is first used and stored only here.
 
-    `psk` is a pre-shared key, the user's own if there is one; `private_X` and `public_X` are a WireGuard key
-    pair of X.
+    `psk` is a pre-shared key, by default the user's; `private_X` and `public_X` are a WireGuard key pair of
+    node X.
     """
 
     def __init__(self, psk: str | None = None) -> None:
-        self._made: dict[str, str] = {} if psk is None else {"psk": psk}
+        self._keys: dict[str, str] = {} if psk is None else {"psk": psk}
 
     def __getitem__(self, name: str) -> str:
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        if name not in self._keys:
+            self._keys[name] = self._generate(name)
+        return self._keys[name]
 
-    def _make(self, name: str) -> str:
+    def _generate(self, name: str) -> str:
         kind, _, owner = name.partition("_")
         if name == "psk":
             return secrets.token_hex(PSK_BYTES)
@@ -54,20 +54,28 @@ class Keys(Mapping[str, str]):
             return _wg("pubkey", self[f"private_{owner}"])
         raise KeyError(name)
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
-        return iter(self._made)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._keys)
 
 
-def _wg(word: str, stdin: str = "") -> str:
-    done = subprocess.run(["wg", word], input=stdin, capture_output=True, text=True, timeout=10, check=True)
+def _wg(command: str, stdin: str = "") -> str:
+    done = subprocess.run(
+        ["wg", command], input=stdin, capture_output=True, text=True, timeout=10, check=True
+    )
     return done.stdout.strip()
 
 
 def write_files(sandbox: Sandbox, files: tuple[File, ...], psk: str | None = None) -> None:
-    """Write a network's files with the bench's keys, mode 0600. `psk`: the user's own pre-shared key."""
+    """Write a network's files with keys in place of their placeholders, mode 0600.
+
+    Args:
+        sandbox: Where to write them.
+        files: The files.
+        psk: The user's pre-shared key; None: one is generated.
+    """
     keys = Keys(psk)
     for file in files:
         path = sandbox.path(file.path)
@@ -78,14 +86,18 @@ def write_files(sandbox: Sandbox, files: tuple[File, ...], psk: str | None = Non
 
 
 def start(sandbox: Sandbox, daemons: tuple[Daemon, ...]) -> dict[str, int]:
-    """Start all daemons and wait until each is ready; returns namespace → id of the daemon's process.
+    """Start all daemons and wait until each is ready. They end with the sandbox.
 
-    They end with the sandbox.
+    Returns:
+        Namespace to the id of the daemon's process.
+
+    Raises:
+        PrerequisiteError: A daemon has ended or is not ready in time.
     """
     started = [_start(sandbox, daemon) for daemon in daemons]
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = list(pool.map(lambda pair: _await(sandbox, *pair), zip(daemons, started, strict=True)))
-    return {daemon.namespace: pid for daemon, pid in zip(daemons, found, strict=True)}
+        pids = list(pool.map(lambda pair: _await_ready(sandbox, *pair), zip(daemons, started, strict=True)))
+    return {daemon.namespace: pid for daemon, pid in zip(daemons, pids, strict=True)}
 
 
 def _start(sandbox: Sandbox, daemon: Daemon) -> subprocess.Popen[bytes]:
@@ -101,30 +113,30 @@ def _start(sandbox: Sandbox, daemon: Daemon) -> subprocess.Popen[bytes]:
         )
 
 
-def _await(sandbox: Sandbox, daemon: Daemon, process: subprocess.Popen[bytes]) -> int:
+def _await_ready(sandbox: Sandbox, daemon: Daemon, process: subprocess.Popen[bytes]) -> int:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while True:
-        asked = _run(sandbox, daemon.namespace, daemon.ready)
-        if not asked.returncode:
+        probe = _run(sandbox, daemon.namespace, daemon.ready)
+        if not probe.returncode:
             break
         if process.poll() is not None or time.monotonic() > deadline:
-            said = " ".join(f"{asked.stdout} {asked.stderr}".split())[-SAID:]
+            output = " ".join(f"{probe.stdout} {probe.stderr}".split())[-MAX_OUTPUT_CHARACTERS:]
             raise PrerequisiteError(
-                f"{sandbox.name}: {daemon.argv[0]} on {daemon.namespace} does not serve: {said};"
-                f" its log ends: {_last_words(sandbox.path(daemon.log))}",
-                "see: k8sdds doctor",
+                f"{sandbox.name}: {daemon.argv[0]} on {daemon.namespace} is not ready: {output};"
+                f" end of its log: {_end_of_log(sandbox.path(daemon.log))}",
+                "run: k8sdds doctor",
             )
         time.sleep(READY_POLL_S)
-    # nsenter's child is the daemon itself.
+    # The process is nsenter; its child is the daemon.
     pid = processes.descendant(process.pid, 1)
     if pid is None:
         raise PrerequisiteError(f"{sandbox.name}: {daemon.argv[0]} on {daemon.namespace} has ended")
     return pid
 
 
-def _last_words(log: Path) -> str:
+def _end_of_log(log: Path) -> str:
     try:
-        return " ".join(log.read_text(errors="replace").split())[-SAID:] or "(empty)"
+        return " ".join(log.read_text(errors="replace").split())[-MAX_OUTPUT_CHARACTERS:] or "(empty)"
     except OSError:
         return "(no log)"
 
@@ -140,9 +152,10 @@ def _run(sandbox: Sandbox, namespace: str, argv: tuple[str, ...]) -> subprocess.
 
 
 def finish(sandbox: Sandbox, datapath: Datapath) -> None:
-    """Run the commands that follow the daemons: namespaces side by side, in order within each.
+    """Run the commands that follow the daemons, in parallel over namespaces and in order within each.
 
-    A PrerequisiteError says what a failure means where the network knows.
+    Raises:
+        PrerequisiteError: A command failed; explains the failure if the network has a hint for it.
     """
     by_namespace: dict[str, list[Batch]] = {}
     for batch in datapath.tunnels:
@@ -151,8 +164,8 @@ def finish(sandbox: Sandbox, datapath: Datapath) -> None:
     def run(batches: list[Batch]) -> None:
         for batch in batches:
             for line in batch.lines:
-                words = (batch.tool, "-n", batch.namespace) if batch.tool == "ip" else (batch.tool,)
-                _run_line(sandbox, datapath, batch.namespace, (*words, *shlex.split(line)))
+                tool = (batch.tool, "-n", batch.namespace) if batch.tool == "ip" else (batch.tool,)
+                _run_line(sandbox, datapath, batch.namespace, (*tool, *shlex.split(line)))
 
     with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(run, by_namespace.values()))
@@ -160,38 +173,39 @@ def finish(sandbox: Sandbox, datapath: Datapath) -> None:
 
 def _run_line(sandbox: Sandbox, datapath: Datapath, namespace: str, argv: tuple[str, ...]) -> None:
     try:
-        # `ip -n` enters by itself, from the sandbox's first network namespace.
+        # `ip -n` enters the namespace itself, from the sandbox's initial network namespace.
         done = _run(sandbox, "" if argv[0] == "ip" else namespace, argv)
-        # swanctl tells of each of its own plugins that it does without.
+        # swanctl prints a line for every optional plugin that is not installed.
         lines = [
             line for line in f"{done.stdout}\n{done.stderr}".splitlines() if "failed to load" not in line
         ]
-        said = "\n".join(lines)
+        output = "\n".join(lines)
         if not done.returncode:
             return
     except subprocess.TimeoutExpired:
-        said = f"no answer in {COMMAND_TIMEOUT_S} s"
+        output = f"timed out after {COMMAND_TIMEOUT_S} s"
     for hint in datapath.error_hints:
-        if hint.phrase in said:
+        if hint.phrase in output:
             raise PrerequisiteError(f"{sandbox.name}, {namespace}: {hint.cause}", hint.remedy)
     raise PrerequisiteError(
-        f"{sandbox.name}, {namespace}: `{shlex.join(argv)}` failed: {' '.join(said.split())[-SAID:]}",
-        "see: k8sdds doctor",
+        f"{sandbox.name}, {namespace}: `{shlex.join(argv)}` failed:"
+        f" {' '.join(output.split())[-MAX_OUTPUT_CHARACTERS:]}",
+        "run: k8sdds doctor",
     )
 
 
 def pin(pids: dict[str, int], cores: dict[str, tuple[int, ...]]) -> None:
-    """Let each node's daemon, all its threads, run on the cores of the node; without cores, on all."""
+    """Pin all threads of each node's daemon to the node's cores; without cores, allow all cores."""
     for node, pid in pids.items():
-        wanted = set(cores.get(node) or range(os.cpu_count() or 1))
+        allowed = set(cores.get(node) or range(os.cpu_count() or 1))
         with contextlib.suppress(OSError):
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 with contextlib.suppress(OSError):
-                    os.sched_setaffinity(int(thread.name), wanted)
+                    os.sched_setaffinity(int(thread.name), allowed)
 
 
 def cpu_s(pids: dict[str, int]) -> tuple[float, float]:
-    """CPU time of the daemons so far: (user, system) in seconds."""
+    """Return the (user, system) CPU time of the daemons so far, in seconds."""
     user = system = 0
     for pid in pids.values():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Facts about this machine that a reviewer of a result asks for, and what disturbs it while it measures."""
+"""Collect the provenance of this machine, and conditions that may disturb a measurement."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SYSCTLS = (
 PACKAGES = ("cyclonedds-dev", "libddsc0debian", "iproute2", "nftables", "iputils-ping", "util-linux")
 
 THROTTLED = Path("/sys/devices/platform/soc/soc:firmware/get_throttled")
-"""A Raspberry Pi's flags: bit 0 under-voltage now, bits 1 and 2 frequency capped or throttled now."""
+"""Flags of a Raspberry Pi: bit 0 is set during under-voltage, bits 1 and 2 while its frequency is reduced."""
 
 BUSY_LOAD = 0.5
-"""Load average per core, before a campaign starts, from which the machine counts as busy with other work."""
+"""Load average per core before a campaign, above which the machine is reported as busy."""
 
 
 def machine() -> dict[str, Any]:
-    """Kernel, CPU, memory, clock source, sysctls, package versions and boot_id; null where unreadable."""
+    """Return kernel, CPU, memory, clock source, sysctls, package versions, boot_id; None if unreadable."""
     return {
         "kernel": platform.release(),
         "kernel_version": platform.version(),
@@ -51,7 +51,7 @@ def machine() -> dict[str, Any]:
 
 
 def perftest_version() -> str | None:
-    """What `k8sdds-perftest -version` says; None where it is not built."""
+    """Return the output of `k8sdds-perftest -version`; None: it is not built."""
     try:
         program = native_program("k8sdds-perftest")
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=10)
@@ -61,37 +61,37 @@ def perftest_version() -> str | None:
 
 
 def interference() -> list[str]:
-    """What may disturb a campaign on this machine now, each as a sentence."""
-    found = throttling()
+    """Return current conditions that may disturb a campaign on this machine, one message each."""
+    conditions = throttling()
     cores = os.cpu_count() or 1
     load = os.getloadavg()[0]
     if load > BUSY_LOAD * cores:
-        found.append(f"the machine is busy: load average {load:.1f} on {cores} cores before the start")
+        conditions.append(f"the machine is busy: load average {load:.1f} on {cores} cores before the start")
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if governor and governor != "performance":
-        found.append(f"the CPU governor is {governor!r}; `performance` gives steadier numbers")
-    return found
+        conditions.append(f"the CPU governor is {governor!r}; `performance` gives more stable results")
+    return conditions
 
 
 def throttling() -> list[str]:
-    """Whether the board throttles itself now, as a sentence; empty where it does not or cannot tell."""
+    """Return a message if a Raspberry Pi is throttled or under-voltage now; else an empty list."""
     flags = _read(str(THROTTLED))
     if flags and int(flags, 16) & 0b111:
-        return [f"the board is throttled or under-voltage ({flags}); use a better supply or cooling"]
+        return [f"the board is throttled or under-voltage ({flags}); use a better power supply or cooling"]
     return []
 
 
 def cpu_mhz() -> float | None:
-    """Mean frequency of the cores now in MHz; None where the kernel does not say."""
-    found = [
+    """Return the current mean frequency of the cores in MHz; None: the kernel does not report it."""
+    texts = [
         _read(str(path)) for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_cur_freq")
     ]
-    known = [int(text) / 1000 for text in found if text]
-    return sum(known) / len(known) if known else None
+    mhz = [int(text) / 1000 for text in texts if text]
+    return sum(mhz) / len(mhz) if mhz else None
 
 
 def _programs() -> dict[str, str]:
-    """File name to SHA-256 of our native programs and backends."""
+    """Return the SHA-256 of each native program and backend, by file name."""
     try:
         folder = Path(native_program("k8sdds-perftest")).parent
     except PrerequisiteError:

@@ -1,4 +1,4 @@
-"""A picture of benches: nodes, pods, links and MTUs, drawn by Graphviz."""
+"""Draw lab networks with Graphviz: nodes, pods, links and MTUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMATS = ("svg", "png", "dot")
 
 
 def dot(plans: Sequence[Plan]) -> str:
-    """The benches in Graphviz' language."""
+    """Return the lab networks in Graphviz's DOT language."""
     lines = [
         "graph lab {",
         '  graph [rankdir=TB, fontname="DejaVu Sans", fontsize=13, ranksep=0.6, nodesep=0.35];',
@@ -24,17 +24,18 @@ def dot(plans: Sequence[Plan]) -> str:
         '  edge [fontname="DejaVu Sans", fontsize=9, color="#555555"];',
     ]
     for number, plan in enumerate(plans):
-        lines += _bench(plan, f"b{number}")
+        lines += _lab_network(plan, f"b{number}")
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _bench(plan: Plan, prefix: str) -> list[str]:
+def _lab_network(plan: Plan, prefix: str) -> list[str]:
     network = find(plan.key.network)
-    how = network.encapsulation or ("routes" if network.layer == "L3 routes" else "the node's network")
+    carrier = network.encapsulation or ("routes" if network.layer == "L3 routes" else "the node's network")
     rate = f", {plan.key.link.rate_mbit:g} Mbit/s" if plan.key.link.rate_mbit else ""
     lines = [
         f"  subgraph cluster_{prefix} {{",
-        f'    label="{plan.key.label} ({how}, pod MTU {plan.datapath.mtu})"; color="#999999"; style=rounded;',
+        f'    label="{plan.key.label} ({carrier}, pod MTU {plan.datapath.mtu})";',
+        '    color="#999999"; style=rounded;',
         f'    {prefix}_switch [label="switch", shape=box, fillcolor="#dddddd"];',
     ]
     for node in plan.topology.nodes:
@@ -42,9 +43,9 @@ def _bench(plan: Plan, prefix: str) -> list[str]:
         lines.append(f'    {prefix}_switch -- {prefix}_{node.name} [label=" {LINK_MTU}{rate}"];')
         for pod in plan.topology.pods_on(node):
             attachment = plan.datapath.attachments[pod.name]
-            colour = "#fbe3c0" if pod.participant.publishes else "#d9eed3"
-            where = attachment.address if attachment.namespace == pod.name else "on the node's network"
-            lines.append(f'    {prefix}_{pod.name} [label="{pod.name}\\n{where}", fillcolor="{colour}"];')
+            color = "#fbe3c0" if pod.participant.publishes else "#d9eed3"
+            address = attachment.address if attachment.namespace == pod.name else "on the node's network"
+            lines.append(f'    {prefix}_{pod.name} [label="{pod.name}\\n{address}", fillcolor="{color}"];')
             style = "" if attachment.namespace == pod.name else ", style=dashed"
             lines.append(
                 f'    {prefix}_{node.name} -- {prefix}_{pod.name} [label=" {plan.datapath.mtu}"{style}];'
@@ -53,10 +54,15 @@ def _bench(plan: Plan, prefix: str) -> list[str]:
 
 
 def draw(plans: Sequence[Plan], target: Path) -> None:
-    """Write the picture; the format follows the name's ending: .svg, .png or .dot."""
+    """Write the drawing; the suffix of the file selects the format: .svg, .png or .dot.
+
+    Raises:
+        InputError: The suffix is unknown, or the file cannot be written.
+        PrerequisiteError: Graphviz is not installed or failed.
+    """
     kind = target.suffix.removeprefix(".")
     if kind not in FORMATS:
-        raise InputError(f"{target}: no picture format", f"end the name in .{', .'.join(FORMATS)}")
+        raise InputError(f"{target}: unknown image format", f"use one of the suffixes .{', .'.join(FORMATS)}")
     text = dot(plans)
     try:
         if kind == "dot":
@@ -64,7 +70,7 @@ def draw(plans: Sequence[Plan], target: Path) -> None:
             return
         if not shutil.which("dot"):
             raise PrerequisiteError(
-                "Graphviz is not installed", "sudo apt-get install graphviz; or write a .dot file"
+                "Graphviz is not installed", "sudo apt-get install graphviz, or write a .dot file"
             )
         done = subprocess.run(["dot", f"-T{kind}"], input=text.encode(), capture_output=True)
         if done.returncode:

@@ -1,4 +1,4 @@
-"""A bench: one network over its own nodes, switch and pods, standing in one sandbox."""
+"""Build and use one lab network: an instance of a network with its nodes, switch and pods, in one sandbox."""
 
 from __future__ import annotations
 
@@ -17,54 +17,56 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program, private_folder
 from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 from k8sdds.testbeds import core_layout
-from k8sdds.testbeds.lab import daemons, wire
+from k8sdds.testbeds.lab import daemons, encryption
 from k8sdds.testbeds.lab.plan import Plan
 
 WORKERS = 4
-"""Commands started at a time while building; the kernel's network lock serialises most of them anyway."""
+"""Commands that run at the same time during the build; the kernel's network lock serializes most of them."""
 
 PING_TIMEOUT_S = 5
 
+IPV4_AND_ICMP_HEADER_BYTES = 28
+
 
 class LabNetwork:
-    """Built by `LabNetwork(…)`, removed by `close()`. Pods are processes in namespaces of their own."""
+    """A lab network in a sandbox. Its pods are processes in namespaces below those of the sandbox.
+
+    Args:
+        plan: What to build.
+        sandbox: Where to build it. `close` closes it.
+        psk: The user's pre-shared key; None: a key is generated if the network needs one.
+    """
 
     def __init__(self, plan: Plan, sandbox: Sandbox, psk: str | None = None) -> None:
-        """`psk`: the user's own pre-shared key; else one is made."""
         self.plan = plan
-        self._psk = psk
         self.sandbox = sandbox
         self.pods: dict[str, int] = {}
-        """Pod to the id of its first process; empty where participants run in no pod."""
+        """Pod to the id of its first process; empty if participants run on the nodes themselves."""
+        self._psk = psk
         self._daemons: dict[str, int] = {}
         self._steering: dict[str, str] = {}
-        self._private: dict[Path, bytes] = {}
+        self._private_files: dict[Path, bytes] = {}
 
     @property
     def name(self) -> str:
-        """Name of the bench within its lab."""
+        """Name of the lab network within its lab."""
         return self.sandbox.name
 
-    def hand_over(self, launches: Sequence[Launch]) -> None:
-        """Put the private files of launches where their participants look for them, if not there yet."""
-        wanted = {
-            private_folder(launch.participant.name) / name: content
-            for launch in launches
-            for name, content in launch.private.items()
-        }
-        missing = {path: content for path, content in wanted.items() if self._private.get(path) != content}
-        if missing:
-            self.sandbox.put(missing)
-            self._private |= missing
-
-    # -- building -----------------------------------------------------------------------------------
+    # -- build --------------------------------------------------------------------------------------
 
     def build(self, cgroups: dict[str, list[Path]]) -> None:
-        """Make namespaces, links, the network and the pods; returns when each pod is there."""
+        """Create namespaces, links, the network and the pods; return when every pod runs.
+
+        Args:
+            cgroups: Pod to the cgroup folders that its processes join.
+
+        Raises:
+            PrerequisiteError: A command failed, or a daemon or pod did not start.
+        """
         run = self.sandbox.run
         run(["ip", "-batch", "-"], "".join(f"netns add {name}\n" for name in self.plan.namespaces))
         run(["sh", "-e"], self._sysctl_script())
-        # Devices are made by `ip` in order: the switch's before the nodes', the nodes' before the pods'.
+        # `ip` creates devices in order: first of the switch, then of the nodes, then of the pods.
         self.sandbox.apply([batch for batch in self.plan.batches if batch.tool == "ip"])
         others = [batch for batch in self.plan.batches if batch.tool != "ip"]
         with ThreadPoolExecutor(WORKERS) as pool:
@@ -80,15 +82,15 @@ class LabNetwork:
         lines = []
         nodes = {node.name for node in self.plan.topology.nodes}
         for name in self.plan.namespaces:
-            writes = "; ".join(
+            commands = "; ".join(
                 f"echo {value} > /proc/sys/{key.replace('.', '/')}"
                 for namespace, key, value in self.plan.sysctls
                 if namespace == name
             )
             if name in nodes:
-                # Its sysfs: the counters of its link and its packet steering are read and set there.
-                writes += f"; mkdir /run/sys/{name}; mount -t sysfs sysfs /run/sys/{name}"
-            lines.append(f"nsenter --net=/run/netns/{name} sh -e -c '{writes}'")
+                # The node's sysfs contains the counters of its link and its packet steering.
+                commands += f"; mkdir /run/sys/{name}; mount -t sysfs sysfs /run/sys/{name}"
+            lines.append(f"nsenter --net=/run/netns/{name} sh -e -c '{commands}'")
         return "\n".join(lines) + "\n"
 
     def _start_pods(self, cgroups: dict[str, list[Path]]) -> None:
@@ -122,15 +124,16 @@ class LabNetwork:
                 events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
                 if not events:
                     raise PrerequisiteError(
-                        f"pods of {self.name} did not start in {START_TIMEOUT_S} s", "see: k8sdds doctor"
+                        f"the pods of {self.name} did not start within {START_TIMEOUT_S} s",
+                        "run: k8sdds doctor",
                     )
                 for fd, _ in events:
                     name, pid = waiting[fd]
-                    # nsenter forks into the PID namespace, and unshare into the pod's own.
+                    # nsenter forks into the PID namespace of the sandbox, and unshare into that of the pod.
                     first = processes.descendant(pid, 2) if os.read(fd, 1) else None
                     if first is None:
                         raise PrerequisiteError(
-                            f"pod {name} of {self.name} did not start", "see: k8sdds doctor"
+                            f"pod {name} of {self.name} did not start", "run: k8sdds doctor"
                         )
                     self.pods[name] = first
                     pending.discard(fd)
@@ -139,32 +142,48 @@ class LabNetwork:
             for fd in waiting:
                 os.close(fd)
 
-    # -- using it -----------------------------------------------------------------------------------
+    # -- use ----------------------------------------------------------------------------------------
 
     def enter(self, pod: str) -> list[str]:
-        """The words before a command that run it in a pod, or on the node where there are no pods."""
+        """Return the command prefix that runs a command in a pod, or on its node if there are no pods."""
         if not self.plan.datapath.in_pods:
             return self.sandbox.enter(self.plan.datapath.attachments[pod].namespace)
-        words = ["nsenter", "--target", str(self.pods[pod]), "--mount", "--net", "--pid", "--uts", "--ipc"]
+        argv = ["nsenter", "--target", str(self.pods[pod]), "--mount", "--net", "--pid", "--uts", "--ipc"]
         if os.geteuid() != 0:
-            words += ["--user", "--preserve-credentials"]
-        return [*words, "--"]
+            argv += ["--user", "--preserve-credentials"]
+        return [*argv, "--"]
 
-    def prove(self) -> None:
-        """Full-MTU pings that may not be fragmented, from each publisher's pod to each subscriber's.
+    def write_private_files(self, launches: Sequence[Launch]) -> None:
+        """Write the private files of launches into the participants' private folders, if they differ."""
+        files = {
+            private_folder(launch.participant.name) / name: content
+            for launch in launches
+            for name, content in launch.private.items()
+        }
+        missing = {
+            path: content for path, content in files.items() if self._private_files.get(path) != content
+        }
+        if missing:
+            self.sandbox.put(missing)
+            self._private_files |= missing
 
-        On a network that encrypts nothing else may be on the wire meanwhile. A PrerequisiteError names the first pair
-        that the network does not carry.
+    def verify(self) -> None:
+        """Verify the datapath with unfragmented full-MTU pings from each publisher's pod to all others.
+
+        On a network that encrypts, also verify that only encrypted packets cross the links meanwhile.
+
+        Raises:
+            PrerequisiteError: A ping was lost (names the first pair), or a packet was not encrypted.
         """
         proof = self.plan.datapath.encryption_proof
-        with wire.only_encrypted(self.sandbox, self.plan.topology, proof) if proof else nullcontext():
+        with encryption.only_encrypted(self.sandbox, self.plan.topology, proof) if proof else nullcontext():
             self._ping_all()
 
     def _ping_all(self) -> None:
         attachments = self.plan.datapath.attachments
         sources = [pod.name for pod in self.plan.topology.pods if pod.participant.publishes]
         targets = [name for name in attachments if name not in sources]
-        size = self.plan.datapath.mtu - 28  # IPv4 and ICMP headers
+        size = self.plan.datapath.mtu - IPV4_AND_ICMP_HEADER_BYTES
         for source in sources:
             pings = {
                 target: subprocess.Popen(
@@ -179,72 +198,73 @@ class LabNetwork:
                 )
                 for target in targets
             }  # fmt: skip
-            said = {target: ping.communicate()[0] for target, ping in pings.items()}
+            outputs = {target: ping.communicate()[0] for target, ping in pings.items()}
             failed = [target for target, ping in pings.items() if ping.returncode]
             if failed:
                 raise PrerequisiteError(
-                    f"{self.name}: {failed[0]} does not answer {source} by full packets of"
-                    f" {self.plan.datapath.mtu} bytes: {' '.join(said[failed[0]].split())}",
-                    "see the datapath: k8sdds lab plan; what this machine can do: k8sdds doctor",
+                    f"{self.name}: {failed[0]} does not answer pings of {self.plan.datapath.mtu} bytes from"
+                    f" {source}: {' '.join(outputs[failed[0]].split())}",
+                    "inspect the datapath: k8sdds lab plan; check this machine: k8sdds doctor",
                 )
 
     def offloads(self) -> dict[str, bool] | None:
-        """Offloads of the first publisher's interface, as ethtool names them; None without ethtool."""
-        first = next(iter(self.plan.datapath.attachments))
-        interface = self.plan.datapath.attachments[first].interface
+        """Return the offloads of the first publisher's interface by ethtool's names; None: no ethtool."""
+        attachment = next(iter(self.plan.datapath.attachments.values()))
         try:
-            said = self.sandbox.run(
-                ["ethtool", "-k", interface], netns=self.plan.datapath.attachments[first].namespace
-            )
+            output = self.sandbox.run(["ethtool", "-k", attachment.interface], netns=attachment.namespace)
         except PrerequisiteError:
             return None
-        rows = (line.split(":", 1) for line in said.splitlines() if ": o" in line)
+        rows = (line.split(":", 1) for line in output.splitlines() if ": o" in line)
         return {name.strip(): value.split()[0] == "on" for name, value in rows}
 
     def node_of(self, pod: str) -> str:
-        """Name of the node that a pod stands on."""
+        """Return the name of a pod's node."""
         return next(f"node{p.node}" for p in self.plan.topology.pods if p.name == pod)
 
     def link_bytes(self, node: str, direction: str) -> int:
-        """Counter of a node's link: bytes sent (`tx`) or received (`rx`) so far."""
+        """Return the bytes that a node's link has sent (`tx`) or received (`rx`) so far."""
         return int(
             self.sandbox.path(f"/run/sys/{node}/class/net/eth0/statistics/{direction}_bytes").read_text()
         )
 
     def decrypted_bytes(self, node: str) -> int | None:
-        """Bytes that a node's tunnels have decrypted so far; None where the network does not encrypt."""
+        """Return the bytes decrypted by a node's tunnels so far; None: the network does not encrypt."""
         proof = self.plan.datapath.encryption_proof
-        return wire.decrypted_bytes(self.sandbox, proof, node) if proof else None
+        return encryption.decrypted_bytes(self.sandbox, proof, node) if proof else None
 
     def daemons_cpu_s(self) -> tuple[float, float]:
-        """CPU time that the network's daemons have used so far: (user, system) in seconds."""
+        """Return the (user, system) CPU time of the network's daemons so far, in seconds."""
         return daemons.cpu_s(self._daemons)
 
-    def steer(self, layout: core_layout.Layout, steered: bool) -> str:
-        """The node's own work onto its participants' cores: receive-side packet steering, and its daemon.
+    def apply_core_layout(self, layout: core_layout.Layout, steer_packets: bool) -> str:
+        """Move each node's work to the cores of its participants: its daemon and its received packets.
 
-        Returns why that is not possible here, or an empty string.
+        Args:
+            layout: Cores of the participants.
+            steer_packets: Whether packets are steered (RPS); else their steering is switched off.
+
+        Returns:
+            Why packets cannot be steered, or an empty string.
         """
         masks: dict[str, str] = {}
         pinned: dict[str, tuple[int, ...]] = {}
         for node in self.plan.topology.nodes:
-            cpus = {
-                cpu for pod in self.plan.topology.pods_on(node) for cpu in layout.cpus.get(pod.name) or ()
-            }
+            pods = self.plan.topology.pods_on(node)
+            cpus = {cpu for pod in pods for cpu in layout.cpus.get(pod.name) or ()}
             pinned[node.name] = tuple(sorted(cpus))
-            masks[node.name] = core_layout.mask(pinned[node.name] if steered else ())
+            masks[node.name] = core_layout.mask(pinned[node.name] if steer_packets else ())
         daemons.pin(self._daemons, pinned)
-        for node, mask in masks.items():
-            if self._steering.get(node, core_layout.mask(())) == mask:
+        for name, mask in masks.items():
+            if self._steering.get(name, core_layout.mask(())) == mask:
                 continue
-            path = self.sandbox.path(f"/run/sys/{node}/class/net/eth0/queues/rx-0/rps_cpus")
+            path = self.sandbox.path(f"/run/sys/{name}/class/net/eth0/queues/rx-0/rps_cpus")
             try:
                 path.write_text(mask)
             except OSError as error:
                 return f"receive packet steering is not writable: {error.strerror}"
-            self._steering[node] = mask
+            self._steering[name] = mask
         return ""
 
     def close(self) -> None:
-        """Remove the bench: its holder's end ends everything in it."""
+        """Close the sandbox, which ends everything in it."""
         self.sandbox.close()

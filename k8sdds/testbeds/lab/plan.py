@@ -1,4 +1,4 @@
-"""The plan of a bench: all commands that build it, as data. `lab plan` prints it, the executor runs it."""
+"""Plan a lab network: all commands that build it, as data, for `LabNetwork.build` and `lab plan`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_
 
 @dataclass(frozen=True)
 class Plan:
-    """One bench: a network over its own nodes and switch."""
+    """One lab network: its nodes, switch, pods and datapath."""
 
     key: LabNetworkKey
     topology: Topology
@@ -24,8 +24,8 @@ class Plan:
     datapath: Datapath
 
 
-def plan(cell: Cell) -> Plan:
-    """The bench that a cell needs. Pure: nothing is asked of the machine."""
+def make_plan(cell: Cell) -> Plan:
+    """Return the plan of a cell's lab network. A pure function: it does not depend on the machine."""
     network = find(cell.network)
     topology = topology_of(cell)
     mtu = network.mtu(cell.network_options)
@@ -35,7 +35,7 @@ def plan(cell: Cell) -> Plan:
         key=LabNetworkKey.of(cell),
         topology=topology,
         namespaces=namespaces,
-        # Without IPv6 no router solicitation and no duplicate address detection disturbs a trial.
+        # IPv6 is off, so that router solicitation and duplicate address detection cannot disturb a trial.
         sysctls=(*((name, "net.ipv6.conf.all.disable_ipv6", "1") for name in namespaces), *datapath.sysctls),
         batches=tuple(_joined([*links(topology, cell.link), *datapath.batches])),
         datapath=datapath,
@@ -43,10 +43,10 @@ def plan(cell: Cell) -> Plan:
 
 
 def _joined(batches: list[Batch]) -> list[Batch]:
-    """Batches with all `ip` lines of a namespace joined into its first, which halves the commands to start.
+    """Join all `ip` lines of a namespace into its first batch, which halves the number of commands.
 
-    A network's `ip` lines may therefore build on earlier lines of their own namespace and on devices that
-    an earlier namespace moved in, not on a `bridge` or `nft` batch between them.
+    The `ip` lines of a network may therefore depend on earlier lines of the same namespace and on devices
+    that an earlier namespace moved in, but not on a `bridge` or `nft` batch between them.
     """
     lines: dict[str, list[str]] = {}
     for batch in batches:
@@ -57,7 +57,7 @@ def _joined(batches: list[Batch]) -> list[Batch]:
 
 
 def script(plan: Plan) -> str:
-    """The plan as a shell script that an engineer could run as root."""
+    """Format the plan as a shell script that can be run as root."""
     lines = ["#!/bin/sh -e", f"# {plan.key.label}: {plan.key.nodes} nodes, {len(plan.topology.pods)} pods"]
     lines += [f"ip netns add {name}" for name in plan.namespaces]
     lines += [f"ip netns exec {name} sysctl -qw {key}={value}" for name, key, value in plan.sysctls]
@@ -76,21 +76,21 @@ def _batch(batch: Batch) -> list[str]:
 
 
 def _daemons(datapath: Datapath) -> list[str]:
-    """Files with keys, daemons, and what follows them. The shell makes keys of its own."""
+    """Return the shell lines for files, daemons and later commands. The script generates its keys."""
     lines = ["", "umask 077"] if datapath.files else []
     names = {name for file in datapath.files for name in re.findall(r"\$(\w+)", file.text)}
-    # In this order: a public key follows from the private one.
+    # Private keys first, because public keys are derived from them.
     if "psk" in names:
         lines.append("psk=$(head -c 48 /dev/urandom | od -An -v -tx1 | tr -d ' \\n')")
-    for kind, made in (("private", "wg genkey"), ("public", "echo $private_{} | wg pubkey")):
+    for kind, command in (("private", "wg genkey"), ("public", "echo $private_{} | wg pubkey")):
         owners = sorted(name.partition("_")[2] for name in names if name.startswith(f"{kind}_"))
-        lines += [f"{kind}_{owner}=$({made.format(owner)})" for owner in owners]
+        lines += [f"{kind}_{owner}=$({command.format(owner)})" for owner in owners]
     for file in datapath.files:
         lines += [f"mkdir -p {file.path.rpartition('/')[0]}", f"cat >{file.path} <<EOF", file.text.strip()]
         lines += ["EOF"]
     for daemon in datapath.daemons:
-        words = [f"{key}={value}" for key, value in daemon.environment] + list(daemon.argv)
+        argv = [f"{key}={value}" for key, value in daemon.environment] + list(daemon.argv)
         enter = f"ip netns exec {daemon.namespace}"
-        lines += [f"{enter} env {shlex.join(words)} >{daemon.log} 2>&1 &"]
+        lines += [f"{enter} env {shlex.join(argv)} >{daemon.log} 2>&1 &"]
         lines += [f"until {enter} {shlex.join(daemon.ready)}; do sleep 0.1; done"]
     return lines + [line for batch in datapath.tunnels for line in _batch(batch)]

@@ -1,7 +1,7 @@
-"""Record what each lab creates on this machine, before it creates it, so that `k8sdds clean` can remove it.
+"""Record what each lab is about to create on this machine, so that `k8sdds clean` can remove it.
 
-There is one small JSON file per lab (of a campaign, or of `lab up`) in the user's state folder. Everything else
-that a lab creates ends with its holder processes; only cgroups and this file remain after a crash.
+There is one small JSON file per lab (of a campaign, or of `lab up`) in the user's state folder. Only the
+cgroups and this file remain after a crash. Everything else ends with the lab's holder processes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Running the participants of one attempt in a bench: all ready, then all go, then all ended."""
+"""Run the participants of one attempt in a lab network.
+
+All supervisors get ready, start their participants at one barrier, and are awaited until they end.
+"""
 
 from __future__ import annotations
 
@@ -21,80 +24,109 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 
 READY_TIMEOUT_S = 15
 GRACE_S = 2
-"""Between SIGTERM and SIGKILL for a participant that overstays its deadline."""
+"""Time between SIGTERM and SIGKILL for a participant that exceeds its deadline."""
 
 SERVICE_POLL_S = 0.01
 
 NOT_STARTED = 125
-"""Exit code of a supervisor whose barrier never opened."""
+"""Exit code of a supervisor whose barrier did not open."""
+
+START = b"go\n"
+"""Opens a supervisor's barrier."""
+
+MAX_LOG_CHARACTERS = 300
+"""How much of a service's log an error message contains."""
 
 
 @dataclass
-class Running:
-    """One supervisor, with its participant in the pod."""
+class Supervisor:
+    """A supervisor process, which runs one participant in its pod."""
 
     launch: Launch
     process: subprocess.Popen[bytes]
 
+    @property
+    def name(self) -> str:
+        """Name of its participant."""
+        return self.launch.participant.name
+
+    def open_barrier(self) -> None:
+        """Let the participant start."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(START)
+            self.process.stdin.flush()
+
 
 def run(
-    bench: LabNetwork,
+    lab_network: LabNetwork,
     launches: Sequence[Launch],
     layout: Layout,
     cgroups: dict[str, list[Path]],
     deadline_s: float,
     at_start: Callable[[], None],
 ) -> dict[str, Outcome]:
-    """Start all launches at one barrier and wait for their end.
+    """Start all launches at one barrier and wait until they end.
 
-    `at_start` is called when all are ready, right before the barrier opens. Whatever happens here, no
-    participant outlives this call.
+    No participant outlives this call, even if it raises.
+
+    Args:
+        lab_network: Where the participants run.
+        launches: The participants and services.
+        layout: Cores of the participants.
+        cgroups: Participant to the cgroup folders that it joins.
+        deadline_s: Limit of the participants' run time.
+        at_start: Called when all supervisors are ready, right before the barrier opens.
+
+    Returns:
+        The outcomes by participant. A service that runs until the participants end has exit code 0.
     """
-    running: list[Running] = []
+    supervisors: list[Supervisor] = []
     try:
         for launch in launches:
-            running.append(
-                _start(bench, launch, layout, cgroups.get(launch.participant.name, []), deadline_s)
-            )
-        services = [one for one in running if one.launch.serves_udp]
-        participants = [one for one in running if not one.launch.serves_udp]
-        late = _await_ready(running) or next(filter(None, (_serve(bench, one) for one in services)), "")
-        if not late:
+            folders = cgroups.get(launch.participant.name, [])
+            supervisors.append(_start(lab_network, launch, layout, folders, deadline_s))
+        services = [supervisor for supervisor in supervisors if supervisor.launch.serves_udp]
+        participants = [supervisor for supervisor in supervisors if not supervisor.launch.serves_udp]
+        failure = _await_ready(supervisors) or next(
+            filter(None, (_start_service(lab_network, service) for service in services)), ""
+        )
+        if not failure:
             at_start()
-            for one in participants:
-                _say(one, b"go\n")
+            for participant in participants:
+                participant.open_barrier()
             _await_end(participants, deadline_s + GRACE_S + 5)
-        # Participants first: what serves them has to be there until they have ended.
+        # Services must run until all participants have ended.
         _end(participants)
-        served = {one.launch.participant for one in services if one.process.poll() is None}
+        served = {service.name for service in services if service.process.poll() is None}
         _end(services)
-        outcomes = [_outcome(one, late) for one in running]
-        return {
-            one.participant.name: replace(one, exit_code=0) if one.participant in served and not late else one
-            for one in outcomes
-        }
+        outcomes = {supervisor.name: _outcome(supervisor, failure) for supervisor in supervisors}
+        if not failure:
+            outcomes |= {name: replace(outcomes[name], exit_code=0) for name in served}
+        return outcomes
     finally:
-        _end(running)
-        for one in running:
-            for stream in (one.process.stdin, one.process.stdout, one.process.stderr):
+        _end(supervisors)
+        for supervisor in supervisors:
+            process = supervisor.process
+            for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
 
 
 def _start(
-    bench: LabNetwork, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float
-) -> Running:
+    lab_network: LabNetwork, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float
+) -> Supervisor:
     argv = [
-        *bench.enter(launch.participant.name),
+        *lab_network.enter(launch.participant.name),
         native_program("k8sdds-supervisor"), "run", "--barrier",
         "--dir", str(launch.directory), "--deadline", f"{deadline_s:.3f}", "--grace", str(GRACE_S),
-        "--capabilities", "kubernetes" if bench.plan.datapath.in_pods else "keep",
+        "--capabilities", "kubernetes" if lab_network.plan.datapath.in_pods else "keep",
     ]  # fmt: skip
     cpus = layout.cpus.get(launch.participant.name)
     if cpus:
-        argv += ["--cpus", _list(cpus)]
+        argv += ["--cpus", _cpu_list(cpus)]
     if layout.harness:
-        argv += ["--own-cpus", _list(layout.harness)]
+        argv += ["--own-cpus", _cpu_list(layout.harness)]
     for folder in cgroups:
         argv += ["--join-cgroup", str(folder)]
     for key, value in launch.env.items():
@@ -104,76 +136,71 @@ def _start(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Ctrl-C on the terminal reaches k8sdds alone, which then ends the trial in order.
+        # A separate session, so that Ctrl-C reaches only k8sdds, which then stops the attempt cleanly.
         start_new_session=True,
     )
-    return Running(launch, process)
+    return Supervisor(launch, process)
 
 
-def _list(cpus: tuple[int, ...]) -> str:
+def _cpu_list(cpus: tuple[int, ...]) -> str:
     return ",".join(map(str, cpus))
 
 
-def _say(one: Running, word: bytes) -> None:
-    assert one.process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):
-        one.process.stdin.write(word)
-        one.process.stdin.flush()
-
-
-def _await_ready(running: list[Running]) -> str:
-    """Wait for every supervisor's `ready`; returns what went wrong, or an empty string."""
+def _await_ready(supervisors: list[Supervisor]) -> str:
+    """Wait until every supervisor reports `ready`; return an error message, or an empty string."""
     poll = select.poll()
     waiting = {}
-    for one in running:
-        assert one.process.stdout is not None
-        waiting[one.process.stdout.fileno()] = one
-        poll.register(one.process.stdout.fileno(), select.POLLIN)
+    for supervisor in supervisors:
+        assert supervisor.process.stdout is not None
+        waiting[supervisor.process.stdout.fileno()] = supervisor
+        poll.register(supervisor.process.stdout.fileno(), select.POLLIN)
     deadline = time.monotonic() + READY_TIMEOUT_S
     while waiting:
         events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
         if not events:
-            names = ", ".join(one.launch.participant.name for one in waiting.values())
+            names = ", ".join(supervisor.name for supervisor in waiting.values())
             return f"not ready after {READY_TIMEOUT_S} s: {names}"
         for fd, _ in events:
-            one = waiting.pop(fd)
+            supervisor = waiting.pop(fd)
             poll.unregister(fd)
             if not os.read(fd, 64).startswith(b"ready"):
-                return f"{one.launch.participant} did not start"
+                return f"{supervisor.name} did not start"
     return ""
 
 
-def _serve(bench: LabNetwork, one: Running) -> str:
-    """Let a service start, and wait until it listens; returns what went wrong, or an empty string."""
-    name, port = one.launch.participant.name, one.launch.serves_udp
+def _start_service(lab_network: LabNetwork, service: Supervisor) -> str:
+    """Start a service and wait until it listens; return an error message, or an empty string."""
+    port = service.launch.serves_udp
     assert port is not None
-    _say(one, b"go\n")
+    service.open_barrier()
     deadline = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < deadline and one.process.poll() is None:
-        sockets = subprocess.run([*bench.enter(name), "cat", "/proc/net/udp"], capture_output=True, text=True)
+    while time.monotonic() < deadline and service.process.poll() is None:
+        sockets = subprocess.run(
+            [*lab_network.enter(service.name), "cat", "/proc/net/udp"], capture_output=True, text=True
+        )
         if f":{port:04X} " in sockets.stdout:
             return ""
         time.sleep(SERVICE_POLL_S)
-    return f"{name} does not listen on UDP port {port}: {_last_words(one.launch.directory / 'stderr')}"
+    log = _end_of_log(service.launch.directory / "stderr")
+    return f"{service.name} does not listen on UDP port {port}: {log}"
 
 
-def _last_words(path: Path) -> str:
+def _end_of_log(path: Path) -> str:
     with contextlib.suppress(OSError):
-        return path.read_text(errors="replace").strip()[-300:] or "it said nothing"
+        return path.read_text(errors="replace").strip()[-MAX_LOG_CHARACTERS:] or "no message"
     return "it did not start"
 
 
-def _await_end(running: list[Running], timeout_s: float) -> None:
-    """Sleep until all supervisors have ended; a blocking poll, so that nothing of ours runs meanwhile."""
+def _await_end(supervisors: list[Supervisor], timeout_s: float) -> None:
+    """Wait until all supervisors have ended, in a blocking poll, so that k8sdds uses no CPU meanwhile."""
     poll = select.poll()
-    handles = {}
-    for one in running:
+    handles = []
+    for supervisor in supervisors:
         with contextlib.suppress(ProcessLookupError):
-            handle = os.pidfd_open(one.process.pid)
-            handles[handle] = one
-            poll.register(handle, select.POLLIN)
+            handles.append(os.pidfd_open(supervisor.process.pid))
+            poll.register(handles[-1], select.POLLIN)
     deadline = time.monotonic() + timeout_s
-    waiting = dict(handles)
+    waiting = len(handles)
     try:
         while waiting:
             events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
@@ -181,46 +208,47 @@ def _await_end(running: list[Running], timeout_s: float) -> None:
                 break
             for handle, _ in events:
                 poll.unregister(handle)
-                waiting.pop(handle)
+                waiting -= 1
     finally:
         for handle in handles:
             os.close(handle)
 
 
-def _outcome(one: Running, late: str) -> Outcome:
-    assert one.process.stderr is not None
-    message = late or one.process.stderr.read(4096).decode(errors="replace").strip()
-    code = one.process.returncode
+def _outcome(supervisor: Supervisor, failure: str) -> Outcome:
+    assert supervisor.process.stderr is not None
+    message = failure or supervisor.process.stderr.read(4096).decode(errors="replace").strip()
+    code = supervisor.process.returncode
     return Outcome(
-        participant=one.launch.participant,
-        exit_code=NOT_STARTED if late else (128 - code if code < 0 else code),
-        meters=read_meters(one.launch.directory),
+        participant=supervisor.launch.participant,
+        exit_code=NOT_STARTED if failure else (128 - code if code < 0 else code),
+        meters=read_meters(supervisor.launch.directory),
         message=message,
     )
 
 
-def _end(running: list[Running]) -> None:
-    """End supervisors that still run: first in order and all together, so that their meters are written,
-    then at once."""
-    signalled = [_ask_to_end(one) for one in running if one.process.poll() is None]
+def _end(supervisors: list[Supervisor]) -> None:
+    """End supervisors that still run: with SIGTERM, so that they write their meters, then with SIGKILL."""
+    signalled = [_terminate(supervisor) for supervisor in supervisors if supervisor.process.poll() is None]
     deadline = time.monotonic() + GRACE_S + 1
-    for supervisor, started in filter(None, signalled):
-        if not processes.wait_gone(supervisor, max(0.0, deadline - time.monotonic())):
-            processes.kill(supervisor, started)
-    for one in running:
-        if one.process.poll() is None and not processes.wait_gone(one.process.pid, GRACE_S):
-            one.process.kill()
-        one.process.wait()
+    for pid, started in filter(None, signalled):
+        if not processes.wait_gone(pid, max(0.0, deadline - time.monotonic())):
+            processes.kill(pid, started)
+    for supervisor in supervisors:
+        process = supervisor.process
+        if process.poll() is None and not processes.wait_gone(process.pid, GRACE_S):
+            process.kill()
+        process.wait()
 
 
-def _ask_to_end(one: Running) -> tuple[int, int | None] | None:
-    assert one.process.stdin is not None
+def _terminate(supervisor: Supervisor) -> tuple[int, int | None] | None:
+    """Send SIGTERM to a supervisor; return its (process id, start time), or None if it has ended."""
+    assert supervisor.process.stdin is not None
     with contextlib.suppress(OSError):
-        one.process.stdin.close()  # before `go`, the end of its input ends the supervisor
-    # nsenter's child in the pod is the supervisor itself.
-    supervisor = processes.descendant(one.process.pid, 1)
-    if supervisor is None:
+        supervisor.process.stdin.close()  # ends a supervisor that still waits at its barrier
+    # The process is nsenter; its child in the pod is the supervisor.
+    pid = processes.descendant(supervisor.process.pid, 1)
+    if pid is None:
         return None
-    started = processes.start_time(supervisor)
-    processes.kill(supervisor, started, signal.SIGTERM)
-    return supervisor, started
+    started = processes.start_time(pid)
+    processes.kill(pid, started, signal.SIGTERM)
+    return pid, started

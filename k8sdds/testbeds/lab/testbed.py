@@ -1,4 +1,8 @@
-"""The lab as a testbed: benches side by side, one per network and topology, for a whole campaign."""
+"""The lab testbed: network namespaces on this machine.
+
+A campaign's lab networks, one per network and topology, exist at the same time, so that trials of different
+networks can alternate without a rebuild.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +31,27 @@ from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
 from k8sdds.testbeds import Block, core_layout, repetitions
 from k8sdds.testbeds.lab import capture, facts, records, runner
 from k8sdds.testbeds.lab.lab_network import LabNetwork
-from k8sdds.testbeds.lab.plan import plan
+from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, topology_of
 
 NAME = "lab"
 
 
 class Lab:
-    """Benches by key, with everything they made. Use as a context manager, or call `close`."""
+    """A testbed of lab networks. Use as a context manager, or call `close`.
+
+    Args:
+        campaign: Name of everything that the lab creates; unique among the labs of this machine.
+        experiment: Name of the experiment, for the record.
+        psk: The user's pre-shared key for networks that encrypt with one; None: keys are generated.
+    """
 
     name = NAME
 
     def __init__(self, campaign: str, experiment: str = "", psk: str | None = None) -> None:
-        """`campaign`: the name of all that the lab makes; one lab at a time may have it. `psk`: the user's
-        own pre-shared key for networks that encrypt by one."""
         self._psk = psk
         self.capabilities = Capabilities()
-        self.benches: dict[LabNetworkKey, LabNetwork] = {}
+        self.networks: dict[LabNetworkKey, LabNetwork] = {}
         self._pod_cgroups: PodCgroups | None = None
         self._cgroups: dict[LabNetworkKey, dict[str, list[Path]]] = {}
         self._record = records.LabRecord(
@@ -60,25 +68,25 @@ class Lab:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- before anything is built ---------------------------------------------------------------------
+    # -- checks ---------------------------------------------------------------------------------------
 
     def supported_subset(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
-        """The experiment with the engines that this machine has; the lab leaves no network out."""
+        """Choose an engine for each network that this machine supports; no network is removed."""
         return networks.with_engines(experiment, kernel_features.available), []
 
     def interference(self) -> list[str]:
-        """What may disturb a campaign here now, each as a sentence."""
+        """Return current conditions that may disturb a campaign, one message each."""
         return facts.interference()
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
-        """What stands against these trials, or against them on this machine. Makes and loads nothing."""
-        lack = kernel_features.namespaces_error()
-        if lack:
-            return [Problem(f"namespaces cannot be made here: {lack}", unprivileged_remedy())]
+        """Return the problems that prevent these trials from running on this machine. Makes no changes."""
+        reason = kernel_features.namespaces_error()
+        if reason:
+            return [Problem(f"namespaces cannot be created here: {reason}", unprivileged_remedy())]
         cells = {LabNetworkKey.of(trial.cell): trial.cell for trial in trials}
-        unfit = [problem for problem in map(_unfit, cells.values()) if problem]
-        if unfit:
-            return unfit
+        contradictions = [problem for problem in map(_contradiction, cells.values()) if problem]
+        if contradictions:
+            return contradictions
         needs = {need: cell for cell in cells.values() for need in needed_features(cell)}
         missing = kernel_features.probe(needs).missing
         quota = [cell.cpu_quota for cell in cells.values() if cell.cpu_quota]
@@ -95,20 +103,20 @@ class Lab:
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
-        """One repetition of all cells is a block."""
+        """Return one block per repetition of all cells."""
         return repetitions(trials, seed)
 
-    # -- building and measuring -----------------------------------------------------------------------
+    # -- lab networks and attempts --------------------------------------------------------------------
 
     def prepare(self, block: Block) -> Lab:
-        """Build the benches that the block needs and that do not stand yet, and prove their datapaths."""
+        """Build and verify the missing lab networks of a block."""
         self.up(trial.cell for trial in block.trials)
         return self
 
     def up(self, cells: Iterable[Cell]) -> None:
-        """Build and prove the benches of these cells; those that stand already stay."""
+        """Build and verify the missing lab networks of these cells."""
         for cell in cells:
-            if LabNetworkKey.of(cell) not in self.benches:
+            if LabNetworkKey.of(cell) not in self.networks:
                 self._build(cell)
 
     def _build(self, cell: Cell) -> None:
@@ -118,40 +126,40 @@ class Lab:
             self._record.cgroup_folders = pod_cgroups.folders
             records.create(self._record)
             self._pod_cgroups = pod_cgroups
-        built = plan(cell)
-        name = self._bench_name(cell)
-        bench = LabNetwork(built, Sandbox(name), self._psk)
-        self.benches[built.key] = bench
-        self._record.holders[name] = (bench.sandbox.pid, processes.start_time(bench.sandbox.pid))
+        plan = make_plan(cell)
+        name = self._network_name(cell)
+        lab_network = LabNetwork(plan, Sandbox(name), self._psk)
+        self.networks[plan.key] = lab_network
+        holder = lab_network.sandbox.pid
+        self._record.holders[name] = (holder, processes.start_time(holder))
         self._record.plans[name] = cell.model_dump_json()
         records.write(self._record)
-        pods = built.datapath.attachments if built.datapath.in_pods else ()
+        pods = plan.datapath.attachments if plan.datapath.in_pods else ()
         cgroups = {pod: self._pod_cgroups.create(f"{name}-{pod}", cell.cpu_quota) for pod in pods}
-        self._cgroups[built.key] = cgroups
-        bench.build(cgroups)
-        self._record.pods[name] = bench.pods
+        self._cgroups[plan.key] = cgroups
+        lab_network.build(cgroups)
+        self._record.pods[name] = lab_network.pods
         records.write(self._record)
-        bench.prove()
+        lab_network.verify()
 
-    def stay(self) -> None:
-        """Let all benches outlive this process, as `lab up` wants; `records.remove` ends them."""
+    def detach(self) -> None:
+        """Let all lab networks outlive this process; `records.remove` then removes them."""
         self._record.kind = "lab"
         records.write(self._record)
-        for bench in self.benches.values():
-            bench.sandbox.stay()
+        for lab_network in self.networks.values():
+            lab_network.sandbox.detach()
 
-    def _bench_name(self, cell: Cell) -> str:
-        """The network's label without its engine; with the number of participants, or with any number,
-        behind it where benches would clash."""
+    def _network_name(self, cell: Cell) -> str:
+        """Return the network's label without its engine, with a suffix if the name is in use."""
         name = re.sub(r"[^A-Za-z0-9.-]", "_", networks.label_without_engine(cell.network_label))
-        taken = {bench.name for bench in self.benches.values()}
+        taken = {lab_network.name for lab_network in self.networks.values()}
         for candidate in (name, f"{name}-{cell.publishers}x{cell.subscribers}"):
             if candidate not in taken:
                 return candidate
         return f"{name}-{len(taken)}"
 
     def network_facts(self, trial: Trial) -> dict[str, Any]:
-        """MTU, engine with its mode, fidelity of the trial's network, and what `LabNetwork.prove` has proven."""
+        """Return MTU, engine with its mode and fidelity of the trial's network, and what was verified."""
         network = find(trial.cell.network)
         options = trial.cell.network_options
         chosen = network.engine_for(options)
@@ -165,96 +173,99 @@ class Lab:
         }
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:
-        """MTU of the links between nodes, and the offloads of the publisher's interface."""
-        return {"link_mtu_bytes": LINK_MTU, "offloads": self.benches[LabNetworkKey.of(trial.cell)].offloads()}
+        """Return the MTU of the links between nodes and the offloads of the publisher's interface."""
+        return {
+            "link_mtu_bytes": LINK_MTU,
+            "offloads": self.networks[LabNetworkKey.of(trial.cell)].offloads(),
+        }
 
     def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
-        """Address, interface and cores of each participant."""
-        bench = self.benches[LabNetworkKey.of(trial.cell)]
+        """Return the address, interface and cores of each participant."""
+        lab_network = self.networks[LabNetworkKey.of(trial.cell)]
         layout = self._layout(trial.cell)
         return {
             name: Endpoint(attachment.address, attachment.interface, layout.cpus.get(name))
-            for name, attachment in bench.plan.datapath.attachments.items()
+            for name, attachment in lab_network.plan.datapath.attachments.items()
         }
 
     def _layout(self, cell: Cell) -> core_layout.Layout:
         return core_layout.assign(cell.layout, cell.publishers, cell.subscribers, core_layout.available())
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
-        """None: discovery services are pods of the bench."""
+        """Return nothing, because discovery servers run as participants."""
         return ()
 
     def readings(self) -> list[dict[str, Any]]:
-        """None: the lab's nodes are this machine, which every trial's meters know."""
+        """Return nothing, because the meters of every trial cover this machine."""
         return []
 
     def paths(
         self, trial: Trial, participant: Participant, directory: Path, qos: Path | None
     ) -> ParticipantPaths:
-        """Paths as they are: participants see this machine's files."""
+        """Return the paths unchanged, because participants see this machine's files."""
         return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        """Run one attempt; see runner.run."""
+        """Run one attempt; see `runner.run`. Counters are read right before and after it, never during it."""
         key = LabNetworkKey.of(trial.cell)
-        bench, layout = self.benches[key], self._layout(trial.cell)
-        bench.hand_over(launches)
-        unsteered = bench.steer(layout, steered=trial.cell.layout == "split")
+        lab_network, layout = self.networks[key], self._layout(trial.cell)
+        lab_network.write_private_files(launches)
+        not_steered = lab_network.apply_core_layout(layout, steer_packets=trial.cell.layout == "split")
         participants = [launch.participant for launch in launches]
-        senders = {bench.node_of(one.name) for one in participants if one.publishes}
-        receivers = {one.name: bench.node_of(one.name) for one in participants if one.subscribes}
+        senders = {lab_network.node_of(p.name) for p in participants if p.publishes}
+        receivers = {p.name: lab_network.node_of(p.name) for p in participants if p.subscribes}
         before: dict[tuple[str, str], int] = {}
-        encrypts = bench.plan.datapath.encryption_proof is not None
+        encrypts = lab_network.plan.datapath.encryption_proof is not None
 
         def read() -> dict[tuple[str, str], int]:
-            sent = {(node, "tx"): bench.link_bytes(node, "tx") for node in senders}
-            got = {(node, "rx"): bench.link_bytes(node, "rx") for node in receivers.values()}
-            # InstallOptions before and after the trial, never while it measures.
-            inside = {
-                (node, "decrypted"): bench.decrypted_bytes(node) or 0
+            sent = {(node, "tx"): lab_network.link_bytes(node, "tx") for node in senders}
+            received = {(node, "rx"): lab_network.link_bytes(node, "rx") for node in receivers.values()}
+            decrypted = {
+                (node, "decrypted"): lab_network.decrypted_bytes(node) or 0
                 for node in set(receivers.values())
                 if encrypts
             }
-            return sent | got | inside
+            return sent | received | decrypted
 
-        used: list[tuple[float, float, float]] = []
+        daemons_cpu: list[tuple[float, float, float]] = []
 
         def start() -> None:
             before.update(read())
-            used.append((time.monotonic(), *bench.daemons_cpu_s()))
+            daemons_cpu.append((time.monotonic(), *lab_network.daemons_cpu_s()))
 
         with contextlib.ExitStack() as stack:
             pcap = launches[0].directory.parent / capture.FILE
             if trial.cell.capture:
-                stack.enter_context(
-                    capture.running(bench.sandbox.enter(bench.node_of(FIRST_PUBLISHER.name)), "eth0", pcap)
-                )
-            outcomes = runner.run(bench, launches, layout, self._cgroups[key], deadline_s, start)
-        used.append((time.monotonic(), *bench.daemons_cpu_s()))
+                node = lab_network.node_of(FIRST_PUBLISHER.name)
+                stack.enter_context(capture.capturing(lab_network.sandbox.enter(node), "eth0", pcap))
+            outcomes = runner.run(lab_network, launches, layout, self._cgroups[key], deadline_s, start)
+        daemons_cpu.append((time.monotonic(), *lab_network.daemons_cpu_s()))
         after = read()
-        user, total = _daemons_percent(used) if bench.plan.datapath.daemons else (None, None)
-        moved = {counter: after[counter] - before.get(counter, after[counter]) for counter in after}
+        user, total = _daemons_percent(daemons_cpu) if lab_network.plan.datapath.daemons else (None, None)
+        delta = {counter: after[counter] - before.get(counter, after[counter]) for counter in after}
         return Measurement(
             outcomes=outcomes,
-            sent_bytes=sum(moved[node, "tx"] for node in senders),
-            received_bytes={name: moved[node, "rx"] for name, node in receivers.items()},
+            sent_bytes=sum(delta[node, "tx"] for node in senders),
+            received_bytes={name: delta[node, "rx"] for name, node in receivers.items()},
             decrypted_bytes=(
-                {name: moved[node, "decrypted"] for name, node in receivers.items()} if encrypts else None
+                {name: delta[node, "decrypted"] for name, node in receivers.items()} if encrypts else None
             ),
             daemons_cpu_percent=total,
             daemons_user_percent=user,
             ip_fragments=(
-                tuple(capture.fragments(pcap, trial.cell.payload_bytes)) if trial.cell.capture else ()
+                tuple(capture.fragments_per_sample(pcap, trial.cell.payload_bytes))
+                if trial.cell.capture
+                else ()
             ),
             includes_scheduling=layout.includes_scheduling,
             cpu_mhz=facts.cpu_mhz(),
-            warnings=(*((unsteered,) if unsteered else ()), *facts.throttling()),
+            warnings=(*((not_steered,) if not_steered else ()), *facts.throttling()),
         )
 
-    # -- the rest ---------------------------------------------------------------------------------------
+    # -- provenance and cleanup -------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """Provenance of this machine, and what the lab has of it."""
+        """Return the provenance of this machine and what the lab uses of it."""
         return {
             **facts.machine(),
             "privileged": os.geteuid() == 0,
@@ -267,9 +278,9 @@ class Lab:
         }
 
     def close(self) -> None:
-        """Remove all benches, cgroups and the record. Safe to call twice, from any state.
+        """Remove all lab networks, cgroups and the record. Safe to call twice and in any state.
 
-        Ctrl-C waits until it is done, so that it leaves nothing half removed.
+        Signals are blocked meanwhile, so that Ctrl-C cannot interrupt the cleanup.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         try:
@@ -278,64 +289,65 @@ class Lab:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _remove(self) -> None:
-        for bench in self.benches.values():
-            bench.close()
-        self.benches.clear()
+        for lab_network in self.networks.values():
+            lab_network.close()
+        self.networks.clear()
         if self._pod_cgroups is not None:
             left = records.remove(self._record)
             if left:
                 raise PrerequisiteError(
-                    f"cgroups could not be removed: {', '.join(left)}", "later: k8sdds clean"
+                    f"cannot remove cgroups: {', '.join(left)}", "retry later: k8sdds clean"
                 )
             self._pod_cgroups = None
 
 
-def _daemons_percent(used: list[tuple[float, float, float]]) -> tuple[float | None, float | None]:
-    """(user, all) CPU time between two readings of (time, user, system), percent of one core."""
-    if len(used) < 2:
+def _daemons_percent(readings: list[tuple[float, float, float]]) -> tuple[float | None, float | None]:
+    """Return (user, total) CPU time between two readings of (time, user, system), percent of one core."""
+    if len(readings) < 2:
         return None, None  # the participants did not start
-    (began, user, system), (ended, user_then, system_then) = used
-    share = 100 / (ended - began)
-    return (user_then - user) * share, (user_then - user + system_then - system) * share
+    (start, user_start, system_start), (end, user_end, system_end) = readings
+    percent = 100 / (end - start)
+    user, system = user_end - user_start, system_end - system_start
+    return user * percent, (user + system) * percent
 
 
-def _unfit(cell: Cell) -> Problem | None:
-    """Why no bench can be made for a cell on any machine, or None."""
+def _contradiction(cell: Cell) -> Problem | None:
+    """Return why no lab can measure a cell, whatever the machine; None: it can."""
 
     def problem(what: str, remedy: str) -> Problem:
         return Problem(f"{cell.network_label}: {what}", remedy, input=True)
 
-    if cell.cpu_quota and not plan(cell).datapath.in_pods:
-        return problem("a cpu_quota needs pods, and there are none", "leave cpu_quota out, or this network")
+    if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
+        return problem("cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network")
     engine = find(cell.network).engine_for(cell.network_options)
     if cell.link.loss_percent and engine is not None and engine.title == "kernel ESP":
-        # ESP is no UDP, and its content passes the link's rule once more when it is decrypted.
+        # The rule would miss the ESP packets, and apply to their content after decryption.
         return problem(
-            "a link with loss drops UDP packets, and these are ESP",
-            "take the engine whose ESP is in UDP ({name: "
+            "link.loss_percent drops only UDP packets, but kernel ESP sends ESP packets",
+            "use the engine that sends ESP in UDP ({name: "
             f"{cell.network}, engine: userspace"
-            "}), or leave link.loss_percent out",
+            "}), or remove link.loss_percent",
         )
-    together = same_node(topology_of(cell))
-    return problem(together, "give another placement") if together else None
+    shared_node = same_node(topology_of(cell))
+    return problem(shared_node, "change the placement") if shared_node else None
 
 
 def _quota_problems(quotas: list[float]) -> list[Problem]:
-    """Whether CPU quotas can be set here, tried on a cgroup of its own."""
+    """Check, with a temporary cgroup, whether CPU quotas can be set on this machine."""
     if not quotas:
         return []
-    trial = PodCgroups(f"check-{os.getpid()}")
+    cgroups = PodCgroups(f"check-{os.getpid()}")
     try:
-        trial.create("pod", quotas[0])
+        cgroups.create("pod", quotas[0])
     except PrerequisiteError as error:
         return [Problem(error.message, error.remedy)]
     finally:
-        trial.remove()
+        cgroups.remove()
     return []
 
 
 def needed_features(cell: Cell) -> list[Feature]:
-    """Return what a cell's network and links require of this machine."""
+    """Return the features of this machine that a cell's network and links need."""
     needs = [kernel_features.VETH, *find(cell.network).requirements(cell.network_options)]
     if cell.link.rate_mbit:
         needs.append(kernel_features.TBF)

@@ -1,4 +1,4 @@
-"""Nodes, pods and links of a bench, as pure data: what stands before any network is laid over it."""
+"""Plan the nodes, pods and links of a lab network, before a network is added to them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from k8sdds.networks.datapath import LINK_MTU, Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError
 
 SWITCH = "switch"
-"""Name of the namespace with the bridge that all nodes hang on."""
+"""Name of the namespace with the bridge that connects all nodes."""
 
 TBF_BURST = "16kb"
 TBF_LATENCY = "50ms"
-"""Token bucket of shaped links: a burst of about ten full frames, at most 50 ms of queue."""
+"""Token bucket of rate-limited links: a burst of about ten full frames, at most 50 ms of queue."""
 
 
 @dataclass(frozen=True)
 class LabNetworkKey:
-    """What tells one bench from another: trials with equal keys share it."""
+    """What distinguishes lab networks: trials with equal keys share one."""
 
     label: str
     network: str
@@ -33,7 +33,7 @@ class LabNetworkKey:
 
     @classmethod
     def of(cls, cell: Cell) -> LabNetworkKey:
-        """The bench that a cell needs."""
+        """Return the key of the lab network that a cell needs."""
         placement = cell.placement
         return cls(
             label=cell.network_label,
@@ -48,7 +48,7 @@ class LabNetworkKey:
 
 
 def topology_of(cell: Cell) -> Topology:
-    """Nodes and pods for a cell's participants."""
+    """Place a cell's participants on nodes. Raises InputError for an invalid placement."""
     count = cell.node_count
     if isinstance(cell.placement, dict):
         node_of = _explicit(cell, count)
@@ -71,39 +71,37 @@ def _explicit(cell: Cell, nodes: int) -> dict[Participant, int]:
     pods = {one.name: one for one in cell.pods}
     missing = [one.name for one in cell.participants if one.name not in cell.placement]
     if missing:
-        raise InputError(
-            f"placement names no node for {', '.join(missing)}", "name a node for each participant"
-        )
+        raise InputError(f"placement has no node for {', '.join(missing)}", "add a node for each participant")
     foreign = [name for name in cell.placement if name not in pods]
     if foreign:
         raise InputError(
-            f"placement names {', '.join(foreign)}, who is not in the trial",
-            f"participants here: {', '.join(pods)}",
+            f"placement contains {', '.join(foreign)}, which the trial does not have",
+            f"participants of the trial: {', '.join(pods)}",
         )
     found = {}
     for name, node in cell.placement.items():
         if not isinstance(node, int) or not 0 <= node < nodes:
             raise InputError(
-                f"placement puts {name} on node {node}; there are nodes 0 to {nodes - 1}",
-                "names and labels of nodes are those of a cluster: --testbed",
+                f"placement of {name}: there is no node {node}, only 0 to {nodes - 1}",
+                "use a number; node names and labels work only on a cluster (--testbed)",
             )
         found[pods[name]] = node
     return found
 
 
 def same_node(topology: Topology) -> str | None:
-    """A publisher and a subscriber on one node, whose samples would not cross a link, or None."""
+    """Return a message that names a publisher and a subscriber on one node; None: there is no such pair."""
     for pub in topology.pods:
         for sub in topology.pods:
             if pub.participant.publishes and sub.participant.subscribes and pub.node == sub.node:
                 return (
-                    f"{pub.name} and {sub.name} are both on node {pub.node}: samples would not cross a link"
+                    f"{pub.name} and {sub.name} are on node {pub.node}: their samples would not cross a link"
                 )
     return None
 
 
 def links(topology: Topology, link: Link) -> list[Batch]:
-    """Switch, nodes and shaped links as commands."""
+    """Return the commands that create the switch, the nodes' links and their impairments."""
     switch = [
         "link set lo up",
         "link add br0 type bridge mcast_snooping 0",
@@ -132,7 +130,7 @@ def _impairments(topology: Topology, link: Link) -> list[Batch]:
     if link.rate_mbit or link.delay_us:
         batches += [Batch(node.name, "tc", _queue("eth0", link)) for node in topology.nodes]
     if link.rate_mbit:
-        # A delay is added once per direction, at the sender; a rate holds at both ends of a link.
+        # The delay applies once per direction, at the sender; the rate applies at both ends of a link.
         shape = Link(rate_mbit=link.rate_mbit)
         ports = tuple(line for node in topology.nodes for line in _queue(f"to-{node.name}", shape))
         batches.append(Batch(SWITCH, "tc", ports))

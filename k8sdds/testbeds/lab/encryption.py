@@ -1,4 +1,4 @@
-"""Proof that a network encrypts: what is on the wire meanwhile, and what the tunnels carried."""
+"""Verify that a network encrypts: count packets on the links and bytes that the tunnels decrypted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ TABLE = "netdev wire"
 
 
 def _rules(topology: Topology, proof: EncryptionProof) -> str:
-    """Counters on the switch for every packet that any node sends."""
+    """Return an nftables table for the switch that classifies and counts every packet of the nodes."""
     devices = ", ".join(f'"to-{node.name}"' for node in topology.nodes)
-    beside = "\n".join(f'    {expression} counter accept comment "beside"' for expression in proof.allowed)
+    allowed = "\n".join(f'    {expression} counter accept comment "allowed"' for expression in proof.allowed)
     return f"""
 table {TABLE} {{
   chain sent {{
     type filter hook ingress devices = {{ {devices} }} priority 0; policy accept;
-    ether type arp counter accept comment "beside"
-{beside}
+    ether type arp counter accept comment "allowed"
+{allowed}
     {proof.encrypted} counter accept comment "encrypted"
     counter comment "plain"
   }}
@@ -34,14 +34,18 @@ table {TABLE} {{
 
 @contextmanager
 def only_encrypted(sandbox: Sandbox, topology: Topology, proof: EncryptionProof) -> Iterator[None]:
-    """While in it, every packet between nodes must be encrypted, and some must be there; else a PrerequisiteError."""
+    """Verify that packets cross the nodes' links while the context lasts, and that all are encrypted.
+
+    Raises:
+        PrerequisiteError: A packet was not encrypted, or there was no encrypted packet.
+    """
     sandbox.run(["nft", "-f", "-"], _rules(topology, proof), netns=SWITCH)
     try:
         yield
-        said = sandbox.run(["nft", "--json", "list", "table", *TABLE.split()], netns=SWITCH)
+        table = sandbox.run(["nft", "--json", "list", "table", *TABLE.split()], netns=SWITCH)
     finally:
         sandbox.run(["nft", "delete", "table", *TABLE.split()], netns=SWITCH)
-    rules = [item["rule"] for item in json.loads(said)["nftables"] if "rule" in item]
+    rules = [item["rule"] for item in json.loads(table)["nftables"] if "rule" in item]
     packets = {
         rule["comment"]: expression["counter"]["packets"]
         for rule in rules
@@ -57,6 +61,6 @@ def only_encrypted(sandbox: Sandbox, topology: Topology, proof: EncryptionProof)
 
 
 def decrypted_bytes(sandbox: Sandbox, proof: EncryptionProof, node: str) -> int:
-    """Bytes that the tunnels of a node have received and decrypted so far."""
-    said = sandbox.run(proof.counters[node], netns=node)
-    return sum(int(number) for number in re.findall(proof.received_bytes, said))
+    """Return the bytes that the tunnels of a node have received and decrypted so far."""
+    output = sandbox.run(proof.counters[node], netns=node)
+    return sum(int(number) for number in re.findall(proof.received_bytes, output))
