@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from k8sdds.deploy import network_install, profiles, record
-from k8sdds.deploy.network_switch.switch import Said, Switched, current, switch
+from k8sdds.deploy.network_switch.switch import Progress, SwitchResult, current, switch
 from k8sdds.kubernetes.kubectl import Kubectl
 from k8sdds.system.ssh import Connections
 
@@ -14,8 +14,8 @@ def switch_cluster(
     name: str,
     network: str,
     options: Mapping[str, object] | None = None,
-    said: Said = lambda line: None,
-) -> Switched:
+    progress: Progress = lambda line: None,
+) -> SwitchResult:
     """Make this the cluster's network; `options` as a profile's network has them.
 
     Raises InputError and PrerequisiteError as `switch` does.
@@ -23,7 +23,7 @@ def switch_cluster(
     profile = profiles.deployed(name)
     chosen = network_install.choose_network(profile, network, **dict(options or {}))  # type: ignore[arg-type]
     with record.locked(name), Connections(profiles.targets(profile)) as connections:
-        return switch(profile, chosen, connections, said)
+        return switch(profile, chosen, connections, progress)
 
 
 def current_of(name: str) -> str:

@@ -9,7 +9,7 @@ from k8sdds.deploy import record, tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.apply import Observer, apply
 from k8sdds.deploy.deploy import MachineSurvey
-from k8sdds.deploy.network_switch.cleanup import sweep
+from k8sdds.deploy.network_switch.cleanup import remove_leftovers
 from k8sdds.deploy.phases.control_plane import SOCKET
 from k8sdds.kubernetes.kubectl import CACHE_FOLDER
 from k8sdds.model.profile import Profile
@@ -131,12 +131,13 @@ def carry_out(
     folder = record.logs(profile.name)
     apply([one for one in actions if one.phase == STOP], connections, folder, observer)
     names = dict.fromkeys(one.node for one in actions)
-    swept = connections.all(lambda host: sweep(host, _addresses(seen), profile.kubernetes.pod_cidr), names)
+    addresses, pods = _addresses(seen), profile.kubernetes.pod_cidr
+    cleanups = connections.all(lambda host: remove_leftovers(host, addresses, pods), names)
     apply([one for one in actions if one.phase != STOP], connections, folder, observer)
-    left = [f"{name}: {trace}" for name, one in swept.items() for trace in one.left]
+    left = [f"{name}: {trace}" for name, cleanup in cleanups.items() for trace in cleanup.remaining]
     if left:
         raise PrerequisiteError(
-            "\n".join(["the cluster is gone, but of its network is left:", *left]),
+            "\n".join(["the cluster was destroyed, but leftovers of its network remain:", *left]),
             "remove it by hand, or reboot that machine",
         )
 

@@ -18,7 +18,7 @@ import pytest
 
 from k8sdds import networks, nodes, versions
 from k8sdds.deploy.network_install import install, with_network
-from k8sdds.deploy.network_switch import footprint
+from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.deploy.profiles import load
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import PodNetwork
@@ -29,7 +29,7 @@ POD_CIDR = IPv4Network("10.244.0.0/16")
 KUBECTL = ("kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf")
 SPACE = "switching"
 SECRET = "0123456789abcdef" * 6
-IN_STEPS = ("looking for images of", "removing", "installing", "making .* pods again")
+IN_STEPS = ("checking the images of", "removing", "installing", "recreating .* pods")
 """What a switch says when it begins a step."""
 
 
@@ -104,13 +104,13 @@ def left(
     inside: Callable[..., str], cluster: Deployed, names: Sequence[str] | None = None
 ) -> dict[str, list[str]]:
     """Traces on every node, without the names that change with each pod."""
-    seen = {node: footprint.parse(inside(node, "sh", stdin=footprint.probe())) for node in cluster.nodes}
+    seen = {node: node_state.parse(inside(node, "sh", stdin=footprint.probe_script())) for node in cluster.nodes}
     addresses = [f"10.88.0.{11 + number}" for number in range(len(cluster.nodes))]
     return {
         node: sorted(
             {
                 re.sub(r"-[0-9a-f]{64}-eth0|(?<= veth)[0-9a-f]{8}", "", str(one))
-                for one in footprint.left(what, addresses, POD_CIDR, names)
+                for one in footprint.leftovers(what, addresses, POD_CIDR, names)
             }
         )
         for node, what in seen.items()

@@ -150,7 +150,7 @@ def test_a_key_of_ones_own(tmp_path: Path) -> None:
     [
         ("a" * 96, 0o644, "other users can read"),
         ("a" * 95, 0o600, "95 characters, fewer than 96"),
-        ('"' * 96, 0o600, "holds quotation marks"),
+        ('"' * 96, 0o600, "contains quotation marks"),
         ("", 0o600, "does not contain exactly one line of text"),
         (None, 0o600, "cannot read"),
     ],

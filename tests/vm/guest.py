@@ -10,7 +10,7 @@ import time
 import traceback
 from ipaddress import IPv4Network
 
-from k8sdds.deploy.network_switch import footprint
+from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.model.experiment import Link
 from k8sdds.model.trial import Cell
 from k8sdds.networks.flannel.lab import POD_CIDR
@@ -61,11 +61,11 @@ def removed(lab_network: LabNetwork, network: str) -> dict[str, object]:
     pods = IPv4Network(POD_CIDR)
 
     def left() -> list[footprint.NetworkLeftover]:
-        seen = footprint.parse(said(lab_network, "node0", "sh", "-c", footprint.probe()))
-        return footprint.left(seen, addresses, pods, [network])
+        seen = node_state.parse(said(lab_network, "node0", "sh", "-c", footprint.probe_script()))
+        return footprint.leftovers(seen, addresses, pods, [network])
 
     before = left()
-    said(lab_network, "node0", "sh", "-c", footprint.removal(before))
+    said(lab_network, "node0", "sh", "-c", footprint.removal_script(before))
     return {"made": [str(trace) for trace in before], "left": [str(trace) for trace in left()]}
 
 

@@ -1,1 +1,1 @@
-"""Replace the network of a deployed cluster and prove that nothing of the old one is left."""
+"""Replace the network of a deployed cluster, and verify that nothing of the old network remains."""

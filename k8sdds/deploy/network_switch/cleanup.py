@@ -1,4 +1,4 @@
-"""A node rid of all that networks made on it, whatever the networks were called."""
+"""Remove the leftovers of all networks from a node."""
 
 from __future__ import annotations
 
@@ -6,39 +6,51 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
-from k8sdds.deploy.network_switch import footprint
+from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover
 from k8sdds.system.ssh import Host
 
-ROUNDS = 4
-"""How often traces are looked for and removed: an agent's last words may come after the first look."""
+ATTEMPTS = 4
+"""How often leftovers are removed: an agent that is stopping may create more after the first removal."""
 TIMEOUT_S = 90
 
 
 @dataclass(frozen=True)
-class Swept:
-    """What was on a node, and what could not be removed."""
+class Cleanup:
+    """The result of a cleanup of one node."""
 
     found: tuple[NetworkLeftover, ...]
-    left: tuple[NetworkLeftover, ...]
-    said: tuple[str, ...]
-    """By the tools that failed last."""
+    """Everything that was found, removed or not."""
+    remaining: tuple[NetworkLeftover, ...]
+    """What could not be removed."""
+    errors: tuple[str, ...]
+    """Last lines that the removal printed to stderr."""
 
 
-def sweep(host: Host, addresses: Sequence[str], pod_cidr: IPv4Network) -> Swept:
-    """Remove all traces of networks from a node on which no agent runs any more.
+def remove_leftovers(host: Host, addresses: Sequence[str], pod_cidr: IPv4Network) -> Cleanup:
+    """Remove everything that networks left on a node on which no agent runs any more.
 
-    `addresses` are those of the cluster's nodes. Raises HostError where the node is not reached.
+    Args:
+        host: The node.
+        addresses: IP addresses of the cluster's nodes.
+        pod_cidr: The cluster's pod range.
+
+    Raises:
+        HostError: The node cannot be reached.
     """
+
+    def probe() -> list[NetworkLeftover]:
+        state = node_state.parse(host.run(footprint.probe_script()).out)
+        return footprint.leftovers(state, addresses, pod_cidr)
+
     found: dict[NetworkLeftover, None] = {}
-    left: list[NetworkLeftover] = []
-    said: list[str] = []
-    for _ in range(ROUNDS):
-        left = footprint.left(footprint.parse(host.run(footprint.probe()).out), addresses, pod_cidr)
-        if not left:
+    errors: list[str] = []
+    remaining = probe()
+    for _ in range(ATTEMPTS):
+        if not remaining:
             break
-        found |= dict.fromkeys(left)
-        said = host.run(footprint.removal(left), timeout_s=TIMEOUT_S).err.strip().splitlines()[-5:]
-    else:
-        left = footprint.left(footprint.parse(host.run(footprint.probe()).out), addresses, pod_cidr)
-    return Swept(tuple(found), tuple(left), tuple(said))
+        found |= dict.fromkeys(remaining)
+        done = host.run(footprint.removal_script(remaining), timeout_s=TIMEOUT_S)
+        errors = done.err.strip().splitlines()[-5:]
+        remaining = probe()
+    return Cleanup(tuple(found), tuple(remaining), tuple(errors))

@@ -1,4 +1,4 @@
-"""Whether a network stands: what each node still lacks of it, and which pods are not on it yet. Pure."""
+"""Decide whether a network is ready on a node, and which pods still need to join it. Pure."""
 
 from __future__ import annotations
 
@@ -7,39 +7,40 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from k8sdds.deploy.network_switch.footprint import NodeState
+from k8sdds.deploy.network_switch.node_state import NodeState
+from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import ClusterNode
 from k8sdds.networks.cluster_install import ReadyCondition
 
-Object = dict[str, Any]
-
-TOKEN = "kube-api-access-"
-"""Volumes of service accounts' tokens begin so."""
+TOKEN_VOLUME = "kube-api-access-"
+"""Prefix of volumes with service account tokens."""
 
 
-def lacks(
-    present: ReadyCondition, node: ClusterNode, seen: NodeState, nodes: Sequence[ClusterNode]
+def missing(
+    condition: ReadyCondition, node: ClusterNode, state: NodeState, nodes: Sequence[ClusterNode]
 ) -> list[str]:
-    """What is not there yet on a node, in words."""
+    """Return what a node does not have yet of a network, as messages."""
     found = []
-    links = {link["ifname"] for link in seen.links}
-    found += [f"the link {name}" for name in present.links if name not in links]
+    links = {link["ifname"] for link in state.links}
+    found += [f"link {name}" for name in condition.links if name not in links]
     for peer in nodes:
         if peer.name == node.name:
             continue
-        if present.routes_to_peers and not _routed(seen, peer.pods):
-            found.append(f"a route to the pods of {peer.name} ({peer.pods})")
-        if present.xfrm_to_peers:
-            if not any(policy.destination == str(peer.pods) for policy in seen.policies):
-                found.append(f"an IPsec policy for the pods of {peer.name} ({peer.pods})")
-            if not any(state.destination == peer.address for state in seen.states):
-                found.append(f"an IPsec state towards {peer.name} ({peer.address}): no keys are agreed yet")
+        if condition.routes_to_peers and not _has_route(state, peer.pods):
+            found.append(f"route to the pods of {peer.name} ({peer.pods})")
+        if condition.xfrm_to_peers:
+            if not any(policy.destination == str(peer.pods) for policy in state.xfrm_policies):
+                found.append(f"IPsec policy for the pods of {peer.name} ({peer.pods})")
+            if not any(sa.destination == peer.address for sa in state.xfrm_states):
+                found.append(
+                    f"IPsec state for {peer.name} ({peer.address}): the key exchange is not complete"
+                )
     return found
 
 
-def _routed(seen: NodeState, pods: IPv4Network | None) -> bool:
-    """Whether some route that is not the default one leads to all these pods."""
-    for route in seen.routes:
+def _has_route(state: NodeState, pods: IPv4Network | None) -> bool:
+    """Return whether a route other than the default route leads to all these pods."""
+    for route in state.routes:
         if route.get("type", "unicast") != "unicast" or route["dst"] == "default" or ":" in route["dst"]:
             continue
         if pods is not None and pods.subnet_of(IPv4Network(route["dst"], strict=False)):
@@ -47,39 +48,39 @@ def _routed(seen: NodeState, pods: IPv4Network | None) -> bool:
     return False
 
 
-def has_network_of_its_own(pod: Object) -> bool:
-    """Whether a pod runs, or is to run, on the pods' network."""
+def uses_pod_network(pod: Object) -> bool:
+    """Return whether a pod runs, or will run, on the pod network."""
     if pod["spec"].get("hostNetwork") or pod["metadata"].get("deletionTimestamp"):
         return False
     return pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
 
 
-def older(pods: Sequence[Object], since: str) -> list[Object]:
-    """Pods whose network was made before this time (as the API server writes it), so by another network."""
+def pods_of_old_network(pods: Sequence[Object], installed_at: str) -> list[Object]:
+    """Return the pods that joined a network before `installed_at`, a time as the API server writes it."""
     found = []
     for pod in pods:
-        made = _networked_at(pod)
-        if has_network_of_its_own(pod) and made is not None and made < since:
+        joined_at = _joined_network_at(pod)
+        if uses_pod_network(pod) and joined_at is not None and joined_at < installed_at:
             found.append(pod)
     return found
 
 
-def _networked_at(pod: Object) -> str | None:
-    """When the pod got its network; None: not yet."""
+def _joined_network_at(pod: Object) -> str | None:
+    """Return when the pod joined its network; None if it has not yet."""
     status = pod.get("status", {})
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodReadyToStartContainers":
-            at: str = condition["lastTransitionTime"]
-            return at if condition["status"] == "True" else None
-    # Kubernetes before 1.29: the time at which the kubelet began with it.
+            joined_at: str = condition["lastTransitionTime"]
+            return joined_at if condition["status"] == "True" else None
+    # Kubernetes before 1.29 does not have this condition: use the time at which the kubelet accepted the pod.
     return status.get("startTime") if status.get("podIP") else None
 
 
-def without_network(pods: Sequence[Object], pod_cidr: IPv4Network) -> list[str]:
-    """Pods that have no address of the pods' range yet, as NAMESPACE/NAME: what is wrong."""
+def pods_without_address(pods: Sequence[Object], pod_cidr: IPv4Network) -> list[str]:
+    """Return a message for each scheduled pod that has no address in the pod range."""
     found = []
     for pod in pods:
-        if has_network_of_its_own(pod) and pod["spec"].get("nodeName"):
+        if uses_pod_network(pod) and pod["spec"].get("nodeName"):
             address = pod.get("status", {}).get("podIP")
             if not address or IPv4Address(address) not in pod_cidr:
                 name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -87,20 +88,22 @@ def without_network(pods: Sequence[Object], pod_cidr: IPv4Network) -> list[str]:
     return found
 
 
-def by_itself(pod: Object) -> bool:
-    """Whether nobody would make the pod again."""
+def has_controller(pod: Object) -> bool:
+    """Return whether a controller recreates the pod after its deletion."""
     owners = pod["metadata"].get("ownerReferences", ())
-    return not any(owner.get("controller") for owner in owners)
+    return any(owner.get("controller") for owner in owners)
 
 
-def again(pod: Object) -> Object:
-    """A pod as it was asked for, to be made once more on its node."""
-    kept: Mapping[str, Any] = pod["metadata"]
-    meta = {key: kept[key] for key in ("name", "namespace", "labels", "annotations") if kept.get(key)}
+def recreation_manifest(pod: Object) -> Object:
+    """Return a manifest that creates the pod again, on the same node."""
+    metadata: Mapping[str, Any] = pod["metadata"]
+    kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if metadata.get(key)}
     spec = copy.deepcopy(pod["spec"])
-    # The account's token is mounted by the API server, again.
-    spec["volumes"] = [one for one in spec.get("volumes", ()) if not one["name"].startswith(TOKEN)]
-    for part in (*spec.get("initContainers", ()), *spec["containers"]):
-        mounts = part.get("volumeMounts", ())
-        part["volumeMounts"] = [one for one in mounts if not one["name"].startswith(TOKEN)]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+    # The API server adds the token volume again.
+    spec["volumes"] = [
+        volume for volume in spec.get("volumes", ()) if not volume["name"].startswith(TOKEN_VOLUME)
+    ]
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        mounts = container.get("volumeMounts", ())
+        container["volumeMounts"] = [mount for mount in mounts if not mount["name"].startswith(TOKEN_VOLUME)]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec}

@@ -1,7 +1,6 @@
-"""One network of a cluster replaced by another: the old one removed without a trace, which is proven, the
-new one installed and awaited, and every pod that is not on the nodes' own network made again.
+"""Replace the network of a cluster: remove the old one, verify its removal, install the new one, recreate the pods.
 
-Everything is read from the machines, so a switch that was interrupted is finished by the next one.
+The switch reads the current state from the machines, so running it again completes an interrupted switch.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from dataclasses import dataclass
 
 from k8sdds import versions
 from k8sdds.deploy import actions, network_install, profiles, smoke_test
-from k8sdds.deploy.network_switch import footprint, readiness
-from k8sdds.deploy.network_switch.cleanup import sweep
-from k8sdds.deploy.network_switch.footprint import NetworkLeftover, NodeState
+from k8sdds.deploy.network_switch import footprint, node_state, readiness
+from k8sdds.deploy.network_switch.cleanup import remove_leftovers
+from k8sdds.deploy.network_switch.footprint import NetworkLeftover
+from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.kubernetes import apply as kube
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
@@ -24,296 +24,316 @@ from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Done, Host, Result
 
 READY_S = 180
-"""How long the new network may take, images included."""
+"""Timeout for the new network, including image downloads by the kubelet."""
 REMOVE_S = 90
 PODS_S = 180
 IMAGES_S = 600
 
-Said = Callable[[str], None]
+_PACKAGES = {"nft": "nftables", "ss": "iproute2"}
+"""Debian packages of programs whose package has another name."""
+
+Progress = Callable[[str], None]
+"""Receives one line about each step of a switch."""
 
 
 @dataclass(frozen=True)
-class Switched:
-    """What a switch did."""
+class SwitchResult:
+    """What a network switch did."""
 
     network: str
     changed: bool
     removed: dict[str, list[str]]
-    """Node → what was there of other networks and is gone."""
+    """Node → what was removed of other networks."""
     left: dict[str, list[str]]
-    """Node → what is there of other networks: nothing, as a second look has shown."""
+    """Node → what remains of other networks: verified to be empty."""
     recreated: tuple[str, ...]
-    """Pods that were made again, as NAMESPACE/NAME."""
+    """Pods that were recreated, as NAMESPACE/NAME."""
     took_s: float
 
 
-def current(control: Kubectl) -> str:
-    """The installed network; PrerequisiteError where there is none, or several after an interrupted switch."""
-    found = sorted(control.networks())
-    if len(found) != 1:
-        what = f"several networks: {', '.join(found)}" if found else "no network of k8sdds"
-        raise PrerequisiteError(f"the cluster has {what}", "k8sdds network switch PROFILE NETWORK")
-    return found[0]
+def current(kubectl: Kubectl) -> str:
+    """Return the installed network.
+
+    Raises:
+        PrerequisiteError: No network is installed, or several after an interrupted switch.
+    """
+    names = sorted(kubectl.networks())
+    if len(names) != 1:
+        problem = f"several networks: {', '.join(names)}" if names else "no network that k8sdds installed"
+        raise PrerequisiteError(f"the cluster has {problem}", "k8sdds network switch PROFILE NETWORK")
+    return names[0]
 
 
 def switch(
-    profile: Profile, network: PodNetwork, connections: Connections, said: Said = lambda line: None
-) -> Switched:
-    """Make this the network of the profile's cluster, on all its nodes.
+    profile: Profile,
+    network: PodNetwork,
+    connections: Connections,
+    progress: Progress = lambda line: None,
+) -> SwitchResult:
+    """Install a network on all nodes of the profile's cluster, in place of the current one.
 
-    Raises InputError where it does not fit the profile, PrerequisiteError where a machine or the cluster fails or
-    something of the old network is left; then the same call again goes on.
+    Raises:
+        InputError: The network does not fit the profile.
+        PrerequisiteError: A machine or the cluster failed, or leftovers of the old network remain. Calling this
+            again continues the switch.
     """
-    return _Switch(profile, network, connections, said).run()
+    return _Switch(profile, network, connections, progress).run()
 
 
 def prove(profile: Profile, connections: Connections) -> None:
-    """The smoke test on the profile's network; PrerequisiteError where datagrams do not pass."""
+    """Run the smoke test on the profile's network.
+
+    Raises:
+        PrerequisiteError: Pods on different nodes cannot exchange datagrams.
+    """
     install = network_install.install(profile, profiles.password(profile))
     names = sorted(node.name for node in profile.nodes)
     host = connections.hosts[profile.control_plane.name]
-    proven = smoke_test.proof(install.name, install.manifests, names)
-    script = actions.PRELUDE + smoke_test.script(names, install.name, proven)
+    proof = smoke_test.proof(install.name, install.manifests, names)
+    script = actions.PRELUDE + smoke_test.script(names, install.name, proof)
     done = host.run(script, timeout_s=PODS_S)
     if done.code:
         raise PrerequisiteError(
-            f"{host.name}: the smoke test on {install.name} failed: {(done.err or done.out).strip()}",
-            "a firewall between the machines? see docs/troubleshooting.md",
+            f"{host.name}: the smoke test of {install.name} failed: {(done.err or done.out).strip()}",
+            "check for a firewall between the machines; see docs/troubleshooting.md",
         )
 
 
 class _Switch:
-    def __init__(self, profile: Profile, network: PodNetwork, connections: Connections, said: Said) -> None:
+    def __init__(
+        self, profile: Profile, network: PodNetwork, connections: Connections, progress: Progress
+    ) -> None:
         self.profile = network_install.with_network(profile, network)
         self.install = network_install.install(self.profile, profiles.password(self.profile))
         self.spec = network_install.cluster_install(network.name)
         self.objects = kube.stamped(self.install.manifests, network.name)
         self.connections = connections
-        self.said = said
-        self.control = Kubectl(connections.hosts[profile.control_plane.name])
+        self.progress = progress
+        self.kubectl = Kubectl(connections.hosts[profile.control_plane.name])
         self.nodes: list[ClusterNode] = []
 
-    def run(self) -> Switched:
-        began = time.monotonic()
-        self.nodes = self._known_nodes()
+    def run(self) -> SwitchResult:
+        start = time.monotonic()
+        self.nodes = self._profile_nodes()
         removed: dict[str, list[str]] = {node.name: [] for node in self.nodes}
-        left = self._strange() if self._installed() else None
-        changed = left is None or any(left.values())
+        foreign = self._foreign_leftovers() if self._is_installed() else None
+        changed = foreign is None or any(foreign.values())
         if changed:
             self._fetch_images()
-            removed = self._remove()
-            self.said(f"installing {self.install.name}")
-            self.control.apply(self.objects)
-        self._await()
-        recreated = self._recreate()
-        # Where nothing was done, the first look has shown that nothing else is there.
+            removed = self._remove_all_networks()
+            self.progress(f"installing {self.install.name}")
+            self.kubectl.apply(self.objects)
+        self._wait_until_ready()
+        recreated = self._recreate_pods()
+        # Without any change, the result of the first probe is still valid.
         changed = changed or bool(recreated)
-        return Switched(
+        return SwitchResult(
             network=self.install.name,
             changed=changed,
             removed=removed,
-            left=self._prove_nothing_else() if changed or left is None else left,
+            left=self._verify_no_foreign_leftovers() if changed or foreign is None else foreign,
             recreated=recreated,
-            took_s=time.monotonic() - began,
+            took_s=time.monotonic() - start,
         )
 
-    # -- what is there ---------------------------------------------------------------------------------------
+    # -- current state ---------------------------------------------------------------------------------------
 
-    def _known_nodes(self) -> list[ClusterNode]:
-        found = self.control.nodes()
-        strange = [node.name for node in found if node.name not in self.connections.hosts]
-        if strange:
+    def _profile_nodes(self) -> list[ClusterNode]:
+        nodes = self.kubectl.nodes()
+        unknown = [node.name for node in nodes if node.name not in self.connections.hosts]
+        if unknown:
             raise InputError(
-                f"the cluster has nodes that the profile does not name: {', '.join(strange)}",
+                f"the cluster has nodes that are not in the profile: {', '.join(unknown)}",
                 "add them to the profile, or remove them: kubectl delete node",
             )
-        return found
+        return nodes
 
-    def _installed(self) -> bool:
-        """Whether exactly the wanted objects are there, of this network and of no other."""
-        own = [one for one in self.objects if one["kind"] != "Namespace"]
-        return _hashes(self._objects()) == _hashes(own)
+    def _is_installed(self) -> bool:
+        """Return whether the cluster has exactly the desired objects, and none of another network."""
+        desired = [manifest for manifest in self.objects if manifest["kind"] != "Namespace"]
+        return _hashes(self._installed_objects()) == _hashes(desired)
 
-    def _objects(self) -> list[Object]:
-        return self.control.get(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {versions.NETWORK_LABEL}")
+    def _installed_objects(self) -> list[Object]:
+        return self.kubectl.get(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {versions.NETWORK_LABEL}")
 
-    def _look(self) -> dict[str, NodeState]:
-        """What the probe sees on every node."""
-        script = footprint.probe()
+    def _probe(self) -> dict[str, NodeState]:
+        script = footprint.probe_script()
 
-        def look(host: Host) -> NodeState:
-            return footprint.parse(host.run(script).out)
+        def probe(host: Host) -> NodeState:
+            return node_state.parse(host.run(script).out)
 
-        return self._each(look)
+        return self._on_all_nodes(probe)
 
-    def _each(self, work: Callable[[Host], Result]) -> dict[str, Result]:
+    def _on_all_nodes(self, work: Callable[[Host], Result]) -> dict[str, Result]:
         return self.connections.all(work, [node.name for node in self.nodes])
 
-    def _left(
-        self, seen: Mapping[str, NodeState], names: Sequence[str] | None = None
+    def _leftovers(
+        self, states: Mapping[str, NodeState], names: Sequence[str] | None = None
     ) -> dict[str, list[NetworkLeftover]]:
         addresses = [node.address for node in self.nodes]
         pods = self.profile.kubernetes.pod_cidr
-        return {name: footprint.left(one, addresses, pods, names) for name, one in seen.items()}
+        return {node: footprint.leftovers(state, addresses, pods, names) for node, state in states.items()}
+
+    def _foreign_leftovers(self) -> dict[str, list[str]]:
+        """Return what other networks than the desired one created, by node."""
+        states = self._probe()
+        every, own = self._leftovers(states), self._leftovers(states, [self.install.name])
+        return {node: [str(one) for one in found if one not in own[node]] for node, found in every.items()}
+
+    def _verify_no_foreign_leftovers(self) -> dict[str, list[str]]:
+        foreign = self._foreign_leftovers()
+        lines = [f"{node}: {leftover}" for node, found in foreign.items() for leftover in found]
+        if lines:
+            raise PrerequisiteError(
+                "\n".join([f"leftovers of another network next to {self.install.name}:", *lines]),
+                "run the same command again: it removes them",
+            )
+        return foreign
+
+    # -- old network -----------------------------------------------------------------------------------------
 
     def _fetch_images(self) -> None:
-        """Have the new network's images on every node before anything is changed: without a network there is
-        no other chance to say that one cannot be had."""
+        """Pull the new network's images on every node before any change.
+
+        Without a network, a node may not be able to pull them, and the cluster would stay without a network.
+        """
         lines = [
             f"ctr -n k8s.io images ls -q | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
             f" || {{ echo cannot get {image} >&2; exit 1; }}\n"
             for image in self.install.images
         ]
-        lines += [_has(image, program) for image, program in self.install.programs]
+        lines += [_program_check(image, program) for image, program in self.install.programs]
         script = "".join(["PATH=$PATH:/usr/local/bin\n", *lines])
 
         def fetch(host: Host) -> Done:
             done = host.run(script, timeout_s=IMAGES_S)
             if done.code:
-                lines = done.err.strip().splitlines()[-2:]
+                errors = done.err.strip().splitlines()[-2:]
                 raise PrerequisiteError(
-                    "\n".join([f"{host.name}: cannot run {self.install.name}:", *lines]),
-                    "nothing was changed. Can that machine reach the registry? One of k8sdds.local comes with"
-                    f" `k8sdds deploy {self.profile.name}`",
+                    "\n".join([f"{host.name}: cannot run {self.install.name}:", *errors]),
+                    "nothing was changed. Check that the machine reaches the registry;"
+                    f" `k8sdds deploy {self.profile.name}` installs images of k8sdds.local",
                 )
             return done
 
-        self.said(f"looking for images of {self.install.name}")
-        self._each(fetch)
+        self.progress(f"checking the images of {self.install.name}")
+        self._on_all_nodes(fetch)
 
-    # -- the old one -----------------------------------------------------------------------------------------
-
-    def _remove(self) -> dict[str, list[str]]:
-        """Remove every network, objects first; what was found on each node."""
-        names = sorted({one["metadata"]["labels"][versions.NETWORK_LABEL] for one in self._objects()})
-        before = self._look()
-        for node, seen in before.items():
-            blind = footprint.cannot_see(seen, names)
-            if blind:
+    def _remove_all_networks(self) -> dict[str, list[str]]:
+        """Remove every network, its objects first, and return what was found on each node."""
+        installed = self._installed_objects()
+        names = sorted({manifest["metadata"]["labels"][versions.NETWORK_LABEL] for manifest in installed})
+        before = self._probe()
+        for node, state in before.items():
+            programs = footprint.missing_programs(state, names)
+            if programs:
+                packages = " ".join(_PACKAGES.get(program, program) for program in programs)
                 raise PrerequisiteError(
-                    f"{node}: without {' and '.join(blind)} nobody can see if {', '.join(names)} is gone",
-                    f"on that machine: apt-get install {' '.join(_PACKAGES.get(one, one) for one in blind)}",
+                    f"{node}: {' and '.join(programs)} missing: cannot verify the removal of {', '.join(names)}",
+                    f"on that machine: apt-get install {packages}",
                 )
         for name in names:
-            self.said(f"removing {name}")
-            self.control.remove_network(name, REMOVE_S)
-        found = self._left(before)
+            self.progress(f"removing {name}")
+            self.kubectl.remove_network(name, REMOVE_S)
+        found = self._leftovers(before)
         addresses, pods = [node.address for node in self.nodes], self.profile.kubernetes.pod_cidr
-        swept = self._each(lambda host: sweep(host, addresses, pods))
-        for node in self.control.nodes():
-            prefixes = [prefix for signs in footprint.all_footprints() for prefix in signs.node_annotations]
-            self.control.clean_node(node, prefixes)
-        left = {node: one for node, one in self._left(self._look()).items() if one}
-        if left:
-            lines = [f"{node}: {trace}" for node, some in left.items() for trace in some]
-            said = [f"{node}: {line}" for node, one in swept.items() for line in one.said]
+        cleanups = self._on_all_nodes(lambda host: remove_leftovers(host, addresses, pods))
+        prefixes = [prefix for one in footprint.footprints() for prefix in one.node_annotations]
+        for cluster_node in self.kubectl.nodes():
+            self.kubectl.clean_node(cluster_node, prefixes)
+        remaining = {
+            node: leftovers for node, leftovers in self._leftovers(self._probe()).items() if leftovers
+        }
+        if remaining:
+            lines = [f"{node}: {leftover}" for node, leftovers in remaining.items() for leftover in leftovers]
+            errors = [f"{node}: {line}" for node, cleanup in cleanups.items() for line in cleanup.errors]
+            network = f"network {', '.join(names)}" if names else "an old network"
             raise PrerequisiteError(
-                "\n".join([f"of {', '.join(names) or 'an old network'} is left:", *lines, *said]),
-                "remove it by hand, or reboot that machine; then the same command again",
+                "\n".join([f"leftovers of {network}:", *lines, *errors]),
+                "remove them by hand, or reboot that machine; then run the same command again",
             )
-        return {node: [str(trace) for trace in some] for node, some in found.items()}
+        return {node: [str(leftover) for leftover in leftovers] for node, leftovers in found.items()}
 
-    # -- the new one -----------------------------------------------------------------------------------------
+    # -- new network -----------------------------------------------------------------------------------------
 
-    def _await(self) -> None:
+    def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_S
-        for one in self.install.daemonsets:
-            kind, namespace, name = one.split("/")
-            words = f"rollout status {kind}/{name} -n {namespace} --timeout={READY_S}s"
-            if self.control.run(words, timeout_s=READY_S + 10).code:
+        for daemonset in self.install.daemonsets:
+            kind, namespace, name = daemonset.split("/")
+            command = f"rollout status {kind}/{name} -n {namespace} --timeout={READY_S}s"
+            if self.kubectl.run(command, timeout_s=READY_S + 10).code:
                 raise self._not_ready(["its agents do not start"])
         while missing := self._missing():
             if time.monotonic() > deadline:
                 raise self._not_ready(missing)
             time.sleep(0.3)
-        left_s = max(10, round(deadline - time.monotonic()))
-        words = f"wait node --all --for=condition=Ready --timeout={left_s}s"
-        done = self.control.run(words, timeout_s=left_s + 10)
+        remaining_s = max(10, round(deadline - time.monotonic()))
+        command = f"wait node --all --for=condition=Ready --timeout={remaining_s}s"
+        done = self.kubectl.run(command, timeout_s=remaining_s + 10)
         if done.code:
             raise self._not_ready(done.err.strip().splitlines())
 
     def _missing(self) -> list[str]:
-        """What nodes still lack of the network."""
-        present = self.spec.ready
+        """Return what the nodes do not have yet of the network."""
+        condition = self.spec.ready
         lines = []
-        for name, seen in self._look().items():
-            node = next(node for node in self.nodes if node.name == name)
-            lines += [f"{name} lacks {what}" for what in readiness.lacks(present, node, seen, self.nodes)]
-        if present.connection_check and not lines:
-            inside, *command = present.connection_check
-            for pod in self.control.agents(self.spec.daemonset):
+        states = self._probe()
+        for node in self.nodes:
+            missing = readiness.missing(condition, node, states[node.name], self.nodes)
+            lines += [f"{node.name}: missing {item}" for item in missing]
+        if condition.connection_check and not lines:
+            container, *command = condition.connection_check
+            for pod in self.kubectl.agents(self.spec.daemonset):
                 name = pod["metadata"]["name"]
-                done = self.control.run(
-                    f"exec -n {versions.NETWORK_NAMESPACE} {name} -c {inside} -- {shlex.join(command)}"
+                done = self.kubectl.run(
+                    f"exec -n {versions.NETWORK_NAMESPACE} {name} -c {container} -- {shlex.join(command)}"
                 )
                 if done.code:
-                    said = (done.out or done.err).strip()
-                    lines.append(f"{pod['spec'].get('nodeName')} is not connected: {said}")
+                    output = (done.out or done.err).strip()
+                    lines.append(f"{pod['spec'].get('nodeName')}: not connected to all peers: {output}")
         return lines
 
     def _not_ready(self, missing: Sequence[str]) -> PrerequisiteError:
         daemonset = self.spec.daemonset
-        reasons = self.control.reasons(daemonset) or self.control.logs(daemonset)
+        reasons = self.kubectl.reasons(daemonset) or self.kubectl.logs(daemonset)
         return PrerequisiteError(
             "\n".join([f"{self.install.name} is not ready:", *missing, *reasons]),
-            f"see docs/troubleshooting.md; and k8sdds logs {self.profile.name}; then the same command again",
+            f"see docs/troubleshooting.md and `k8sdds logs {self.profile.name}`; then run the same command again",
         )
 
-    # -- the pods --------------------------------------------------------------------------------------------
+    # -- pods ------------------------------------------------------------------------------------------------
 
-    def _recreate(self) -> tuple[str, ...]:
-        """Make again every pod whose network was made before this one was installed."""
-        since = self.control.networks()[self.install.name]["metadata"]["creationTimestamp"]
-        old = readiness.older(self.control.get("pods --all-namespaces"), since)
-        names = tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in old)
+    def _recreate_pods(self) -> tuple[str, ...]:
+        """Recreate every pod that joined a network before this one was installed."""
+        installed_at = self.kubectl.networks()[self.install.name]["metadata"]["creationTimestamp"]
+        old = readiness.pods_of_old_network(self.kubectl.get("pods --all-namespaces"), installed_at)
         if old:
-            self.said(f"making {len(old)} pods again")
-            gone = [_reference(pod) for pod in old]
-            words = f"delete -f - --ignore-not-found --timeout={PODS_S}s"
-            self.control.output("pods do not end", words, kube.list_document(gone).encode(), PODS_S + 10)
-            alone = [readiness.again(pod) for pod in old if readiness.by_itself(pod)]
-            if alone:
-                self.control.output(
-                    "cannot make pods again", "create -f -", kube.list_document(alone).encode()
-                )
+            self.progress(f"recreating {len(old)} pods")
+            content = kube.list_document([_reference(pod) for pod in old]).encode()
+            command = f"delete -f - --ignore-not-found --timeout={PODS_S}s"
+            self.kubectl.output("pods do not terminate", command, content, PODS_S + 10)
+            bare = [readiness.recreation_manifest(pod) for pod in old if not readiness.has_controller(pod)]
+            if bare:
+                content = kube.list_document(bare).encode()
+                self.kubectl.output("cannot recreate pods", "create -f -", content)
         deadline = time.monotonic() + PODS_S
-        pods = self.profile.kubernetes.pod_cidr
-        while waiting := readiness.without_network(self.control.get("pods --all-namespaces"), pods):
+        pod_cidr = self.profile.kubernetes.pod_cidr
+        while waiting := readiness.pods_without_address(self.kubectl.get("pods --all-namespaces"), pod_cidr):
             if time.monotonic() > deadline:
                 raise PrerequisiteError(
-                    "\n".join([f"pods get no address of {self.install.name}:", *waiting]),
-                    "see docs/troubleshooting.md; then the same command again",
+                    "\n".join([f"pods get no address from {self.install.name}:", *waiting]),
+                    "see docs/troubleshooting.md; then run the same command again",
                 )
             time.sleep(0.5)
         if old:
-            words = f"wait deployment --all -n {versions.KUBE_SYSTEM_NAMESPACE} --for=condition=Available --timeout={PODS_S}s"
-            self.control.output("the cluster's own pods do not become ready", words, timeout_s=PODS_S + 10)
-        return names
-
-    def _strange(self) -> dict[str, list[str]]:
-        """What is there of other networks than the wanted one, node by node."""
-        seen = self._look()
-        every, own = self._left(seen), self._left(seen, [self.install.name])
-        return {node: [str(trace) for trace in every[node] if trace not in own[node]] for node in every}
-
-    def _prove_nothing_else(self) -> dict[str, list[str]]:
-        """What is there of other networks, which must be nothing."""
-        left = self._strange()
-        lines = [f"{node}: {trace}" for node, some in left.items() for trace in some]
-        if lines:
-            raise PrerequisiteError(
-                "\n".join([f"beside {self.install.name} there is of another network:", *lines]),
-                "the same command again removes it",
-            )
-        return left
+            namespace = versions.KUBE_SYSTEM_NAMESPACE
+            command = f"wait deployment --all -n {namespace} --for=condition=Available --timeout={PODS_S}s"
+            self.kubectl.output("system pods do not become ready", command, timeout_s=PODS_S + 10)
+        return tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in old)
 
 
-_PACKAGES = {"nft": "nftables", "ss": "iproute2"}
-"""Debian packages of programs that are not called like them."""
-
-
-def _has(image: str, program: str) -> str:
-    """Shell words that fail where an image on a node has no program of this name."""
+def _program_check(image: str, program: str) -> str:
+    """Return shell commands that fail if an image on a node does not contain a program."""
     return f"""\
 work=$(mktemp -d)
 ctr -n k8s.io images mount {image} $work >/dev/null && found=$(find $work -name {program} | head -n 1)
@@ -324,13 +344,15 @@ rmdir $work
 
 
 def _hashes(objects: Sequence[Object]) -> dict[str, str]:
-    """Identity → hash as stamped, empty for what is not stamped."""
+    """Return the hash in each object's annotation by the object's identity; empty without annotation."""
     return {
-        kube.identity(one): one["metadata"].get("annotations", {}).get(versions.SHA256_ANNOTATION, "")
-        for one in objects
+        kube.identity(manifest): manifest["metadata"]
+        .get("annotations", {})
+        .get(versions.SHA256_ANNOTATION, "")
+        for manifest in objects
     }
 
 
 def _reference(pod: Object) -> Object:
-    meta = {key: pod["metadata"][key] for key in ("name", "namespace")}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+    metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}

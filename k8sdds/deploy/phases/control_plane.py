@@ -39,7 +39,7 @@ if [ -n "$(find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -mindepth 1 -prin
   kubeadm reset --force --cri-socket {SOCKET} >/dev/null 2>&1 || :
   rm -f /etc/kubernetes/*.conf
   find /var/lib/etcd -mindepth 1 -delete 2>/dev/null || :
-{footprint.forgetting()}
+{footprint.purge_script()}
 fi
 """
 

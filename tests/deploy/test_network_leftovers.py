@@ -1,4 +1,4 @@
-"""What networks make on a node, made for real on a local node, found, removed, and nothing else with it."""
+"""Find and remove what networks create, on a real local node, without touching anything else."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from ipaddress import IPv4Network
 import pytest
 
 from k8sdds import nodes
-from k8sdds.deploy.network_switch import footprint
-from k8sdds.deploy.network_switch.footprint import NetworkLeftover, NodeState
+from k8sdds.deploy.network_switch import footprint, node_state
+from k8sdds.deploy.network_switch.footprint import NetworkLeftover
+from k8sdds.deploy.network_switch.node_state import NodeState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
 
-CLUSTER = f"traces-{os.getpid()}"
+CLUSTER = f"leftovers-{os.getpid()}"
 NODE = "node1"
 OWN = "10.88.0.11"
 PEER = "10.88.0.12"
 PODS = IPv4Network("10.244.0.0/16")
 
-# Of the machine's owner and of Kubernetes: must stay.
+# What the machine's owner and Kubernetes created: it must stay.
 OTHERS = f"""
 ip link add br0 type bridge
 ip link add vethmine type veth peer name vethother
@@ -44,7 +45,7 @@ mkdir -p /etc/cni/net.d /var/lib/cni/networks/mine /run/mine
 echo '{{}}' >/etc/cni/net.d/99-mine.conf
 """
 
-MADE = {
+CREATED = {
     "flannel-vxlan": """
 ip link add cni0 type bridge
 ip addr add 10.244.0.1/24 dev cni0
@@ -146,16 +147,16 @@ mkdir -p /var/lib/cni/networks/k8sdds-host
 echo '{}' >/etc/cni/net.d/10-k8sdds-host.conflist
 """,
 }
-AT_LEAST = {
+MIN_LEFTOVERS = {
     "flannel-vxlan": 17, "flannel-hostgw": 5, "flannel-ipsec": 4, "flannel-wireguard": 3, "kube-router": 15,
     "weavenet-encrypt": 17, "host": 5,
 }  # fmt: skip
-"""How many things of each are to be found."""
+"""Minimum number of leftovers to find for each network."""
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A machine with Debian's iptables, nft and ipset, and with things of its owner."""
+    """Start a machine with Debian's iptables, nft and ipset, and configure what must stay."""
     state = tmp_path_factory.mktemp("state")
     state.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
@@ -172,64 +173,64 @@ def shell(script: str) -> str:
     return nodes.run(CLUSTER, NODE, ["sh", "-e"], stdin=script)
 
 
-def look() -> NodeState:
-    return footprint.parse(shell(footprint.probe()))
+def probe() -> NodeState:
+    return node_state.parse(shell(footprint.probe_script()))
 
 
 def remove(found: list[NetworkLeftover]) -> None:
-    # Not -e, as on a machine: with one end of a pair of links the other is gone.
-    nodes.run(CLUSTER, NODE, ["sh"], stdin=footprint.removal(found))
+    # Without -e, as in a cleanup: deleting one end of a veth pair deletes the other end, too.
+    nodes.run(CLUSTER, NODE, ["sh"], stdin=footprint.removal_script(found))
 
 
-def lasting(seen: NodeState) -> NodeState:
-    """Without timers of bridges, and the link-local addresses that links give themselves after a while."""
+def stable(state: NodeState) -> NodeState:
+    """Drop what changes over time: timers of bridges, and link-local addresses."""
     links = tuple(
-        {key: link.get(key) for key in ("ifname", "mtu", "master", "link_type")} for link in seen.links
+        {key: link.get(key) for key in ("ifname", "mtu", "master", "link_type")} for link in state.links
     )
-    return replace(seen, links=links, routes=tuple(one for one in seen.routes if ":" not in one["dst"]))
+    return replace(state, links=links, routes=tuple(route for route in state.routes if ":" not in route["dst"]))
 
 
-def left(seen: NodeState, *names: str) -> list[NetworkLeftover]:
-    return footprint.left(seen, [OWN, PEER], PODS, names or None)
+def leftovers(state: NodeState, *names: str) -> list[NetworkLeftover]:
+    return footprint.leftovers(state, [OWN, PEER], PODS, names or None)
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_what_a_network_made_is_found_and_removed_and_nothing_else(node: None, name: str) -> None:
-    before = look()
-    assert before.lacks == () and left(before) == []
-    shell(MADE[name])
-    found = left(look(), name)
-    assert len(found) >= AT_LEAST[name], [str(trace) for trace in found]
-    assert left(look()) == found
+@pytest.mark.parametrize("name", CREATED)
+def test_exactly_what_a_network_created_is_found_and_removed(node: None, name: str) -> None:
+    before = probe()
+    assert before.missing_programs == () and leftovers(before) == []
+    shell(CREATED[name])
+    found = leftovers(probe(), name)
+    assert len(found) >= MIN_LEFTOVERS[name], [str(leftover) for leftover in found]
+    assert leftovers(probe()) == found
     remove(found)
-    after = look()
-    assert left(after) == []
-    # The machine's own links, routes, rules, sets, policies and files are as before.
-    assert lasting(after) == lasting(before)
+    after = probe()
+    assert leftovers(after) == []
+    # Links, routes, rules, sets, policies and files of the owner are unchanged.
+    assert stable(after) == stable(before)
 
 
-def test_what_cannot_be_removed_is_still_named(node: None) -> None:
-    """The device is not an Open vSwitch one and there is no containerd: what is left must not go unseen."""
+def test_a_leftover_that_cannot_be_removed_is_still_reported(node: None) -> None:
+    """The device is no Open vSwitch device, and the node has no containerd to run weaveutil."""
     shell("ip link add datapath type bridge")
     try:
-        (device,) = left(look(), "weavenet")
+        (device,) = leftovers(probe(), "weavenet")
         remove([device])
-        assert left(look(), "weavenet") == [device]
+        assert leftovers(probe(), "weavenet") == [device]
     finally:
         shell("ip link delete datapath")
 
 
-def test_removing_twice_is_no_failure(node: None) -> None:
-    shell(MADE["host"])
-    found = left(look())
+def test_removing_twice_succeeds(node: None) -> None:
+    shell(CREATED["host"])
+    found = leftovers(probe())
     remove(found)
     remove(found)
-    assert left(look()) == []
+    assert leftovers(probe()) == []
 
 
-def test_an_agent_that_still_listens_to_its_peers_is_seen(node: None) -> None:
+def test_an_agent_that_still_listens_is_found(node: None) -> None:
     shell(
         "timeout 30 socat TCP-LISTEN:179 - >/dev/null 2>&1 </dev/null &\n"
         "for try in $(seq 100); do ss -Htln 'sport = :179' | grep -q . && exit; sleep 0.1; done; exit 1"
     )
-    assert [str(trace) for trace in left(look(), "kube-router")] == ["port 179"]
+    assert [str(leftover) for leftover in leftovers(probe(), "kube-router")] == ["port 179"]

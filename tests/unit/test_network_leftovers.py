@@ -1,4 +1,4 @@
-"""What networks leave on a node, told from what the probe printed; no node is needed."""
+"""Finding and removing what networks leave on a node, on recorded and generated output of the probe."""
 
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.deploy.network_install import cluster_install, read_manifests
-from k8sdds.deploy.network_switch import footprint
-from k8sdds.deploy.network_switch.footprint import NetworkLeftover, NodeState
+from k8sdds.deploy.network_switch import footprint, node_state
+from k8sdds.deploy.network_switch.footprint import NetworkLeftover
+from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.networks.cluster_install import images
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -16,18 +17,18 @@ PODS = IPv4Network("10.244.0.0/16")
 NODES = ("10.88.0.11", "10.88.0.12")
 
 
-def left(text: str, *names: str) -> list[NetworkLeftover]:
-    return footprint.left(footprint.parse(text), NODES, PODS, names or None)
+def leftovers(text: str, *names: str) -> list[NetworkLeftover]:
+    return footprint.leftovers(node_state.parse(text), NODES, PODS, names or None)
 
 
 def describe(found: list[NetworkLeftover]) -> list[str]:
-    return [str(trace) for trace in found]
+    return [str(leftover) for leftover in found]
 
 
 def test_flannel_on_a_node_of_a_real_cluster() -> None:
-    """Recorded on a local node of a deployed cluster, with kube-proxy and two pods beside it."""
+    """Recorded on a local node of a deployed cluster, next to kube-proxy and two pods."""
     text = (RECORDED / "traces-flannel-vxlan.txt").read_text()
-    found = describe(left(text, "flannel-vxlan"))
+    found = describe(leftovers(text, "flannel-vxlan"))
     ends = [one for one in found if one.startswith("pod link veth")]
     assert len(ends) == 2
     of_pods = ("file /var/lib/cni/results/flannel-", "pod link veth")
@@ -45,11 +46,11 @@ def test_flannel_on_a_node_of_a_real_cluster() -> None:
         'rule -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD (iptables-nft, filter)',
         'rule -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG (iptables-nft, nat)',
     ]
-    assert describe(left(text)) == found
-    # Another network of the same family has the rest, but not the VXLAN device.
-    assert set(found) - set(describe(left(text, "flannel-hostgw"))) == {"link flannel.1"}
-    # One of another family is only told by routes to pods.
-    assert [one for one in describe(left(text, "kube-router")) if not one.startswith("route ")] == []
+    assert describe(leftovers(text)) == found
+    # Another Flannel backend has the same footprint without the VXLAN device.
+    assert set(found) - set(describe(leftovers(text, "flannel-hostgw"))) == {"link flannel.1"}
+    # For a network of another plugin, only the routes into the pod range count.
+    assert [one for one in describe(leftovers(text, "kube-router")) if not one.startswith("route ")] == []
 
 
 STATES = (
@@ -77,55 +78,54 @@ def xfrm(*policies: str) -> str:
     return "\n".join(lines)
 
 
-def test_ipsec_between_nodes_and_pods_is_a_trace_and_a_tunnel_of_the_users_is_not() -> None:
-    found = left(xfrm(*POLICIES), "flannel-ipsec")
-    assert [trace.words for trace in found] == [
+def test_ipsec_of_the_network_is_a_leftover_and_the_users_tunnel_is_not() -> None:
+    found = leftovers(xfrm(*POLICIES), "flannel-ipsec")
+    assert [leftover.arguments for leftover in found] == [
         ("src", "10.244.0.0/24", "dst", "10.244.1.0/24", "dir", "out"),
         ("src", "10.244.1.0/24", "dst", "10.244.0.0/24", "dir", "fwd"),
         ("src", "10.88.0.11", "dst", "10.88.0.12", "proto", "esp", "spi", "0xc5a1e8f0"),
         ("src", "10.88.0.12", "dst", "10.88.0.11", "proto", "esp", "spi", "0xc0000001"),
     ]
-    script = footprint.removal(found)
+    script = footprint.removal_script(found)
     assert "ip xfrm policy delete src 10.244.0.0/24 dst 10.244.1.0/24 dir out\n" in script
     assert "ip xfrm state delete src 10.88.0.11 dst 10.88.0.12 proto esp spi 0xc5a1e8f0\n" in script
     assert "192.0.2" not in script and "flush" not in script
-    assert left(xfrm(*POLICIES), "flannel-hostgw") == []
+    assert leftovers(xfrm(*POLICIES), "flannel-hostgw") == []
 
 
-def test_weaves_policies_are_told_by_their_port_and_removed_with_their_mark() -> None:
-    (policy, *_) = left(xfrm(WEAVE, POLICIES[2]), "weavenet-encrypt")
-    assert policy.words == (
+def test_weave_policies_are_found_by_port_and_removed_with_their_mark() -> None:
+    (policy, *_) = leftovers(xfrm(WEAVE, POLICIES[2]), "weavenet-encrypt")
+    assert policy.arguments == (
         "src", "10.88.0.11/32", "dst", "10.88.0.12/32", "proto", "udp", "dport", "6784", "dir", "out",
         "mark", "0x20000", "mask", "0x20000",
     )  # fmt: skip
 
 
-def test_weaves_datapath_is_removed_by_weaves_own_program() -> None:
-    found = left('links\t[{"ifname":"datapath"},{"ifname":"weave"},{"ifname":"eth0"}]', "weavenet")
+def test_the_weave_datapath_is_removed_by_weaveutil() -> None:
+    found = leftovers('links\t[{"ifname":"datapath"},{"ifname":"weave"},{"ifname":"eth0"}]', "weavenet")
     assert describe(found) == ["device datapath", "link weave"]
     run = "ctr --namespace k8s.io run --rm --net-host --privileged"
     assert (
         f"{run} {images(read_manifests('weave'))[0]} k8sdds-release /usr/bin/weaveutil delete-datapath datapath"
-        in (footprint.removal(found))
+        in (footprint.removal_script(found))
     )
 
 
-def test_programs_that_are_missing_are_named_only_where_they_matter() -> None:
-    seen = footprint.parse("lacks\tipset\nlacks\tss")
-    assert footprint.cannot_see(seen, ["kube-router"]) == ["ipset", "ss"]
-    assert footprint.cannot_see(seen, ["weavenet"]) == ["ipset"]
-    assert footprint.cannot_see(seen, ["flannel-vxlan"]) == []
+def test_only_programs_that_a_network_needs_are_reported_as_missing() -> None:
+    state = node_state.parse("missing_program\tipset\nmissing_program\tss")
+    assert footprint.missing_programs(state, ["kube-router"]) == ["ipset", "ss"]
+    assert footprint.missing_programs(state, ["weavenet"]) == ["ipset"]
+    assert footprint.missing_programs(state, ["flannel-vxlan"]) == []
 
 
-def test_nothing_is_left_of_nothing() -> None:
-    assert left("") == [] and footprint.parse("") == NodeState()
-    assert footprint.removal([]).splitlines()[1:] == [":"]
+def test_an_empty_state_has_no_leftovers() -> None:
+    assert leftovers("") == [] and node_state.parse("") == NodeState()
+    assert footprint.removal_script([]).splitlines()[1:] == [":"]
 
 
-def test_files_of_a_network_are_its_own() -> None:
-    """No pattern may reach what belongs to others."""
-    for signs in footprint.all_footprints():
-        for path in signs.files:
+def test_file_patterns_match_only_files_of_networks() -> None:
+    for made in footprint.footprints():
+        for path in made.files:
             assert path.startswith(("/etc/cni/net.d/10-", "/run/", "/var/lib/", "/opt/cni/bin/weave-")), path
             assert "*" not in path.split("/")[2] and path.count("/") >= 2
             assert path not in (
@@ -140,13 +140,13 @@ NAME = st.text("abcdefghijklmnopqrstuvwxyzFLANELWV-_.0123456789", min_size=1, ma
 
 
 @given(st.lists(NAME, max_size=8), st.lists(NAME, max_size=8), st.sampled_from(["flannel-vxlan", "weavenet"]))
-def test_only_what_bears_a_sign_is_removed(links: list[str], chains: list[str], name: str) -> None:
+def test_only_what_matches_a_footprint_is_removed(links: list[str], chains: list[str], name: str) -> None:
     text = "links\t[" + ",".join(f'{{"ifname":"{link}"}}' for link in links) + "]\n"
     text += "iptables-nft\t*nat\n" + "".join(f"iptables-nft\t:{chain} - [0:0]\n" for chain in chains)
-    signs = cluster_install(name).footprint
-    for trace in left(text, name):
-        assert trace.kind in ("link", "device", "chain")
-        if trace.kind == "link":
-            assert any(trace.what.startswith(sign.rstrip("*")) for sign in signs.links)
-        if trace.kind == "chain":
-            assert trace.words[2].startswith(("FLANNEL-", "WEAVE", "CNI-"))
+    made = cluster_install(name).footprint
+    for leftover in leftovers(text, name):
+        assert leftover.kind in ("link", "device", "chain")
+        if leftover.kind == "link":
+            assert any(leftover.name.startswith(pattern.rstrip("*")) for pattern in made.links)
+        if leftover.kind == "chain":
+            assert leftover.arguments[2].startswith(("FLANNEL-", "WEAVE", "CNI-"))

@@ -1,0 +1,160 @@
+"""Probe a node for everything that a network could have created there, and parse the result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+IPTABLES_VARIANTS = ("iptables-nft", "iptables-legacy", "ip6tables-nft", "ip6tables-legacy")
+
+
+@dataclass(frozen=True)
+class IptablesTable:
+    """One table of one iptables variant."""
+
+    chains: tuple[str, ...]
+    rules: tuple[str, ...]
+    """As iptables-save prints them: `-A CHAIN …`."""
+
+
+@dataclass(frozen=True)
+class Xfrm:
+    """An IPsec state or policy."""
+
+    source: str
+    destination: str
+    selector: tuple[str, ...]
+    """Arguments that identify it for `ip xfrm state|policy delete`."""
+    port: int | None = None
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """What the probe found on a node, whether it belongs to a network or not."""
+
+    links: tuple[dict[str, Any], ...] = ()
+    """As `ip -json -details link` prints them."""
+    routes: tuple[dict[str, Any], ...] = ()
+    """As `ip -json route show table all` prints them."""
+    policy_rules: tuple[dict[str, Any], ...] = ()
+    """As `ip -json rule` prints them."""
+    xfrm_states: tuple[Xfrm, ...] = ()
+    xfrm_policies: tuple[Xfrm, ...] = ()
+    iptables: dict[tuple[str, str], IptablesTable] = field(default_factory=dict)
+    """By (variant, table name)."""
+    nft_tables: tuple[str, ...] = ()
+    """As `family name`."""
+    ip_sets: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    listen_ports: tuple[int, ...] = ()
+    """TCP ports with a listening socket."""
+    missing_programs: tuple[str, ...] = ()
+    """Programs that the probe needs and the node does not have."""
+
+
+def probe_script(file_patterns: Sequence[str]) -> str:
+    """Return a shell script for root that prints the state of a node, one `key<TAB>value` per line.
+
+    The script changes nothing. It looks for files that match `file_patterns`.
+    """
+    return rf"""
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH LC_ALL=C
+print() {{ printf '%s\t%s\n' "$1" "$2"; }}
+has() {{ command -v "$1" >/dev/null 2>&1 || {{ print missing_program "$1"; false; }}; }}
+print links "$(ip -j -d link show)"
+print routes "$(ip -j route show table all)"
+print policy_rules "$(ip -j rule show)"
+ip -o xfrm state 2>/dev/null | sed 's/^/xfrm_state\t/'
+ip -o xfrm policy 2>/dev/null | sed 's/^/xfrm_policy\t/'
+for variant in {" ".join(IPTABLES_VARIANTS)}; do
+  command -v $variant-save >/dev/null 2>&1 && $variant-save 2>/dev/null | sed "s/^/$variant\t/"
+done
+has nft && nft list tables 2>/dev/null | sed 's/^table /nft_table\t/'
+has ipset && ipset list -n 2>/dev/null | sed 's/^/set\t/'
+has ss && ss -Htln | awk '{{ n = split($4, part, ":"); printf "listens\t%s\n", part[n] }}' | sort -u
+for path in {" ".join(file_patterns)}; do [ ! -e "$path" ] || print file "$path"; done
+:
+"""
+
+
+def parse(text: str) -> NodeState:
+    """Parse the output of the probe script."""
+    values: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        key, tab, value = line.partition("\t")
+        if tab:
+            values.setdefault(key, []).append(value)
+
+    def objects(key: str) -> tuple[dict[str, Any], ...]:
+        return tuple(item for item in json.loads("".join(values.get(key, [])) or "[]") if item)
+
+    iptables = {}
+    for variant in IPTABLES_VARIANTS:
+        for name, table in _iptables(values.get(variant, [])).items():
+            iptables[variant, name] = table
+    return NodeState(
+        links=objects("links"),
+        routes=objects("routes"),
+        policy_rules=objects("policy_rules"),
+        xfrm_states=tuple(_xfrm_state(line) for line in values.get("xfrm_state", [])),
+        xfrm_policies=tuple(_xfrm_policy(line) for line in values.get("xfrm_policy", [])),
+        iptables=iptables,
+        nft_tables=tuple(values.get("nft_table", [])),
+        ip_sets=tuple(values.get("set", [])),
+        files=tuple(values.get("file", [])),
+        listen_ports=tuple(int(port) for port in values.get("listens", []) if port.isdigit()),
+        missing_programs=tuple(values.get("missing_program", [])),
+    )
+
+
+def _iptables(lines: list[str]) -> dict[str, IptablesTable]:
+    """Parse the output of iptables-save into tables by name."""
+    tables: dict[str, tuple[list[str], list[str]]] = {}
+    chains: list[str] = []
+    rules: list[str] = []
+    for line in lines:
+        if line.startswith("*"):
+            chains, rules = tables.setdefault(line[1:].strip(), ([], []))
+        elif line.startswith(":"):
+            chains.append(line[1:].split()[0])
+        elif line.startswith("-A "):
+            rules.append(line)
+    return {name: IptablesTable(tuple(chains), tuple(rules)) for name, (chains, rules) in tables.items()}
+
+
+def _xfrm_state(line: str) -> Xfrm:
+    values = _values(line.replace("\\", " ").split(), ("src", "dst", "proto", "spi", "mark"))
+    selector = ["src", values["src"], "dst", values["dst"], "proto", values["proto"], "spi", values["spi"]]
+    return Xfrm(values["src"], values["dst"], tuple(selector + _mark(values)))
+
+
+def _xfrm_policy(line: str) -> Xfrm:
+    # The template after `tmpl` describes states and has keys of the same names.
+    words = line.replace("\\", " ").split()
+    words = words[: words.index("tmpl")] if "tmpl" in words else words
+    values = _values(words, ("src", "dst", "proto", "sport", "dport", "dir", "mark"))
+    selector = ["src", values["src"], "dst", values["dst"]]
+    for key in ("proto", "sport", "dport", "dir"):
+        if key in values:
+            selector += [key, values[key]]
+    port = values.get("dport") or values.get("sport")
+    return Xfrm(values["src"], values["dst"], tuple(selector + _mark(values)), int(port) if port else None)
+
+
+def _values(words: list[str], keys: Sequence[str]) -> dict[str, str]:
+    """Return the first value after each key."""
+    values: dict[str, str] = {}
+    for key, value in pairwise(words):
+        if key in keys and key not in values:
+            values[key] = value
+    return values
+
+
+def _mark(values: dict[str, str]) -> list[str]:
+    if "mark" not in values:
+        return []
+    value, _, mask = values["mark"].partition("/")
+    return ["mark", value, *(["mask", mask] if mask else [])]

@@ -1,0 +1,132 @@
+"""Readiness of a network, and the pods that must join it, on objects as an API server returns them."""
+
+from __future__ import annotations
+
+import copy
+from ipaddress import IPv4Network
+from typing import Any
+
+import pytest
+
+from k8sdds.deploy.network_install import cluster_install
+from k8sdds.deploy.network_switch import node_state, readiness
+from k8sdds.kubernetes.kubectl import ClusterNode
+from k8sdds.networks.cluster_install import ReadyCondition
+
+NODES = [
+    ClusterNode("node1", "10.88.0.11", IPv4Network("10.244.0.0/24")),
+    ClusterNode("node2", "10.88.0.12", IPv4Network("10.244.1.0/24")),
+]
+PODS = IPv4Network("10.244.0.0/16")
+
+
+def state(routes: str = "[]", links: str = "[]", *more: str) -> node_state.NodeState:
+    return node_state.parse("\n".join([f"routes\t{routes}", f"links\t{links}", *more]))
+
+
+def missing(name: str, node: node_state.NodeState) -> list[str]:
+    return readiness.missing(cluster_install(name).ready, NODES[0], node, NODES)
+
+
+def test_links_and_routes_are_missing_until_the_agent_creates_them() -> None:
+    assert missing("flannel-vxlan", state()) == [
+        "link flannel.1",
+        "route to the pods of node2 (10.244.1.0/24)",
+    ]
+    link = '[{"ifname":"flannel.1"}]'
+    assert missing("flannel-vxlan", state('[{"dst":"10.244.1.0/24","dev":"flannel.1"}]', link)) == []
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        '{"dst":"default","gateway":"10.88.0.1"}',
+        '{"dst":"10.244.0.0/24","dev":"cni0"}',
+        '{"type":"local","dst":"10.244.1.0/24","dev":"lo"}',
+        '{"dst":"fe80::/64","dev":"eth0"}',
+        '{"type":"blackhole","dst":"10.244.1.0/24"}',
+    ],
+)
+def test_other_routes_do_not_count_as_routes_to_pods(route: str) -> None:
+    assert missing("flannel-hostgw", state(f"[{route}]")) == ["route to the pods of node2 (10.244.1.0/24)"]
+
+
+def test_one_route_to_all_pods_is_sufficient() -> None:
+    assert (
+        missing("kube-router", state('[{"dst":"10.244.0.0/16","dev":"x"}]', '[{"ifname":"kube-bridge"}]'))
+        == []
+    )
+
+
+def test_ipsec_is_ready_after_the_key_exchange() -> None:
+    policy = r"xfrm_policy	src 10.244.0.0/24 dst 10.244.1.0/24 \	dir out priority 0 \	tmpl src 10.88.0.11 dst 10.88.0.12"
+    sa = r"xfrm_state	src 10.88.0.11 dst 10.88.0.12\	proto esp spi 0xc5a1e8f0 reqid 11 mode tunnel"
+    assert len(missing("flannel-ipsec", state())) == 2
+    (message,) = missing("flannel-ipsec", state("[]", "[]", policy))
+    assert "the key exchange is not complete" in message
+    assert missing("flannel-ipsec", state("[]", "[]", policy, sa)) == []
+
+
+def test_a_single_node_needs_no_peer() -> None:
+    condition = ReadyCondition(routes_to_peers=True, xfrm_to_peers=True)
+    assert readiness.missing(condition, NODES[0], state(), NODES[:1]) == []
+
+
+def pod(name: str = "p", **status: Any) -> dict[str, Any]:
+    spec = {"nodeName": "node1", "containers": [{"name": "c", "image": "i"}]}
+    meta = {"name": name, "namespace": "mine", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
+    return {"metadata": meta, "spec": spec, "status": {"phase": "Running", **status}}
+
+
+def joined(at: str, true: str = "True") -> list[dict[str, str]]:
+    return [{"type": "PodReadyToStartContainers", "status": true, "lastTransitionTime": at}]
+
+
+def test_pods_that_joined_a_network_before_the_installation_are_old() -> None:
+    since = "2026-11-21T16:00:00Z"
+    old = pod("old", conditions=joined("2026-11-21T15:59:59Z"))
+    new = pod("new", conditions=joined("2026-11-21T16:00:00Z"))
+    waiting = pod("waiting", conditions=joined("2026-11-21T15:00:00Z", "False"))
+    ancient = pod("ancient", startTime="2026-11-21T15:00:00Z", podIP="10.244.0.9")
+    on_host = pod("host", conditions=joined("2026-11-21T15:00:00Z"))
+    on_host["spec"]["hostNetwork"] = True
+    done = pod("done", phase="Succeeded", conditions=joined("2026-11-21T15:00:00Z"))
+    ending = pod("ending", conditions=joined("2026-11-21T15:00:00Z"))
+    ending["metadata"]["deletionTimestamp"] = since
+    found = readiness.pods_of_old_network([old, new, waiting, ancient, on_host, done, ending], since)
+    assert [pod["metadata"]["name"] for pod in found] == ["old", "ancient"]
+
+
+def test_pods_without_an_address_in_the_pod_range_are_reported() -> None:
+    pods = [pod("good", podIP="10.244.0.5"), pod("none"), pod("other", podIP="10.32.0.4")]
+    unscheduled = pod("unscheduled")
+    del unscheduled["spec"]["nodeName"]
+    assert readiness.pods_without_address([*pods, unscheduled], PODS) == [
+        "mine/none on node1 has no address",
+        "mine/other on node1 has 10.32.0.4",
+    ]
+
+
+def test_a_pod_without_controller_is_recreated_from_its_manifest() -> None:
+    alone = pod("alone", podIP="10.244.0.5")
+    alone["spec"]["volumes"] = [
+        {"name": "data", "emptyDir": {}},
+        {"name": "kube-api-access-x2", "projected": {}},
+    ]
+    token = {"name": "kube-api-access-x2", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+    data = {"name": "data", "mountPath": "/data"}
+    alone["spec"]["containers"][0]["volumeMounts"] = [data, token]
+    before = copy.deepcopy(alone)
+    created = readiness.recreation_manifest(alone)
+    assert alone == before
+    assert created["metadata"] == {"name": "alone", "namespace": "mine", "labels": {"a": "b"}}
+    assert created["spec"]["nodeName"] == "node1" and "status" not in created
+    assert created["spec"]["volumes"] == [{"name": "data", "emptyDir": {}}]
+    assert created["spec"]["containers"][0]["volumeMounts"] == [data]
+
+
+def test_controllers_recreate_the_pods_that_they_own() -> None:
+    assert not readiness.has_controller(pod())
+    owned = pod()
+    owned["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "r", "controller": True}]
+    assert readiness.has_controller(owned)
