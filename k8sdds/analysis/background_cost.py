@@ -1,29 +1,39 @@
-"""What each network costs beside the trials: its own pods, kubelets, softirqs, packet filters, pod starts.
+"""Compute what each network costs outside of trials: pods, kubelets, softirqs, packet filters, pod starts.
 
-From the run folder's readings (docs/results.md): nodes are read before and after each block, never while a
-trial measures. A block is the unit: its numbers are totals or means over all of it, so they carry no
-interval, and blocks of one network are averaged. Empty for campaigns without readings, such as the lab's.
+The input is the run folder's readings (docs/results.md): k8sdds reads the nodes before and after each block,
+never while a trial measures. The unit is the block: its numbers are totals or means over the whole block, so
+they have no interval, and the blocks of a network are averaged. Campaigns without readings, such as all
+campaigns in the lab, give no rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from k8sdds.analysis import network_usage
 from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.kubernetes.metrics.pod_startup import STEPS
 from k8sdds.kubernetes.metrics.quantities import unix_s
+from k8sdds.results import aggregate
 from k8sdds.results.run_folder import RunFolder
 
 Row = dict[str, Any]
 START_COLUMNS = tuple(f"pod_{step}" for step in STEPS)
 COLUMNS = ("network", "blocks", *network_usage.COLUMNS, "pods", *START_COLUMNS)
 
+SOURCES = {
+    "resource": "the network's own pods",
+    "kubelet": "kubelets",
+    "nft": "packet filters",
+    "iptables": "older packet filters",
+}
+"""What the node meter reads from each of its sources."""
+
 
 def by_block(run: RunFolder) -> list[Row]:
-    """One row for each block that was read at both ends or whose pods' starts were seen."""
+    """Return a row for each block with readings at both ends or with observed pod starts."""
     groups: dict[tuple[int, str], list[Row]] = {}
     for line in run.readings():
         groups.setdefault((line.get("block", 0), str(line.get("network"))), []).append(line)
@@ -35,43 +45,34 @@ def by_block(run: RunFolder) -> list[Row]:
 
 
 def by_network(run: RunFolder) -> list[Row]:
-    """The means over each network's blocks, with COLUMNS; what no block has is None."""
+    """Return the means over the blocks of each network, with COLUMNS; None where no block has a value."""
     rows: dict[str, list[Row]] = {}
     for row in by_block(run):
         rows.setdefault(row["network"], []).append(row)
     return [
-        {"network": network, "blocks": len(some)}
-        | {name: _mean(row[name] for row in some) for name in COLUMNS[2:]}
-        for network, some in rows.items()
+        {"network": network, "blocks": len(blocks)}
+        | {name: aggregate.mean(block[name] for block in blocks) for name in COLUMNS[2:]}
+        for network, blocks in rows.items()
     ]
 
 
-SOURCES = {
-    "resource": "the network's own pods",
-    "kubelet": "kubelets",
-    "nft": "packet filters",
-    "iptables": "older packet filters",
-}
-"""What a meter's sources are for."""
-
-
-def lacks(run: RunFolder) -> list[str]:
-    """What was to be metered and could not be, each with its reason, once."""
-    found: dict[str, None] = {}
+def missing_readings(run: RunFolder) -> list[str]:
+    """Return what could not be metered, each with its reason, without duplicates."""
+    failures: dict[str, None] = {}
     nodes: dict[str, set[str]] = {}
     reasons: dict[str, str] = {}
     for line in run.readings():
         if line.get("kind") == "lack":
-            found[str(line.get("said"))] = None
-        for source, why in (line.get("lacks") or {}).items():
-            # One node's reason stands for all: they differ in its address.
-            reasons.setdefault(source, str(why))
+            failures[str(line.get("said"))] = None
+        for source, reason in (line.get("lacks") or {}).items():
+            # The reasons of several nodes differ only in the node's address, so the first is enough.
+            reasons.setdefault(source, str(reason))
             nodes.setdefault(source, set()).add(str(line.get("node")))
-    said = [
-        f"{SOURCES.get(source, source)} on {', '.join(sorted(nodes[source]))}: {why}"
-        for source, why in reasons.items()
+    by_source = [
+        f"{SOURCES.get(source, source)} on {', '.join(sorted(nodes[source]))}: {reason}"
+        for source, reason in reasons.items()
     ]
-    return [*found, *said]
+    return [*failures, *by_source]
 
 
 def _block(lines: Sequence[Row], attempts: Sequence[Row]) -> Row:
@@ -81,36 +82,32 @@ def _block(lines: Sequence[Row], attempts: Sequence[Row]) -> Row:
             try:
                 reading = node_meter.read(line)
             except ValueError:
-                continue  # another format than this k8sdds knows
-            # An interrupted block is read again: from its first beginning to its last end.
+                continue  # written by another version of the meter
+            # A resumed block has several readings: use the first before and the last after it.
             if line["when"] == "after" or reading.node not in ends["before"]:
                 ends[line["when"]][reading.node] = reading
-    found = network_usage.between(ends["before"], ends["after"], _delivered_gbit(ends, attempts))
-    return found | _starts(line for line in lines if line.get("kind") == "starts")
+    usage = network_usage.between(ends["before"], ends["after"], _delivered_gbit(ends, attempts))
+    return usage | _starts(line for line in lines if line.get("kind") == "starts")
 
 
 def _delivered_gbit(ends: dict[str, dict[str, node_meter.Reading]], attempts: Sequence[Row]) -> float:
-    """Payload of all attempts between the readings, in 1e9 bits; invalid ones were carried too."""
+    """Return the payload of all attempts between the readings, in 1e9 bits, including invalid attempts."""
     if not ends["before"] or not ends["after"]:
         return 0.0
     first = min(reading.at_s for reading in ends["before"].values())
     last = max(reading.at_s for reading in ends["after"].values())
-    return sum(
-        (one.get("received") or 0) * one["payload_bytes"] * 8 / 1e9
-        for one in attempts
-        if one.get("started_at") and first <= unix_s(one["started_at"]) <= last
+    bits: float = sum(
+        (attempt.get("received") or 0) * attempt["payload_bytes"] * 8
+        for attempt in attempts
+        if attempt.get("started_at") and first <= unix_s(attempt["started_at"]) <= last
     )
+    return bits / 1e9
 
 
 def _starts(lines: Iterable[Row]) -> Row:
     pods = [steps for line in lines for steps in line.get("pods", {}).values()]
-    found: Row = {"pods": len(pods) or None}
+    starts: Row = {"pods": len(pods) or None}
     for step, column in zip(STEPS, START_COLUMNS, strict=True):
-        known = [one[step] for one in pods if one.get(step) is not None]
-        found[column] = median(known) if known else None
-    return found
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+        known = [steps[step] for steps in pods if steps.get(step) is not None]
+        starts[column] = median(known) if known else None
+    return starts

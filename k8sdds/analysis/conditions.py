@@ -1,8 +1,8 @@
-"""Which columns of the tidy table tell cells apart, besides the network.
+"""Define which columns of the tidy table distinguish cells, apart from the network.
 
-A *condition* is one value for each of `CONDITION`: what was asked of DDS and of the machine. Networks
-are compared within a condition. A *setting* is a condition without test and payload, reduced to the
-columns that really differ in a campaign: it becomes one table, or one row of a figure.
+A *condition* is one value for each of `CONDITION`: the requested settings of DDS and of the machine. Networks
+are compared within a condition. A *setting* is a condition without test and payload, reduced to the columns
+that differ in a campaign. Each setting becomes a table or a row of a figure.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ CONDITION = (
     "rate", "batch_bytes", "discovery", "receive_mode", "layout", "link", "cpu_quota", "placement",
     "nodes", "testbed",
 )  # fmt: skip
-"""Every dimension of a cell but the network, those first that matter most to a reader."""
+"""Every dimension of a cell except the network, in the order of interest to a reader."""
 
 UNIT = "network_label"
-"""The unit of comparison: variants such as `weavenet-1376` are networks of their own."""
+"""The unit of comparison: variants such as `weavenet-1376` count as separate networks."""
 
 _SETTING = tuple(name for name in CONDITION if name not in ("test", "payload_bytes"))
 
 
 def distinguishing(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The fewest columns of a setting, in the order of CONDITION, that tell the rows' settings apart.
+    """Return the fewest columns, in the order of CONDITION, that distinguish the settings of the rows.
 
-    A column counts only where it differs within one test: a layout that merely follows the test, or a
-    number of nodes that follows the number of subscribers, would only split tables that belong together.
+    A column counts only if it differs within one test. A layout that depends on the test, or a number of
+    nodes that depends on the number of subscribers, would split tables that belong together.
     """
     settings = {(row["test"], *(row[name] for name in _SETTING)) for row in rows}
     tests = {setting[0] for setting in settings}
@@ -37,7 +37,7 @@ def distinguishing(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     def classes(columns: list[int]) -> int:
         return len({(setting[0], *(setting[i] for i in columns)) for setting in settings})
 
-    # transport, reliability and subscribers come first in CONDITION, so what follows from them is left out.
+    # Columns that depend on transport, reliability or subscribers are omitted, because those come first.
     for column in range(1, len(_SETTING) + 1):
         if classes([*kept, column]) > classes(kept):
             kept.append(column)
@@ -46,12 +46,12 @@ def distinguishing(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def describe(values: Mapping[str, Any]) -> str:
-    """Some of a condition's columns in words, such as `unicast, reliable, 4 subscribers`."""
-    parts = [_word(name, values[name]) for name in CONDITION if name in values]
+    """Describe the given columns of a condition, such as `unicast, reliable, 4 subscribers`."""
+    parts = [_describe(name, values[name]) for name in CONDITION if name in values]
     return ", ".join(part for part in parts if part)
 
 
-def _word(name: str, value: Any) -> str:
+def _describe(name: str, value: Any) -> str:
     if value is None or value == "":
         return ""
     match name:
@@ -101,7 +101,7 @@ def _link(text: str) -> str:
 
 
 def payload(size: float) -> str:
-    """A payload in bytes for people: `64 B`, `1 KiB`, `1.5 KiB`; never a rounded one (1400 B stays)."""
+    """Format a payload in bytes without rounding: `64 B`, `1400 B`, `1 KiB`, `1.5 KiB`."""
     size = int(size)
     for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= factor and (size * 2) % factor == 0:

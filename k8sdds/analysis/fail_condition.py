@@ -1,4 +1,4 @@
-"""`--fail-if`: a condition on the columns of a result, for use in the CI of others."""
+"""Evaluate `--fail-if`: a condition on the columns of a result, for use in continuous integration."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from k8sdds.system.errors import ConditionMet, InputError
 
 
 def fail_if(rows: Sequence[dict[str, Any]], condition: str) -> None:
-    """Raise ConditionMet where any row meets the condition, an expression of pandas' `query` on the columns.
+    """Raise ConditionMet if a row meets the condition, an expression of pandas' `query` on the columns.
 
-    InputError where it is no such expression, or says nothing true or false of a row.
+    Raises:
+        ConditionMet: At least one row meets the condition.
+        InputError: The condition is not an expression on the columns, or its result is not a truth value.
     """
     import pandas as pd
 
     table = pd.DataFrame(list(rows))
     columns = ", ".join(table.columns)
     remedy = f"such as: worse and change_percent < -5; columns: {columns}"
-    # `@name` would reach into this function, and names with two underscores into Python itself.
+    # `@name` would access the variables of this function, and `__name` the internals of Python objects.
     if "@" in condition or "__" in condition or not condition.strip():
         raise InputError(f"--fail-if {condition!r}: not a condition on columns", remedy)
     try:
         met = table.eval(condition, engine="python")
-    except Exception as error:  # pandas raises whatever its parser meets
+    except Exception as error:  # the parser of pandas raises many types
         raise InputError(f"--fail-if {condition!r}: {error}", remedy) from error
-    # All of a boolean column is true or false; with nulls among them it is objects.
-    if not isinstance(met, pd.Series) or not met.dropna().map(lambda one: isinstance(one, bool)).all():
-        raise InputError(f"--fail-if {condition!r}: says nothing true or false of a row", remedy)
-    count = sum(one is True for one in met.astype(object))
+    # A column of truth values with nulls has the type object, so each value is checked.
+    if not isinstance(met, pd.Series) or not met.dropna().map(lambda value: isinstance(value, bool)).all():
+        raise InputError(f"--fail-if {condition!r}: the result is not true or false for each row", remedy)
+    count = sum(value is True for value in met.astype(object))
     if count:
         raise ConditionMet(f"{count} of {len(table)} rows meet --fail-if {condition!r}")

@@ -1,7 +1,7 @@
-"""Latency distributions from the raw HdrHistogram V2 logs of the publishers.
+"""Read latency distributions from the raw HdrHistogram V2 logs of the publishers.
 
-Percentiles of record stand in trials.jsonl and come from one trial each. What is merged here over
-repetitions serves only to draw a distribution, never an interval.
+trials.jsonl has the percentiles of each trial, which statistics use. The distributions merged here over
+repetitions are only drawn; no interval is computed from them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
 
 IDLE, LOADED = "latency", "loaded_latency"
-"""Tags of the logs: the latency test, and latency under the load of a throughput test."""
+"""Tags of the logs: the latency test, and the latency under the load of a throughput test."""
 
 _STEPS = 24
-"""Points per factor of ten of 1 - quantile: smooth at the size of a printed page."""
+"""Points per factor of 10 of 1 - quantile: a smooth curve on a printed page."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Latency in µs at each quantile (0 to just below 1), and how many samples and trials stand behind."""
+    """Latency in µs at each quantile (0 to just below 1), with the numbers of samples and trials."""
 
     quantiles: list[float]
     latency_us: list[float]
@@ -37,24 +37,24 @@ class Distribution:
 
 
 def trial_histogram(run: RunFolder, trial_id: str, attempt: int, tag: str) -> HdrHistogram | None:
-    """The histogram of one attempt in ns, merged over its publishers; None where none was recorded.
+    """Return the histogram of one attempt in ns, merged over its publishers; None if there is no histogram.
 
-    Logs that cannot be decoded (a crash while writing) are passed over like missing ones.
+    Logs that cannot be decoded, such as after a crash, count as missing.
     """
     logs = sorted(run.raw(trial_id, attempt).glob("pub*/latency.hlog"))
     return _merged(histogram for log in logs for histogram in _read(log, tag))
 
 
 def distribution(run: RunFolder, attempts: Iterable[tuple[str, int]], tag: str) -> Distribution | None:
-    """The distribution over the (trial_id, attempt) pairs together; None where no log is readable."""
-    found = [trial_histogram(run, trial_id, attempt, tag) for trial_id, attempt in attempts]
-    histograms = [histogram for histogram in found if histogram is not None]
+    """Return the merged distribution of the (trial_id, attempt) pairs; None if no log is readable."""
+    candidates = [trial_histogram(run, trial_id, attempt, tag) for trial_id, attempt in attempts]
+    histograms = [histogram for histogram in candidates if histogram is not None]
     whole = _merged(histograms)
     if whole is None:
         return None
     samples = whole.get_total_count()
     quantiles = []
-    # As far as the samples reach: beyond 1 - 1/samples every quantile is the maximum.
+    # Beyond 1 - 1/samples every quantile is the maximum.
     step = 0
     while (rest := 10 ** (-step / _STEPS)) >= 1 / samples:
         quantiles.append(1 - rest)
@@ -65,7 +65,7 @@ def distribution(run: RunFolder, attempts: Iterable[tuple[str, int]], tag: str) 
 
 
 def _read(path: Path, tag: str) -> list[HdrHistogram]:
-    # The library's own reader cannot skip tags before decoding, and stops at the first damaged line.
+    # The log reader of the library cannot skip tags before decoding, and stops at the first damaged line.
     from hdrh.codec import HdrCookieException, HdrLengthException
     from hdrh.histogram import HdrHistogram
 
@@ -97,7 +97,7 @@ def _merged(histograms: Iterable[HdrHistogram]) -> HdrHistogram | None:
         if whole is None:
             whole = histogram
             continue
-        # The one that reaches further takes the other.
+        # Add the histogram with the smaller range to the histogram with the larger range.
         if histogram.get_highest_equivalent_value(histogram.get_max_value()) > whole.get_max_value():
             whole, histogram = histogram, whole
         whole.add(histogram)

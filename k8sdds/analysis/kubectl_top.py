@@ -1,7 +1,7 @@
-"""What `kubectl top` showed of nodes and of the campaign's pods, with the window that it leaves out.
+"""Read what `kubectl top` showed of nodes and of the campaign's pods, with the averaging window.
 
-Averages of 10 to 30 s by the metrics server, read before and after each block: they show what others who
-measure with `kubectl top` would have seen, and are no record of any trial.
+The metrics server averages over 10 to 30 s; k8sdds reads it before and after each block. The values show what
+users of `kubectl top` would have seen. They do not measure a trial.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ NODE, POD = "node", "pod"
 
 
 def readings(run: RunFolder) -> list[Row]:
-    """Every reading once, with COLUMNS, in the order in which they were made."""
+    """Return every reading once, with COLUMNS, in the order of time."""
     found: dict[tuple[str, str, str], Row] = {}
     for line in run.readings():
         if line.get("kind") != "top":
             continue
-        for one in line.get("tops") or ():
-            if isinstance(one, Mapping) and {"name", "at", *COLUMNS[-3:]} <= one.keys():
+        for top in line.get("tops") or ():
+            if isinstance(top, Mapping) and {"name", "at", *COLUMNS[-3:]} <= top.keys():
                 row = {name: line.get(name) for name in COLUMNS[:3]}
-                row |= {name: one[name] for name in COLUMNS[4:]}
-                row["kind"] = POD if one.get("namespace") else NODE
-                # Between two of its own readings the server repeats the last.
-                found.setdefault((row["kind"], row["name"], row["at"]), row)
+                row |= {name: top[name] for name in COLUMNS[4:]}
+                row["kind"] = POD if top.get("namespace") else NODE
+                # The server repeats its last values until its next reading.
+                found.setdefault((str(row["kind"]), str(row["name"]), str(row["at"])), row)
     return [{name: row[name] for name in COLUMNS} for row in found.values()]
 
 
 def by_node(run: RunFolder) -> list[Row]:
-    """For each network and node: number of readings, mean CPU and memory, shortest and longest window.
+    """Return for each network and node: readings, mean CPU and memory, shortest and longest window.
 
-    Of those after a block, whose windows are at its end: before it they show what was there before.
+    Only readings after a block count, because their window lies at its end. The window of a reading before a
+    block lies before the block.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in readings(run):

@@ -1,4 +1,4 @@
-"""Two readings of every node and what was delivered between them → what the network itself has cost."""
+"""Compute the cost of a network from two readings of every node and the payload delivered in between."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from k8sdds import versions
 from k8sdds.kubernetes.metrics.kubelet import Pod, Usage
 from k8sdds.kubernetes.metrics.node_meter import Reading
 from k8sdds.networks import NETWORKS
+from k8sdds.results import aggregate
 
 SHORTEST_S = 60
-"""The kubelet's readings are up to 15 s old: a shorter interval would be off by a quarter and more."""
+"""Shortest interval for the kubelet's numbers: they are up to 15 s old, an error of a quarter."""
 
 NETWORK_PODS = (
     f"{versions.NETWORK_NAMESPACE}/*",
@@ -32,45 +33,45 @@ COLUMNS = (
 
 
 def is_network(pod: Pod) -> bool:
-    """Whether a pod is part of the pod network."""
+    """Return whether a pod belongs to the pod network."""
     return any(fnmatch.fnmatchcase("/".join(pod), pattern) for pattern in NETWORK_PODS)
 
 
 def between(
     before: Mapping[str, Reading], after: Mapping[str, Reading], delivered_gbit: float
 ) -> dict[str, Any]:
-    """The COLUMNS for one interval, by nodes that were read at both ends and have not been booted meanwhile.
+    """Return COLUMNS for one interval, from the nodes that were read at both ends and did not reboot.
 
-    Network: sum over all nodes of the pods that were there at both ends; `network_memory_bytes` and what
-    concerns kubelets and rules are means over nodes, at the end. Null where it was not read, or where the
-    interval is too short for the kubelet's readings.
+    The CPU time of the network is the sum over the network's pods on all nodes. `network_memory_bytes` and
+    the columns of kubelets and packet filters are means over nodes, at the end. Values are None where they
+    were not read, or where the interval is too short for the kubelet's readings.
     """
     both = [
         (before[name], after[name])
         for name in sorted(before.keys() & after.keys())
         if before[name].boot_id == after[name].boot_id and after[name].at_s > before[name].at_s
     ]
-    found: dict[str, Any] = dict.fromkeys(COLUMNS)
-    found["nodes"], found["delivered_gbit"] = len(both), delivered_gbit
+    usage: dict[str, Any] = dict.fromkeys(COLUMNS)
+    usage["nodes"], usage["delivered_gbit"] = len(both), delivered_gbit
     if not both:
-        return found
-    # Nodes that share one kernel read the same /proc/stat: each kernel counts once.
+        return usage
+    # Nodes on one kernel read the same /proc/stat: each kernel counts once.
     kernels = {one.boot_id: (one, other) for one, other in both}.values()
     interval_s = fmean(other.at_s - one.at_s for one, other in both)
     softirq_s = sum(other.stat["softirq_s"] - one.stat["softirq_s"] for one, other in kernels)
     capacity_s = sum((other.at_s - one.at_s) * other.cpus for one, other in kernels)
     idle_s = sum(_idle(other) - _idle(one) for one, other in kernels)
-    found |= {
+    usage |= {
         "interval_s": interval_s,
         "softirq_s": softirq_s,
         "softirq_percent": softirq_s / capacity_s * 100,
         "softirq_s_per_gbit": softirq_s / delivered_gbit if delivered_gbit else None,
         "busy_percent": max(0.0, (1 - idle_s / capacity_s) * 100),
     }
-    found |= _kubelets(both, interval_s) | _rules([other for _, other in both])
+    usage |= _kubelets(both, interval_s) | _rules([other for _, other in both])
     if interval_s >= SHORTEST_S:
-        found |= _network(both, delivered_gbit)
-    return found
+        usage |= _network(both, delivered_gbit)
+    return usage
 
 
 def _idle(reading: Reading) -> float:
@@ -78,16 +79,17 @@ def _idle(reading: Reading) -> float:
 
 
 def _network(both: list[tuple[Reading, Reading]], delivered_gbit: float) -> dict[str, Any]:
-    if any(one.resources is None or other.resources is None for one, other in both):
-        # A sum without one of its nodes would look cheap.
-        return {}
     cpu_s, memory, pods = 0.0, [], 0
-    for one, other in both:
-        own = [pod for pod in other.resources.pods if is_network(pod)]
-        pods += len(own)
-        memory.append(sum(other.resources.pods[pod].memory_bytes or 0 for pod in own))
-        for pod in own:
-            cpu_s += _cpu(one.resources.pods.get(pod), other.resources.pods[pod], other.at_s - one.at_s)
+    for before, after in both:
+        if before.resources is None or after.resources is None:
+            # A sum without one of the nodes would look cheap.
+            return {}
+        network_pods = [pod for pod in after.resources.pods if is_network(pod)]
+        pods += len(network_pods)
+        memory.append(sum(after.resources.pods[pod].memory_bytes or 0 for pod in network_pods))
+        for pod in network_pods:
+            usage = before.resources.pods.get(pod), after.resources.pods[pod]
+            cpu_s += _cpu(*usage, after.at_s - before.at_s)
     return {
         "network_pods": pods,
         "network_cpu_s": cpu_s,
@@ -96,32 +98,29 @@ def _network(both: list[tuple[Reading, Reading]], delivered_gbit: float) -> dict
     }
 
 
-def _cpu(one: Usage | None, other: Usage, interval_s: float) -> float:
-    """CPU seconds of a pod within the interval: its rate between the two moments at which it was read."""
-    if other.cpu_s is None:
+def _cpu(before: Usage | None, after: Usage, interval_s: float) -> float:
+    """Return a pod's CPU seconds in the interval, scaled from the times at which the kubelet read them."""
+    if after.cpu_s is None:
         return 0.0
-    if one is None or one.cpu_s is None or other.cpu_s < one.cpu_s:
-        return other.cpu_s  # it started within the interval, or again
-    apart_s = (other.cpu_at_s or 0) - (one.cpu_at_s or 0)
-    return (other.cpu_s - one.cpu_s) * (interval_s / apart_s if apart_s > 0 else 1)
+    if before is None or before.cpu_s is None or after.cpu_s < before.cpu_s:
+        return after.cpu_s  # the pod started or restarted within the interval
+    apart_s = (after.cpu_at_s or 0) - (before.cpu_at_s or 0)
+    return (after.cpu_s - before.cpu_s) * (interval_s / apart_s if apart_s > 0 else 1)
 
 
 def _kubelets(both: list[tuple[Reading, Reading]], interval_s: float) -> dict[str, Any]:
     cpu, memory = [], []
-    for one, other in both:
-        if not one.kubelet or not other.kubelet:
+    for before, after in both:
+        if not before.kubelet or not after.kubelet:
             continue
-        if one.kubelet.cpu_s is not None and (other.kubelet.cpu_s or 0) >= one.kubelet.cpu_s:
-            cpu.append((other.kubelet.cpu_s - one.kubelet.cpu_s) / interval_s * 100)
-        if other.kubelet.memory_bytes is not None:
-            memory.append(other.kubelet.memory_bytes)
-    return {
-        "kubelet_cpu_percent": fmean(cpu) if cpu else None,
-        "kubelet_memory_bytes": fmean(memory) if memory else None,
-    }
+        start_s, end_s = before.kubelet.cpu_s, after.kubelet.cpu_s
+        if start_s is not None and end_s is not None and end_s >= start_s:
+            cpu.append((end_s - start_s) / interval_s * 100)
+        memory.append(after.kubelet.memory_bytes)
+    return {"kubelet_cpu_percent": aggregate.mean(cpu), "kubelet_memory_bytes": aggregate.mean(memory)}
 
 
 def _rules(readings: list[Reading]) -> dict[str, Any]:
-    counted = [one.rules for one in readings if one.rules]
+    rules = [reading.rules for reading in readings if reading.rules]
     names = ("nft_chains", "nft_rules", "legacy_chains", "legacy_rules")
-    return {name: fmean(getattr(one, name) for one in counted) if counted else None for name in names}
+    return {name: aggregate.mean(getattr(counts, name) for counts in rules) for name in names}

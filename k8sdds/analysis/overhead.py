@@ -108,7 +108,7 @@ def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Ratio]:
 
 
 def by_cell(best: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
-    """Return the trials by (network_label, *condition), in the order of the first measurement of each cell."""
+    """Return the trials by (network_label, *condition), in the order in which cells were first measured."""
     cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in plain_rows(best):
         cells[(row[UNIT], *(row[name] for name in CONDITION))].append(row)

@@ -1,8 +1,8 @@
-"""Pure functions of a few numbers: the statistics of docs/report.md, each with its source.
+"""Compute the statistics that docs/report.md describes: pure functions, each with its source.
 
-The unit of replication is the trial (one complete run of a cell), never the sample: samples within a
-trial are not independent, so only trials count in n. All intervals are two-sided 95 % intervals of
-Student's t with n-1 degrees of freedom; with n = 1 there is none (None), and no test is done.
+The unit of replication is the trial (one complete run of a cell), not the sample: samples within a trial are
+not independent, so n counts trials. All intervals are two-sided 95 % intervals of Student's t distribution
+with n-1 degrees of freedom. With n = 1 there is no interval (None) and no test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POWER = 0.80
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean of n trials with its 95 % interval; the interval is None where n is 1."""
+    """A mean of n trials with its 95 % interval; low and high are None where n is 1."""
 
     value: float
     low: float | None
@@ -28,7 +28,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A paired ratio x/b: estimate, 95 % interval, pairs, and the spread of the log ratios.
+    """A paired ratio x/b: estimate, 95 % interval, number of pairs, and spread of the log ratios.
 
     `spread` is the standard deviation of ln(x/b) with n-1 in the denominator (None where n is 1).
     """
@@ -41,7 +41,7 @@ class Ratio:
 
     @property
     def differs(self) -> bool | None:
-        """Whether the interval excludes 1: a difference at the 5 % level. None: no interval, no saying."""
+        """Whether the interval excludes 1, a difference at the 5 % level; None without an interval."""
         if self.low is None or self.high is None:
             return None
         return self.low > 1 or self.high < 1
@@ -58,61 +58,75 @@ class Overhead:
 
 
 def log_mean(values: Sequence[float]) -> Estimate:
-    """Geometric mean exp(mean ln x) with a t interval made on the log scale. Same unit as the values.
+    """Return the geometric mean exp(mean ln x) with a t interval from the log scale, in the values' unit.
 
-    Rates and times of networks vary in proportion, so their logarithms are near to symmetric; the interval
-    stays positive, and changing the unit scales it. Source: Limpert, Stahel, Abbt, "Log-normal
-    distributions across the sciences", BioScience 51(5), 2001; t interval: Student, Biometrika 6(1), 1908.
+    Rates and times of networks vary proportionally, so their logarithms are nearly symmetric. The interval
+    stays positive, and changing the unit scales it.
 
-    Raises ValueError for no values, and for values that are not positive and finite.
+    Source: Limpert, Stahel, Abbt, "Log-normal distributions across the sciences", BioScience 51(5), 2001;
+    t interval: Student, Biometrika 6(1), 1908.
+
+    Raises:
+        ValueError: There are no values, or a value is not positive and finite.
     """
     logs = _logs(values)
-    centre, low, high, _ = _t_interval(logs)
-    return Estimate(math.exp(centre), _exp(low), _exp(high), len(logs))
+    center, low, high, _ = _t_interval(logs)
+    return Estimate(math.exp(center), _exp(low), _exp(high), len(logs))
 
 
 def linear_mean(values: Sequence[float]) -> Estimate:
-    """Arithmetic mean with a t interval, for quantities that may be zero (losses, idle shares).
+    """Return the arithmetic mean with a t interval, for quantities that may be 0 (losses, idle shares).
 
-    Source: Student, Biometrika 6(1), 1908. Raises ValueError for no values or values that are not finite.
+    Source: Student, Biometrika 6(1), 1908.
+
+    Raises:
+        ValueError: There are no values, or a value is not finite.
     """
     if not values or not all(math.isfinite(value) for value in values):
         raise ValueError("a mean needs at least one value, all finite")
-    centre, low, high, _ = _t_interval(list(values))
-    return Estimate(centre, low, high, len(values))
+    center, low, high, _ = _t_interval(list(values))
+    return Estimate(center, low, high, len(values))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """exp(mean ln x). Source: Fleming, Wallace, "How not to lie with statistics: the correct way to
-    summarize benchmark results", CACM 29(3), 1986 (ratios are averaged geometrically).
+    """Return exp(mean ln x).
 
-    Raises ValueError for no values, and for values that are not positive and finite: a zero would make
-    the mean zero, a negative one has no logarithm, and either means that something else is wrong.
+    Source: Fleming, Wallace, "How not to lie with statistics: the correct way to summarize benchmark
+    results", CACM 29(3), 1986 (ratios are averaged geometrically).
+
+    Raises:
+        ValueError: There are no values, or a value is not positive and finite. A 0 would make the mean 0, a
+            negative value has no logarithm, and both indicate an error in the data.
     """
     return math.exp(math.fsum(_logs(values)) / len(values))
 
 
 def paired_ratio(values: Sequence[float], baselines: Sequence[float], rounding: float = 0.0) -> Ratio:
-    """The ratio x/b from pairs measured in the same repetition: exp(mean ln(x/b)) with its t interval.
+    """Return the ratio x/b of pairs measured in the same repetition: exp(mean ln(x/b)) with its t interval.
 
-    Pairing takes out what hits a whole repetition alike (a warm machine, a busy neighbour). Source:
-    t interval on paired log ratios as in Kalibera, Jones, "Rigorous benchmarking in reasonable time",
-    ISMM 2013 (ratios with intervals), with Student's paired t in place of Fieller's theorem, which
-    the log scale makes unnecessary.
+    Pairing removes effects that a whole repetition shares, such as a warm machine or other load.
 
-    `rounding` is the standard deviation of ln(x/b) that rounding alone gives: the spread is never less.
+    Source: t interval on paired log ratios as in Kalibera, Jones, "Rigorous benchmarking in reasonable time",
+    ISMM 2013 (ratios with intervals), with Student's paired t instead of Fieller's theorem, which the log
+    scale makes unnecessary.
 
-    Raises ValueError for unequal lengths, no pairs, and values that are not positive and finite.
+    Args:
+        values: The values x.
+        baselines: The value b of each pair.
+        rounding: Standard deviation of ln(x/b) that results from rounding alone: the minimum of the spread.
+
+    Raises:
+        ValueError: The lengths differ, there are no pairs, or a value is not positive and finite.
     """
     if len(values) != len(baselines):
         raise ValueError("each value needs its own baseline")
     logs = [x - b for x, b in zip(_logs(values), _logs(baselines), strict=True)]
-    centre, low, high, spread = _t_interval(logs, rounding)
-    return Ratio(math.exp(centre), _exp(low), _exp(high), len(logs), spread)
+    center, low, high, spread = _t_interval(logs, rounding)
+    return Ratio(math.exp(center), _exp(low), _exp(high), len(logs), spread)
 
 
 def throughput_overhead(ratio: Ratio) -> Overhead:
-    """What is lost of a rate, 1 - x/b, in percent: its low bound comes from the ratio's high bound."""
+    """Return the relative loss of a rate, 1 - x/b, in percent; its low bound is the ratio's high bound."""
     return Overhead(
         100 * (1 - ratio.value),
         None if ratio.high is None else 100 * (1 - ratio.high),
@@ -122,7 +136,7 @@ def throughput_overhead(ratio: Ratio) -> Overhead:
 
 
 def latency_overhead(ratio: Ratio) -> Overhead:
-    """What is added to a time (or to any cost), x/b - 1, in percent."""
+    """Return the relative increase of a time or another cost, x/b - 1, in percent."""
     return Overhead(
         100 * (ratio.value - 1),
         None if ratio.low is None else 100 * (ratio.low - 1),
@@ -132,14 +146,18 @@ def latency_overhead(ratio: Ratio) -> Overhead:
 
 
 def smallest_detectable(spread: float | None, n: int) -> float | None:
-    """The smallest true |ln ratio| that a two-sided paired t test at 5 % finds with a power of 80 %.
+    """Return the smallest true |ln ratio| that a two-sided paired t test at 5 % detects with 80 % power.
 
-    With T' noncentral t of n-1 degrees of freedom and noncentrality d·√n/s, the power is P(T' > t), t the
-    97.5 % quantile of Student's t; solved for d. (Significance in the wrong direction, P(T' < -t), adds
-    less than 0.0001 here and is left out.) Source: Cohen, "Statistical Power Analysis for the Behavioral
-    Sciences", 2nd ed. 1988, ch. 2; Owen, "The power of Student's t-test", JASA 60(309), 1965. None where n
-    is 1 or the spread unknown; 0 where there is no spread. The spread of few repetitions is itself
-    uncertain: read it as an order of magnitude.
+    With T' noncentral t of n-1 degrees of freedom and noncentrality d·√n/s, the power is P(T' > t), where t
+    is the 97.5 % quantile of Student's t; the equation is solved for d. Significance in the wrong direction,
+    P(T' < -t), adds less than 0.0001 here and is neglected. The spread of few repetitions is itself
+    uncertain, so the result is an order of magnitude.
+
+    Source: Cohen, "Statistical Power Analysis for the Behavioral Sciences", 2nd ed. 1988, ch. 2; Owen, "The
+    power of Student's t-test", JASA 60(309), 1965.
+
+    Returns:
+        None where n is 1 or the spread is unknown; 0 where the spread is 0.
     """
     if spread is None or n < 2:
         return None
@@ -147,14 +165,14 @@ def smallest_detectable(spread: float | None, n: int) -> float | None:
 
 
 def detectable_percent(spread: float | None, n: int, gain: bool = False) -> float | None:
-    """The smallest detectable overhead in percent: 100·(exp(d) - 1) of a cost, 100·(1 - exp(-d)) of a gain.
+    """Return the smallest detectable overhead in percent; None where n is 1.
 
-    None where n is 1.
+    It is 100·(exp(d) - 1) for a cost and 100·(1 - exp(-d)) for a gain.
     """
     d = smallest_detectable(spread, n)
     if d is None:
         return None
-    # Beyond a factor of 1000 the number says only "nothing can be detected".
+    # Limited to a factor of 1000: beyond it the number means that nothing can be detected.
     return -100 * math.expm1(-d) if gain else 100 * math.expm1(min(d, math.log(1000)))
 
 
@@ -170,20 +188,20 @@ def _logs(values: Sequence[float]) -> list[float]:
 def _t_interval(
     values: list[float], least: float = 0.0
 ) -> tuple[float, float | None, float | None, float | None]:
-    """(mean, low, high, standard deviation of at least `least`), the last three None for one value."""
+    """Return mean, low, high and standard deviation (at least `least`); the last three None for one value."""
     n = len(values)
-    centre = math.fsum(values) / n
+    center = math.fsum(values) / n
     if n == 1:
-        return centre, None, None, None
-    spread = max(math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (n - 1)), least)
+        return center, None, None, None
+    spread = max(math.sqrt(math.fsum((value - center) ** 2 for value in values) / (n - 1)), least)
     half = _t_quantile(n - 1) * spread / math.sqrt(n)
-    return centre, centre - half, centre + half, spread
+    return center, center - half, center + half, spread
 
 
 def _exp(value: float | None) -> float | None:
     if value is None:
         return None
-    # Two wildly different values give an interval beyond floating point; infinity says so.
+    # Two very different values give an interval beyond the range of floating point.
     return math.exp(value) if value < 709 else math.inf
 
 

@@ -74,7 +74,7 @@ def caveats(content: Content) -> list[str]:
     warned = sum(1 for texts in content.best["warnings"] if texts)
     if warned:
         notes.append(f"{formats.count(warned, 'valid trial')} came with warnings; see the report.")
-    notes += [f"Not metered: {lack}." for lack in background_cost.lacks(content.run)]
+    notes += [f"Not metered: {reason}." for reason in background_cost.missing_readings(content.run)]
     if content.testbed.startswith("lab"):
         notes.append(f"Measured in the {content.testbed}. Compare within this campaign only.")
     else:

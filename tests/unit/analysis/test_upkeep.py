@@ -97,12 +97,12 @@ def test_what_kubectl_top_showed(run: RunFolder) -> None:
 
 
 def test_what_could_not_be_metered_is_said_once(run: RunFolder) -> None:
-    assert background_cost.lacks(run) == []
+    assert background_cost.missing_readings(run) == []
     for node in ("n2", "n1", "n2"):
         lacks = {"resource": f"https://{node}:10250/metrics/resource: 403 Forbidden"}
         run.append_reading({"kind": "node", "node": node, "lacks": lacks})
         run.append_reading({"kind": "lack", "said": "what `kubectl top nodes` shows: not found"})
-    assert background_cost.lacks(run) == [
+    assert background_cost.missing_readings(run) == [
         "what `kubectl top nodes` shows: not found",
         "the network's own pods on n1, n2: https://n2:10250/metrics/resource: 403 Forbidden",
     ]
