@@ -22,7 +22,7 @@ import common
 from perftest import measure
 from programs import PAYLOADS, QUANTITIES, WARMUP_S, Pods, Run
 
-from k8sdds.perftest import command
+from k8sdds.middleware.k8sdds_perftest import backends
 from k8sdds.testbeds.lab.testbed import Lab
 
 PROGRAMS = {"ours": "cyclonedds", "fastdds": "fastdds", "raw": "raw"}
@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--test", choices=("throughput", "latency"), help="only this one")
     options = common.parse(parser)
     report = common.Report("middlewares", options)
-    lacking = [name for name in PROGRAMS.values() if name not in command.backends()]
+    lacking = [name for name in PROGRAMS.values() if name not in backends()]
     for name in lacking:
         report.lack(f"{name}: its backend is not built here: make setup")
     programs = [program for program, name in PROGRAMS.items() if name not in lacking]

@@ -32,7 +32,7 @@ from typing import Any
 import common
 from programs import PAYLOADS, QUANTITIES, WARMUP_S, Failed, Pods, Run, shim
 
-from k8sdds.perftest import command
+from k8sdds.middleware.k8sdds_perftest import backends
 from k8sdds.testbeds.lab.testbed import Lab
 
 MARGIN = 0.03
@@ -101,7 +101,7 @@ def main() -> int:
     if not lacks:
         programs.append("ddsperf")
     if not options.no_limit:
-        if "raw" in command.backends():
+        if "raw" in backends():
             programs.append("raw")
         else:
             report.lack("raw: its backend is not built here: make setup")

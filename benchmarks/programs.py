@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from k8sdds import middleware
 from k8sdds.campaign import record as attempt
-from k8sdds.model.measurement import Launch, Measurement
+from k8sdds.middleware import Surroundings
+from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
 from k8sdds.system.paths import native_program
@@ -149,7 +151,9 @@ class Pods:
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
         program, domain = native_program("k8sdds-perftest"), self._domain()
         return {
-            one: (command.command_line(trial, one, endpoints, domain, program, folder / one.name), {})
+            one: (middleware.find(trial.cell.middleware).command(
+                trial, one, Surroundings(endpoints, domain, ParticipantPaths(program, folder / one.name, None))
+            ).argv, {})
             for one in (SUB, PUB)
         }
 

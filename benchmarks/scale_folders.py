@@ -22,10 +22,11 @@ from hdrh.histogram import HdrHistogram
 from k8sdds import __version__
 from k8sdds.campaign import campaign
 from k8sdds.campaign import record as attempt
+from k8sdds.campaign.expansion import Expansion, expand
+from k8sdds.middleware import qos_file
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import Expansion, Trial, expand
+from k8sdds.model.trial import Trial
 from k8sdds.networks import find
-from k8sdds.perftest.command import qos_file
 from k8sdds.results.run_folder import SCHEMA, TRIALS, RunFolder
 from k8sdds.system import yaml_text
 

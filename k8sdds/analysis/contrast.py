@@ -12,9 +12,13 @@ from typing import Any
 from k8sdds.analysis import conditions, statistics
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import Row, paired
+from k8sdds.model.trial import Cell
 from k8sdds.results.metrics import METRICS
 
-_REFERENCES = ("unicast", "reliable", "none", "listener", "cyclonedds")
+_REFERENCES = tuple(
+    Cell.model_fields[name].default
+    for name in ("transport", "reliability", "security", "receive_mode", "middleware")
+)
 """Values that other values are compared with."""
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from k8sdds.bundle import architecture, cache, debian, oci
 from k8sdds.bundle.debian import Said
 from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.middleware import MIDDLEWARES
+from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import CHECKOUT, cache_folder, native_program
 
@@ -143,6 +145,6 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
                 f"cannot build perftest for {arch}: {' | '.join(lines)}", f"all it said: {log}"
             )
     # A middleware whose package is missing is left out by the build; here none may be.
-    for name in ("cyclonedds", "fastdds", "raw"):
+    for name in (one.name for one in MIDDLEWARES.values() if isinstance(one, K8sddsPerftest)):
         if not (folder / "made/libexec/k8sdds" / f"libk8sdds-perftest-{name}.so").is_file():
             raise PrerequisiteError(f"perftest for {arch} was built without {name}", f"all it said: {log}")

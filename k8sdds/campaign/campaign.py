@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from k8sdds import __version__, versions
+from k8sdds import __version__, middleware
 from k8sdds.campaign import record as records
+from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.preflight import protection_of, refuse
-from k8sdds.middleware.connext import command as connext
-from k8sdds.middleware.connext import settings as connext_settings
+from k8sdds.middleware import Surroundings
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.measurement import Launch, ParticipantPaths
+from k8sdds.model.measurement import Launch
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import Endpoint, Expansion, Participant, Trial
+from k8sdds.model.trial import Participant, Trial
 from k8sdds.networks import find
 from k8sdds.perftest import command
 from k8sdds.results.record import TrialRecord
@@ -72,7 +72,6 @@ class Campaign:
         self._valid: set[str] = set()
         self._order = 0
         self._keyring: Keyring | None = None
-        self._connext: connext_settings.Settings | None = None
         for attempt in run.attempts():
             self._count(TrialRecord.read(attempt))
 
@@ -123,21 +122,23 @@ class Campaign:
         protection = protection_of(trial.cell)
         private = self._private(trial, protection)
         servers = session.servers(trial)
+        chosen = middleware.find(trial.cell.middleware)
         launches = []
         # Subscribers first, so that the publisher finds them there.
         for participant in reversed(trial.cell.participants):
             directory, qos = (folder / participant.name).resolve(), self._qos(trial)
-            site = session.paths(trial, participant, directory, qos)
-            argv, env = self._line(trial, participant, endpoints, domain, site, protection, servers)
-            inputs = {str(site.qos): qos} if qos and site.qos else {}
+            paths = session.paths(trial, participant, directory, qos)
+            surroundings = Surroundings(endpoints, domain, paths, protection, servers)
+            line = chosen.command(trial, participant, surroundings)
+            inputs = {str(paths.qos): qos} if qos and paths.qos else {}
             files = private.get(participant, {})
-            launches.append(Launch(participant, tuple(argv), directory, env, files, inputs=inputs))
+            launches.append(Launch(participant, tuple(line.argv), directory, line.env, files, inputs=inputs))
         launches += [
             Launch(
                 participant=service,
-                argv=tuple(command.service_line(service, endpoints)),
+                argv=tuple(chosen.service_command(endpoints[service.name].address)),
                 directory=(folder / service.name).resolve(),
-                serves_udp=versions.FASTDDS_DISCOVERY_PORT,
+                serves_udp=chosen.service.port if chosen.service else None,
             )
             for service in ([] if servers else trial.cell.services)
         ]
@@ -158,36 +159,6 @@ class Campaign:
             raise
         facts["wall_s"] = round(time.monotonic() - started, 6)
         self._append(trial, records.record(trial, number, measurement, folder, facts))
-
-    def _line(
-        self,
-        trial: Trial,
-        participant: Participant,
-        endpoints: dict[str, Endpoint],
-        domain: int,
-        site: ParticipantPaths,
-        protection: Protection | None,
-        servers: Sequence[str],
-    ) -> tuple[list[str], dict[str, str]]:
-        """A participant's command line, and what its environment has beside that of all programs."""
-        if trial.cell.middleware != "connext":
-            line = command.command_line(
-                trial, participant, endpoints, domain, site.program, site.files, site.qos, protection, servers
-            )
-            return line, {}
-        if self._connext is None:
-            self._connext = connext_settings.of(trial.testbed)
-        line = connext.command_line(
-            trial,
-            participant,
-            endpoints,
-            domain,
-            self._connext,
-            site.files,
-            site.qos,
-            trial.cell.discovery_kind,
-        )
-        return line, connext.environment(self._connext, servers)
 
     def _private(self, trial: Trial, protection: Protection | None) -> dict[Participant, dict[str, bytes]]:
         """Participant to its credentials, by file name; nothing without DDS Security."""
@@ -211,7 +182,7 @@ class Campaign:
 
     def _qos(self, trial: Trial) -> Path | None:
         """The run folder's copy of the trial's QoS profile; None where its program brings its own."""
-        if not command.takes_qos(trial.cell):
+        if not middleware.find(trial.cell.middleware).takes_qos(trial.cell):
             return None
         path = self.run.path / QOS / f"{Path(trial.cell.qos_profile).stem}.xml"
         return path.resolve() if path.is_file() else None
@@ -265,8 +236,8 @@ def start(
         "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
         "networks": networks,
     }
-    if any(trial.cell.middleware == "connext" for trial in trials):
-        data["connext"] = connext_settings.of(testbed.name).facts()
+    for name in dict.fromkeys(trial.cell.middleware for trial in trials):
+        data |= middleware.find(name).facts(testbed.name)
     if keyring is not None:
         from k8sdds.security.credentials import governance_facts
 
@@ -327,7 +298,11 @@ def _prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
 
 def _qos_texts(expansion: Expansion) -> dict[str, str]:
     """File name to text of every QoS profile that the cells use."""
-    files = {command.qos_file(cell) for cell in expansion.cells if command.takes_qos(cell)}
+    files = {
+        middleware.qos_file(cell)
+        for cell in expansion.cells
+        if middleware.find(cell.middleware).takes_qos(cell)
+    }
     return {f"{file.stem}.xml": file.read_text(encoding="utf-8") for file in files}
 
 

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from k8sdds.model.experiment import Experiment, Sweep
+from k8sdds.model.experiment import TESTS, Experiment, Sweep, TestChoice
 from k8sdds.networks import find
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
+from k8sdds.workloads import WORKLOADS
 
 PAPER_DURATION_S = 120
 """Duration of a test in the study."""
+
+KNOWN = {TESTS: {name: workload.options for name, workload in WORKLOADS.items()}}
+"""What experiments are validated with."""
 
 CHANGED = "changed"
 PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", "sweeps")]
@@ -22,6 +26,16 @@ PER_SWEEP = list(Sweep.model_fields)
 
 
 EXPERIMENTS = ShippedFiles("experiments", "experiment", "k8sdds list")
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of experiment files, for editors."""
+    schema = Experiment.model_json_schema()
+    test = schema["$defs"][TestChoice.__name__]
+    test["properties"]["name"]["enum"] = list(WORKLOADS)
+    # A name alone is as good as a mapping.
+    schema["$defs"][TestChoice.__name__] = {"anyOf": [test["properties"]["name"], test]}
+    return schema
 
 
 def names() -> list[str]:
@@ -32,7 +46,7 @@ def names() -> list[str]:
 def load(name: str) -> Experiment:
     """An installed experiment by its name, or one from a YAML file by its path."""
     path, text = EXPERIMENTS.read(name)
-    experiment = yaml_text.parse(text, Experiment, str(path))
+    experiment = yaml_text.parse(text, Experiment, str(path), KNOWN)
     lines = yaml_text.lines_of(text, "sweeps")
     sweeps = [sweep.at(f"{path}:{line}: ") for sweep, line in zip(experiment.sweeps, lines, strict=True)]
     experiment = experiment.model_copy(update={"sweeps": sweeps})
@@ -75,7 +89,7 @@ def changed(
     if duration_s is not None:
         data["duration_s"] = duration_s
     try:
-        result = yaml_text.parse(yaml_text.dump(data), Experiment, CHANGED)
+        result = yaml_text.parse(yaml_text.dump(data), Experiment, CHANGED, KNOWN)
     except InputError as error:
         # Its lines are those of a text that nobody sees.
         message = re.sub(rf"^{CHANGED}:\d+: ", "with the command line's changes: ", error.message, flags=re.M)

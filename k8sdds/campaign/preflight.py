@@ -1,87 +1,59 @@
-"""What stands against an experiment before anything starts, and how long it will take."""
+"""Preflight checks: find what prevents an experiment before anything starts, and estimate its duration."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
 
-from k8sdds.middleware.connext import command as connext
-from k8sdds.middleware.connext import settings as connext_settings
-from k8sdds.model.security import Protection
-from k8sdds.model.trial import Cell, Expansion
+from k8sdds import middleware, workloads
+from k8sdds.campaign.expansion import Expansion
+from k8sdds.discovery import SERVER
+from k8sdds.model.security import NONE, Protection
+from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import NETWORKS, find
-from k8sdds.perftest import command
 from k8sdds.security import levels
-from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
+from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.testbeds import Testbed
 
-NO_CLOUD = (
-    "the lab has no discovery service for connext: RTI Cloud Discovery Service runs on clusters",
-    "discovery must be multicast or peers, or: --testbed cluster",
-)
 OVERHEAD_S = 0.3
-"""Expected time of a trial beside warm-up and measurement, for estimates."""
+"""Expected time of a trial besides warm-up and measurement, for estimates."""
 
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
-    """All that stands against the experiment: its own contradictions, then what the testbed lacks."""
+    """Return all that prevents the experiment: its contradictions, or else missing prerequisites."""
+    trials = expansion.trials(testbed.name)
     return (
         contradictions(expansion)
-        or [*_missing_programs(expansion, testbed.name), *testbed.check(expansion.trials(testbed.name))]
+        or [*_middleware_problems(trials, testbed.name), *testbed.check(trials)]
         or _refused_qos(expansion)
     )
 
 
 def refuse(problems: Sequence[Problem]) -> None:
-    """Raise all problems as one error, wrong input before lacks."""
+    """Raise all problems as one error: InputError if one of them is wrong input, else PrerequisiteError."""
     if problems:
         kind = InputError if any(problem.input for problem in problems) else PrerequisiteError
         raise kind("\n".join(str(problem) for problem in problems))
 
 
 def contradictions(expansion: Expansion) -> list[Problem]:
-    """What the experiment asks for that cannot be, whatever the machine."""
+    """Return what the experiment requests and no machine can do."""
     problems: dict[str, Problem] = {}
 
     def add(what: str, remedy: str = "") -> None:
         problems.setdefault(what, Problem(what, remedy, input=True))
 
     labels: dict[str, tuple[str, str]] = {}
-    secured: dict[str, str] = {}
+    protections: dict[str, str] = {}
     for cell in expansion.cells:
         where = expansion.where.get(cell.cell_id, "")
-        network = find(cell.network)
-        unfit = network.options_error(cell.network_options)
-        if unfit:
-            add(where + unfit, "give a smaller mtu")
-        if cell.transport == "multicast" and not network.multicast:
-            add(
-                f"{where}{network.name} carries no multicast between nodes",
-                f"ask for multicast only where it is carried ({_carriers()}), or use unicast",
-            )
-        if cell.discovery == "multicast" and not network.multicast:
-            add(
-                f"{where}{network.name} carries no multicast between nodes, so nobody is found by it",
-                f"discover by multicast only where it is carried ({_carriers()}), or by peers",
-            )
-        impossible = command.impossible(cell)
-        if impossible:
-            add(f"{where}{cell.describe()}: {impossible}")
-        try:
-            if not impossible and command.takes_qos(cell):
-                command.qos_file(cell)
-            protection = protection_of(cell)
-            if protection and protection.aes_bits == 128 and cell.middleware == "cyclonedds":
-                add(
-                    f"{where}{cell.describe()}: Cyclone DDS 0.10 always uses AES-256",
-                    "leave aes_bits out, or take another middleware",
-                )
-        except InputError as error:
-            add(where + error.message, error.remedy)
-        if secured.setdefault(cell.security, str(cell.security_options)) != str(cell.security_options):
+        for what, remedy in (*_network_problems(cell), *_cell_problems(cell)):
+            add(where + what, remedy)
+        options = str(cell.security_options)
+        if protections.setdefault(cell.security, options) != options:
             add(f"two different protections are labelled {cell.security!r}", "give each a label of its own")
-        same = (cell.network, str(cell.network_options))
-        if labels.setdefault(cell.network_label, same) != same:
+        network = (cell.network, str(cell.network_options))
+        if labels.setdefault(cell.network_label, network) != network:
             add(f"two different networks are labelled {cell.network_label!r}", "give each a label of its own")
     if expansion.experiment.baseline not in labels:
         known = ", ".join(labels)
@@ -92,55 +64,103 @@ def contradictions(expansion: Expansion) -> list[Problem]:
     return list(problems.values())
 
 
-def _carriers() -> str:
-    return ", ".join(network.name for network in NETWORKS.values() if network.multicast)
+def _network_problems(cell: Cell) -> list[tuple[str, str]]:
+    """Return what the cell's network cannot do, each with a remedy."""
+    network = find(cell.network)
+    problems = []
+    reason = network.options_error(cell.network_options)
+    if reason:
+        problems.append((reason, "give a smaller mtu"))
+    multicast = ", ".join(network.name for network in NETWORKS.values() if network.multicast)
+    if cell.transport == "multicast" and not network.multicast:
+        problems.append(
+            (
+                f"{network.name} carries no multicast between nodes",
+                f"use multicast only on networks that carry it ({multicast}), or use unicast",
+            )
+        )
+    if cell.discovery == "multicast" and not network.multicast:
+        problems.append(
+            (
+                f"{network.name} carries no multicast between nodes, so multicast discovery cannot work",
+                f"discover by multicast only on networks that carry it ({multicast}), or by peers",
+            )
+        )
+    return problems
 
 
-def _missing_programs(expansion: Expansion, testbed: str) -> list[Problem]:
-    built = command.backends()
-    wanted = {cell.middleware for cell in expansion.cells} - set(built)
-    problems = [
-        Problem(f"middleware {name!r} is not built here (built: {', '.join(built)})", "see: docs/perftest.md")
-        for name in sorted(wanted - {"connext"})
-    ]
-    served = testbed == "lab" and any(cell.services for cell in expansion.cells)
-    if served and not shutil.which(command.DISCOVERY_PROGRAM):
-        lack = f"the discovery server of Fast DDS, {command.DISCOVERY_PROGRAM}, is not here"
-        problems.append(Problem(lack, "sudo apt-get install fastdds-tools"))
-    return problems + _connext(expansion, testbed) if "connext" in wanted else problems
-
-
-def _connext(expansion: Expansion, testbed: str) -> list[Problem]:
-    """What keeps the user's RTI PerfTest from these trials; the command lines of each cell are tried."""
+def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
+    """Return why workload and middleware cannot run the cell, each with a remedy."""
+    chosen = middleware.find(cell.middleware)
+    problems = []
+    reason = unsupported(cell)
+    if reason:
+        problems.append((f"{cell.describe()}: {reason}", ""))
     try:
-        settings = connext_settings.of(testbed)
-        for trial in expansion.trials(testbed):
-            if trial.cell.middleware == "connext":
-                connext.check(trial, settings)
-                if trial.cell.services and testbed == "lab":
-                    return [Problem(*NO_CLOUD, input=True)]
-    except K8sddsError as error:
-        return [Problem(error.message, error.remedy, input=isinstance(error, InputError))]
-    return []
+        if not reason and chosen.takes_qos(cell):
+            middleware.qos_file(cell)
+        protection = protection_of(cell)
+        refused = chosen.unsupported_protection(protection) if protection else None
+        if refused:
+            what, remedy = refused
+            problems.append((f"{cell.describe()}: {what}", remedy))
+    except InputError as error:
+        problems.append((error.message, error.remedy))
+    return problems
+
+
+def unsupported(cell: Cell) -> str | None:
+    """Return why the cell cannot be run on any network, or None."""
+    chosen = middleware.find(cell.middleware)
+    reason = workloads.find(cell.test).unsupported(cell) or chosen.unsupported(cell)
+    if reason:
+        return reason
+    if cell.discovery == SERVER:
+        if chosen.service is None:
+            return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"
+        if cell.security != NONE:
+            return "the discovery server has no credentials, so security must be none"
+    if cell.batch_bytes and cell.batch_bytes < 2 * cell.payload_bytes:
+        return f"batch_bytes {cell.batch_bytes} holds less than two samples of {cell.payload_bytes} bytes"
+    return None
+
+
+def _middleware_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
+    problems: list[Problem] = []
+    for name in sorted({trial.cell.middleware for trial in trials}):
+        chosen = middleware.find(name)
+        own = [trial for trial in trials if trial.cell.middleware == name]
+        problems += chosen.problems(own, testbed)
+        served = testbed == "lab" and any(trial.cell.services for trial in own)
+        service = chosen.service if served else None
+        if service and service.program is None:
+            what = f"the lab has no discovery service for {name}: {service.title} runs on clusters"
+            remedy = "discovery must be multicast or peers, or: --testbed cluster"
+            problems.append(Problem(what, remedy, input=True))
+        elif service and service.program and not shutil.which(service.program):
+            what = f"{service.title}: the program {service.program} is not installed"
+            problems.append(Problem(what, f"sudo apt-get install {service.package}"))
+    return problems
 
 
 def _refused_qos(expansion: Expansion) -> list[Problem]:
-    """What perftest says against QoS profiles, each profile and kind of trial asked once."""
-    asked = {}
+    """Return the QoS profiles that a middleware rejects; each profile and kind of trial is checked once."""
+    checks = {}
     for cell in expansion.cells:
-        if cell.middleware not in ("raw", "connext"):
-            asked[(cell.qos_profile, cell.middleware, cell.test, cell.reliability, cell.batch_bytes)] = cell
-    said = {command.refused_qos(cell): cell for cell in asked.values()}
-    return [Problem(f"{cell.describe()}: {what}", input=True) for what, cell in said.items() if what]
+        if middleware.find(cell.middleware).takes_qos(cell):
+            key = (cell.qos_profile, cell.middleware, cell.test, cell.reliability, cell.batch_bytes)
+            checks[key] = cell
+    reasons = {middleware.find(cell.middleware).refused_qos(cell): cell for cell in checks.values()}
+    return [Problem(f"{cell.describe()}: {why}", input=True) for why, cell in reasons.items() if why]
 
 
 def estimate_s(expansion: Expansion) -> float:
-    """Expected duration of the whole campaign in seconds."""
+    """Return the expected duration of the whole campaign in seconds."""
     experiment = expansion.experiment
-    one = experiment.warmup_s + experiment.duration_s + OVERHEAD_S
-    return len(expansion.cells) * experiment.repetitions * one
+    trial_s = experiment.warmup_s + experiment.duration_s + OVERHEAD_S
+    return len(expansion.cells) * experiment.repetitions * trial_s
 
 
 def protection_of(cell: Cell) -> Protection | None:
-    """The DDS Security of a cell, or None."""
+    """Return the DDS Security of a cell, or None. Raises InputError for an unknown level."""
     return levels.resolve(cell.security, cell.security_options)

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from k8sdds import middleware
 from k8sdds.campaign import validity
 from k8sdds.campaign.trial_outputs import TrialOutputs, percent
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Participant, Trial
-from k8sdds.perftest import command
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import TrialRecord
@@ -86,7 +86,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "transport": cell.transport,
         "middleware": cell.middleware,
         "security": cell.security,
-        "qos": Path(cell.qos_profile).stem if command.takes_qos(cell) else "none",
+        "qos": Path(cell.qos_profile).stem if middleware.find(cell.middleware).takes_qos(cell) else "none",
         "batch_bytes": cell.batch_bytes,
         "rate": cell.rate,
         "link": cell.link.model_dump(mode="json"),

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from k8sdds.middleware.connext import output as connext
+from k8sdds import middleware
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import Participant, Role, Trial
-from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
 
 
@@ -29,7 +28,8 @@ class TrialOutputs:
     @classmethod
     def of(cls, trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
         """Read the participants' files."""
-        read = {one: _summary(trial, folder / one.name) for one in trial.cell.participants}
+        chosen = middleware.find(trial.cell.middleware)
+        read = {one: chosen.summary(trial, folder / one.name) for one in trial.cell.participants}
         return cls(
             trial,
             measurement,
@@ -56,13 +56,6 @@ class TrialOutputs:
         name = self.measurement.outcomes[participant.name].interface
         interface = (self.meters_of(participant).get("interfaces") or {}).get(name)
         return interface.get(key) if isinstance(interface, dict) else None
-
-
-def _summary(trial: Trial, folder: Path) -> Summary | None:
-    """A participant's own account, in its program's format."""
-    if trial.cell.middleware != "connext":
-        return output.read(folder / "stdout")
-    return connext.read(folder, trial.cell.payload_bytes, trial.cell.test == "latency", trial.duration_s)
 
 
 def percent(meters: dict[str, Any], seconds: float | None) -> float | None:

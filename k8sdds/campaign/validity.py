@@ -70,8 +70,8 @@ def _uneven(seen: TrialOutputs) -> str | None:
     """Samples must have come over the whole measured time for their rate to be one."""
     measured_s = max(one["measured_s"] or 0 for one in seen.pubs if one)
     for index, one in enumerate(seen.subs):
-        if one is None or seen.trial.cell.middleware == "connext":
-            continue  # RTI PerfTest does not say when its samples came
+        if one is None or "first_sample_monotonic_ns" not in one.data:
+            continue  # RTI PerfTest does not report when samples arrived
         span_s = ((one["last_sample_monotonic_ns"] or 0) - (one["first_sample_monotonic_ns"] or 0)) / 1e9
         if abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S):
             return (
@@ -84,7 +84,7 @@ def _uneven(seen: TrialOutputs) -> str | None:
 def _timed(summary: Summary | None) -> bool:
     """Whether it has latencies; RTI PerfTest does not count them."""
     values = summary["latency_ns"] if summary is not None else None
-    return bool(values) and values.get("count") != 0
+    return bool(values) and values is not None and values.get("count") != 0
 
 
 def _sent(summary: Summary, subs: list[Summary | None]) -> int:

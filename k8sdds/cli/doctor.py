@@ -69,7 +69,8 @@ def _diagnose() -> Iterator[Diagnosis]:
 
 
 def _programs() -> Iterator[Diagnosis]:
-    from k8sdds.perftest import command
+    from k8sdds.middleware.k8sdds_perftest import backends
+    from k8sdds.model.experiment import DEFAULT_MIDDLEWARE
     from k8sdds.system.paths import native_program
 
     for tool, package in TOOLS.items():
@@ -81,8 +82,8 @@ def _programs() -> Iterator[Diagnosis]:
         except PrerequisiteError as error:
             yield Diagnosis(program, False, error.message, error.remedy)
             return
-    built = command.backends()
-    yield Diagnosis("middlewares", "cyclonedds" in built, ", ".join(built) or "none", "make setup")
+    built = backends()
+    yield Diagnosis("middlewares", DEFAULT_MIDDLEWARE in built, ", ".join(built) or "none", "make setup")
 
 
 def _kernel() -> Iterator[Diagnosis]:

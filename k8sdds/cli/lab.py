@@ -26,7 +26,7 @@ def _cells(
 ) -> list[Any]:
     """Return one cell per lab network of the experiment; with --network, the baseline only if requested."""
     from k8sdds.campaign import experiments, preflight
-    from k8sdds.model.trial import expand
+    from k8sdds.campaign.expansion import expand
     from k8sdds.networks import label_without_engine, with_engines
     from k8sdds.system.kernel_features import available
     from k8sdds.testbeds.lab.topology import LabNetworkKey

@@ -43,7 +43,7 @@ def _cell(value: Any) -> str:
 
 def _experiments() -> list[dict[str, Any]]:
     from k8sdds.campaign import experiments, preflight
-    from k8sdds.model.trial import expand
+    from k8sdds.campaign.expansion import expand
 
     rows = []
     for name in experiments.names():

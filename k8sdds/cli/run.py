@@ -119,7 +119,7 @@ def measure(
     `asked`: networks that must be there. Raises InvalidTrials after the report.
     """
     from k8sdds.campaign import campaign, preflight
-    from k8sdds.model.trial import expand
+    from k8sdds.campaign.expansion import expand
 
     chosen = chosen or SelectedTestbed()
     name = campaign.campaign_name(experiment.name)
@@ -146,7 +146,7 @@ def measure(
 
 def _resume(folder: Path, chosen: SelectedTestbed, psk_file: Path | None) -> None:
     from k8sdds.campaign import campaign, experiments
-    from k8sdds.model.trial import expand
+    from k8sdds.campaign.expansion import expand
     from k8sdds.results.run_folder import EXPERIMENT
 
     run_folder = RunFolder.open(folder)

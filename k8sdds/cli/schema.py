@@ -23,12 +23,12 @@ def schema(
     kind: Annotated[Kind, typer.Argument(help="Kind of file.")] = Kind.EXPERIMENT,
 ) -> None:
     """Print the JSON Schema of experiment or profile files (for editors), or of a line of trials.jsonl."""
+    from k8sdds.campaign import experiments
     from k8sdds.deploy import profiles
-    from k8sdds.model.experiment import Experiment
     from k8sdds.results.record import TrialRecord
 
     schemas = {
-        Kind.EXPERIMENT: Experiment.model_json_schema,
+        Kind.EXPERIMENT: experiments.json_schema,
         Kind.PROFILE: profiles.schema,
         Kind.RECORD: TrialRecord.model_json_schema,
     }

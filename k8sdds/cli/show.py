@@ -30,7 +30,7 @@ def show(
 ) -> None:
     """Show the cells of an experiment, its estimated duration and each pod's command line."""
     from k8sdds.campaign import experiments, preflight
-    from k8sdds.model.trial import expand
+    from k8sdds.campaign.expansion import expand
     from k8sdds.networks import with_engines
     from k8sdds.system.kernel_features import available
 
@@ -105,8 +105,10 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
 
 def _optional_columns(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str]]:
     """Return the columns to show only if a cell has a value other than the usual one."""
+    from k8sdds.model.experiment import DEFAULT_MIDDLEWARE
+
     columns: dict[str, Callable[[Cell], str]] = {}
-    if any(cell.middleware != "cyclonedds" for cell in cells):
+    if any(cell.middleware != DEFAULT_MIDDLEWARE for cell in cells):
         columns["middleware"] = lambda cell: cell.middleware
     if any(cell.security != "none" for cell in cells):
         columns["security"] = lambda cell: cell.security
@@ -120,8 +122,10 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     import shlex
     from pathlib import Path
 
+    from k8sdds import middleware
+    from k8sdds.middleware import Surroundings
+    from k8sdds.model.measurement import ParticipantPaths
     from k8sdds.model.trial import Endpoint, Trial
-    from k8sdds.perftest import command
     from k8sdds.security import levels
     from k8sdds.system.errors import K8sddsError
     from k8sdds.testbeds.lab.plan import make_plan
@@ -135,13 +139,18 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
         protection = levels.resolve(cell.security, cell.security_options)
         attachments = make_plan(cell).datapath.attachments
         endpoints = {name: Endpoint(a.address, a.interface, None) for name, a in attachments.items()}
+        chosen = middleware.find(cell.middleware)
         lines = {
-            one.name: command.command_line(
-                trial, one, endpoints, 1, "k8sdds-perftest", Path("RAW") / one.name, protection=protection
-            )
+            one.name: chosen.command(
+                trial,
+                one,
+                Surroundings(
+                    endpoints, 1, ParticipantPaths("k8sdds-perftest", Path("RAW") / one.name, None), protection
+                ),
+            ).argv
             for one in cell.participants
         }
-        lines |= {one.name: command.service_line(one, endpoints) for one in cell.services}
+        lines |= {one.name: chosen.service_command(endpoints[one.name].address) for one in cell.services}
         return {name: shlex.join(line) for name, line in lines.items()}
     except K8sddsError:
         return {}  # the list of problems explains what is wrong with the cell

@@ -1,7 +1,8 @@
-"""RTI Cloud Discovery Service for Connext: it relays the participants' first announcements, nothing else.
+"""RTI Cloud Discovery Service for Connext: it relays the participants' first announcements and nothing else.
 
-Endpoints and samples then go from participant to participant. Image and licence are the user's. Clients are
-told by `NDDS_DISCOVERY_PEERS`; a list without a multicast address also keeps them from listening there.
+Endpoint announcements and samples go directly from participant to participant. Image and license are the
+user's. `NDDS_DISCOVERY_PEERS` names the servers to a participant; a list without a multicast address also keeps
+it from listening to multicast.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from k8sdds import versions
 from k8sdds.discovery.service import Service
 
 CONNEXT = Service(
-    "k8sdds-cloud-discovery", "RTI Cloud Discovery Service", "discovery/connext.yaml", versions.CONNEXT_DISCOVERY_PORT, None
-)  # fmt: skip
+    name="k8sdds-cloud-discovery",
+    title="RTI Cloud Discovery Service",
+    manifest="discovery/connext.yaml",
+    port=versions.CONNEXT_DISCOVERY_PORT,
+)
 
 
 def environment(servers: Sequence[str]) -> dict[str, str]:
-    """What a participant's environment says of these services."""
+    """Return the environment variable that names these servers, each `HOST:PORT`, to a participant."""
     return {"NDDS_DISCOVERY_PEERS": ",".join(f"rtps@udpv4://{server}" for server in servers)}

@@ -1,9 +1,9 @@
-"""Fast DDS's discovery server: participants tell it what they have, and learn from it who matches.
+"""Fast DDS discovery server: participants register with it and learn from it which endpoints match.
 
-A participant is told all servers, each with its id; the n-th of the StatefulSet's pods has the id n-1. It
-joins those that answer, so that one is enough. Participants that have found each other need no server to go
-on: losing all of them only keeps newcomers out. DDS domains mean nothing to a server, hence one campaign's
-trials follow each other and never overlap.
+Each participant gets the addresses of all servers, each with its id: the n-th pod of the StatefulSet has the
+id n-1. A participant registers with the servers that respond, so one server is enough. Participants that
+have discovered each other no longer need a server: losing all servers only keeps new participants out.
+Servers ignore DDS domains, so the trials of a campaign run one after the other and never overlap.
 """
 
 from __future__ import annotations
@@ -14,14 +14,22 @@ from k8sdds import versions
 from k8sdds.discovery.service import Service
 
 FASTDDS = Service(
-    "k8sdds-discovery", "Fast DDS discovery server", "discovery/fastdds.yaml", versions.FASTDDS_DISCOVERY_PORT,
-    versions.DISCOVERY_SERVER_IMAGE,
-)  # fmt: skip
+    name="k8sdds-discovery",
+    title="Fast DDS discovery server",
+    manifest="discovery/fastdds.yaml",
+    port=versions.FASTDDS_DISCOVERY_PORT,
+    image=versions.DISCOVERY_SERVER_IMAGE,
+    program="fast-discovery-server",
+    package="fastdds-tools",
+)
 
 
 def options(servers: Sequence[str]) -> list[str]:
-    """k8sdds-perftest's options for these servers."""
-    argv = ["-discovery", "server"]
-    for one in servers:
-        argv += ["-discoveryServer", one]
-    return argv
+    """Return the options of k8sdds-perftest for these servers, each `HOST:PORT`."""
+    return ["-discovery", "server", *(part for server in servers for part in ("-discoveryServer", server))]
+
+
+def command_line(address: str) -> list[str]:
+    """Return the command line of the only server of a lab trial, which listens on this address."""
+    assert FASTDDS.program is not None
+    return [FASTDDS.program, "-i", "0", "-l", address, "-p", str(FASTDDS.port)]

@@ -1,4 +1,4 @@
-"""A discovery service on a cluster: its manifests in deploy/discovery, and where participants ask it."""
+"""A discovery service on a cluster: its manifests in deploy/discovery and the addresses of its servers."""
 
 from __future__ import annotations
 
@@ -10,51 +10,58 @@ from k8sdds.kubernetes.apply import read_manifest
 from k8sdds.system.errors import InputError
 
 REPLICAS = 2
-"""One can be lost, or be on its way to another node."""
+"""Two servers, so that discovery works while one is lost or moves to another node."""
 MAX_REPLICAS = 9
 
 
 @dataclass(frozen=True)
 class Service:
-    """A service of one middleware."""
+    """The discovery service of one middleware."""
 
     name: str
-    """Of its StatefulSet and its headless service."""
+    """Name of its StatefulSet and its headless Service."""
     title: str
     manifest: str
-    """File in deploy/discovery."""
+    """File below deploy/."""
     port: int
-    image: str | None
-    """What it runs; None: only the user's own image can."""
+    image: str | None = None
+    """Image of its pods; None: only the user can provide an image."""
+    program: str | None = None
+    """Its program in the lab; None: it cannot run there."""
+    package: str = ""
+    """Debian package of the program."""
 
     @property
     def ready(self) -> tuple[str, str]:
-        """Kind and name of the object whose `status.readyReplicas` says that all servers listen."""
+        """Kind and name of the object whose `status.readyReplicas` counts the servers that listen."""
         return "statefulset", self.name
 
     def objects(
         self, namespace: str, replicas: int = REPLICAS, image: str | None = None
     ) -> list[dict[str, Any]]:
-        """The Kubernetes objects in the order in which they are made. InputError where they cannot be had."""
+        """Return the Kubernetes objects in the order in which to create them.
+
+        Raises:
+            InputError: There is no image, or the number of replicas is out of range.
+        """
         image = image or self.image
         if image is None:
             raise InputError(
                 f"{self.title} has no free image",
-                f"give yours: {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE} (docs/connext.md)",
+                f"provide an image: {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE} (docs/connext.md)",
             )
         if not 1 <= replicas <= MAX_REPLICAS:
             raise InputError(f"{replicas} discovery servers", f"give 1 to {MAX_REPLICAS}")
-        made = []
-        for one in read_manifest(self.manifest):
+        made = read_manifest(self.manifest)
+        for one in made:
             one["metadata"]["namespace"] = namespace
             if one["kind"] == "StatefulSet":
                 one["spec"]["replicas"] = replicas
                 one["spec"]["template"]["spec"]["containers"][0]["image"] = image
-            made.append(one)
         return made
 
     def servers(self, namespace: str, replicas: int = REPLICAS) -> tuple[str, ...]:
-        """`HOST:PORT` of every server, the n-th being the one with the id n-1."""
+        """Return `HOST:PORT` of every server; the n-th has the id n-1."""
         return tuple(
             f"{self.name}-{number}.{self.name}.{namespace}.svc:{self.port}" for number in range(replicas)
         )

@@ -1,1 +1,35 @@
-"""The middleware plug point: what runs below perftest, one module each."""
+"""The middleware plug point: one module per DDS implementation, and the registry.
+
+To add a middleware, add a module with a `Middleware` and a line to `MIDDLEWARES`. One that k8sdds-perftest
+runs also needs a backend in perftest-images/perftest.
+"""
+
+from __future__ import annotations
+
+from k8sdds.middleware.connext import Connext
+from k8sdds.middleware.cyclonedds import CycloneDDS
+from k8sdds.middleware.fastdds import FastDDS
+from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
+from k8sdds.middleware.protocol import Command, Middleware, Surroundings
+from k8sdds.middleware.qos import qos_file
+from k8sdds.middleware.raw import Raw
+
+__all__ = ["MIDDLEWARES", "Command", "Middleware", "Surroundings", "find", "qos_file"]
+
+MIDDLEWARES: dict[str, Middleware] = {
+    middleware.name: middleware
+    for middleware in (
+        CycloneDDS(),
+        FastDDS(),
+        Raw(),
+        Connext(),
+    )
+}
+
+
+def find(name: str) -> Middleware:
+    """Return the middleware of a cell.
+
+    A name that is not registered is a backend of k8sdds-perftest that the user may have built.
+    """
+    return MIDDLEWARES.get(name) or K8sddsPerftest(name)

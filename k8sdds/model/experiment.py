@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
 
 from k8sdds.model.security import SecurityChoice
 from k8sdds.system.strict import Strict
+from k8sdds.system.yaml_text import nearest
 
-Test = Literal["throughput", "latency"]
 Reliability = Literal["reliable", "best-effort"]
 Transport = Literal["unicast", "multicast"]
 Layout = Literal["auto", "split", "same", "free"]
 Discovery = Literal["auto", "multicast", "peers", "server"]
 ReceiveMode = Literal["listener", "waitset", "spin"]
 Placement = Literal["spread", "packed"] | dict[str, int | str]
+
+DEFAULT_TEST, DEFAULT_MIDDLEWARE = "throughput", "cyclonedds"
 
 MAX_PARTICIPANTS = 500
 """Participants of one kind in a trial; PerfTest's own limit on peers is 1024. A domain of DDS has room for
@@ -72,6 +84,53 @@ class NetworkChoice(Strict):
         return {"name": value} if isinstance(value, str) else value
 
 
+TESTS = "tests"
+"""Key of the validation context with the known tests: name to the model of its options."""
+
+
+class TestChoice(BaseModel):
+    """A test of a sweep: its name alone, or a mapping with options that belong to the test.
+
+    Tests are not defined in this package. Names and options are checked if the validation context has `TESTS`.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    # pytest would collect a class with this name.
+    __test__: ClassVar[bool] = False
+
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given."""
+        return dict(self.__pydantic_extra__ or {})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_known(self, info: ValidationInfo) -> TestChoice:
+        tests: Mapping[str, type[BaseModel]] | None = (info.context or {}).get(TESTS)
+        if tests is None:
+            return self
+        if self.name not in tests:
+            raise ValueError(f"there is no test {self.name!r}{nearest(self.name, list(tests))}")
+        model = tests[self.name]
+        for key in self.options.keys() - model.model_fields.keys():
+            raise ValueError(f"test {self.name} has no option {key!r}{nearest(key, list(model.model_fields))}")
+        model.model_validate(self.options)
+        return self
+
+    @model_serializer
+    def _as_written(self) -> str | dict[str, Any]:
+        return {"name": self.name, **self.options} if self.options else self.name
+
+    def __str__(self) -> str:
+        return str(self._as_written())
+
+
 OneOrMore = BeforeValidator(_as_list)
 Number = BeforeValidator(_bool_is_no_number)
 
@@ -80,7 +139,7 @@ class Sweep(Strict):
     """All combinations of the listed values. A single value may stand without list brackets."""
 
     networks: Annotated[list[NetworkChoice], OneOrMore, Field(min_length=1)]
-    test: Annotated[list[Test], OneOrMore, Field(min_length=1)] = ["throughput"]
+    test: Annotated[list[TestChoice], OneOrMore, Field(min_length=1)] = [TestChoice(name=DEFAULT_TEST)]
     payload_bytes: Annotated[
         list[Annotated[int, Field(ge=28, le=64 * 1024 * 1024)]], Number, OneOrMore, Field(min_length=1)
     ] = [1024]
@@ -94,7 +153,7 @@ class Sweep(Strict):
     subscribers: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
     ] = [1]
-    middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = ["cyclonedds"]
+    middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = [DEFAULT_MIDDLEWARE]
     security: Annotated[list[SecurityChoice], OneOrMore, Field(min_length=1)] = [SecurityChoice(level="none")]
     qos: str | None = Field(
         default=None, description="a profile of qos/ by name, or a file; none: by reliability"

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from k8sdds.model.experiment import (
-    LISTS,
+    DEFAULT_MIDDLEWARE,
     Discovery,
-    Experiment,
     Link,
-    NetworkChoice,
     Placement,
     ReceiveMode,
     Reliability,
-    Sweep,
-    Test,
     Transport,
 )
-from k8sdds.model.security import SecurityChoice
+from k8sdds.model.security import NONE
 from k8sdds.system.strict import Strict
 
 Role = Literal["publisher", "subscriber", "discovery"]
@@ -99,7 +94,8 @@ class Cell(Strict):
     network: str
     network_options: dict[str, Any] = Field(default_factory=dict)
     label: str | None = None
-    test: Test
+    test: str
+    test_options: dict[str, Any] = Field(default_factory=dict)
     payload_bytes: int
     reliability: Reliability = "reliable"
     transport: Transport = "unicast"
@@ -107,8 +103,8 @@ class Cell(Strict):
     rate: float = 0
     publishers: int = 1
     subscribers: int = 1
-    middleware: str = "cyclonedds"
-    security: str = "none"
+    middleware: str = DEFAULT_MIDDLEWARE
+    security: str = NONE
     security_options: dict[str, Any] = Field(default_factory=dict)
     qos: str = ""
     discovery: Discovery = "auto"
@@ -155,7 +151,7 @@ class Cell(Strict):
     @property
     def discovery_kind(self) -> str:
         """How participants find each other: `multicast`, `peers` or `server`."""
-        return _usual_discovery(self.transport) if self.discovery == "auto" else self.discovery
+        return usual_discovery(self.transport) if self.discovery == "auto" else self.discovery
 
     @property
     def cell_id(self) -> str:
@@ -176,9 +172,9 @@ class Cell(Strict):
             parts.append(self.transport)
         if self.reliability != "reliable":
             parts.append(self.reliability)
-        if self.middleware != "cyclonedds":
+        if self.middleware != DEFAULT_MIDDLEWARE:
             parts.append(self.middleware)
-        if self.security != "none":
+        if self.security != NONE:
             parts.append(self.security)
         if self.discovery != "auto":
             parts.append(f"discovery by {self.discovery}")
@@ -216,71 +212,8 @@ class Endpoint:
     """Cores it is pinned to; None: not pinned."""
 
 
-@dataclass(frozen=True)
-class Expansion:
-    """An experiment's cells, each once, in the order of the file."""
-
-    experiment: Experiment
-    cells: tuple[Cell, ...]
-    where: dict[str, str] = field(default_factory=dict)
-    """Id of a cell to `FILE:LINE: ` of the sweep it comes from, for messages."""
-
-    def trials(self, testbed: str) -> list[Trial]:
-        """Every cell times every repetition, repetition by repetition."""
-        return [
-            Trial(
-                cell=cell,
-                testbed=testbed,
-                repetition=repetition,
-                duration_s=self.experiment.duration_s,
-                warmup_s=self.experiment.warmup_s,
-            )
-            for repetition in range(self.experiment.repetitions)
-            for cell in self.cells
-        ]
-
-
-def expand(experiment: Experiment) -> Expansion:
-    """All cells of all sweeps; a cell that two sweeps share is measured once."""
-    cells: dict[str, Cell] = {}
-    where: dict[str, str] = {}
-    for sweep in experiment.sweeps:
-        for values in itertools.product(*(getattr(sweep, name) for name in LISTS)):
-            cell = _cell(experiment, sweep, dict(zip(LISTS, values, strict=True)))
-            if cells.setdefault(cell.cell_id, cell) is cell:
-                where[cell.cell_id] = sweep.where
-    return Expansion(experiment, tuple(cells.values()), where)
-
-
-def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
-    network: NetworkChoice = values.pop("networks")
-    security: SecurityChoice = values.pop("security")
-    if values["test"] == "latency":
-        # Stop-and-wait: the next sample follows the answer, so a rate has no meaning for it.
-        values["rate"] = 0
-    if values["discovery"] == _usual_discovery(values["transport"]):
-        values["discovery"] = "auto"
-    layout = sweep.layout or experiment.layout
-    if layout == "auto":
-        layout = "same" if values["test"] == "latency" else "split"
-    return Cell(
-        network=network.name,
-        network_options=network.model_dump(exclude={"name", "label"}, exclude_none=True),
-        label=network.label if network.label != network.name else None,
-        layout=layout,
-        link=sweep.link or experiment.link,
-        placement=sweep.placement or experiment.placement,
-        nodes=sweep.nodes,
-        cpu_quota=sweep.cpu_quota,
-        capture=sweep.capture,
-        qos=sweep.qos or "",
-        security=security.name,
-        security_options=security.spec,
-        **values,
-    )
-
-
-def _usual_discovery(transport: Transport) -> str:
+def usual_discovery(transport: Transport) -> str:
+    """Return the mechanism that `discovery: auto` selects."""
     return "multicast" if transport == "multicast" else "peers"
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from k8sdds.middleware.k8sdds_perftest import backends, secure_options
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import Participant
 from k8sdds.perftest import command
@@ -26,7 +27,7 @@ LIMIT_S = 60
 PATTERN = "a5" * 32
 """What perftest's samples are filled with, in hexadecimal digits."""
 
-MIDDLEWARES = [name for name in command.backends() if name != "raw"]
+MIDDLEWARES = [name for name in backends() if name != "raw"]
 
 domains = itertools.count()
 
@@ -94,7 +95,7 @@ class Field:
         if files is not None and protection is not None:
             folder = Path("/run/k8sdds") / f"{pod}-{domain}-{role[1:]}"
             self.lab_network.sandbox.put({folder / name: content for name, content in files.items()})
-            argv += command.secure_options(folder, protection)
+            argv += secure_options(folder, protection)
         if clock:
             argv = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "faketime", "-m", "-f", clock, *argv]
         popen = subprocess.Popen(

@@ -9,9 +9,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 
 from k8sdds.campaign import campaign, preflight
+from k8sdds.campaign.expansion import expand
 from k8sdds.cli.run_progress import Progress
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import expand
 from k8sdds.security.authority import Identity
 from k8sdds.system import yaml_text
 from k8sdds.testbeds.lab.testbed import Lab

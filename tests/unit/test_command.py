@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Endpoint, Participant, Trial
+from k8sdds import middleware
+from k8sdds.campaign import preflight
+from k8sdds.middleware import Surroundings
+from k8sdds.model.measurement import ParticipantPaths
+from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
 from k8sdds.system.errors import InputError
 
@@ -17,7 +21,8 @@ def line(participant: str = "pub0", **changes: object) -> list[str]:
     cell = Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
     endpoints = {one.name: Endpoint(f"10.0.0.{i}", "eth0", None) for i, one in enumerate(cell.pods)}
-    return command.command_line(trial, Participant.named(participant), endpoints, 7, "perftest", Path("/raw"))
+    surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", Path("/raw"), None))
+    return middleware.find(cell.middleware).command(trial, Participant.named(participant), surroundings).argv
 
 
 def value(words: list[str], option: str) -> str:
@@ -68,8 +73,7 @@ def test_how_the_others_are_found() -> None:
 
 
 def test_the_discovery_server() -> None:
-    endpoints = {"discovery": Endpoint("10.0.0.9", "eth0", None)}
-    assert command.service_line(DISCOVERY_SERVER, endpoints) == [
+    assert middleware.find("fastdds").service_command("10.0.0.9") == [
         "fast-discovery-server", "-i", "0", "-l", "10.0.0.9", "-p", "11811",
     ]  # fmt: skip
 
@@ -115,12 +119,12 @@ def cell(**changes: object) -> Cell:
     ],
 )
 def test_impossible_cells(changes: dict[str, object], said: str) -> None:
-    assert said in str(command.impossible(cell(**changes)))
+    assert said in str(preflight.unsupported(cell(**changes)))
 
 
 def test_possible_cells() -> None:
-    assert command.impossible(cell()) is None
-    assert command.impossible(cell(middleware="raw", reliability="best-effort", payload_bytes=65507)) is None
+    assert preflight.unsupported(cell()) is None
+    assert preflight.unsupported(cell(middleware="raw", reliability="best-effort", payload_bytes=65507)) is None
 
 
 def test_no_domain_reaches_the_ephemeral_ports() -> None:

@@ -9,9 +9,9 @@ import pytest
 import typer
 
 from k8sdds.campaign import experiments
+from k8sdds.campaign.expansion import expand
 from k8sdds.cli.main import app
 from k8sdds.deploy import profiles
-from k8sdds.model.trial import expand
 from k8sdds.report import write_report
 from k8sdds.results.run_folder import RunFolder
 

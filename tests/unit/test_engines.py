@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import Cell, expand
+from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, find, label_without_engine, with_engines
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.lab.plan import make_plan, script

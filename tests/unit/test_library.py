@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds.campaign import campaign, experiments, preflight
+from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import expand
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 

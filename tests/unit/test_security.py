@@ -11,10 +11,11 @@ from xml.etree import ElementTree
 import pytest
 from cryptography import x509
 
+from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.preflight import contradictions
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Expansion, Participant, expand
+from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Participant
 from k8sdds.security import directory, documents, levels
 from k8sdds.security.credentials import Credentials
 from k8sdds.security.file_names import CERTIFICATE, GOVERNANCE, KEY, PERMISSIONS, PERMISSIONS_CA

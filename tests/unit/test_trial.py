@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment, NetworkChoice, Sweep
-from k8sdds.model.trial import Cell, Participant, Trial, expand
+from k8sdds.model.trial import Cell, Participant, Trial
 
 PLAIN = Cell(network="host", test="throughput", payload_bytes=1024)
 
@@ -27,6 +28,18 @@ def test_ids_of_old_results_hold_for_ever() -> None:
         Trial(cell=PLAIN, testbed="lab", repetition=2, duration_s=3, warmup_s=0.5).trial_id
         == "e476146b7ea4-lab-r2"
     )
+
+
+def test_options_of_a_test_are_part_of_the_id_only_if_given() -> None:
+    assert PLAIN.model_copy(update={"test_options": {}}).cell_id == PLAIN.cell_id
+    assert PLAIN.model_copy(update={"test_options": {"size": 3}}).cell_id != PLAIN.cell_id
+
+
+def test_a_test_may_be_a_name_or_a_mapping() -> None:
+    (by_name,) = expand(experiment(test="latency")).cells
+    (by_mapping,) = expand(experiment(test={"name": "latency"})).cells
+    assert by_mapping == by_name
+    assert experiment(test="latency").model_dump(mode="json")["sweeps"][0]["test"] == ["latency"]
 
 
 def test_the_usual_discovery_is_the_same_cell() -> None:

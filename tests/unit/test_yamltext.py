@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from k8sdds.campaign import experiments
 from k8sdds.model.experiment import Experiment
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -20,7 +21,7 @@ sweeps:
 
 def refused(text: str) -> str:
     with pytest.raises(InputError) as caught:
-        yaml_text.parse(text, Experiment, "mine.yaml")
+        yaml_text.parse(text, Experiment, "mine.yaml", experiments.KNOWN)
     assert caught.value.exit_code == 2
     return caught.value.message
 
@@ -32,7 +33,9 @@ def refused(text: str) -> str:
         ("payload_bytes: 64", "payload_bytes: 27", "mine.yaml:4: sweeps.0.payload_bytes.0: Input should be greater than or equal to 28"),
         ("payload_bytes: 64", "payload_bytes: true", "a number is wanted here, not true or false"),
         ("payload_bytes: 64", "payload_bytes: [64, 64]", "64 stands here twice"),
-        ("payload_bytes: 64", "test: speed", "mine.yaml:4: sweeps.0.test.0: Input should be 'throughput' or 'latency'"),
+        ("payload_bytes: 64", "test: speed", "mine.yaml:4: sweeps.0.test.0: there is no test 'speed' (known: throughput, latency)"),
+        ("payload_bytes: 64", "test: latenc", "sweeps.0.test.0: there is no test 'latenc' (did you mean 'latency'?)"),
+        ("payload_bytes: 64", "test: {name: latency, size: 3}", "sweeps.0.test.0: test latency has no option 'size'"),
         ("networks: [host]", "networks: []", "mine.yaml:3: sweeps.0.networks"),
         ("networks: [host]", "networks: [{name: host, mtuu: 3}]", "mine.yaml:3: sweeps.0.networks.0.mtuu: unknown key (did you mean 'mtu'?)"),
         ("payload_bytes: 64", "payload-bytes: 64", "mine.yaml:4: sweeps.0.payload-bytes: unknown key (did you mean 'payload_bytes'?)"),
@@ -66,6 +69,6 @@ def test_any_text_gives_data_or_an_input_error(text: str) -> None:
 
 
 def test_the_resolved_experiment_reads_back_as_the_same() -> None:
-    experiment = yaml_text.parse(GOOD, Experiment, "mine.yaml")
+    experiment = yaml_text.parse(GOOD, Experiment, "mine.yaml", experiments.KNOWN)
     text = yaml_text.dump(experiment.model_dump(mode="json", exclude_none=True))
     assert yaml_text.parse(text, Experiment, "again.yaml") == experiment

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from k8sdds import discovery, versions
+from k8sdds import versions
 from k8sdds.deploy import smoke_test
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.objects import changes
+from k8sdds.discovery import server
 from k8sdds.discovery.service import REPLICAS
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
 PHASE = "discovery service"
-SERVICE = discovery.SERVICES["fastdds"]
+SERVICE = server.FASTDDS
 
 
 def objects(wanted: DesiredState) -> list[apply.Object]:

@@ -1,4 +1,4 @@
-"""A trial as command lines of RTI PerfTest, one per participant, and what it cannot do. Pure."""
+"""Write the command lines of RTI PerfTest for a trial, and reject what it cannot run. Pure."""
 
 from __future__ import annotations
 
@@ -6,44 +6,49 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from k8sdds import workloads
 from k8sdds.discovery import MULTICAST, PEERS, SERVER, cloud
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.settings import Settings
+from k8sdds.model.security import NONE
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
+from k8sdds.perftest import command
 from k8sdds.system.errors import InputError
 
 BATCH_BYTES = 8192
-"""What PerfTest collects in a throughput test unless told otherwise, whatever its help says."""
+"""Default batch size of PerfTest in a throughput test. Its `-help` prints another one."""
 LARGE_BYTES = 65470
-"""Longer samples are unbounded sequences, which it never batches and does not want to be told so."""
+"""PerfTest sends larger samples as unbounded sequences. It never batches them and rejects `-batchSize`."""
 INDEXES = 5
-"""Participants that Connext looks for at one address unless told otherwise."""
-LATENCY_COUNT = 1000
-"""In a throughput test every so many samples are timed, as k8sdds-perftest does."""
+"""Participants that Connext contacts at one address by default."""
 LATENCY_FILE = "latency.csv"
 
 
-def impossible(cell: Cell) -> str | None:
-    """Why RTI PerfTest cannot run this cell, whichever release, or None."""
+def unsupported(cell: Cell) -> str | None:
+    """Return why no release of RTI PerfTest can run this cell, or None."""
     if cell.receive_mode == "spin":
         return "RTI PerfTest does not receive by spinning: receive_mode must be listener or waitset"
-    if cell.security != "none":
+    if cell.security != NONE:
         return (
-            "RTI PerfTest takes one authority for identities and permissions, and k8sdds makes two:"
+            "RTI PerfTest takes one authority for identities and permissions, and k8sdds has two:"
             " security must be none with connext"
         )
     if cell.rate and cell.rate != int(cell.rate):
-        return f"RTI PerfTest sends whole samples per second: rate {cell.rate:g} is none"
+        return f"RTI PerfTest sends whole samples per second: rate {cell.rate:g} is not whole"
     if cell.batch_bytes and cell.payload_bytes > LARGE_BYTES:
         return f"RTI PerfTest does not batch samples above {LARGE_BYTES} bytes: batch_bytes must be 0"
     return None
 
 
 def check(trial: Trial, settings: Settings) -> None:
-    """Make a trial's command lines as a test. Raises InputError where this release cannot run it."""
+    """Write a trial's command lines without running them.
+
+    Raises:
+        InputError: This release of PerfTest cannot run the trial.
+    """
     if trial.duration_s != int(trial.duration_s):
         raise InputError(
-            f"RTI PerfTest measures whole seconds: duration_s {trial.duration_s:g} is none",
+            f"RTI PerfTest measures whole seconds: duration_s {trial.duration_s:g} is not whole",
             "change duration_s",
         )
     endpoints = {one.name: Endpoint("192.0.2.1", "eth0", None) for one in trial.cell.participants}
@@ -59,57 +64,68 @@ def command_line(
     settings: Settings,
     files: Path,
     qos: Path | None,
-    kind: str,
+    discovery: str,
 ) -> list[str]:
-    """The command line of `pub0` or `sub3`. `files`: its folder; `qos`: RTI's QoS file, None: the built-in.
+    """Return the command line of a participant.
 
-    `kind` of discovery: `multicast`, `peers`, or `server`, with which the environment names the services.
-    InputError where this release cannot do what the trial asks for.
+    Args:
+        trial: What to measure.
+        participant: Whose command line.
+        endpoints: The endpoint of each participant, by name.
+        domain: DDS domain id.
+        settings: The user's PerfTest.
+        files: The participant's folder.
+        qos: A QoS file in RTI's format; None: the QoS that is built into PerfTest.
+        discovery: `multicast`, `peers`, or `server`; with `server` the environment names the servers.
+
+    Raises:
+        InputError: This release of PerfTest cannot run the trial.
     """
-    cell, publishes = trial.cell, participant.publishes
-    words = ["-pub" if publishes else "-sub", "-domain", str(domain), "-transport", "UDPv4"]
-    words += ["-nic", endpoints[participant.name].interface, "-dataLen", str(cell.payload_bytes)]
-    words += ["-bestEffort"] if cell.reliability == "best-effort" else []
-    words += ["-useReadThread"] if cell.receive_mode == "waitset" else []
-    words += ["-qosFile", str(qos)] if qos else ["-noXmlQos"]
-    # A list of peers would keep it from listening to multicast.
-    words += ["-multicast"] if cell.transport == "multicast" else []
-    if kind not in (MULTICAST, SERVER):
+    cell = trial.cell
+    args = [command.role_option(participant)]
+    args += command.transport_options(domain, endpoints[participant.name].interface, cell.payload_bytes)
+    args += ["-bestEffort"] if cell.reliability == "best-effort" else []
+    args += ["-useReadThread"] if cell.receive_mode == "waitset" else []
+    args += ["-qosFile", str(qos)] if qos else ["-noXmlQos"]
+    args += ["-multicast"] if cell.transport == "multicast" else []
+    # A list of peers would keep PerfTest from listening to multicast.
+    if discovery not in (MULTICAST, SERVER):
         for peer in _peers(participant.name, endpoints):
-            words += ["-peer", peer]
-    number = str(participant.index)
-    if publishes:
-        words += ["-pidMultiPubTest", number, "-numSubscribers", str(cell.subscribers)]
-        words += ["-executionTime", str(int(trial.duration_s)), *_test(cell, settings.version, files)]
-    else:
-        words += ["-sidMultiSubTest", number, "-numPublishers", str(cell.publishers)]
-    words += ["-outputFormat", "csv", "-noPrintIntervals", *settings.more]
-    why = options.refusal(words, settings.version, "publisher" if publishes else "subscriber")
-    if why:
-        raise InputError(why, "leave it out of K8SDDS_CONNEXT_OPTIONS" if settings.more else "")
-    return [settings.program, *words]
+            args += ["-peer", peer]
+    args += command.identity_options(trial, participant)
+    if participant.publishes:
+        args += ["-executionTime", str(int(trial.duration_s)), *_load_options(cell, settings.version, files)]
+    args += ["-outputFormat", "csv", "-noPrintIntervals", *settings.more]
+    reason = options.refusal(args, settings.version, participant.role)
+    if reason:
+        raise InputError(reason, "leave it out of K8SDDS_CONNEXT_OPTIONS" if settings.more else "")
+    return [settings.program, *args]
 
 
 def environment(settings: Settings, servers: Sequence[str] = ()) -> dict[str, str]:
-    """The variables of a participant; `servers` where discovery is by server."""
+    """Return the environment of a participant; `servers`: discovery servers, each `HOST:PORT`."""
     return settings.environment() | (cloud.environment(servers) if servers else {})
 
 
-def _test(cell: Cell, version: options.Version, files: Path) -> list[str]:
-    if cell.test == "latency":
-        # It refuses to be told of batches in a latency test.
-        told = ["-latencyFile", str(files / LATENCY_FILE)] if options.has("-latencyFile", version) else []
-        return ["-latencyTest", *told]
-    words = ["-latencyCount", str(LATENCY_COUNT)]
-    if cell.rate:
-        words += ["-pubRate", f"{int(cell.rate)}:sleep"]
-    if cell.batch_bytes or cell.payload_bytes <= BATCH_BYTES // 2:
-        words += ["-batchSize", str(cell.batch_bytes)]
-    return words
+def _load_options(cell: Cell, version: options.Version, files: Path) -> list[str]:
+    load = workloads.find(cell.test).load(cell)
+    if load.round_trips:
+        # With `-latencyTest`, PerfTest rejects options of batching.
+        file = ["-latencyFile", str(files / LATENCY_FILE)] if options.has("-latencyFile", version) else []
+        return ["-latencyTest", *file]
+    args = ["-latencyCount", str(command.LATENCY_COUNT)]
+    args += ["-pubRate", f"{int(load.rate)}:sleep"] if load.rate else []
+    if load.batch_bytes or cell.payload_bytes <= BATCH_BYTES // 2:
+        args += ["-batchSize", str(load.batch_bytes)]
+    return args
 
 
 def _peers(participant: str, endpoints: Mapping[str, Endpoint]) -> list[str]:
-    """Each address of the others once, with how many indexes to look at where more share it than usual."""
-    here = Counter(endpoint.address for endpoint in endpoints.values())
+    """Return each address of the other participants once.
+
+    An address that more participants share than Connext contacts by default has the highest participant index
+    in front: `8@10.0.0.9`.
+    """
+    count = Counter(endpoint.address for endpoint in endpoints.values())
     others = dict.fromkeys(endpoint.address for name, endpoint in endpoints.items() if name != participant)
-    return [f"{here[one] - 1}@{one}" if here[one] > INDEXES else one for one in others]
+    return [f"{count[address] - 1}@{address}" if count[address] > INDEXES else address for address in others]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -91,6 +92,7 @@ def _given_version(environment: Mapping[str, str]) -> Version | None:
     return _known((int(found[1]), int(found[2])) if found else None, f"{VERSION}={text}")
 
 
+@functools.lru_cache
 def _asked_version(path: Path, libraries: str) -> Version:
     """What the program says of itself in its banner."""
     environment = {"PATH": os.defpath} | ({"LD_LIBRARY_PATH": libraries} if libraries else {})

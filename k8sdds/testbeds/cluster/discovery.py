@@ -5,11 +5,10 @@ In a prepared namespace k8sdds makes nothing but pods: there the administrator a
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
-from k8sdds import discovery, versions
+from k8sdds import discovery, middleware, versions
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell
@@ -21,6 +20,12 @@ from k8sdds.testbeds.selection import beside
 READY_S = 90
 KINDS = ("Service", "StatefulSet")
 """A campaign needs no more of the manifests."""
+
+
+def _service(cell: Cell) -> discovery.Service:
+    service = middleware.find(cell.middleware).service
+    assert service is not None  # preflight checks reject `discovery: server` for other middlewares
+    return service
 
 
 class Services:
@@ -42,7 +47,7 @@ class Services:
         """
         if cell.discovery_kind != discovery.SERVER:
             return ()
-        service = discovery.SERVICES[cell.middleware]
+        service = _service(cell)
         there = self._addresses(service)
         return tuple(
             f"{there[name]}:{service.port}" if (name := one.partition(".")[0]) in there else one
@@ -70,10 +75,11 @@ class Services:
             return
         if not self._space.own:
             return
-        service = discovery.SERVICES[cell.middleware]
+        service = _service(cell)
         if cell.middleware not in self._made:
-            users = os.environ.get(versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE)
-            image = users if service.image is None else beside(self._image, service.image)
+            image = middleware.find(cell.middleware).service_image()
+            if service.image is not None:
+                image = beside(self._image, service.image)
             made = service.objects(self._space.namespace, image=image)
             wanted = [one for one in made if one["kind"] in KINDS]
             for one in wanted:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
-from k8sdds import versions
-from k8sdds.middleware.connext import license
+from k8sdds import middleware, versions
 from k8sdds.model.experiment import Experiment, Link
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
@@ -30,20 +28,9 @@ def unfit(cells: Sequence[Cell], switched: bool) -> list[Problem]:
                 "a cluster's links are as they are: `link` shapes those of the lab",
                 "leave it out, or: --testbed lab",
             )
-        if (
-            cell.services
-            and cell.middleware == "connext"
-            and not os.environ.get(versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE)
-        ):
-            add(
-                f"discovery by server needs your image of RTI Cloud Discovery Service: {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE}",
-                "docs/connext.md; or give another `discovery`",
-            )
-        if cell.services and cell.middleware == "connext" and not os.environ.get(license.VARIABLE):
-            add(
-                f"RTI Cloud Discovery Service starts with a licence only: {license.VARIABLE}",
-                "give the path of yours (docs/connext.md); or give another `discovery`",
-            )
+        if cell.services:
+            for what, remedy in middleware.find(cell.middleware).service_problems():
+                add(what, remedy)
         if "mtu" in cell.network_options and not switched:
             add(
                 f"{cell.network_label}: the network of this cluster is as it is: no mtu can be asked of it",

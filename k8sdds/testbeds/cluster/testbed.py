@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds import versions
+from k8sdds import middleware, versions
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import KubernetesClient
-from k8sdds.middleware.connext import license
-from k8sdds.middleware.connext import settings as connext_settings
+from k8sdds.middleware import Middleware
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
@@ -145,7 +143,7 @@ class Cluster:
             with_host = any(trial.cell.network == HOST for trial in trials)
             self._space = spaces.make(self.client, self._campaign, self.chosen.namespace, with_host)
             memory = memory_bytes(trial.cell for trial in trials)
-            image, parts = self._image(trials), self._licence(trials)
+            image, parts = self._image(trials), self._middleware_parts(trials)
             self._crew = PodPool(self.client, self._space, image, memory, self._campaign, parts)
             self._services = Services(self.client, self._space, self.chosen.image)
             self._witnesses = NodeProbes(self.client, self._space, with_host, image, self._campaign)
@@ -166,19 +164,23 @@ class Cluster:
         return self
 
     def _image(self, trials: Sequence[Trial]) -> str:
-        """One image for all pods: the user's with RTI PerfTest is made upon ours and has it all."""
-        return connext_settings.in_image()[0] if _connext(trials) else self.chosen.image
+        """Return one image for all pods: a middleware's own image is built on ours, so it has all programs."""
+        return next(filter(None, (one.image() for one in _middlewares(trials))), self.chosen.image)
 
-    def _licence(self, trials: Sequence[Trial]) -> dict[str, Any] | None:
-        """What pods have beside for Connext's licence, which is put there; in a prepared namespace by its
-        administrator."""
-        if not _connext(trials):
-            return None
+    def _middleware_parts(self, trials: Sequence[Trial]) -> dict[str, Any]:
+        """Return the volumes that middlewares need in a pod, and create the Secrets behind them.
+
+        In a prepared namespace the administrator creates the Secrets.
+        """
         assert self._space is not None
-        found = license.file(os.environ)
-        if found is not None and self._space.own:
-            objects.create(self.client, [license.secret(self._space.namespace, found.read_bytes())])
-        return license.pod_parts()
+        parts: dict[str, list[Any]] = {}
+        for one in _middlewares(trials):
+            secret = one.secret(self._space.namespace)
+            if secret is not None and self._space.own:
+                objects.create(self.client, [secret])
+            for key, items in one.pod_parts().items():
+                parts.setdefault(key, []).extend(items)
+        return parts
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
         """The discovery servers of the trial's participants, by name."""
@@ -327,5 +329,5 @@ class Cluster:
             self._switch.back()
 
 
-def _connext(trials: Sequence[Trial]) -> bool:
-    return any(trial.cell.middleware == "connext" for trial in trials)
+def _middlewares(trials: Sequence[Trial]) -> list[Middleware]:
+    return [middleware.find(name) for name in dict.fromkeys(trial.cell.middleware for trial in trials)]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.campaign import preflight
 from k8sdds.discovery import cloud
 from k8sdds.middleware.connext import command, license, options, settings
 from k8sdds.middleware.connext.options import Version
 from k8sdds.middleware.connext.settings import Settings
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
-from k8sdds.perftest import command as ours
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 
@@ -111,7 +111,7 @@ def test_the_users_options_are_checked() -> None:
 )
 def test_what_it_cannot_do(changes: dict[str, object], said: str) -> None:
     known = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "connext"}
-    why = ours.impossible(Cell(**{**known, **changes}))
+    why = preflight.unsupported(Cell(**{**known, **changes}))
     assert why is not None and said in why
 
 

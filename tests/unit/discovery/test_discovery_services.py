@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from k8sdds import discovery
-from k8sdds.discovery import peers, server
+from k8sdds import discovery, middleware
+from k8sdds.discovery import cloud, peers, server
 from k8sdds.model.trial import Endpoint
 from k8sdds.system.errors import InputError
 
-FASTDDS, CONNEXT = discovery.service("fastdds"), discovery.service("connext")
-assert FASTDDS and CONNEXT
+FASTDDS, CONNEXT = server.FASTDDS, cloud.CONNEXT
 
 
 @pytest.mark.parametrize("service", [FASTDDS, CONNEXT], ids=["fastdds", "connext"])
@@ -49,7 +48,7 @@ def test_objects_are_ones_own() -> None:
 
 
 def test_what_cannot_be() -> None:
-    assert discovery.service("cyclonedds") is None and discovery.service("raw") is None
+    assert middleware.find("cyclonedds").service is None and middleware.find("raw").service is None
     with pytest.raises(InputError, match="no free image"):
         CONNEXT.objects("there")
     for replicas in (0, 10):

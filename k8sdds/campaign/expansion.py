@@ -1,0 +1,78 @@
+"""Expand an experiment into the cells and trials to measure."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+from k8sdds import workloads
+from k8sdds.model.experiment import LISTS, Experiment, NetworkChoice, Sweep, TestChoice
+from k8sdds.model.security import SecurityChoice
+from k8sdds.model.trial import Cell, Trial, usual_discovery
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """An experiment's cells, each once, in the order of the file."""
+
+    experiment: Experiment
+    cells: tuple[Cell, ...]
+    where: dict[str, str] = field(default_factory=dict)
+    """cell_id to `FILE:LINE: ` of the sweep that the cell comes from, for messages."""
+
+    def trials(self, testbed: str) -> list[Trial]:
+        """Return a trial for every cell and repetition, repetition by repetition."""
+        return [
+            Trial(
+                cell=cell,
+                testbed=testbed,
+                repetition=repetition,
+                duration_s=self.experiment.duration_s,
+                warmup_s=self.experiment.warmup_s,
+            )
+            for repetition in range(self.experiment.repetitions)
+            for cell in self.cells
+        ]
+
+
+def expand(experiment: Experiment) -> Expansion:
+    """Return all cells of all sweeps. A cell that two sweeps share is measured once."""
+    cells: dict[str, Cell] = {}
+    where: dict[str, str] = {}
+    for sweep in experiment.sweeps:
+        for values in itertools.product(*(getattr(sweep, name) for name in LISTS)):
+            cell = _cell(experiment, sweep, dict(zip(LISTS, values, strict=True)))
+            if cells.setdefault(cell.cell_id, cell) is cell:
+                where[cell.cell_id] = sweep.where
+    return Expansion(experiment, tuple(cells.values()), where)
+
+
+def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
+    network: NetworkChoice = values.pop("networks")
+    security: SecurityChoice = values.pop("security")
+    test: TestChoice = values.pop("test")
+    workload = workloads.find(test.name)
+    if not workload.sends_at_rate:
+        # Cells that differ only in a rate without meaning are one cell.
+        values["rate"] = 0
+    if values["discovery"] == usual_discovery(values["transport"]):
+        values["discovery"] = "auto"
+    layout = sweep.layout or experiment.layout
+    return Cell(
+        network=network.name,
+        network_options=network.model_dump(exclude={"name", "label"}, exclude_none=True),
+        label=network.label if network.label != network.name else None,
+        test=test.name,
+        test_options=workload.options(**test.options).model_dump(mode="json", exclude_defaults=True),
+        layout=workload.layout if layout == "auto" else layout,
+        link=sweep.link or experiment.link,
+        placement=sweep.placement or experiment.placement,
+        nodes=sweep.nodes,
+        cpu_quota=sweep.cpu_quota,
+        capture=sweep.capture,
+        qos=sweep.qos or "",
+        security=security.name,
+        security_options=security.spec,
+        **values,
+    )

@@ -1,0 +1,136 @@
+"""Run trials with k8sdds-perftest, whose backends are the open middlewares."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from k8sdds import workloads
+from k8sdds.discovery import SERVER, Service, peers, server
+from k8sdds.middleware.protocol import Command, Middleware, Surroundings
+from k8sdds.middleware.qos import qos_file
+from k8sdds.model.security import Protection
+from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial
+from k8sdds.perftest import command, output
+from k8sdds.perftest.command import Load
+from k8sdds.perftest.output import Summary
+from k8sdds.security import file_names as credentials
+from k8sdds.system.errors import Problem
+from k8sdds.system.paths import native_program, private_folder
+
+PROGRAM = "k8sdds-perftest"
+
+
+class K8sddsPerftest(Middleware):
+    """A backend of k8sdds-perftest: `libk8sdds-perftest-NAME.so` next to the program."""
+
+    def __init__(self, name: str, service: Service | None = None) -> None:
+        self.name = name
+        self.service = service
+
+    def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
+        """Return a problem if the backend is not built."""
+        built = backends()
+        if self.name in built:
+            return []
+        return [
+            Problem(
+                f"middleware {self.name!r} is not built here (built: {', '.join(built)})",
+                "see: docs/perftest.md",
+            )
+        ]
+
+    def refused_qos(self, cell: Cell) -> str | None:
+        """Return why the backend rejects the cell's QoS profile, or None."""
+        load = workloads.find(cell.test).load(cell)
+        argv = [native_program(PROGRAM), "-pub", "-check", "-middleware", self.name]
+        argv += ["-dataLen", str(cell.payload_bytes), "-qosFile", str(qos_file(cell))]
+        argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
+        argv += ["-latencyTest"] if load.round_trips else []
+        argv += ["-batchSize", str(cell.batch_bytes)] if cell.batch_bytes else []
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+        return done.stderr.strip().removeprefix(f"{PROGRAM}: ") if done.returncode else None
+
+    def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
+        """Return the command line of k8sdds-perftest.
+
+        Without a copy of the QoS profile in the surroundings, the profile is read where the user keeps it.
+        """
+        cell, paths = trial.cell, surroundings.paths
+        interface = surroundings.endpoints[participant.name].interface
+        argv = [paths.program, command.role_option(participant), "-middleware", self.name]
+        argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes)
+        argv += ["-receive", cell.receive_mode]
+        argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
+        argv += ["-qosFile", str(paths.qos or qos_file(cell))] if self.takes_qos(cell) else []
+        argv += ["-multicast"] if cell.transport == "multicast" else []
+        if surroundings.protection is not None:
+            argv += secure_options(private_folder(participant.name), surroundings.protection)
+        argv += self._discovery_options(cell, participant, surroundings)
+        argv += command.identity_options(trial, participant)
+        if participant.publishes:
+            argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
+            argv += ["-histogramFile", str(paths.files / "latency.hlog")]
+            argv += _load_options(workloads.find(cell.test).load(cell))
+        argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
+        argv += ["-noPrintIntervals", "-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]
+        argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S)]
+        return Command(argv)
+
+    def _discovery_options(
+        self, cell: Cell, participant: Participant, surroundings: Surroundings
+    ) -> list[str]:
+        if cell.discovery == SERVER:
+            assert self.service is not None
+            address = surroundings.endpoints.get(DISCOVERY_SERVER.name)
+            own = [f"{address.address}:{self.service.port}"] if address else []
+            return server.options(surroundings.servers or own)
+        kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
+        if self._needs_peers(cell):
+            return kind + peers.options(participant.name, surroundings.endpoints)
+        return kind
+
+    def _needs_peers(self, cell: Cell) -> bool:
+        return cell.discovery_kind != "multicast"
+
+    def summary(self, trial: Trial, folder: Path) -> Summary | None:
+        """Return the summary in a participant's stdout."""
+        return output.read(folder / "stdout")
+
+
+def _load_options(load: Load) -> list[str]:
+    if load.round_trips:
+        return ["-latencyTest"]
+    argv = ["-latencyCount", str(command.LATENCY_COUNT)]
+    argv += ["-pubRate", f"{_decimal(load.rate)}:sleep"] if load.rate else []
+    argv += ["-batchSize", str(load.batch_bytes)] if load.batch_bytes else []
+    return argv
+
+
+def _decimal(number: float) -> str:
+    """Return a number without an exponent: 1500000, 0.5."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
+
+
+def secure_options(folder: Path, protection: Protection) -> list[str]:
+    """Return PerfTest's options for a participant whose credentials are in a folder.
+
+    `-securePermissionsAuthority` is an addition of k8sdds-perftest: k8sdds has two certificate authorities.
+    """
+    return [
+        "-secureGovernanceFile", str(folder / credentials.GOVERNANCE),
+        "-securePermissionsFile", str(folder / credentials.PERMISSIONS),
+        "-secureCertAuthority", str(folder / credentials.IDENTITY_CA),
+        "-securePermissionsAuthority", str(folder / credentials.PERMISSIONS_CA),
+        "-secureCertFile", str(folder / credentials.CERTIFICATE),
+        "-securePrivateKey", str(folder / credentials.KEY),
+        "-secureEncryptionAlgorithm", f"aes-{protection.aes_bits}-gcm",
+    ]  # fmt: skip
+
+
+def backends() -> list[str]:
+    """Return the names of the backends that are built, by the files next to the program."""
+    folder = Path(native_program(PROGRAM)).parent
+    prefix, suffix = f"lib{PROGRAM}-", ".so"
+    return sorted(file.name[len(prefix) : -len(suffix)] for file in folder.glob(f"{prefix}*{suffix}"))
