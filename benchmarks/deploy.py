@@ -69,7 +69,7 @@ def stand(path: Path) -> None:
     """Make the nodes anew, without a cluster on them, and the archives of images where there are none yet."""
     timed("destroy", path, "--yes")
     profile = profiles.load(str(path))
-    found = flow.make_machines(profile, common.say)
+    found = flow.create_machines(profile, common.say)
     assert found is not None
     needed = network_install.install(profile).images
     for images in (found.images(ARCH_HERE, True, needed), found.images(ARCH_HERE, False, needed)):
@@ -113,7 +113,7 @@ class ByHand:
         lines = [f"install -D {one.shared} {one.target}\n" for one in self.software.binaries(ARCH_HERE)]
         lines += [f"ln -sf {target} {link}\n" for link, target in self.software.links(ARCH_HERE).items()]
         for path, text in (
-            (runtime.CONFIG_FILE, runtime.configuration(self.wanted, here)),
+            (runtime.CONFIG_FILE, runtime.containerd_config(self.wanted, here)),
             (kubernetes.UNIT_FILE, kubernetes.UNIT),
             (kubernetes.DROP_IN_FILE, kubernetes.DROP_IN),
         ):
@@ -128,11 +128,11 @@ class ByHand:
 
     def seconds(self) -> float:
         """From bare nodes to a cluster whose nodes are Ready."""
-        head, workers = self.wanted.head, [node.name for node in self.wanted.workers()]
+        head, workers = self.wanted.control_plane, [node.name for node in self.wanted.workers()]
         scripts = {node: self.prepare(node) for node in (head, *workers)}
         manifests = written("/root/network.json", apply.list_document(self.wanted.network.manifests))
         init = (
-            written("/root/init.yaml", control_plane.documents(self.wanted))
+            written("/root/init.yaml", control_plane.configuration(self.wanted))
             + "kubeadm init --config /root/init.yaml >/root/log 2>&1 || { tail /root/log >&2; exit 1; }\n"
             + ADMIN + manifests + "kubectl apply --server-side -f /root/network.json >/dev/null\n"
             + "kubeadm token create --print-join-command\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 
 if TYPE_CHECKING:
+    from k8sdds.cli.deploy_progress import Progress
     from k8sdds.deploy.actions import Action
     from k8sdds.model.profile import Profile
 
@@ -42,58 +43,60 @@ def deploy(
 
     The profile `one-machine` creates three local nodes from namespaces on this machine (root only).
     """
-    from k8sdds.cli.deploy_progress import Progress
     from k8sdds.deploy import deploy as flow
-    from k8sdds.deploy import profiles, record
-    from k8sdds.system.ssh import Connections
+    from k8sdds.deploy import record
 
-    wanted = load_profile(profile, limit)
+    loaded = load_profile(profile, limit)
     if as_json and not show_plan:
         raise InputError("--json requires --plan", f"run: k8sdds deploy {profile} --plan --json")
-    if show_plan and not flow.machines_stand(wanted):
-        _show_local_nodes_plan(wanted, as_json)
+    if show_plan and not flow.machines_exist(loaded):
+        _show_local_nodes_plan(loaded, as_json)
         return
-    with record.locked(wanted.name):
-        asked = yes
-        if not flow.machines_stand(wanted):
-            confirm(f"Create {len(wanted.nodes)} local nodes and a cluster on them?", yes)
-            asked = True
-        software = flow.make_machines(wanted, print_note)
-        targets = profiles.targets(wanted)
-        with Connections(targets, accept_new_host_keys, concurrency) as connections:
-            part, look = flow.within(wanted, flow.look(wanted, connections), limit or ())
-            rebooting = flow.boot_lines(part, look, limit or ()) if allow_reboot and not show_plan else []
-            if rebooting:
-                names = ", ".join(rebooting)
-                confirm(f"Enable the memory cgroup on the kernel command line of {names}, and reboot?", yes)
-                flow.reboot(rebooting, look, connections, print_note)
-                part, look = flow.within(wanted, flow.look(wanted, connections), limit or ())
-            look.refuse(wanted)
-            state = flow.wanted(part, look.facts, software, print_note)
-            actions = flow.planned(state, limit or ())
-            if show_plan:
-                _show(actions, look.notes, as_json)
-                return
-            if not actions:
-                if limit:
-                    _notes(look.notes)
-                flow.reachable(wanted, connections)
-                console().print("no changes", highlight=False)
-                return
-            if not asked:
-                _show(actions, look.notes, False)
-                confirm("Apply these changes?", yes)
-            _notes(look.notes)
-            with Progress(actions) as progress:
-                flow.carry_out(wanted, state, actions, connections, progress)
-    selection.write(selection.SelectedTestbed(selection.CLUSTER, wanted.name))
+    options = flow.Options(limit or (), allow_reboot, show_plan, accept_new_host_keys, concurrency)
+    deployed = flow.deploy(loaded, options, _Terminal(yes))
+    if show_plan:
+        _show(deployed.actions, deployed.notes, as_json)
+        return
+    if not deployed.actions:
+        if limit:
+            _notes(deployed.notes)
+        console().print("no changes", highlight=False)
+        return
+    selection.write(selection.SelectedTestbed(selection.CLUSTER, loaded.name))
     console().print(
-        f"The cluster {wanted.name} is ready: {len(part.nodes)} nodes, {wanted.network.name}.\n"
+        f"The cluster {loaded.name} is ready: {deployed.node_count} nodes, {loaded.network.name}.\n"
         f"It is now the current testbed (k8sdds testbed). Try: k8sdds run quickstart\n"
-        f"Or: kubectl --kubeconfig {record.folder(wanted.name) / 'kubeconfig'} get nodes",
+        f"Or: kubectl --kubeconfig {record.folder(loaded.name) / 'kubeconfig'} get nodes",
         highlight=False,
         soft_wrap=True,
     )
+
+
+class _Terminal:
+    """Report a deploy on the terminal, and ask for confirmation unless --yes is given."""
+
+    def __init__(self, yes: bool) -> None:
+        self._yes = yes
+
+    def step(self, title: str) -> None:
+        if console(stderr=True).is_terminal:
+            print_note(f"{title} …")
+
+    def note(self, text: str) -> None:
+        print_note(text)
+
+    def confirm(self, question: str) -> None:
+        confirm(question, self._yes)
+
+    def confirm_plan(self, actions: Sequence[Action], notes: Sequence[str]) -> None:
+        if not self._yes:
+            _show(actions, notes, as_json=False)
+            confirm("Apply these changes?", yes=False)
+
+    def progress(self, actions: Sequence[Action]) -> Progress:
+        from k8sdds.cli.deploy_progress import Progress
+
+        return Progress(actions)
 
 
 def _notes(lines: Sequence[str]) -> None:
@@ -116,13 +119,13 @@ def _show_local_nodes_plan(profile: Profile, as_json: bool) -> None:
     )
 
 
-def _show(actions: list[Action], notes: Any, as_json: bool) -> None:
+def _show(actions: Sequence[Action], notes: Sequence[str], as_json: bool) -> None:
     """Show the planned actions, in the order in which they run."""
-    from k8sdds.deploy.plan import shown
+    from k8sdds.deploy.plan import to_json
 
     if as_json:
         print_text(
-            json.dumps({"actions": [shown(action) for action in actions], "notes": list(notes)}, indent=1)
+            json.dumps({"actions": [to_json(action) for action in actions], "notes": list(notes)}, indent=1)
         )
         return
     for note in notes:

@@ -47,7 +47,7 @@ def destroy(
         record.locked(loaded.name),
         Connections(profiles.targets(loaded), accept_new_host_keys, concurrency) as connections,
     ):
-        survey = flow.look(loaded, connections)
+        survey = flow.survey(loaded, connections)
         actions = destroying.plan(loaded, survey, purge)
         if actions:
             names = list(dict.fromkeys(action.node for action in actions))

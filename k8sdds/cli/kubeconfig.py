@@ -22,7 +22,7 @@ def kubeconfig(
     """
     from k8sdds.deploy import api_access
 
-    file, instructions = api_access.lasting(load_profile(profile).name)
+    file, instructions = api_access.kubeconfig_and_tunnel(load_profile(profile).name)
     print_text(str(file) if path else file.read_text().rstrip("\n"))
     if instructions:
         print_note(instructions)

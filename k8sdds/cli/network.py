@@ -105,7 +105,7 @@ def switch(
     targets = profiles.targets(wanted)
     with record.locked(known.name), Connections(targets, accept_new_host_keys) as connections:
         # Check that the machines support the new network before the old one is removed.
-        flow.look(wanted, connections).refuse(wanted)
+        flow.survey(wanted, connections).raise_problems(wanted)
         done = switching.switch(known, chosen, connections, print_note)
         if done.changed:
             print_note("verifying that the nodes exchange datagrams")

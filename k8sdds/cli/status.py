@@ -39,7 +39,7 @@ def status(
     profiles.password(loaded)
     targets = [target for target in profiles.targets(loaded) if not limit or target.name in limit]
     with Connections(targets, accept_new_host_keys, concurrency) as connections:
-        survey = flow.look(loaded, connections)
+        survey = flow.survey(loaded, connections)
     if as_json:
         print_text(
             json.dumps(
@@ -79,7 +79,7 @@ def _machines_table(profile: Profile, names: Sequence[str], facts: Mapping[str, 
         if machine is None:
             table.add_row(name, "unreachable")
             continue
-        values = machine.one
+        values = machine.values
         membership = values.get("marker") or ("foreign" if machine.all("leftover") else "none")
         if values.get("marker") == profile.name:
             membership = {True: "ready", False: "not ready", None: "not joined"}[cluster.ready.get(name)]

@@ -151,7 +151,7 @@ def cluster_api(selected: SelectedTestbed) -> Iterator[Any]:
     if selected.name:
         from k8sdds.deploy import api_access
 
-        with api_access.reach(selected.name) as kubeconfig:
+        with api_access.reachable_kubeconfig(selected.name) as kubeconfig:
             yield KubernetesClient.from_kubeconfig(kubeconfig, None)
     else:
         yield KubernetesClient.from_kubeconfig(Path(selected.kubeconfig) if selected.kubeconfig else None, selected.context)

@@ -1,36 +1,39 @@
-"""What a plan is made of: actions on machines, as data that can be printed, compared and applied."""
+"""Define what a plan consists of: actions on machines, as data that can be printed, compared and applied."""
 
 from __future__ import annotations
 
+import hashlib
 import shlex
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.kubernetes import kubectl
+from k8sdds import versions
+from k8sdds.kubernetes import apply, kubectl
 
 if TYPE_CHECKING:
     from k8sdds.deploy.software import Images
 
 STATE = "/etc/k8sdds"
-"""Folder on every machine of a cluster: whose it is, and what was there before."""
+"""Folder on every machine of a cluster: the cluster's name, and what was on the machine before."""
 HASHES = f"{STATE}/hashes"
-"""What deploy has installed there: path, inode, size, both times, SHA-256."""
+"""Installed files on a machine: path, inode, size, both times, SHA-256."""
 PRIVATE = "/run/k8sdds-deploy"
-"""Folder on a machine for what is secret, while an action needs it; in memory, for root alone."""
+"""Folder on a machine for the secrets of a running action: in memory, readable by root only."""
 IMAGES_BEFORE = f"{STATE}/images.before"
-"""Images that containerd had for Kubernetes before the machine became part of the cluster."""
+"""List of the Kubernetes images that containerd had before the machine joined the cluster."""
 LOCK = "/run"
-"""What a machine's changes lock, one at a time: a folder that every machine has."""
+"""Folder that a script locks while it changes a machine, so that changes are made one at a time."""
 
 PRELUDE = f"""\
 set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH LC_ALL=C KUBECONFIG={kubectl.KUBECONFIG} KUBECACHEDIR={kubectl.CACHE_FOLDER}
-# What a command began that was killed goes on here: the next one waits for its end.
+# A script continues when the command that started it is killed: the next script waits for its end.
 exec 9<{LOCK}
 flock 9
-# Remember what a path was before it is changed, so that destroy can give it back.
+# keep PATH: save the original of a path before it is changed, so that destroy can restore it.
 keep() {{
   grep -qxF "$1" {STATE}/made 2>/dev/null && return 0
   [ -e "{STATE}/saved$1" ] && return 0
@@ -39,21 +42,21 @@ keep() {{
   elif [ -e "$1" ] || [ -L "$1" ]; then mkdir -p "{STATE}/saved${{1%/*}}"; cp -a "$1" "{STATE}/saved$1"
   else mkdir -p {STATE}; echo "$1" >>{STATE}/made; fi
 }}
-# put PATH MODE: write stdin to a file, whole or not at all.
+# put PATH MODE: write standard input to a file atomically.
 put() {{
   keep "$1"; mkdir -p "${{1%/*}}"
   ( umask 077; cat >"$1.k8sdds" ); chmod "$2" "$1.k8sdds"; mv -f "$1.k8sdds" "$1"
 }}
 """
-"""What every action's script can call."""
+"""Shell functions that every action's script can call."""
 
 Step = tuple[str, str]
-"""(node, phase)"""
+"""A node and a phase: all actions of that phase on that node."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file of this machine, or of a folder that the node shares with it, to be installed on a node."""
+    """A file to install on a node, from this machine or from a folder that the node shares with it."""
 
     source: Path
     target: str
@@ -61,24 +64,73 @@ class Upload:
     size_bytes: int
     mode: str = "0755"
     shared: str = ""
-    """Where the node sees it already; empty: it is sent over ssh."""
+    """Path of the file on the node; empty: it is sent over SSH."""
 
 
 @dataclass(frozen=True)
 class Private:
-    """A secret that is a file of mode 0600 on the node while an action runs."""
+    """A secret that exists as a file of mode 0600 on the node while an action runs.
+
+    Its content is either given, or printed by a script on another node just before the action.
+    """
 
     path: str
-    """Without signs that mean something to a shell."""
+    """Without characters that are special to a shell."""
+    content: bytes = field(default=b"", repr=False)
     node: str = ""
-    """Where a script gives it on its stdout, just before the action; else it is one that apply was given."""
+    """The node that the script runs on; empty: the content is given."""
     script: str = ""
-    name: str = ""
+
+
+@dataclass(frozen=True)
+class AppliedObject:
+    """A Kubernetes object of k8sdds that exists after an action."""
+
+    sha256: str
+    network: str = ""
+    """The network that the object belongs to."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Facts that hold after an action. Tests compare them with the facts of real machines."""
+
+    marker: str = ""
+    """Name of the cluster that the machine belongs to."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Path to SHA-256."""
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Reference to SHA-256 of the manifest."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Name to version."""
+    active_units: tuple[str, ...] = ()
+    """systemd units that run."""
+    flags: tuple[str, ...] = ()
+    """Steps of kubeadm that are complete: `initialised`, `joined`."""
+    paths: tuple[str, ...] = ()
+    """Files and folders of Kubernetes that exist."""
+    api_server: bool = False
+    """Whether the API server answers."""
+    ready_nodes: tuple[str, ...] = ()
+    """Nodes that the API server reports as ready."""
+    node_labels: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    """Node to labels; None: the node does not have the label."""
+    own_labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Node to the names of labels that deploy set."""
+    objects: Mapping[str, AppliedObject] = field(default_factory=dict)
+    """Identity to object."""
+    deleted_objects: tuple[str, ...] = ()
+    """Identities."""
+    ready_workloads: tuple[str, ...] = ()
+    """Identities of workloads whose pods are all ready."""
+    proven: str = ""
+    """What the smoke test proved."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """One change of one machine. The script is run by `sh` as root, after PRELUDE."""
+    """One change of one machine. `sh` runs the script as root, after PRELUDE."""
 
     node: str
     phase: str
@@ -86,18 +138,34 @@ class Action:
     script: str
     uploads: tuple[Upload, ...] = ()
     images: Images | None = None
-    """Imported before the script runs."""
+    """Images to import before the script runs."""
     private: tuple[Private, ...] = ()
     needs: tuple[Step, ...] = ()
-    """Steps of other nodes that must have ended before."""
+    """Steps on other nodes that must be complete before the action."""
     timeout_s: float = 120
     remedy: str = ""
-    """What to do where it fails, if more can be said than its output does."""
+    """What to do when the action fails, in addition to what its output says."""
+    effect: Effect = Effect()
 
 
 def file_script(path: str, text: str, mode: str = "0644") -> str:
-    """The words that write a file; `text` ends with a newline."""
-    mark = "END_OF_FILE"
-    while mark in text:
-        mark += "_"
-    return f"put {shlex.quote(path)} {mode} <<'{mark}'\n{text}{mark}\n"
+    """Return a shell script that writes a file. `text` must end with a newline."""
+    delimiter = "END_OF_FILE"
+    while delimiter in text:
+        delimiter += "_"
+    return f"put {shlex.quote(path)} {mode} <<'{delimiter}'\n{text}{delimiter}\n"
+
+
+def file_hashes(files: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 of each text by its path."""
+    return {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
+
+
+def applied(objects: Iterable[apply.Object]) -> dict[str, AppliedObject]:
+    """Return the effect of applying stamped objects, by their identities."""
+    return {
+        apply.identity(one): AppliedObject(
+            apply.stamp(one), one["metadata"]["labels"].get(versions.NETWORK_LABEL, "")
+        )
+        for one in objects
+    }

@@ -31,7 +31,7 @@ HERE = "127.0.0.1"
 _SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
 
 
-def fetch(profile: Profile, host: Host) -> Path:
+def write_kubeconfig(profile: Profile, host: Host) -> Path:
     """Write the cluster's admin kubeconfig here, so that its server can be reached; its path.
 
     `host` is the control plane. Raises PrerequisiteError where it has none, or cannot be reached.
@@ -51,7 +51,7 @@ def fetch(profile: Profile, host: Host) -> Path:
 
 
 @contextlib.contextmanager
-def reach(name: str) -> Iterator[Path]:
+def reachable_kubeconfig(name: str) -> Iterator[Path]:
     """A kubeconfig of a deployed cluster by which its API server can be reached while the context lasts.
 
     Raises InputError where no such cluster was deployed from here, PrerequisiteError where it cannot be reached.
@@ -75,7 +75,7 @@ def reach(name: str) -> Iterator[Path]:
         client.wait(CONNECT_S)
 
 
-def lasting(name: str) -> tuple[Path, str]:
+def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
     """The kubeconfig of a deployed cluster, for other programs; and how they get there by ssh where its API
     server cannot be reached directly, else empty. Raises InputError and PrerequisiteError as `reach`."""
     profile, path = _known(name)

@@ -1,4 +1,4 @@
-"""Carry out a plan: every change of a machine goes through `_do`, which logs it and fails with a remedy."""
+"""Apply a plan: every change of a machine goes through `Runner.run`, which logs it and explains failures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -19,48 +19,48 @@ from k8sdds.deploy.software import Software
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Done, Host, HostError
 
-# A second line of defence: nothing that is logged should have one.
+# Logs should not contain secrets in the first place; this removes those that a program prints nevertheless.
 _SECRETS = re.compile(
     r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----|"
     r"(?<=client-key-data: )\S+",
     re.DOTALL,
 )
-LAST_LINES = 12
-"""Of a failed command, in the message; the log has all."""
-AGAIN = "then run the same command again: it goes on where it ended"
+MAX_LINES = 12
+"""Lines of a failed command's output that its error message quotes; the log contains all."""
+RETRY = "then run the same command again: it continues where it stopped"
 
 
 class Observer(Protocol):
-    """Who is told what happens, from several threads."""
+    """Receive the progress of a plan, from several threads."""
 
     def started(self, action: Action) -> None:
-        """An action begins on its node."""
+        """Receive that an action starts on its node."""
 
     def ended(self, action: Action, seconds: float, error: Exception | None) -> None:
-        """It has ended, well or not."""
+        """Receive that an action succeeded (`error` is None) or failed."""
 
 
 class ActionFailed(PrerequisiteError):
-    """A command on a machine that failed."""
+    """A command failed on a machine."""
 
 
-def hidden(text: str) -> str:
-    """A text without what looks like a bootstrap token or a private key."""
+def redact(text: str) -> str:
+    """Return a text in which bootstrap tokens and private keys are replaced."""
     return _SECRETS.sub("******", text)
 
 
 @dataclass
 class Log:
-    """One file per node with all that was done, for this user alone."""
+    """One log file per node with the output of all actions, readable by this user only."""
 
     folder: Path
 
     def path(self, node: str) -> Path:
-        """The file of a node."""
+        """Return the log file of a node."""
         return self.folder / f"{node}.log"
 
     def write(self, action: Action, done: Done, seconds: float) -> None:
-        """Add what an action did."""
+        """Append the output of an action."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         parts = [f"=== {at} {action.phase}: {action.title} ({seconds:.1f} s, exit code {done.code})"]
         parts += [part for part in (done.out.rstrip(), done.err.rstrip()) if part]
@@ -68,167 +68,183 @@ class Log:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
         with path.open("a") as file:
-            file.write(hidden("\n".join(parts)) + "\n")
+            file.write(redact("\n".join(parts)) + "\n")
 
 
-@dataclass
-class _Run:
-    connections: Connections
-    software: Software | None
-    secrets: Mapping[str, bytes]
-    log: Log
-    observer: Observer
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    left: dict[Step, int] = field(default_factory=dict)
-    """Actions of a step that have not ended."""
-    failure: Exception | None = None
-    fetched: dict[Private, bytes] = field(default_factory=dict)
-    fetching: threading.Lock = field(default_factory=threading.Lock)
+class Runner:
+    """Apply actions: those of one node in order, the nodes side by side."""
 
-    def node(self, actions: Sequence[Action]) -> None:
-        """All actions of one node, in order; ends early where another node failed."""
+    def __init__(
+        self, connections: Connections, log_folder: Path, observer: Observer, software: Software | None = None
+    ) -> None:
+        """Prepare to apply actions.
+
+        Args:
+            connections: The machines.
+            log_folder: Where the logs are written.
+            observer: Receives the progress.
+            software: Where images come from; None if no action imports images.
+        """
+        self.connections = connections
+        self._software = software
+        self._log = Log(log_folder)
+        self._observer = observer
+        self._changed = threading.Condition()
+        # Guarded by _changed: actions of each step that are not complete, and the first failure.
+        self._pending: dict[Step, int] = {}
+        self._failure: Exception | None = None
+        # Guarded by _fetching: secrets that a script on another node has printed.
+        self._fetching = threading.Lock()
+        self._fetched: dict[Private, bytes] = {}
+
+    def apply(self, actions: Sequence[Action], apply_action: Callable[[Action], None] | None = None) -> None:
+        """Apply all actions; an action waits for the steps on other nodes that it needs.
+
+        When an action fails, running actions of other nodes are completed and no further ones start.
+
+        Args:
+            actions: The actions of all nodes.
+            apply_action: Applies one action; None: `run`.
+
+        Raises:
+            Exception: The first error of an action.
+        """
+        by_node: dict[str, list[Action]] = {}
         for action in actions:
-            with self.changed:
-                self.changed.wait_for(
-                    lambda action=action: (
-                        self.failure or not any(self.left.get(step) for step in action.needs)
-                    )
+            by_node.setdefault(action.node, []).append(action)
+            step = action.node, action.phase
+            self._pending[step] = self._pending.get(step, 0) + 1
+        threads = [
+            threading.Thread(target=self._apply_on_node, args=(chosen, apply_action or self.run), daemon=True)
+            for chosen in by_node.values()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _apply_on_node(self, actions: Sequence[Action], apply_action: Callable[[Action], None]) -> None:
+        for action in actions:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda needs=action.needs: self._failure or not any(map(self._pending.get, needs))
                 )
-                if self.failure:
+                if self._failure:
                     return
-            self.observer.started(action)
-            began = time.monotonic()
+            self._observer.started(action)
+            started_s = time.monotonic()
             error: Exception | None = None
             try:
-                self._do(action)
-            except Exception as found:  # raised again where all threads have ended
-                error = found
-            self.observer.ended(action, time.monotonic() - began, error)
-            with self.changed:
-                self.failure = self.failure or error
-                self.left[action.node, action.phase] -= 1
-                self.changed.notify_all()
+                apply_action(action)
+            except Exception as failure:  # raised again by apply, when all threads have ended
+                error = failure
+            self._observer.ended(action, time.monotonic() - started_s, error)
+            with self._changed:
+                self._failure = self._failure or error
+                self._pending[action.node, action.phase] -= 1
+                self._changed.notify_all()
             if error is not None:
                 return
 
-    def _do(self, action: Action) -> None:
-        """Change a machine, and leave no secret on it."""
+    def run(self, action: Action) -> None:
+        """Run one action on its machine, and leave none of its secrets there.
+
+        Raises:
+            ActionFailed: A command failed, or the connection was lost.
+        """
         host = self.connections.hosts[action.node]
         try:
-            self._carry_out(action, host)
+            self._run(action, host)
         except Exception as error:
             if action.private:
                 with contextlib.suppress(K8sddsError):
-                    host.run(_without_private(action), timeout_s=30)
+                    host.run(_delete_private(action), timeout_s=30)
             if isinstance(error, HostError):
                 raise ActionFailed(
                     f"{action.node}: {action.phase}: could not {action.title}:\n    {error.message}",
-                    f"{error.remedy}\n  → {AGAIN}",
+                    f"{error.remedy}\n  → {RETRY}",
                 ) from error
             raise
 
-    def _carry_out(self, action: Action, host: Host) -> None:
-        began = time.monotonic()
+    def _run(self, action: Action, host: Host) -> None:
+        started_s = time.monotonic()
         out: list[str] = []
         err: list[str] = []
 
-        def step(done: Done) -> None:
+        def check(done: Done) -> None:
             out.append(done.out)
             err.append(done.err)
             if done.code != 0:
-                whole = Done(done.code, "".join(out), "".join(err))
-                self.log.write(action, whole, time.monotonic() - began)
+                self._log.write(
+                    action, Done(done.code, "".join(out), "".join(err)), time.monotonic() - started_s
+                )
                 raise self._failed(action, done)
 
         for secret in action.private:
-            step(_put_private(host, secret, self._secret(secret)))
-        here = [_installed(one, f"cp {shlex.quote(one.shared)}") for one in action.uploads if one.shared]
-        if here:
-            step(host.run(PRELUDE + "".join(here), timeout_s=action.timeout_s))
+            check(_send_private(host, secret, self._content(secret)))
+        shared = [
+            _install_script(one, f"cp {shlex.quote(one.shared)}") for one in action.uploads if one.shared
+        ]
+        if shared:
+            check(host.run(PRELUDE + "".join(shared), timeout_s=action.timeout_s))
         for upload in action.uploads:
             if not upload.shared:
-                script = PRELUDE + _installed(upload, "cat >")
-                step(host.send(upload.source, script, timeout_s=action.timeout_s))
+                script = PRELUDE + _install_script(upload, "cat >")
+                check(host.send(upload.source, script, timeout_s=action.timeout_s))
         if action.images is not None:
-            assert self.software is not None
-            archive = self.software.archive(action.images)
+            assert self._software is not None
+            archive = self._software.archive(action.images)
             digests = action.images.digests
-            step(images.load(host, archive.source, archive.shared, action.timeout_s, digests))
+            check(images.load(host, archive.source, archive.shared, action.timeout_s, digests))
         if action.script:
-            # By the script itself: it goes on to its end where this process is killed.
-            forget = f"trap '{_without_private(action)}' EXIT\n" if action.private else ""
-            step(host.run(PRELUDE + forget + action.script, timeout_s=action.timeout_s))
-        self.log.write(action, Done(0, "".join(out), "".join(err)), time.monotonic() - began)
+            # The script deletes its secrets itself: it runs to its end even if this process is killed.
+            cleanup = f"trap '{_delete_private(action)}' EXIT\n" if action.private else ""
+            check(host.run(PRELUDE + cleanup + action.script, timeout_s=action.timeout_s))
+        self._log.write(action, Done(0, "".join(out), "".join(err)), time.monotonic() - started_s)
 
-    def _secret(self, secret: Private) -> bytes:
+    def _content(self, secret: Private) -> bytes:
         if not secret.node:
-            return self.secrets[secret.name]
-        with self.fetching:
-            if secret not in self.fetched:
+            return secret.content
+        with self._fetching:
+            if secret not in self._fetched:
                 done = self.connections.hosts[secret.node].run(PRELUDE + secret.script, timeout_s=60)
                 if done.code != 0:
                     raise ActionFailed(
-                        f"{secret.node}: what other machines need to join was not given: {_last(done.err)}",
+                        f"{secret.node}: cannot create the credentials to join: {_last_lines(done.err)}",
                         "run the same command again",
                     )
-                self.fetched[secret] = done.out.encode()
-            return self.fetched[secret]
+                self._fetched[secret] = done.out.encode()
+            return self._fetched[secret]
 
     def _failed(self, action: Action, done: Done) -> ActionFailed:
-        said = hidden(_last(done.err) or _last(done.out)) or "it said nothing"
-        remedy = f"{action.remedy}; all it said: {self.log.path(action.node)}" if action.remedy else (
-            f"all it said: {self.log.path(action.node)}"
-        )  # fmt: skip
+        output = redact(_last_lines(done.err) or _last_lines(done.out)) or "no output"
+        log = f"complete output: {self._log.path(action.node)}"
         return ActionFailed(
             f"{action.node}: {action.phase}: could not {action.title} (exit code {done.code}):\n"
-            + _indented(said),
-            f"{remedy}\n  → {AGAIN}",
+            + _indented(output),
+            f"{action.remedy}; {log}\n  → {RETRY}" if action.remedy else f"{log}\n  → {RETRY}",
         )
 
 
-def apply(
-    actions: Sequence[Action],
-    connections: Connections,
-    log_folder: Path,
-    observer: Observer,
-    software: Software | None = None,
-    secrets: Mapping[str, bytes] | None = None,
-) -> None:
-    """Carry out all actions: each node's in order, the nodes side by side, waiting where one needs another.
-
-    Raises the first error; what other nodes were doing then is ended in order, and nothing more is begun.
-    """
-    run = _Run(connections, software, secrets or {}, Log(log_folder), observer)
-    by_node: dict[str, list[Action]] = {}
-    for action in actions:
-        by_node.setdefault(action.node, []).append(action)
-        run.left[action.node, action.phase] = run.left.get((action.node, action.phase), 0) + 1
-    threads = [threading.Thread(target=run.node, args=(chosen,), daemon=True) for chosen in by_node.values()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if run.failure is not None:
-        raise run.failure
-
-
-def _put_private(host: Host, secret: Private, content: bytes) -> Done:
+def _send_private(host: Host, secret: Private, content: bytes) -> Done:
     path = shlex.quote(secret.path)
     return host.send(content, f"umask 077; mkdir -p {PRIVATE} && cat >{path}", timeout_s=60)
 
 
-def _without_private(action: Action) -> str:
+def _delete_private(action: Action) -> str:
     paths = " ".join(secret.path for secret in action.private)
     return f"rm -f {paths}; rmdir {PRIVATE} 2>/dev/null || :"
 
 
-def _installed(upload: Upload, fetch: str) -> str:
-    """Shell words that install a file which `fetch` writes to the path that follows it."""
+def _install_script(upload: Upload, fetch: str) -> str:
+    """Return a script that installs a file. `fetch` writes the file to the path that follows it."""
     target, new = shlex.quote(upload.target), shlex.quote(f"{upload.target}.k8sdds")
     return (
         f"keep {target}; mkdir -p {shlex.quote(upload.target.rpartition('/')[0])}\n{fetch} {new}\n"
         f'[ "$(sha256sum <{new} | cut -c1-64)" = {upload.sha256} ] ||'
-        f" {{ rm -f {new}; echo {target} arrived damaged >&2; exit 1; }}\n"
+        f" {{ rm -f {new}; echo {target} was damaged in transit >&2; exit 1; }}\n"
         f"chmod {upload.mode} {new}; mv -f {new} {target}\n"
         f"{{ grep -v '^{upload.target} ' {HASHES} 2>/dev/null || :;"
         f" echo \"$(stat -L --format '%n %i %s %.9Y %.9Z' {target}) {upload.sha256}\"; }} >{HASHES}.new\n"
@@ -236,8 +252,8 @@ def _installed(upload: Upload, fetch: str) -> str:
     )
 
 
-def _last(text: str) -> str:
-    return "\n".join(text.strip().splitlines()[-LAST_LINES:])
+def _last_lines(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-MAX_LINES:])
 
 
 def _indented(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A Raspberry Pi's boot line, which must name the memory cgroup: the one change that takes a reboot."""
+"""Enable the memory cgroup on the kernel command line of a Raspberry Pi, which requires a reboot."""
 
 from __future__ import annotations
 
@@ -6,60 +6,66 @@ import shlex
 import time
 from dataclasses import replace
 
-from k8sdds.deploy.actions import PRELUDE
+from k8sdds.deploy.actions import PRELUDE, STATE
 from k8sdds.deploy.facts import Facts
-from k8sdds.deploy.preflight import BOOT_WORDS
+from k8sdds.deploy.preflight import BOOT_PARAMETERS
 from k8sdds.system.ssh import Host, HostError
 
 REBOOT_TIMEOUT_S = 300
-# Of this boot and no other: machines that share a kernel tell them apart by their first process.
-_BOOT = "cat /proc/sys/kernel/random/boot_id; awk '{ print $22 }' /proc/1/stat"
+# Prints what differs between two boots. Local nodes share a kernel, so the start time of their first process
+# tells their boots apart.
+_BOOT_ID = "cat /proc/sys/kernel/random/boot_id; awk '{ print $22 }' /proc/1/stat"
 
 
-def needed(facts: Facts) -> bool:
-    """Whether the memory cgroup is off, and there is a boot line to change."""
-    return "memory" not in facts.one.get("controllers", "").split() and bool(facts.one.get("boot_file"))
+def must_change(facts: Facts) -> bool:
+    """Return whether the memory cgroup is disabled and the kernel command line is a file on the machine."""
+    return "memory" not in facts.values.get("controllers", "").split() and bool(facts.values.get("boot_file"))
 
 
-def enabled(facts: Facts) -> Facts:
-    """The same machine with its memory cgroup on."""
-    return replace(facts, one={**facts.one, "controllers": facts.one.get("controllers", "") + " memory"})
+def with_memory_cgroup(facts: Facts) -> Facts:
+    """Return the facts of a machine as they are after its memory cgroup is enabled."""
+    controllers = facts.values.get("controllers", "") + " memory"
+    return replace(facts, values={**facts.values, "controllers": controllers})
 
 
-def line(text: str) -> str:
-    """The boot line with what the kubelet needs; what turns the memory cgroup off is taken out."""
-    words = [word for word in text.split() if word != "cgroup_disable=memory"]
-    return " ".join([*words, *(word for word in BOOT_WORDS.split() if word not in words)])
+def changed_line(line: str) -> str:
+    """Return a kernel command line with the parameters that the kubelet requires, and none that conflict."""
+    parameters = [one for one in line.split() if one != "cgroup_disable=memory"]
+    return " ".join([*parameters, *(one for one in BOOT_PARAMETERS.split() if one not in parameters)])
 
 
-def script(facts: Facts) -> str:
-    """Root's script that writes it, keeping what was there before, and reboots."""
-    path, new = facts.one["boot_file"], line(facts.one.get("boot_line", ""))
-    # /boot is FAT on a Pi, where no rename is atomic: written in place, and synced.
+def change_script(facts: Facts) -> str:
+    """Return the script that saves the original command line, writes the new one, and reboots."""
+    path, new = facts.values["boot_file"], changed_line(facts.values.get("boot_line", ""))
+    # /boot is FAT on a Raspberry Pi, where renaming is not atomic: the file is written in place and synced.
     return (
         f"keep {shlex.quote(path)}\n"
         f"printf '%s\\n' {shlex.quote(new)} >{shlex.quote(path)}\nsync\n"
-        f"{_BOOT}\n( sleep 1; systemctl reboot ) >/dev/null 2>&1 &\n"
+        f"{_BOOT_ID}\n( sleep 1; systemctl reboot ) >/dev/null 2>&1 &\n"
     )
 
 
-def reboot(host: Host, text: str) -> None:
-    """Run that script, and return when the machine has booted anew. Raises HostError where it does not."""
-    done = host.run(PRELUDE + text)
+def reboot(host: Host, script: str) -> None:
+    """Run the script of `change_script`, and return when the machine answers after its reboot.
+
+    Raises:
+        HostError: The script failed, or the machine does not answer within REBOOT_TIMEOUT_S.
+    """
+    done = host.run(PRELUDE + script)
     if done.code != 0:
-        raise HostError(host.name, f"its boot line could not be changed: {done.err.strip()}")
-    before, deadline = done.out.strip(), time.monotonic() + REBOOT_TIMEOUT_S
-    while time.monotonic() < deadline:
+        raise HostError(host.name, f"its kernel command line could not be changed: {done.err.strip()}")
+    before, deadline_s = done.out.strip(), time.monotonic() + REBOOT_TIMEOUT_S
+    while time.monotonic() < deadline_s:
         time.sleep(2)
         host.close()
         try:
-            now = host.run(_BOOT, timeout_s=20)
+            now = host.run(_BOOT_ID, timeout_s=20)
         except HostError:
             continue
         if now.code == 0 and now.out.strip() != before:
             return
     raise HostError(
         host.name,
-        f"has not come back {REBOOT_TIMEOUT_S} s after its reboot",
-        "look at its screen; what its boot line was is in /etc/k8sdds/saved on it",
+        f"does not answer {REBOOT_TIMEOUT_S} s after its reboot",
+        f"look at its screen; its original kernel command line is in {STATE}/saved on it",
     )

@@ -1,11 +1,14 @@
-"""Deploy from beginning to end: machines → facts → judged → plan → applied → reached from here."""
+"""Deploy a profile: connect, gather facts, check prerequisites, plan, apply, write the kubeconfig.
+
+The plan ends with the smoke test, so a deploy that succeeds has proven that the cluster works.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from k8sdds import versions
 from k8sdds.bundle import recipe
@@ -23,197 +26,292 @@ from k8sdds.deploy import (
     tuning,
 )
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.apply import Observer, apply
+from k8sdds.deploy.apply import Observer, Runner
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import Facts, probe
 from k8sdds.deploy.network_install import Install
-from k8sdds.deploy.network_switch import switch as switching
-from k8sdds.deploy.phases import join, metrics_server, network, smoke_test
-from k8sdds.deploy.phases.objects import secret_objects
+from k8sdds.deploy.phases import PHASES
 from k8sdds.deploy.plan import FILES, SYSCTLS, plan
 from k8sdds.deploy.software import Software
-from k8sdds.kubernetes import apply as kube
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
 from k8sdds.system.ssh import Connections
 
-Said = Callable[[str], None]
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `k8sdds deploy`."""
+
+    limit: Sequence[str] = ()
+    """Nodes to change; empty: all. Other workers may be unreachable."""
+    allow_reboot: bool = False
+    """Whether machines may be rebooted to enable the memory cgroup."""
+    plan_only: bool = False
+    accept_new_host_keys: bool = False
+    concurrency: int = 20
+
+
+class Interface(Protocol):
+    """Report to the user, and ask for confirmation."""
+
+    def step(self, title: str) -> None:
+        """Report that a step starts."""
+
+    def note(self, text: str) -> None:
+        """Report a note."""
+
+    def confirm(self, question: str) -> None:
+        """Ask the user to confirm; raises if the answer is no, or cannot be given."""
+
+    def confirm_plan(self, actions: Sequence[Action], notes: Sequence[str]) -> None:
+        """Show a plan and ask the user to confirm it; raises as `confirm` does."""
+
+    def progress(self, actions: Sequence[Action]) -> contextlib.AbstractContextManager[Observer]:
+        """Show the progress of a plan."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """Result of a deploy."""
+
+    actions: Sequence[Action]
+    """The plan; empty: no changes."""
+    notes: Sequence[str] = ()
+    node_count: int = 0
 
 
 @dataclass(frozen=True)
 class MachineSurvey:
-    """A profile's machines as they are."""
+    """Facts of a profile's machines, and whether the profile fits them."""
 
     facts: Mapping[str, Facts]
-    failures: Mapping[str, K8sddsError]
-    problems: Sequence[Problem]
-    notes: Sequence[str]
+    failures: Mapping[str, K8sddsError] = field(default_factory=dict)
+    """By machine without facts: why they could not be gathered."""
+    problems: Sequence[Problem] = ()
+    """What prevents a deploy."""
+    notes: Sequence[str] = ()
 
-    def refuse(self, profile: Profile) -> None:
-        """Raise what prevents a deploy, if anything does."""
+    def raise_problems(self, profile: Profile) -> None:
+        """Raise an error with everything that prevents a deploy, if anything does.
+
+        Raises:
+            InputError: All problems are mistakes in the profile.
+            PrerequisiteError: A machine cannot be reached, or does not meet the prerequisites.
+        """
         lines = [str(error) for error in self.failures.values()] + [str(one) for one in self.problems]
         if not lines:
             return
-        text = "\n".join([f"the profile {profile.name} does not fit its machines as they are:", *lines])
+        text = "\n".join([f"the profile {profile.name} does not fit its machines:", *lines])
         if self.failures or not all(problem.input for problem in self.problems):
             raise PrerequisiteError(text)
         raise InputError(text)
 
 
-def look(profile: Profile, connections: Connections) -> MachineSurvey:
-    """The facts of all machines, and whether the profile fits them. Changes nothing."""
-    binaries = {item.target for item in recipe.INSTALLS}
+def deploy(profile: Profile, options: Options, interface: Interface) -> Deployed:
+    """Build, complete or update the cluster of a profile.
 
-    def extra(name: str) -> str:
-        more = tuning.facts_script(profile.tuning, profile.network.interface)
-        return more + (probe.CLUSTER if name == profile.control_plane.name else "")
+    With `options.plan_only`, local nodes must exist already and nothing is changed.
 
-    seen, failures = facts.gather(connections, SYSCTLS, (*FILES, *sorted(binaries)), extra)
-    notes = preflight.notes(profile, seen)
-    for name, found in seen.items():
-        notes += [f"{name}: {note}" for note in tuning.plan(profile.tuning, found.all("tuning")).notes]
-    return MachineSurvey(seen, failures, preflight.judge(profile, seen), notes)
+    Raises:
+        InputError: The profile does not fit its machines or its bundle.
+        PrerequisiteError: A prerequisite is missing, or a change of a machine failed.
+    """
+    with record.locked(profile.name):
+        create_nodes = not machines_exist(profile)
+        if create_nodes:
+            interface.confirm(f"Create {len(profile.nodes)} local nodes and a cluster on them?")
+            interface.step("creating local nodes")
+        bundle = create_machines(profile, interface.note)
+        interface.step(f"connecting to {len(profile.nodes)} machines, and gathering facts")
+        targets = profiles.targets(profile)
+        with Connections(targets, options.accept_new_host_keys, options.concurrency) as connections:
+            part, machines = restrict(profile, survey(profile, connections), options.limit)
+            if options.allow_reboot and not options.plan_only:
+                names = machines_to_reboot(part, machines, options.limit)
+                if names:
+                    interface.confirm(
+                        f"Enable the memory cgroup on the kernel command line of {', '.join(names)}, and reboot?"
+                    )
+                    enable_memory_cgroup(names, machines, connections, interface.note)
+                    part, machines = restrict(profile, survey(profile, connections), options.limit)
+            interface.step("checking prerequisites")
+            machines.raise_problems(profile)
+            interface.step("planning")
+            state = desired_state(part, machines.facts, bundle, interface.note)
+            actions = plan_within(state, options.limit)
+            if actions and not options.plan_only:
+                if not create_nodes:
+                    interface.confirm_plan(actions, machines.notes)
+                for note in machines.notes:
+                    interface.note(note)
+                with interface.progress(actions) as observer:
+                    apply_plan(profile, state, actions, connections, observer)
+            elif not options.plan_only:
+                write_kubeconfig(profile, connections)
+    return Deployed(actions, machines.notes, len(part.nodes))
 
 
-def within(profile: Profile, seen: MachineSurvey, limit: Collection[str]) -> tuple[Profile, MachineSurvey]:
-    """The profile and what was seen, without those workers outside `limit` that cannot be reached or do not
-    fit: this is told in the notes, and they are left out. Without a limit, all must do."""
-    if not limit:
-        return profile, seen
-    why: dict[str, str] = {name: error.message for name, error in seen.failures.items()}
-    for name, found in seen.facts.items():
-        alone = profile.model_copy(update={"nodes": [profile.node(name)]})
-        problems = preflight.judge(alone, {name: found})
-        if problems:
-            why[name] = problems[0].what
-    out = {name for name in why if name not in limit and not profile.node(name).is_control_plane}
-    kept = profile.model_copy(update={"nodes": [node for node in profile.nodes if node.name not in out]})
-    facts = {name: found for name, found in seen.facts.items() if name not in out}
-    failures = {name: error for name, error in seen.failures.items() if name not in out}
-    notes = [*seen.notes, *(f"left out, as --limit allows: {why[name]}" for name in sorted(out))]
-    return kept, MachineSurvey(facts, failures, preflight.judge(kept, facts), notes)
-
-
-def machines_stand(profile: Profile) -> bool:
-    """Whether there are machines to look at: local nodes may not have been made yet."""
+def machines_exist(profile: Profile) -> bool:
+    """Return whether the machines exist: local nodes may not have been created yet."""
     return profile.provider != "local" or local_nodes.complete(profile)
 
 
-def make_machines(profile: Profile, said: Said) -> Software | None:
-    """For local nodes: have them stand, with the software they share. Others are there already."""
+def create_machines(profile: Profile, note: Callable[[str], None]) -> Software | None:
+    """Create missing local nodes and return the software that they share; None for other machines."""
     if profile.provider != "local":
         return None
-    found = software.of(profile, (ARCH_HERE,), said)
+    shared = software.of(profile, (ARCH_HERE,), note)
     if not local_nodes.complete(profile):
-        software.refuse(found, _network(profile), {ARCH_HERE: ()})
-        local_nodes.make(profile, found.bundle, said)
-    return found
+        software.refuse(shared, _network(profile), {ARCH_HERE: ()})
+        local_nodes.make(profile, shared.bundle, note)
+    return shared
 
 
-def boot_lines(profile: Profile, found: MachineSurvey, limit: Collection[str] = ()) -> list[str]:
-    """The machines whose memory cgroup is off while their boot line is a file (Raspberry Pis).
+def survey(profile: Profile, connections: Connections) -> MachineSurvey:
+    """Gather the facts of all machines, and check whether the profile fits them. Makes no changes."""
+    programs = sorted({item.target for item in recipe.INSTALLS})
 
-    Raises what else prevents a deploy: nobody's machine is rebooted in vain.
+    def extra_script(name: str) -> str:
+        script = tuning.facts_script(profile.tuning, profile.network.interface)
+        return script + (probe.CLUSTER if name == profile.control_plane.name else "")
+
+    machines, failures = facts.gather(connections, SYSCTLS, (*FILES, *programs), extra_script)
+    notes = preflight.notes(profile, machines)
+    for name, machine in machines.items():
+        notes += [f"{name}: {note}" for note in tuning.plan(profile.tuning, machine.all("tuning")).notes]
+    return MachineSurvey(machines, failures, preflight.check(profile, machines), notes)
+
+
+def restrict(
+    profile: Profile, machines: MachineSurvey, limit: Collection[str]
+) -> tuple[Profile, MachineSurvey]:
+    """Leave out the workers outside `limit` that cannot be reached or do not fit.
+
+    Returns:
+        The profile and the survey without these workers, with a note for each. Without a limit, both as given.
     """
-    chosen = [
+    if not limit:
+        return profile, machines
+    reasons: dict[str, str] = {name: error.message for name, error in machines.failures.items()}
+    for name, machine in machines.facts.items():
+        alone = profile.model_copy(update={"nodes": [profile.node(name)]})
+        problems = preflight.check(alone, {name: machine})
+        if problems:
+            reasons[name] = problems[0].what
+    out = {name for name in reasons if name not in limit and not profile.node(name).is_control_plane}
+    part = profile.model_copy(update={"nodes": [node for node in profile.nodes if node.name not in out]})
+    kept = {name: machine for name, machine in machines.facts.items() if name not in out}
+    failures = {name: error for name, error in machines.failures.items() if name not in out}
+    notes = [*machines.notes, *(f"left out because of --limit: {reasons[name]}" for name in sorted(out))]
+    return part, MachineSurvey(kept, failures, preflight.check(part, kept), notes)
+
+
+def machines_to_reboot(profile: Profile, machines: MachineSurvey, limit: Collection[str] = ()) -> list[str]:
+    """Return the machines whose memory cgroup a change of the kernel command line enables (Raspberry Pis).
+
+    Raises:
+        K8sddsError: Something else prevents the deploy, so that rebooting would be useless.
+    """
+    names = [
         name
-        for name, one in found.facts.items()
-        if boot_command_line.needed(one) and (not limit or name in limit)
+        for name, machine in machines.facts.items()
+        if boot_command_line.must_change(machine) and (not limit or name in limit)
     ]
-    if chosen:
-        after = {**found.facts, **{name: boot_command_line.enabled(found.facts[name]) for name in chosen}}
-        replace(found, problems=preflight.judge(profile, after)).refuse(profile)
-    return chosen
+    if names:
+        enabled = {name: boot_command_line.with_memory_cgroup(machines.facts[name]) for name in names}
+        problems = preflight.check(profile, {**machines.facts, **enabled})
+        replace(machines, problems=problems).raise_problems(profile)
+    return names
 
 
-def reboot(names: Sequence[str], found: MachineSurvey, connections: Connections, said: Said) -> None:
-    """Turn the memory cgroup on by the boot line of these machines; return when all answer again.
+def enable_memory_cgroup(
+    names: Sequence[str], machines: MachineSurvey, connections: Connections, note: Callable[[str], None]
+) -> None:
+    """Enable the memory cgroup on these machines, and return when all answer after their reboot.
 
-    Raises PrerequisiteError where one does not.
+    Raises:
+        PrerequisiteError: A machine does not answer.
     """
     for name in names:
-        said(f"{name}: turning the memory cgroup on, and rebooting")
-    scripts = {name: boot_command_line.script(found.facts[name]) for name in names}
+        note(f"{name}: enabling the memory cgroup and rebooting")
+    scripts = {name: boot_command_line.change_script(machines.facts[name]) for name in names}
     connections.all(lambda host: boot_command_line.reboot(host, scripts[host.name]), names)
 
 
-def wanted(profile: Profile, seen: Mapping[str, Facts], found: Software | None, said: Said) -> DesiredState:
-    """What to plan from. Makes what bundle is missing, which takes long the first time.
+def desired_state(
+    profile: Profile, machines: Mapping[str, Facts], bundle: Software | None, note: Callable[[str], None]
+) -> DesiredState:
+    """Return the input of the plan. Builds the bundle if there is none, which takes long the first time.
 
-    Raises InputError where the bundle has not what the profile wants.
+    Args:
+        profile: The profile.
+        machines: The facts of its machines.
+        bundle: The software of local nodes; None: chosen for the machines' architectures.
+        note: Receives the progress of building.
+
+    Raises:
+        InputError: The bundle does not contain what the profile requires.
     """
-    if found is None:
-        arches = {facts.architecture for facts in seen.values()} & set(versions.BUNDLE_ARCHITECTURES)
-        found = software.of(profile, sorted(arches), said)
-    found = software.with_packages(found, seen.values(), said)
+    if bundle is None:
+        architectures = {one.architecture for one in machines.values()} & set(versions.BUNDLE_ARCHITECTURES)
+        bundle = software.of(profile, sorted(architectures), note)
+    bundle = software.with_packages(bundle, machines.values(), note)
     install = _network(profile)
-    there: dict[str, set[str]] = {}
-    for one in seen.values():
-        there.setdefault(one.architecture, set(one.pairs("image"))).intersection_update(one.pairs("image"))
-    software.refuse(found, install, there)
-    return DesiredState(profile, seen, found, install)
+    # Images that all machines of an architecture have.
+    present: dict[str, set[str]] = {}
+    for one in machines.values():
+        images = one.pairs("image")
+        present.setdefault(one.architecture, set(images)).intersection_update(images)
+    software.refuse(bundle, install, present)
+    return DesiredState(profile, machines, bundle, install)
 
 
-def _network(profile: Profile) -> Install:
-    return network_install.install(profile, profiles.password(profile))
+def plan_within(state: DesiredState, limit: Collection[str] = ()) -> list[Action]:
+    """Return the plan for the nodes in `limit`, or for all.
+
+    Raises:
+        InputError: `limit` leaves out a control plane that does not exist yet.
+    """
+    actions = plan(state, limit)
+    if limit and state.control_plane not in limit and not state.cluster.up and actions:
+        raise InputError(
+            f"--limit leaves out {state.control_plane}, but its cluster does not exist yet",
+            f"deploy it first: --limit {state.control_plane}, or all nodes",
+        )
+    return actions
 
 
-def carry_out(
+def apply_plan(
     profile: Profile,
     state: DesiredState,
     actions: Sequence[Action],
     connections: Connections,
     observer: Observer,
 ) -> None:
-    """Apply a plan, and have the profile's cluster reached from here: also where only a part of it stands."""
-    stamped = kube.stamped(state.network.manifests, state.network.name)
-    secrets = {network.PHASE: secret_objects(stamped, state.network.secrets)}
-    folder = record.logs(profile.name)
-    switched = [one for one in actions if one.phase == network.PHASE and network.replaces(state)]
-    # What waits for the network, or proves it; on the control plane `join` is to wait for the others.
-    waiting = (join.PHASE, smoke_test.PHASE, metrics_server.PHASE)
-    last = [one for one in actions if switched and one.node == state.head and one.phase in waiting]
-    first = [one for one in actions if one not in switched + last]
+    """Apply a plan, and write the kubeconfig even if only a part of the cluster could be built.
+
+    Raises:
+        K8sddsError: The first error of an action.
+    """
+    # Phases of the same title apply actions in the same way.
+    phases = {phase.title: phase for phase in PHASES}
+    runner = Runner(connections, record.logs(profile.name), observer, state.software)
     try:
-        apply(first, connections, folder, observer, state.software, secrets)
-        for action in switched:
-            _switch(profile, action, connections, observer)
-        apply(last, connections, folder, observer, state.software, secrets)
+        runner.apply(actions, lambda action: phases[action.phase].apply(action, state, runner))
     except K8sddsError:
         with contextlib.suppress(K8sddsError):
-            reachable(profile, connections)
+            write_kubeconfig(profile, connections)
         raise
-    reachable(profile, connections)
+    write_kubeconfig(profile, connections)
 
 
-def _switch(profile: Profile, action: Action, connections: Connections, observer: Observer) -> None:
-    """Replace the network, as one action of the plan."""
-    observer.started(action)
-    began = time.monotonic()
-    error: Exception | None = None
-    try:
-        switching.switch(profile, profile.network, connections)
-    except K8sddsError as found:
-        error = found
-        raise
-    finally:
-        observer.ended(action, time.monotonic() - began, error)
-
-
-def reachable(profile: Profile, connections: Connections) -> None:
-    """Have a kubeconfig here that works, and the record of the cluster."""
-    api_access.fetch(profile, connections.hosts[profile.control_plane.name])
+def write_kubeconfig(profile: Profile, connections: Connections) -> None:
+    """Write a kubeconfig that works on this machine, and the record of the cluster."""
+    api_access.write_kubeconfig(profile, connections.hosts[profile.control_plane.name])
     data = profile.model_dump(mode="json", exclude_defaults=True)
     if (record.read(profile.name) or {}).get("profile") != data:
         record.write(profile.name, profile=data)
 
 
-def planned(state: DesiredState, limit: Collection[str] = ()) -> list[Action]:
-    """The plan; InputError where `limit` leaves out what its nodes need first."""
-    actions = plan(state, limit)
-    if limit and state.head not in limit and not state.cluster.up and actions:
-        raise InputError(
-            f"--limit leaves out {state.head}, but its cluster does not stand yet",
-            f"deploy it first: --limit {state.head}, or all nodes",
-        )
-    return actions
+def _network(profile: Profile) -> Install:
+    return network_install.install(profile, profiles.password(profile))

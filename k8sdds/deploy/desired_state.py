@@ -1,4 +1,4 @@
-"""What phases plan from: the profile, the facts, and the software, together."""
+"""Combine all inputs of a plan: the profile, the facts of its machines, software and network."""
 
 from __future__ import annotations
 
@@ -12,71 +12,85 @@ from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.deploy.facts.cluster_state import ClusterState, cluster_state
 from k8sdds.deploy.network_install import Install
 from k8sdds.deploy.software import Software
+from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Node, Profile
 from k8sdds.system.errors import InputError
+
+KUBELET_CONFIG = "/etc/kubernetes/kubelet.conf"
 
 
 @dataclass(frozen=True)
 class DesiredState:
-    """A profile beside its machines as they are."""
+    """A profile, and the current facts of its machines."""
 
     profile: Profile
     facts: Mapping[str, Facts]
+    """By node."""
     software: Software
     network: Install
 
     @property
-    def head(self) -> str:
-        """Name of the control plane."""
+    def control_plane(self) -> str:
+        """Name of the control plane's node."""
         return self.profile.control_plane.name
 
     @cached_property
     def cluster(self) -> ClusterState:
-        """What the API server knows; nothing where it is to be made anew, though it may still answer."""
-        head = self.facts.get(self.head)
-        return cluster_state(head if head is not None and self.joined(self.head) else None)
+        """State of the cluster; empty if the control plane will be created, even if one still answers."""
+        facts = self.facts.get(self.control_plane)
+        return cluster_state(facts if facts is not None and self.is_joined(self.control_plane) else None)
 
     @property
-    def server(self) -> str:
-        """Address and port of the API server, for the nodes."""
-        return f"{self.address(self.head)}:{versions.API_SERVER_PORT}"
+    def api_server(self) -> str:
+        """ADDRESS:PORT at which the nodes reach the API server."""
+        return f"{self.address(self.control_plane)}:{versions.API_SERVER_PORT}"
 
-    def arch(self, node: str) -> str:
-        """A node's architecture."""
+    def architecture(self, node: str) -> str:
+        """Return a node's architecture."""
         return self.facts[node].architecture
 
     def address(self, node: str) -> str:
-        """The IPv4 address by which the nodes know this one."""
-        return address(self.facts[node], self.profile.network.interface, node)
+        """Return the IPv4 address at which the other nodes reach a node.
 
-    def joined(self, node: str) -> bool:
-        """Whether a machine is a node of this cluster, as far as there is a cluster."""
-        flags, files = self.facts[node].all("flag"), self.facts[node].all("leftover")
+        Raises:
+            InputError: The interface between the nodes has no address.
+        """
+        return _address(self.facts[node], self.profile.network.interface, node)
+
+    def is_joined(self, node: str) -> bool:
+        """Return whether a machine is a node of the cluster, as far as facts show."""
+        flags, paths = self.facts[node].all("flag"), set(self.facts[node].all("leftover"))
         if self.profile.node(node).is_control_plane:
-            return "initialised" in flags and {"/etc/kubernetes/admin.conf", DATA} <= set(files)
-        there = not self.cluster.up or node in self.cluster.ready
-        # A control plane that is made anew knows nobody.
+            return "initialised" in flags and {KUBECONFIG, DATA} <= paths
+        # A control plane that will be created again knows no nodes.
         return (
-            self.joined(self.head) and "joined" in flags and "/etc/kubernetes/kubelet.conf" in files and there
+            self.is_joined(self.control_plane)
+            and "joined" in flags
+            and KUBELET_CONFIG in paths
+            and (not self.cluster.up or node in self.cluster.ready)
         )
 
-    def sha256(self, node: str, path: str) -> str:
-        """Hash of a file on a node; empty: it is not there."""
+    def file_sha256(self, node: str, path: str) -> str:
+        """Return the hash of a file on a node; empty if the file does not exist."""
         return self.facts[node].pairs("file").get(path, "")
 
     def workers(self) -> list[Node]:
-        """The nodes that join."""
+        """Return the nodes that join the control plane."""
         return [node for node in self.profile.nodes if not node.is_control_plane]
 
+    def node_names(self) -> list[str]:
+        """Return the names of all nodes."""
+        return [node.name for node in self.profile.nodes]
 
-def address(facts: Facts, interface: str | None, node: str) -> str:
-    """The IPv4 address of an interface, or of that of the default route. Raises InputError."""
-    found = re.search(r"\bdev (\S+)", facts.one.get("route", ""))
-    name = interface or (found[1] if found else "")
-    for link, text in ((line.split()[0], line.split()[1]) for line in facts.all("address")):
+
+def _address(facts: Facts, interface: str | None, node: str) -> str:
+    default_route = re.search(r"\bdev (\S+)", facts.values.get("route", ""))
+    name = interface or (default_route[1] if default_route else "")
+    for line in facts.all("address"):
+        link, address = line.split()[:2]
         if link == name:
-            return text.split("/")[0]
+            return address.split("/")[0]
     raise InputError(
         f"{node}: the interface {name or 'of the default route'} has no IPv4 address",
-        "give it one, or set network.interface in the profile",
+        "assign an address, or set network.interface in the profile",
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from k8sdds.deploy import local_nodes as local
 from k8sdds.deploy import record, tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
-from k8sdds.deploy.apply import Observer, apply
+from k8sdds.deploy.apply import Observer, Runner
 from k8sdds.deploy.deploy import MachineSurvey
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
 from k8sdds.deploy.phases.control_plane import SOCKET
@@ -107,7 +107,7 @@ def plan(profile: Profile, seen: MachineSurvey, purge: bool) -> list[Action]:
         )
     actions = []
     for node in profile.nodes:
-        if seen.facts[node.name].one.get("marker") != profile.name:
+        if seen.facts[node.name].values.get("marker") != profile.name:
             continue
         restore = tuning.undo_script() + _RULES + _RESTORE + _CONTAINERD + (_PURGE if purge else "")
         actions += [
@@ -128,12 +128,12 @@ def carry_out(
     observer: Observer,
 ) -> None:
     """Apply that plan. Raises the first error; PrerequisiteError as well where something of a network is left."""
-    folder = record.logs(profile.name)
-    apply([one for one in actions if one.phase == STOP], connections, folder, observer)
+    runner = Runner(connections, record.logs(profile.name), observer)
+    runner.apply([one for one in actions if one.phase == STOP])
     names = dict.fromkeys(one.node for one in actions)
     addresses, pods = _addresses(seen), profile.kubernetes.pod_cidr
     cleanups = connections.all(lambda host: remove_leftovers(host, addresses, pods), names)
-    apply([one for one in actions if one.phase != STOP], connections, folder, observer)
+    runner.apply([one for one in actions if one.phase != STOP])
     left = [f"{name}: {trace}" for name, cleanup in cleanups.items() for trace in cleanup.remaining]
     if left:
         raise PrerequisiteError(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from k8sdds.deploy import record
 from k8sdds.deploy.actions import PRELUDE
-from k8sdds.deploy.apply import hidden
+from k8sdds.deploy.apply import redact
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host
@@ -60,7 +60,7 @@ def collect(
         found = {}
         for name, command in wanted:
             done = host.run(f"{PRELUDE}set +e\n{command}\n", timeout_s=COLLECT_TIMEOUT_S)
-            found[name] = hidden(done.out + (f"\n--- stderr\n{done.err}" if done.err else ""))
+            found[name] = redact(done.out + (f"\n--- stderr\n{done.err}" if done.err else ""))
         return found
 
     found, failures = connections.each(ask, connections.hosts)

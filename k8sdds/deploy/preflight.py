@@ -18,7 +18,7 @@ MIN_KERNEL = (4, 19)
 CGROUP2_FROM_MINOR = 35
 """From this Kubernetes on, a kubelet on cgroup v1 starts only when it is told to."""
 CONTAINERD2_FROM_MINOR = 37
-BOOT_WORDS = "cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
+BOOT_PARAMETERS = "cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
 
 _MODULE_REMEDY = {
     "vxlan": "Ubuntu on a Raspberry Pi: apt install linux-modules-extra-raspi; or network: flannel-hostgw",
@@ -29,15 +29,15 @@ _MODULE_REMEDY = {
 }
 
 
-def judge(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
+def check(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
     """Everything that prevents the deploy, machine by machine. `facts` may lack some."""
     problems = []
     for node in profile.nodes:
         if node.name in facts:
-            for check in CHECKS:
+            for find in CHECKS:
                 problems += [
                     Problem(f"{node.name}: {found.what}", found.remedy, found.input)
-                    for found in check(profile, node, facts[node.name])
+                    for found in find(profile, node, facts[node.name])
                 ]
     return problems + _clocks(facts)
 
@@ -49,31 +49,31 @@ def notes(profile: Profile, facts: dict[str, Facts]) -> list[str]:
         own = facts.get(node.name)
         if own is None:
             continue
-        version = _version(own.one.get("containerd", ""))
+        version = _version(own.values.get("containerd", ""))
         if version and version[0] < 2 and profile.kubernetes.minor == CONTAINERD2_FROM_MINOR - 1:
             lines.append(
-                f"{node.name}: containerd {own.one['containerd']} is accepted by Kubernetes"
+                f"{node.name}: containerd {own.values['containerd']} is accepted by Kubernetes"
                 f" {profile.kubernetes.version} for the last time: 1.{CONTAINERD2_FROM_MINOR} wants 2.0"
             )
-        if own.one.get("cgroup") == "1" and profile.kubernetes.minor >= CGROUP2_FROM_MINOR:
+        if own.values.get("cgroup") == "1" and profile.kubernetes.minor >= CGROUP2_FROM_MINOR:
             lines.append(
                 f"{node.name}: cgroup v1: the kubelet is told to start on it (--fail-cgroupv1=false)"
             )
-        api = own.one.get("kube.api", "ready")
+        api = own.values.get("kube.api", "ready")
         if api not in ("ready", "forbidden"):
             lines.append(f"{node.name}: its API server does not answer: {api}")
-        if own.one.get("hostname") not in ("", node.name):
+        if own.values.get("hostname") not in ("", node.name):
             lines.append(
-                f"{node.name}: calls itself {own.one.get('hostname')!r}; Kubernetes will call it {node.name}"
+                f"{node.name}: calls itself {own.values.get('hostname')!r}; Kubernetes will call it {node.name}"
             )
     return lines
 
 
 def _system(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     problems = []
-    likes = (facts.one.get("os.ID", ""), *facts.one.get("os.ID_LIKE", "").split())
+    likes = (facts.values.get("os.ID", ""), *facts.values.get("os.ID_LIKE", "").split())
     if "debian" not in likes:
-        found = facts.one.get("os.PRETTY_NAME", "an unknown system")
+        found = facts.values.get("os.PRETTY_NAME", "an unknown system")
         problems.append(
             Problem(f"{found} is not of the Debian family", "install Raspberry Pi OS, Ubuntu or Debian")
         )
@@ -103,18 +103,18 @@ def _system(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
                 "install a 64-bit system (Raspberry Pi 3 and later can)",
             )
         )
-    release = _version(facts.one.get("kernel", ""))
+    release = _version(facts.values.get("kernel", ""))
     if release[:2] < MIN_KERNEL:
         problems.append(
             Problem(
-                f"kernel {facts.one.get('kernel')} is older than {MIN_KERNEL[0]}.{MIN_KERNEL[1]}",
+                f"kernel {facts.values.get('kernel')} is older than {MIN_KERNEL[0]}.{MIN_KERNEL[1]}",
                 "upgrade it",
             )
         )
-    if facts.one.get("init") not in ("systemd", None):
+    if facts.values.get("init") not in ("systemd", None):
         problems.append(
             Problem(
-                f"its first process is {facts.one['init']}, not systemd",
+                f"its first process is {facts.values['init']}, not systemd",
                 "a machine that was booted with systemd",
             )
         )
@@ -122,13 +122,17 @@ def _system(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
 
 
 def _memory_cgroup(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    if "memory" in facts.one.get("controllers", "").split():
+    if "memory" in facts.values.get("controllers", "").split():
         return []
-    file = facts.one.get("boot_file")
+    file = facts.values.get("boot_file")
     if file:
-        remedy = f"deploy --allow-reboot; or by hand, on the one line of {file}: {BOOT_WORDS} ; then reboot"
+        remedy = (
+            f"deploy --allow-reboot; or by hand, on the one line of {file}: {BOOT_PARAMETERS} ; then reboot"
+        )
     else:
-        remedy = f"add to the kernel's command line (a netbooted machine has it on its server): {BOOT_WORDS}"
+        remedy = (
+            f"add to the kernel's command line (a netbooted machine has it on its server): {BOOT_PARAMETERS}"
+        )
     return [Problem("the memory cgroup is not enabled: the kubelet would never start", remedy)]
 
 
@@ -180,7 +184,7 @@ def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
                 input=True,
             )
         )
-    if not facts.one.get("route") and not interface:
+    if not facts.values.get("route") and not interface:
         problems.append(
             Problem(
                 "has no default route, by which Kubernetes finds its address",
@@ -191,7 +195,7 @@ def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
 
 
 def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    marker = facts.one.get("marker")
+    marker = facts.values.get("marker")
     if marker == profile.name:
         return []
     leftovers = facts.all("leftover")
@@ -204,7 +208,7 @@ def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
         ]
     cluster = [path for path in leftovers if path.startswith(("/etc/kubernetes/", "/var/lib/etcd"))]
     if cluster:
-        server = f" of {facts.one['server']}" if facts.one.get("server") else ""
+        server = f" of {facts.values['server']}" if facts.values.get("server") else ""
         return [
             Problem(
                 f"is part of a cluster{server} that k8sdds has not made ({cluster[0]})",
@@ -232,7 +236,7 @@ def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
 
 def _data(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     # Where kubeadm was interrupted, it has not written that yet: then it begins anew.
-    if facts.one.get("kube.api") != "forbidden" or "initialised" not in facts.all("flag"):
+    if facts.values.get("kube.api") != "forbidden" or "initialised" not in facts.all("flag"):
         return []
     # An API server on an empty store; its kubelet comes back to it by itself, and it looks like a cluster.
     return [
@@ -283,7 +287,7 @@ def _clocks(facts: Mapping[str, Facts]) -> list[Problem]:
 
 
 def _containerd(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    text = facts.one.get("containerd", "")
+    text = facts.values.get("containerd", "")
     version = _version(text)
     if not version:
         return []  # deploy installs it
@@ -298,7 +302,7 @@ def _containerd(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
 
 
 def _is_ours(profile: Profile, facts: Facts) -> bool:
-    return facts.one.get("marker") == profile.name
+    return facts.values.get("marker") == profile.name
 
 
 def _version(text: str) -> tuple[int, ...]:

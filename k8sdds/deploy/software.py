@@ -132,9 +132,9 @@ def with_packages(found: Software, nodes: Iterable[Facts], said: Callable[[str],
         return found
     fetched = {}
     bare = {
-        (one.architecture, one.one.get("os.VERSION_CODENAME", ""))
+        (one.architecture, one.values.get("os.VERSION_CODENAME", ""))
         for one in nodes
-        if not one.one.get("containerd")
+        if not one.values.get("containerd")
     }
     for arch, suite in sorted(bare):
         try:

@@ -172,7 +172,7 @@ def test_facts_of_a_real_machine(farm: Farm) -> None:
         )
     assert not failures
     alpha = found["alpha"]
-    assert alpha.one["hostname"] == "alpha" and found["beta"].one["hostname"] == "beta"
+    assert alpha.values["hostname"] == "alpha" and found["beta"].values["hostname"] == "beta"
     assert alpha.number("memory_kib") == int(Path("/proc/meminfo").read_text().split()[1])
     assert (
         alpha.pairs("sysctl")["net.core.rmem_max"] == Path("/proc/sys/net/core/rmem_max").read_text().strip()

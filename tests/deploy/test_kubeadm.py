@@ -63,7 +63,7 @@ def test_kubeadm_takes_what_it_is_given(
         for number, node in enumerate(profile.nodes, 1)
     }
     wanted = DesiredState(profile, seen, Software(profile, made), network_install.install(profile))
-    for text in (control_plane.documents(wanted), join.document(wanted, profile.node("pi1"))):
+    for text in (control_plane.configuration(wanted), join.configuration(wanted, profile.node("pi1"))):
         assert f"kubeadm.k8s.io/{api}" in text
         done = validate(text)
         assert (done.returncode, done.stdout.strip()) == (0, "ok"), done.stderr

@@ -63,7 +63,7 @@ def test_a_deploy_with_a_bundle_contacts_nothing_but_its_nodes(state: Path, tmp_
     bundle.create(tmp_path / "bundle", [ARCH_HERE], suites=[versions.DEBIAN_SUITE])
     profile = tmp_path / "offline.yaml"
     profile.write_text(PROFILE.format(bundle=tmp_path / "bundle"))
-    flow.make_machines(profiles.load(str(profile)), lambda _: None)
+    flow.create_machines(profiles.load(str(profile)), lambda _: None)
     nodes.run("offline", "alone", ["dpkg", "--purge", "--force-depends", *INSTALLED])
     nodes.run("offline", "alone", ["nft", "-f", "-"], stdin=WATCH)
     for words in (["getent", "hosts", "example.com"], ["ping", "-c", "1", "192.0.2.1"]):

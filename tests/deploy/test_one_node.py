@@ -75,7 +75,7 @@ def test_a_profile_that_changes(solo: Solo) -> None:
     # Somebody else's label stays, whatever the profile says of its own.
     solo.cluster.kubectl("label", "node", "only", "theirs=x")
     said = solo.deploy("zone: b", discovery=False)
-    assert "labels: label 1 nodes" in said and "remove the discovery service" in said
+    assert "labels: label 1 nodes" in said and "delete the discovery service" in said
     assert solo.labels() == {"zone": "b", "theirs": "x"}
     assert solo.cluster.kubectl("get", "statefulsets,services", "-n", "k8sdds-system", "-o", "name") == ""
     assert solo.deploy("zone: b", discovery=False) == "no changes\n"

@@ -20,8 +20,9 @@ from k8sdds.bundle.create import ARCH_HERE
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import destroy, profiles
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.apply import ActionFailed, apply
-from k8sdds.deploy.phases import claim, kubernetes
+from k8sdds.deploy.apply import ActionFailed, Runner
+from k8sdds.deploy.phases import kubernetes
+from k8sdds.deploy.phases.claim import Claim
 from k8sdds.model.profile import Profile
 from k8sdds.system.ssh import Connections
 
@@ -137,10 +138,10 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profile
 
 def planned(profile: Profile, connections: Connections) -> list[Action]:
     """What concerns packages in the plan of a deploy."""
-    look = flow.look(profile, connections)
-    look.refuse(profile)
-    actions = flow.planned(flow.wanted(profile, look.facts, None, lambda line: None))
-    return [one for one in actions if one.phase in (claim.PHASE, kubernetes.PHASE)]
+    look = flow.survey(profile, connections)
+    look.raise_problems(profile)
+    actions = flow.plan_within(flow.desired_state(profile, look.facts, None, lambda line: None))
+    return [one for one in actions if one.phase in (Claim.title, kubernetes.Kubernetes.title)]
 
 
 def inside(*words: str) -> str:
@@ -154,7 +155,7 @@ def test_kubernetes_from_a_repository_of_packages(
     with Connections(profiles.targets(profile)) as connections:
         # Nothing leaves the switch: the project's own repository cannot be reached.
         with pytest.raises(ActionFailed) as error:
-            apply(planned(profile, connections), connections, tmp_path / "logs", Quiet())
+            Runner(connections, tmp_path / "logs", Quiet()).apply(planned(profile, connections))
         said = str(error.value)
         host = kubernetes.REPOSITORY.split("/")[2]
         assert "one: kubernetes packages: could not install Kubernetes 1.36.3" in said
@@ -175,15 +176,15 @@ def test_kubernetes_from_a_repository_of_packages(
             [*words, "--directory", str(repository)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as server:
             try:
-                apply(planned(profile, connections), connections, tmp_path / "logs", Quiet())
+                Runner(connections, tmp_path / "logs", Quiet()).apply(planned(profile, connections))
             finally:
                 server.terminate()
         assert inside("apt-mark", "showhold").split() == ["kubeadm", "kubectl", "kubelet"]
         assert inside("kubeadm", "version", "-o", "short").strip() == f"v{VERSION}"
         assert planned(profile, connections) == []
 
-        purge = destroy.plan(profile, flow.look(profile, connections), purge=True)
-        apply(purge, connections, tmp_path / "logs", Quiet())
+        purge = destroy.plan(profile, flow.survey(profile, connections), purge=True)
+        Runner(connections, tmp_path / "logs", Quiet()).apply(purge)
     assert inside("dpkg-query", "-Wf", "${Package}\n") == installed
     assert inside("sh", "-c", "ls -A /etc/apt/sources.list.d /etc/apt/keyrings; ls -d /etc/k8sdds || :").split() == [
         "/etc/apt/keyrings:", "/etc/apt/sources.list.d:",

@@ -59,21 +59,21 @@ def test_the_boot_line_is_written_and_the_machine_comes_back(pi: nodes.LocalNode
     stop = threading.Event()
     power = threading.Thread(target=power_on, args=(stop,))
     with Connections(profiles.targets(profile)) as connections:
-        found = flow.look(profile, connections)
+        found = flow.survey(profile, connections)
         assert ["the memory cgroup is not enabled" in one.what for one in found.problems] == [True]
-        assert flow.boot_lines(profile, found) == ["pi1"]
+        assert flow.machines_to_reboot(profile, found) == ["pi1"]
         power.start()
         try:
             began = time.monotonic()
-            flow.reboot(["pi1"], found, connections, said.append)
+            flow.enable_memory_cgroup(["pi1"], found, connections, said.append)
         finally:
             stop.set()
             power.join()
         assert time.monotonic() - began < boot_command_line.REBOOT_TIMEOUT_S
-        after = flow.look(profile, connections)
-    assert said == ["pi1: turning the memory cgroup on, and rebooting"]
+        after = flow.survey(profile, connections)
+    assert said == ["pi1: enabling the memory cgroup and rebooting"]
     assert not after.failures and not after.problems
-    line = after.facts["pi1"].one["boot_line"]
+    line = after.facts["pi1"].values["boot_line"]
     assert line == "console=tty1 rootwait cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
     kept = nodes.run(CLUSTER, "pi1", ["cat", "/etc/k8sdds/saved/boot/firmware/cmdline.txt"])
     assert kept.strip() == BEFORE

@@ -181,7 +181,7 @@ def test_there_and_back(
     # The profile has not changed: deploying it brings its own network back, and says so.
     plan = json.loads(one_machine.k8sdds("deploy", one_machine.name, "--plan", "--json").stdout)
     titles = [action["title"] for action in plan["actions"] if action["phase"] == "network"]
-    assert titles == ["replace host by flannel-vxlan, and make all pods again"]
+    assert titles == ["replace host by flannel-vxlan, and recreate all pods"]
     done = one_machine.k8sdds("deploy", one_machine.name, "--yes")
     assert done.returncode == 0, done.stderr
     assert "smoke test: exchange datagrams" in done.stdout + done.stderr

@@ -39,7 +39,7 @@ def changed(**values: str) -> str:
 
 def judged(text: str, profile: str = PROFILE, node: str = "pi1") -> list[Problem]:
     wanted = yaml_text.parse(profile, Profile, "mine.yaml")
-    return preflight.judge(wanted, {node: facts.parse(text)})
+    return preflight.check(wanted, {node: facts.parse(text)})
 
 
 def test_a_machine_that_fits() -> None:
@@ -134,7 +134,7 @@ def test_clocks_apart(apart_s: float, told: int) -> None:
         "master": facts.parse(text, epoch - 0.1, epoch + 0.1),
         "pi1": facts.parse(text, epoch - apart_s - 0.1, epoch - apart_s + 0.1),
     }
-    assert len(preflight.judge(wanted, both)) == told
+    assert len(preflight.check(wanted, both)) == told
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_clocks_apart(apart_s: float, told: int) -> None:
 def test_containerd_against_kubernetes(containerd: str, version: str, problems: int, notes: int) -> None:
     profile = yaml_text.parse(PROFILE + f"kubernetes: {{version: {version}}}\n", Profile, "mine.yaml")
     seen = {"pi1": facts.parse(changed(containerd=containerd, hostname="pi1"))}
-    assert len(preflight.judge(profile, seen)) == problems
+    assert len(preflight.check(profile, seen)) == problems
     assert len([line for line in preflight.notes(profile, seen) if "containerd" in line]) == notes
 
 
@@ -158,7 +158,7 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     found = facts.parse(text, 0.0, 1.0) if "epoch" not in text else facts.parse(text)
     assert isinstance(found, Facts)
     wanted = yaml_text.parse(PROFILE, Profile, "mine.yaml")
-    assert all(str(problem) for problem in preflight.judge(wanted, {"pi1": found}))
+    assert all(str(problem) for problem in preflight.check(wanted, {"pi1": found}))
 
 
 def test_a_file_is_read_unless_it_is_as_deploy_left_it(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_an_api_server_that_is_late_once_is_asked_again(tmp_path: Path, says: st
         ["sh"], input=script, capture_output=True, text=True, timeout=20, env={"PATH": path}
     )
     found = facts.parse(done.stdout)
-    assert found.one["kube.api"] == api, done.stderr
+    assert found.values["kube.api"] == api, done.stderr
     if api == "ready":
         assert found.all("kube.node") == ("one True  {}",) and found.all("kube.object") == ("A//b c",)
 

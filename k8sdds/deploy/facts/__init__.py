@@ -27,9 +27,9 @@ DATA = "/var/lib/etcd/member"
 class Facts:
     """One machine, as the probe saw it. Sizes in KiB, as the kernel says them."""
 
-    one: dict[str, str]
+    values: dict[str, str]
     """Facts with one value, by key."""
-    many: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Facts with several values, by key."""
     clock_ahead_s: float = 0.0
     """How far its clock is ahead of this machine's, more or less."""
@@ -39,24 +39,24 @@ class Facts:
     @property
     def architecture(self) -> str:
         """amd64, arm64, arm, or what uname says of another machine."""
-        machine = self.one.get("machine", "")
+        machine = self.values.get("machine", "")
         return versions.ARCHITECTURE_OF_MACHINE.get(machine, machine)
 
     @property
     def userland(self) -> str:
         """Architecture of its programs, in Kubernetes' words; empty if dpkg does not say."""
         return {"armhf": "arm", "armel": "arm"}.get(
-            self.one.get("userland", ""), self.one.get("userland", "")
+            self.values.get("userland", ""), self.values.get("userland", "")
         )
 
     def number(self, key: str) -> int:
         """A fact that is a whole number; 0 where it is missing."""
-        text = self.one.get(key, "")
+        text = self.values.get(key, "")
         return int(text) if text.isdigit() else 0
 
     def all(self, key: str) -> tuple[str, ...]:
         """All values of a fact."""
-        return self.many.get(key, ())
+        return self.lists.get(key, ())
 
     def pairs(self, key: str) -> dict[str, str]:
         """Facts of the form `name rest` as name → rest."""
@@ -118,7 +118,7 @@ def gather(
             sent = time.time()
             done = host.run(script, timeout_s=60)
         facts = parse(done.out, sent, time.time())
-        if done.code != 0 or "machine" not in facts.one:
+        if done.code != 0 or "machine" not in facts.values:
             said = (done.err.strip().splitlines() or ["nothing was said"])[-1]
             raise HostError(host.name, f"the facts could not be gathered: {said}", "is it a Linux machine?")
         return facts

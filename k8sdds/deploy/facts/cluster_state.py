@@ -38,7 +38,7 @@ def cluster_state(facts: Facts | None) -> ClusterState:
     Args:
         facts: Facts of the control plane.
     """
-    if facts is None or facts.one.get("kube.api") != "ready":
+    if facts is None or facts.values.get("kube.api") != "ready":
         return ClusterState()
     ready, labels, own_labels = {}, {}, {}
     for line in facts.all("kube.node"):

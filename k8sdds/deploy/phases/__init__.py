@@ -1,37 +1,37 @@
-"""The phases of a deploy: each plans its actions on one node from what is wanted and what is there."""
+"""List the phases of a deploy in the order in which they run on each node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from k8sdds.deploy.phases.claim import Claim
+from k8sdds.deploy.phases.control_plane import ControlPlane
+from k8sdds.deploy.phases.discovery_service import DiscoveryService
+from k8sdds.deploy.phases.images import Images
+from k8sdds.deploy.phases.join import Join, WaitForNodes
+from k8sdds.deploy.phases.kubernetes import Kubernetes
+from k8sdds.deploy.phases.labels import Labels
+from k8sdds.deploy.phases.metrics_server import MetricsServer, WaitForMetricsServer
+from k8sdds.deploy.phases.network import Network
+from k8sdds.deploy.phases.phase import Phase
+from k8sdds.deploy.phases.runtime import Runtime
+from k8sdds.deploy.phases.smoke_test import SmokeTest
+from k8sdds.deploy.phases.tuning import Tuning
 
-from k8sdds.deploy.actions import Action
-from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases import (
-    claim,
-    control_plane,
-    discovery_service,
-    images,
-    join,
-    kubernetes,
-    labels,
-    metrics_server,
-    network,
-    runtime,
-    tuning,
+PHASES: tuple[Phase, ...] = (
+    Claim(),
+    Tuning(),
+    Runtime(),
+    Kubernetes(),
+    ControlPlane(),
+    Network(),
+    MetricsServer(),
+    Images(),
+    Join(),
+    WaitForNodes(),
+    Labels(),
+    DiscoveryService(),
+    SmokeTest(),
+    WaitForMetricsServer(),
 )
-from k8sdds.model.profile import Node
+"""Nodes run side by side. An action that depends on another node names the step that it needs."""
 
-PHASES: tuple[Callable[[DesiredState, Node], list[Action]], ...] = (
-    claim.plan,
-    tuning.plan,
-    runtime.plan,
-    kubernetes.plan,
-    control_plane.plan,
-    network.plan,
-    metrics_server.plan,
-    images.plan,
-    join.plan,
-    labels.plan,
-    discovery_service.plan,
-)
-"""On every node in this order; what waits for other nodes says so itself."""
+__all__ = ["PHASES", "Phase"]

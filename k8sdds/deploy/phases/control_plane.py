@@ -1,4 +1,4 @@
-"""The control plane: kubeadm init, with a configuration that is a file."""
+"""Create the control plane with kubeadm init."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import json
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.deploy.actions import STATE, Action, file_script
+from k8sdds.deploy.actions import STATE, Action, Effect, file_script
 from k8sdds.deploy.desired_state import DesiredState
+from k8sdds.deploy.facts import DATA
 from k8sdds.deploy.network_switch import footprint
+from k8sdds.deploy.phases.phase import ControlPlanePhase
+from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Kubernetes, Node
 
-PHASE = "control plane"
 CONFIG_FILE = f"{STATE}/kubeadm.yaml"
 SOCKET = "unix:///run/containerd/containerd.sock"
-KUBELET = "what the kubelet says: journalctl -u kubelet on the machine; or k8sdds logs"
-"""Where to look when kubeadm waits for it in vain."""
-LISTS_FROM_MINOR = 31
-"""From this Kubernetes on, kubeadm's v1beta4, where extra arguments are a list."""
+KUBELET_LOGS = "read the kubelet's log: journalctl -u kubelet on the machine, or k8sdds logs"
+"""Remedy when kubeadm waits for the kubelet in vain."""
+ARGUMENT_LISTS_FROM_MINOR = 31
+"""First Kubernetes whose kubeadm has v1beta4, in which extra arguments are a list."""
 
 EVICTION = {
     "memory.available": "100Mi",
@@ -25,15 +27,15 @@ EVICTION = {
     "imagefs.available": "500Mi",
     "nodefs.inodesFree": "1%",
 }
-"""When a kubelet on local nodes begins to end pods."""
+"""Thresholds at which the kubelet of a local node evicts pods."""
 
 AWAIT = """\
 for second in $(seq 90); do kubectl get --raw /readyz >/dev/null 2>&1 && break; sleep 1; done
 kubectl get --raw /readyz >/dev/null
 """
 
-# What an interrupted or failed attempt, or an earlier cluster of ours, left; of a first attempt, nothing.
-# Folders may be mount points.
+# Removes what an interrupted attempt or an earlier cluster left; the first attempt finds nothing. Folders may
+# be mount points, so only their content is deleted.
 RESET = f"""\
 if [ -n "$(find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -mindepth 1 -print -quit 2>/dev/null)" ]; then
   kubeadm reset --force --cri-socket {SOCKET} >/dev/null 2>&1 || :
@@ -44,98 +46,110 @@ fi
 """
 
 
-def plan(wanted: DesiredState, node: Node) -> list[Action]:
-    """The control plane, on its node."""
-    if not node.is_control_plane:
-        return []
-    if wanted.joined(node.name):
-        if wanted.cluster.up:
-            return []
-        script = "systemctl start containerd kubelet\n" + AWAIT
-        return [Action(node.name, PHASE, "start the control plane that is there", script, timeout_s=150)]
-    script = (
-        f"rm -f {STATE}/initialised\n"
-        + RESET
-        + file_script(CONFIG_FILE, documents(wanted), "0600")
-        + f"kubeadm init --config {CONFIG_FILE} --skip-token-print\n"
-        + AWAIT
-        + f": >{STATE}/initialised\n"
-    )
-    return [
-        Action(
-            node.name, PHASE, f"make the control plane (kubeadm init, {wanted.profile.kubernetes.version})",
-            script, timeout_s=600, remedy=KUBELET,
+class ControlPlane(ControlPlanePhase):
+    """Run kubeadm init, or start a control plane that was stopped."""
+
+    title = "control plane"
+
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan to create or to start the control plane."""
+        if state.is_joined(node.name):
+            if state.cluster.up:
+                return []
+            script = "systemctl start containerd kubelet\n" + AWAIT
+            return [
+                Action(
+                    node.name, self.title, "start the existing control plane", script, timeout_s=150,
+                    effect=Effect(api_server=True),
+                )
+            ]  # fmt: skip
+        script = (
+            f"rm -f {STATE}/initialised\n"
+            + RESET
+            + file_script(CONFIG_FILE, configuration(state), "0600")
+            + f"kubeadm init --config {CONFIG_FILE} --skip-token-print\n"
+            + AWAIT
+            + f": >{STATE}/initialised\n"
         )
-    ]  # fmt: skip
+        version = state.profile.kubernetes.version
+        effect = Effect(
+            flags=("initialised",), paths=(KUBECONFIG, DATA), api_server=True, ready_nodes=(node.name,)
+        )
+        return [
+            Action(
+                node.name, self.title, f"create the control plane (kubeadm init, {version})", script,
+                timeout_s=600, remedy=KUBELET_LOGS, effect=effect,
+            )
+        ]  # fmt: skip
 
 
-def lists(kubernetes: Kubernetes) -> bool:
-    """Whether its kubeadm has extra arguments as lists."""
-    return kubernetes.minor >= LISTS_FROM_MINOR
+def has_argument_lists(kubernetes: Kubernetes) -> bool:
+    """Return whether kubeadm of this version takes extra arguments as lists."""
+    return kubernetes.minor >= ARGUMENT_LISTS_FROM_MINOR
 
 
-def api(kubernetes: Kubernetes) -> str:
-    """The version of kubeadm's configuration."""
-    return f"kubeadm.k8s.io/v1beta{4 if lists(kubernetes) else 3}"
+def api_version(kubernetes: Kubernetes) -> str:
+    """Return the API version of kubeadm's configuration."""
+    return f"kubeadm.k8s.io/v1beta{4 if has_argument_lists(kubernetes) else 3}"
 
 
-def documents(wanted: DesiredState) -> str:
-    """kubeadm's configuration."""
-    node, kubernetes = wanted.profile.control_plane, wanted.profile.kubernetes
-    version = api(kubernetes)
-    address = wanted.address(node.name)
+def configuration(state: DesiredState) -> str:
+    """Return the configuration of kubeadm init: four JSON documents."""
+    node, kubernetes = state.profile.control_plane, state.profile.kubernetes
+    address = state.address(node.name)
     init = {
-        "apiVersion": version,
+        "apiVersion": api_version(kubernetes),
         "kind": "InitConfiguration",
         "localAPIEndpoint": {"advertiseAddress": address, "bindPort": versions.API_SERVER_PORT},
-        "nodeRegistration": registration(wanted, node),
+        "nodeRegistration": node_registration(state, node),
     }
-    whole: dict[str, Any] = {
-        "apiVersion": version,
+    cluster: dict[str, Any] = {
+        "apiVersion": api_version(kubernetes),
         "kind": "ClusterConfiguration",
-        "clusterName": wanted.profile.name,
+        "clusterName": state.profile.name,
         "kubernetesVersion": f"v{kubernetes.version}",
         "networking": {"podSubnet": str(kubernetes.pod_cidr), "serviceSubnet": str(kubernetes.service_cidr)},
-        # So that the API server can be reached through a forwarded port.
+        # The API server is also reached through a forwarded local port.
         "apiServer": {"certSANs": ["127.0.0.1", "localhost", address]},
     }
     kubelet: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "cgroupDriver": "systemd",
-        # Images that were imported cannot be pulled again, so none may be collected as garbage.
+        # Imported images cannot be pulled again, so the kubelet must not collect them as garbage.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
     }
-    if lists(kubernetes) and any(facts.one.get("cgroup") == "1" for facts in wanted.facts.values()):
+    facts = state.facts.values()
+    if has_argument_lists(kubernetes) and any(one.values.get("cgroup") == "1" for one in facts):
         kubelet["failCgroupV1"] = False
     proxy: dict[str, Any] = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "iptables",
     }
-    local = wanted.profile.provider == "local"
-    if local:
-        # The disk is this machine's, and most of it is not the nodes': a share of its size says nothing.
+    is_local = state.profile.provider == "local"
+    if is_local:
+        # Local nodes share this machine's disk, so a percentage of its size says nothing about them.
         kubelet["evictionHard"] = EVICTION
-    if local or any(facts.one.get("conntrack") == "fixed" for facts in wanted.facts.values()):
-        # Not writable outside a machine's first network namespace: kube-proxy would end over it.
+    if is_local or any(one.values.get("conntrack") == "fixed" for one in facts):
+        # kube-proxy would exit because nf_conntrack_max is read-only outside the first network namespace.
         proxy["conntrack"] = {"maxPerCore": 0}
-    return "---\n".join(json.dumps(one, indent=1) + "\n" for one in (init, whole, kubelet, proxy))
+    return "---\n".join(json.dumps(one, indent=1) + "\n" for one in (init, cluster, kubelet, proxy))
 
 
-def registration(wanted: DesiredState, node: Node) -> dict[str, Any]:
-    """How kubeadm registers a node."""
-    arguments = {"node-ip": wanted.address(node.name)}
-    named = [{"name": key, "value": value} for key, value in arguments.items()]
-    made: dict[str, Any] = {
+def node_registration(state: DesiredState, node: Node) -> dict[str, Any]:
+    """Return how kubeadm registers a node."""
+    arguments = {"node-ip": state.address(node.name)}
+    as_list = [{"name": key, "value": value} for key, value in arguments.items()]
+    registration: dict[str, Any] = {
         "name": node.name,
         "criSocket": SOCKET,
-        "kubeletExtraArgs": named if lists(wanted.profile.kubernetes) else arguments,
+        "kubeletExtraArgs": as_list if has_argument_lists(state.profile.kubernetes) else arguments,
     }
-    if wanted.facts[node.name].one.get("cgroup") == "1":
-        # kubeadm's check of the system refuses cgroup v1, which the kubelet is told to accept.
-        made["ignorePreflightErrors"] = ["SystemVerification"]
+    if state.facts[node.name].values.get("cgroup") == "1":
+        # kubeadm's system check rejects cgroup v1, which the kubelet is configured to accept.
+        registration["ignorePreflightErrors"] = ["SystemVerification"]
     if node.is_control_plane and "worker" in node.roles:
-        made["taints"] = []
-    return made
+        registration["taints"] = []
+    return registration

@@ -1,45 +1,62 @@
-"""A discovery service for networks without multicast: Fast DDS's discovery server, replicated."""
+"""Run a replicated Fast DDS discovery server, for networks without multicast."""
 
 from __future__ import annotations
 
 from k8sdds import versions
 from k8sdds.deploy import smoke_test
-from k8sdds.deploy.actions import Action
+from k8sdds.deploy.actions import Action, Effect
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases.objects import changes
+from k8sdds.deploy.phases.images import Images
+from k8sdds.deploy.phases.join import Join
+from k8sdds.deploy.phases.phase import ControlPlanePhase, apply_objects, steps
 from k8sdds.discovery import server
 from k8sdds.discovery.service import REPLICAS
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
-PHASE = "discovery service"
 SERVICE = server.FASTDDS
+WORKLOAD = f"statefulset/{versions.SYSTEM_NAMESPACE}/{SERVICE.ready[1]}"
+STATEFUL_SET = f"StatefulSet/{versions.SYSTEM_NAMESPACE}/{SERVICE.ready[1]}"
 
 
-def objects(wanted: DesiredState) -> list[apply.Object]:
-    """Its objects and their namespace, stamped."""
-    places = sum("worker" in node.roles for node in wanted.profile.nodes)
-    made = SERVICE.objects(versions.SYSTEM_NAMESPACE, max(1, min(REPLICAS, places)))
-    return apply.stamped([smoke_test.namespace(), *made])
+class DiscoveryService(ControlPlanePhase):
+    """Apply the service when all nodes have its image; delete it if the profile does not request it."""
 
+    title = "discovery service"
 
-def plan(wanted: DesiredState, node: Node) -> list[Action]:
-    """Applied when all nodes have its image; removed where it is not wanted any more."""
-    if not node.is_control_plane:
-        return []
-    kind, name = SERVICE.ready
-    there = wanted.cluster.objects
-    if not wanted.profile.discovery_service:
-        left = [one for one in objects(wanted) if one["kind"] != "Namespace" and apply.identity(one) in there]
-        lines = "".join(
-            f"kubectl delete {one['kind'].lower()} {one['metadata']['name']} --namespace {versions.SYSTEM_NAMESPACE}"
-            " --ignore-not-found >/dev/null\n"
-            for one in left
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan to apply objects that differ, to wait for servers that are not ready, or to delete all."""
+        desired = objects(state)
+        if not state.profile.discovery_service:
+            return self._delete(state, node, [one for one in desired if one["kind"] != "Namespace"])
+        needs = steps(state.workers(), Join, Images)
+        actions = apply_objects(
+            state, self.title, f"run {SERVICE.title}", desired, needs=needs, wait_for=(WORKLOAD,)
         )
-        return [Action(node.name, PHASE, "remove the discovery service", lines)] if left else []
-    needs = tuple((one.name, phase) for one in wanted.workers() for phase in ("join", "images"))
-    ready = apply.wait_script((f"{kind}/{versions.SYSTEM_NAMESPACE}/{name}",))
-    made = changes(wanted, PHASE, f"run {SERVICE.title}", objects(wanted), needs=needs, then=ready)
-    if not made and f"StatefulSet/{versions.SYSTEM_NAMESPACE}/{name}" in wanted.cluster.not_ready:
-        return [Action(node.name, PHASE, f"wait for {SERVICE.title}", ready, needs=needs, timeout_s=240)]
-    return made
+        if not actions and STATEFUL_SET in state.cluster.not_ready:
+            actions = [
+                Action(
+                    node.name, self.title, f"wait for {SERVICE.title}", apply.wait_script((WORKLOAD,)),
+                    needs=needs, timeout_s=240, effect=Effect(ready_workloads=(STATEFUL_SET,)),
+                )
+            ]  # fmt: skip
+        return actions
+
+    def _delete(self, state: DesiredState, node: Node, unwanted: list[apply.Object]) -> list[Action]:
+        existing = [one for one in unwanted if apply.identity(one) in state.cluster.objects]
+        if not existing:
+            return []
+        script = "".join(
+            f"kubectl delete {one['kind'].lower()} {one['metadata']['name']}"
+            f" --namespace {versions.SYSTEM_NAMESPACE} --ignore-not-found >/dev/null\n"
+            for one in existing
+        )
+        effect = Effect(deleted_objects=tuple(apply.identity(one) for one in existing))
+        return [Action(node.name, self.title, "delete the discovery service", script, effect=effect)]
+
+
+def objects(state: DesiredState) -> list[apply.Object]:
+    """Return the objects of the service and their namespace, stamped."""
+    places = sum("worker" in node.roles for node in state.profile.nodes)
+    service = SERVICE.objects(versions.SYSTEM_NAMESPACE, max(1, min(REPLICAS, places)))
+    return apply.stamped([smoke_test.namespace(), *service])

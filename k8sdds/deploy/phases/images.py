@@ -1,19 +1,23 @@
-"""The images that are made here and that no registry has: k8sdds's own."""
+"""Import the images of k8sdds, which no registry provides."""
 
 from __future__ import annotations
 
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases.kubernetes import missing
+from k8sdds.deploy.phases.kubernetes import import_images
+from k8sdds.deploy.phases.phase import Phase
 from k8sdds.model.profile import Node
 
-PHASE = "images"
 
+class Images(Phase):
+    """Import the images of k8sdds that a node does not have."""
 
-def plan(wanted: DesiredState, node: Node) -> list[Action]:
-    """Import what the node lacks."""
-    images = missing(wanted, node, wanted.software.own_images(wanted.arch(node.name)))
-    if not images.digests:
-        return []
-    names = ", ".join(name.rpartition("/")[2] for name, _ in images.digests)
-    return [Action(node.name, PHASE, f"import {names}", "", images=images, timeout_s=900)]
+    title = "images"
+
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan one import of all missing images."""
+        images = state.software.own_images(state.architecture(node.name))
+        return import_images(
+            state, node, self.title, images,
+            lambda names: f"import {', '.join(name.rpartition('/')[2] for name in names)}",
+        )  # fmt: skip

@@ -1,74 +1,120 @@
-"""Workers join the control plane, and all nodes become ready."""
+"""Join workers to the control plane, and wait until all nodes are ready."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from k8sdds import versions
-from k8sdds.deploy.actions import PRIVATE, STATE, Action, Private, file_script
-from k8sdds.deploy.desired_state import DesiredState
+from k8sdds.deploy.actions import PRIVATE, STATE, Action, Effect, Private, file_script
+from k8sdds.deploy.desired_state import KUBELET_CONFIG, DesiredState
 from k8sdds.deploy.phases import control_plane
+from k8sdds.deploy.phases.control_plane import ControlPlane
+from k8sdds.deploy.phases.phase import ControlPlanePhase, Phase, steps
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
-PHASE = "join"
 CONFIG_FILE = f"{STATE}/kubeadm.yaml"
 DISCOVERY_FILE = f"{PRIVATE}/discovery.conf"
 
 
-def plan(wanted: DesiredState, node: Node) -> list[Action]:
-    """Join on a worker; on the control plane, wait until all nodes are ready."""
-    if node.is_control_plane:
-        return _ready(wanted, node)
-    if wanted.joined(node.name):
-        if not wanted.cluster.up or wanted.cluster.ready.get(node.name):
-            return []
-        script = "systemctl start containerd\nsystemctl restart kubelet\n"
-        return [Action(node.name, PHASE, "start the kubelet, whose node is not ready", script)]
-    script = (
-        f"rm -f {STATE}/joined\n"
-        + control_plane.RESET
-        + file_script(CONFIG_FILE, document(wanted, node), "0600")
-        + f"kubeadm join --config {CONFIG_FILE}\n: >{STATE}/joined\n"
-    )
-    return [
-        Action(
-            node.name, PHASE, f"join the cluster at {wanted.server}", script,
-            private=(Private(DISCOVERY_FILE, wanted.head, _discovery(wanted, node)),),
-            needs=((wanted.head, control_plane.PHASE),), timeout_s=420,
-            remedy=control_plane.KUBELET,
+class Join(Phase):
+    """Run kubeadm join on a worker, or start the kubelet of a node that is not ready."""
+
+    title = "join"
+
+    def should_run(self, state: DesiredState, node: Node, earlier: Sequence[Action]) -> bool:
+        """Return whether the node is a worker."""
+        return not node.is_control_plane
+
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan to join, or to restart the kubelet."""
+        if state.is_joined(node.name):
+            if not state.cluster.up or state.cluster.ready.get(node.name):
+                return []
+            script = "systemctl start containerd\nsystemctl restart kubelet\n"
+            return [Action(node.name, self.title, "start the kubelet, whose node is not ready", script)]
+        script = (
+            f"rm -f {STATE}/joined\n"
+            + control_plane.RESET
+            + file_script(CONFIG_FILE, configuration(state, node), "0600")
+            + f"kubeadm join --config {CONFIG_FILE}\n: >{STATE}/joined\n"
         )
-    ]  # fmt: skip
+        discovery = Private(DISCOVERY_FILE, node=state.control_plane, script=_discovery_script(state, node))
+        return [
+            Action(
+                node.name, self.title, f"join the cluster at {state.api_server}", script,
+                private=(discovery,), needs=steps([state.profile.control_plane], ControlPlane), timeout_s=420,
+                remedy=control_plane.KUBELET_LOGS,
+                effect=Effect(flags=("joined",), paths=(KUBELET_CONFIG,), ready_nodes=(node.name,)),
+            )
+        ]  # fmt: skip
 
 
-def document(wanted: DesiredState, node: Node) -> str:
-    """kubeadm's configuration of a worker."""
+class WaitForNodes(ControlPlanePhase):
+    """Wait until all nodes are ready, and the network and DNS on them."""
+
+    title = Join.title
+
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan to wait, unless all are ready."""
+        names, cluster = state.node_names(), state.cluster
+        agents = {apply.identity_of(workload) for workload in state.network.daemonsets}
+        # Without all nodes of the cluster (--limit), pods on the others may be down.
+        complete = set(cluster.ready) <= set(names)
+        nodes_ready = all(cluster.ready.get(name) for name in names)
+        agents_ready = agents <= set(cluster.objects) and not (complete and agents & cluster.not_ready)
+        if nodes_ready and agents_ready:
+            return []
+        # kubectl wait fails for a node that has not registered yet.
+        script = (
+            "ready() {\n"
+            f"  kubectl wait node {' '.join(names)} --for=condition=Ready --timeout=60s >/dev/null 2>&1\n}}\n"
+            "end=$(($(date +%s) + 180))\nuntil ready; do\n  if [ $(date +%s) -ge $end ]; then\n"
+            "    kubectl get nodes >&2\n"
+            "    kubectl describe nodes | grep -E '^Name:|NotReady|not ready' >&2\n    exit 1\n  fi\n"
+            "  sleep 0.5\ndone\n"
+        )
+        if complete:
+            script += apply.wait_script(state.network.daemonsets)
+            script += apply.wait_script((f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/coredns",))
+        effect = Effect(ready_nodes=tuple(names), ready_workloads=tuple(agents) if complete else ())
+        return [
+            Action(
+                node.name, self.title, "wait until all nodes are ready", script,
+                needs=steps(state.workers(), Join), timeout_s=600, effect=effect,
+            )
+        ]  # fmt: skip
+
+
+def configuration(state: DesiredState, node: Node) -> str:
+    """Return the configuration of kubeadm join on a worker."""
     config = {
-        "apiVersion": control_plane.api(wanted.profile.kubernetes),
+        "apiVersion": control_plane.api_version(state.profile.kubernetes),
         "kind": "JoinConfiguration",
         "discovery": {"file": {"kubeConfigPath": DISCOVERY_FILE}},
-        "nodeRegistration": control_plane.registration(wanted, node),
+        "nodeRegistration": control_plane.node_registration(state, node),
     }
     return json.dumps(config, indent=1) + "\n"
 
 
-def _discovery(wanted: DesiredState, node: Node) -> str:
-    # A token that is valid for as long as joining takes, beside the cluster's own certificate: nothing is
-    # trusted that did not come over ssh.
-    cluster = wanted.cluster
-    forget = ""
-    if wanted.joined(wanted.head) and (not cluster.up or node.name in cluster.ready):
-        # kubeadm lets nobody join by the name of a node that was ready a moment ago.
-        forget = f"kubectl delete node {node.name} --ignore-not-found --timeout=60s >/dev/null\n"
+def _discovery_script(state: DesiredState, node: Node) -> str:
+    # Prints a kubeconfig with the cluster's certificate and a short-lived token. It travels over SSH, so the
+    # worker trusts nothing that it received over the network.
+    cluster = state.cluster
+    delete = ""
+    if state.is_joined(state.control_plane) and (not cluster.up or node.name in cluster.ready):
+        # kubeadm join refuses the name of a node that was ready a moment ago.
+        delete = f"kubectl delete node {node.name} --ignore-not-found --timeout=60s >/dev/null\n"
     return f"""\
-{forget}token=$(kubeadm token create --ttl 15m 2>/dev/null)
+{delete}token=$(kubeadm token create --ttl 15m 2>/dev/null)
 cat <<END
 apiVersion: v1
 kind: Config
 clusters:
 - name: cluster
   cluster:
-    server: https://{wanted.server}
+    server: https://{state.api_server}
     certificate-authority-data: $(base64 -w 0 /etc/kubernetes/pki/ca.crt)
 users:
 - name: join
@@ -79,29 +125,3 @@ contexts:
 current-context: join
 END
 """
-
-
-def _ready(wanted: DesiredState, node: Node) -> list[Action]:
-    names = [one.name for one in wanted.profile.nodes]
-    daemonsets = {f"DaemonSet/{one.split('/')[1]}/{one.split('/')[2]}" for one in wanted.network.daemonsets}
-    cluster = wanted.cluster
-    # Nodes that are left out now (--limit) may be down, and their pods with them.
-    whole = set(cluster.ready) <= set(names)
-    if all(cluster.ready.get(name) for name in names) and not (whole and daemonsets & cluster.not_ready):
-        same = set(cluster.objects)
-        if daemonsets <= same:
-            return []
-    # kubectl waits by itself, but not for a node that the API server has not heard of yet.
-    script = (
-        "ready() {\n"
-        f"  kubectl wait node {' '.join(names)} --for=condition=Ready --timeout=60s >/dev/null 2>&1\n}}\n"
-        "end=$(($(date +%s) + 180))\nuntil ready; do\n  if [ $(date +%s) -ge $end ]; then\n"
-        "    kubectl get nodes >&2\n"
-        "    kubectl describe nodes | grep -E '^Name:|NotReady|not ready' >&2\n    exit 1\n  fi\n"
-        "  sleep 0.5\ndone\n"
-    )
-    if whole:
-        script += apply.wait_script(wanted.network.daemonsets)
-        script += apply.wait_script((f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/coredns",))
-    needs = tuple((one.name, PHASE) for one in wanted.workers())
-    return [Action(node.name, PHASE, "wait until all nodes are ready", script, needs=needs, timeout_s=600)]

@@ -1,21 +1,21 @@
-"""Kubernetes' programs on every node: copied from the bundle, or the project's packages."""
+"""Install the programs and images of Kubernetes on every node, from the bundle or from packages."""
 
 from __future__ import annotations
 
-import hashlib
 import shlex
+from collections.abc import Callable, Sequence
 
-from k8sdds.deploy.actions import STATE, Action, file_script
+from k8sdds.deploy.actions import STATE, Action, Effect, file_hashes, file_script
 from k8sdds.deploy.desired_state import DesiredState
+from k8sdds.deploy.phases.phase import Phase
 from k8sdds.deploy.software import Images
 from k8sdds.model.profile import Node
 
-PHASE = "kubernetes packages"
 UNIT_FILE = "/etc/systemd/system/kubelet.service"
 DROP_IN_FILE = "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
 FILES = (UNIT_FILE, DROP_IN_FILE)
 REPOSITORY = "https://pkgs.k8s.io/core:/stable:/v1.{minor}/deb/"
-"""Where the Kubernetes project publishes its packages."""
+"""Package repository of the Kubernetes project."""
 SOURCE_FILE = "/etc/apt/sources.list.d/k8sdds-kubernetes.list"
 KEY_FILE = "/etc/apt/keyrings/k8sdds-kubernetes.asc"
 PROGRAMS = ("kubeadm", "kubelet", "kubectl")
@@ -35,7 +35,7 @@ RestartSec=2
 [Install]
 WantedBy=multi-user.target
 """
-# What kubeadm writes for the kubelet, and where.
+# Names the files that kubeadm writes for the kubelet.
 DROP_IN = """\
 [Service]
 EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
@@ -47,85 +47,104 @@ ExecStart=/usr/local/bin/kubelet --config=/var/lib/kubelet/config.yaml \\
 """
 
 
-def plan(wanted: DesiredState, node: Node) -> list[Action]:
-    """Programs, and the images that must be there before the node is part of the cluster."""
-    actions = _from_bundle(wanted, node) if wanted.software.from_bundle else _from_packages(wanted, node)
-    images = missing(
-        wanted,
-        node,
-        wanted.software.images(wanted.arch(node.name), node.is_control_plane, wanted.network.images),
-    )
-    if images.digests:
-        actions.append(
-            Action(
-                node.name, PHASE, f"import {len(images.digests)} images of Kubernetes and its network", "",
-                images=images, timeout_s=900,
-            )
-        )  # fmt: skip
-    return actions
+class Kubernetes(Phase):
+    """Install kubeadm, kubelet and kubectl, and import the images that a node needs before it joins."""
 
+    title = "kubernetes packages"
 
-def missing(wanted: DesiredState, node: Node, images: Images) -> Images:
-    """Those that are not on the node, or are others of the same name."""
-    there = wanted.facts[node.name].pairs("image")
-    left = tuple((name, sha) for name, sha in images.digests if there.get(name) != f"sha256:{sha}")
-    return Images(images.arch, left)
-
-
-def _from_bundle(wanted: DesiredState, node: Node) -> list[Action]:
-    arch = wanted.arch(node.name)
-    uploads = tuple(
-        one for one in wanted.software.binaries(arch) if wanted.sha256(node.name, one.target) != one.sha256
-    )
-    files = {UNIT_FILE: UNIT, DROP_IN_FILE: DROP_IN}
-    stale = {
-        path: text
-        for path, text in files.items()
-        if wanted.sha256(node.name, path) != hashlib.sha256(text.encode()).hexdigest()
-    }
-    if not uploads and not stale:
-        return []
-    script = "".join(file_script(path, text) for path, text in stale.items())
-    for link, target in wanted.software.links(arch).items():
-        script += f"keep {shlex.quote(link)}; ln -sfn {shlex.quote(target)} {shlex.quote(link)}\n"
-    script += "systemctl daemon-reload\nsystemctl enable kubelet >/dev/null 2>&1\n"
-    if wanted.joined(node.name):
-        script += "systemctl restart kubelet\n"
-    version = wanted.software.bundle.kubernetes
-    return [
-        Action(
-            node.name, PHASE, f"install Kubernetes {version} from the bundle", script, uploads, timeout_s=900
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan the installation of programs, then the import of images."""
+        install = self._from_bundle if state.software.from_bundle else self._from_packages
+        images = state.software.images(
+            state.architecture(node.name), node.is_control_plane, state.network.images
         )
-    ]
+        return install(state, node) + import_images(
+            state, node, self.title, images,
+            lambda names: f"import {len(names)} images of Kubernetes and its network",
+        )  # fmt: skip
+
+    def _from_bundle(self, state: DesiredState, node: Node) -> list[Action]:
+        architecture = state.architecture(node.name)
+        uploads = tuple(
+            upload
+            for upload in state.software.binaries(architecture)
+            if state.file_sha256(node.name, upload.target) != upload.sha256
+        )
+        files = {UNIT_FILE: UNIT, DROP_IN_FILE: DROP_IN}
+        hashes = file_hashes(files)
+        stale = [path for path in files if state.file_sha256(node.name, path) != hashes[path]]
+        if not uploads and not stale:
+            return []
+        script = "".join(file_script(path, files[path]) for path in stale)
+        for link, target in state.software.links(architecture).items():
+            script += f"keep {shlex.quote(link)}; ln -sfn {shlex.quote(target)} {shlex.quote(link)}\n"
+        script += "systemctl daemon-reload\nsystemctl enable kubelet >/dev/null 2>&1\n"
+        if state.is_joined(node.name):
+            script += "systemctl restart kubelet\n"
+        version = state.software.bundle.kubernetes
+        installed = {path: hashes[path] for path in stale} | {one.target: one.sha256 for one in uploads}
+        return [
+            Action(
+                node.name, self.title, f"install Kubernetes {version} from the bundle", script, uploads,
+                timeout_s=900, effect=Effect(files=installed),
+            )
+        ]  # fmt: skip
+
+    def _from_packages(self, state: DesiredState, node: Node) -> list[Action]:
+        version, current = state.profile.kubernetes.version, state.facts[node.name].pairs("program")
+        versions = dict.fromkeys(PROGRAMS, f"v{version}")
+        if all(current.get(program) == versions[program] for program in PROGRAMS):
+            return []
+        source = REPOSITORY.format(minor=state.profile.kubernetes.minor)
+        packages = " ".join(f"{program}='{version}-*'" for program in PROGRAMS)
+        script = (
+            "export DEBIAN_FRONTEND=noninteractive\n"
+            "before=$(dpkg-query -Wf '${Package}\\n' | sort)\n"
+            "[ -e /etc/ssl/certs/ca-certificates.crt ] || {\n"
+            "  apt-get update -q=2; apt-get install -q=2 -y --no-install-recommends ca-certificates; }\n"
+            f"keep {KEY_FILE}; mkdir -p {KEY_FILE.rpartition('/')[0]}\n"
+            # apt's own HTTPS client: a fresh system may have no other.
+            f"/usr/lib/apt/apt-helper -o Acquire::Retries=3 download-file {source}Release.key {KEY_FILE}.new"
+            f" >/dev/null\nchmod 644 {KEY_FILE}.new; mv -f {KEY_FILE}.new {KEY_FILE}\n"
+            + file_script(SOURCE_FILE, f"deb [signed-by={KEY_FILE}] {source} /\n")
+            + "apt-get update -q=2\n"
+            f"apt-get install -q=2 -y --allow-change-held-packages {packages}\n"
+            f"apt-mark hold {' '.join(PROGRAMS)} >/dev/null\n"
+            f"dpkg-query -Wf '${{Package}}\\n' | sort >{STATE}/packages.now\n"
+            f'echo "$before" | comm -13 - {STATE}/packages.now >>{STATE}/packages\n'
+            f"rm {STATE}/packages.now\nsystemctl enable kubelet >/dev/null 2>&1\n"
+        )
+        return [
+            Action(
+                node.name, self.title, f"install Kubernetes {version} from the project's packages", script,
+                timeout_s=1800,
+                remedy="the machine must reach pkgs.k8s.io; without internet, create a bundle with"
+                " `k8sdds bundle create` and name it in the profile",
+                effect=Effect(programs=versions),
+            )
+        ]  # fmt: skip
 
 
-def _from_packages(wanted: DesiredState, node: Node) -> list[Action]:
-    version, there = wanted.profile.kubernetes.version, wanted.facts[node.name].pairs("program")
-    if all(there.get(program) == f"v{version}" for program in PROGRAMS):
+def import_images(
+    state: DesiredState, node: Node, phase: str, images: Images, title: Callable[[Sequence[str]], str]
+) -> list[Action]:
+    """Plan to import the images that a node does not have, or has with another digest.
+
+    Args:
+        state: The desired state, and the facts.
+        node: The node.
+        phase: Title of the phase.
+        images: The required images.
+        title: Returns the action's title from the names of the missing images.
+    """
+    current = state.facts[node.name].pairs("image")
+    missing = {name: sha for name, sha in images.digests if current.get(name) != f"sha256:{sha}"}
+    if not missing:
         return []
-    source = REPOSITORY.format(minor=wanted.profile.kubernetes.minor)
-    packages = " ".join(f"{program}='{version}-*'" for program in PROGRAMS)
-    script = (
-        "export DEBIAN_FRONTEND=noninteractive\n"
-        "before=$(dpkg-query -Wf '${Package}\\n' | sort)\n"
-        "[ -e /etc/ssl/certs/ca-certificates.crt ] || {\n"
-        "  apt-get update -q=2; apt-get install -q=2 -y --no-install-recommends ca-certificates; }\n"
-        f"keep {KEY_FILE}; mkdir -p {KEY_FILE.rpartition('/')[0]}\n"
-        # apt's own client for https: a fresh system may have no other.
-        f"/usr/lib/apt/apt-helper -o Acquire::Retries=3 download-file {source}Release.key {KEY_FILE}.new"
-        f" >/dev/null\nchmod 644 {KEY_FILE}.new; mv -f {KEY_FILE}.new {KEY_FILE}\n"
-        + file_script(SOURCE_FILE, f"deb [signed-by={KEY_FILE}] {source} /\n")
-        + "apt-get update -q=2\n"
-        f"apt-get install -q=2 -y --allow-change-held-packages {packages}\n"
-        f"apt-mark hold {' '.join(PROGRAMS)} >/dev/null\n"
-        f"dpkg-query -Wf '${{Package}}\\n' | sort >{STATE}/packages.now\n"
-        f'echo "$before" | comm -13 - {STATE}/packages.now >>{STATE}/packages\n'
-        f"rm {STATE}/packages.now\nsystemctl enable kubelet >/dev/null 2>&1\n"
-    )
+    archive = Images(images.arch, tuple(missing.items()))
     return [
         Action(
-            node.name, PHASE, f"install Kubernetes {version} from the project's packages", script,
-            timeout_s=1800,
-            remedy="the machine must reach pkgs.k8s.io; without internet use a bundle: k8sdds bundle create",
+            node.name, phase, title(list(missing)), "", images=archive, timeout_s=900,
+            effect=Effect(images=missing),
         )
     ]  # fmt: skip

@@ -1,6 +1,6 @@
-"""The profile's labels on the nodes. Those that an earlier profile set and this one does not are taken off.
+"""Set the profile's labels on the nodes, and remove those that only an earlier profile had.
 
-Which labels deploy has set stands in an annotation of the node; all others are somebody else's, and stay.
+An annotation of each node lists the labels that deploy set. All other labels stay as they are.
 """
 
 from __future__ import annotations
@@ -10,44 +10,63 @@ import shlex
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.deploy.actions import Action
+from k8sdds.deploy.actions import Action, Effect
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts.cluster_state import ClusterState
+from k8sdds.deploy.phases.join import Join
+from k8sdds.deploy.phases.phase import ControlPlanePhase, steps
 from k8sdds.model.profile import Node
 
-PHASE = "labels"
+
+class Labels(ControlPlanePhase):
+    """Label all nodes from the control plane, after they have joined."""
+
+    title = "labels"
+
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan one action that patches every node whose labels differ."""
+        metadata = {}
+        for one in state.profile.nodes:
+            # A node that joins again is a new object without labels.
+            cluster = state.cluster if state.is_joined(one.name) else ClusterState()
+            changes = label_changes(cluster, one)
+            if changes:
+                metadata[one.name] = changes
+        if not metadata:
+            return []
+        # Labels and annotation change in one request: an interrupted deploy has set both or neither.
+        script = "".join(
+            f"kubectl patch node {name} --type merge --patch"
+            f" {shlex.quote(json.dumps({'metadata': changes}))} >/dev/null\n"
+            for name, changes in metadata.items()
+        )
+        effect = Effect(
+            node_labels={name: changes["labels"] for name, changes in metadata.items()},
+            own_labels={name: _own_labels(changes) for name, changes in metadata.items()},
+        )
+        needs = steps(state.workers(), Join)
+        return [
+            Action(node.name, self.title, f"label {len(metadata)} nodes", script, needs=needs, effect=effect)
+        ]
 
 
-def plan(wanted: DesiredState, node: Node) -> list[Action]:
-    """Set from the control plane, after a node has joined."""
-    if not node.is_control_plane:
-        return []
-    # A node that joins again is a new one.
-    patches = {
-        one.name: patch(wanted.cluster if wanted.joined(one.name) else ClusterState(), one)
-        for one in wanted.profile.nodes
-    }
-    # Labels and the record of them in one request: whoever is interrupted has set both or neither.
-    lines = [
-        f"kubectl patch node {name} --type merge --patch {shlex.quote(json.dumps(one))} >/dev/null\n"
-        for name, one in patches.items()
-        if one
-    ]
-    if not lines:
-        return []
-    needs = tuple((one.name, "join") for one in wanted.workers())
-    return [Action(wanted.head, PHASE, f"label {len(lines)} nodes", "".join(lines), needs=needs)]
-
-
-def patch(cluster: ClusterState, node: Node) -> dict[str, Any]:
-    """What makes a node's labels as the profile has them, as a merge patch; empty: nothing is to be done."""
-    there, own = cluster.labels.get(node.name, {}), cluster.own_labels.get(node.name, frozenset())
-    new = {key: value for key, value in node.labels.items() if there.get(key) != value}
-    gone = own - set(node.labels)
-    # A label that was there with this value before is not ours to take off one day.
-    ours = (own | set(new)) & set(node.labels)
-    if not new and ours == own:
+def label_changes(cluster: ClusterState, node: Node) -> dict[str, Any]:
+    """Return the metadata to merge into a node so that it has the profile's labels; empty: no changes."""
+    current = cluster.labels.get(node.name, {})
+    previous = cluster.own_labels.get(node.name, frozenset())
+    new = {key: value for key, value in node.labels.items() if current.get(key) != value}
+    dropped = previous - set(node.labels)
+    # A label that already had this value was set by the user, so deploy never removes it.
+    own = (previous | set(new)) & set(node.labels)
+    if not new and own == previous:
         return {}
-    changes: dict[str, str | None] = {**new, **dict.fromkeys(sorted(gone & set(there)))}
-    record = ",".join(sorted(ours)) or None
-    return {"metadata": {"labels": changes, "annotations": {versions.NODE_LABELS_ANNOTATION: record}}}
+    labels: dict[str, str | None] = {**new, **dict.fromkeys(sorted(dropped & set(current)))}
+    return {
+        "labels": labels,
+        "annotations": {versions.NODE_LABELS_ANNOTATION: ",".join(sorted(own)) or None},
+    }
+
+
+def _own_labels(changes: dict[str, Any]) -> frozenset[str]:
+    names = changes["annotations"][versions.NODE_LABELS_ANNOTATION] or ""
+    return frozenset(names.split(",")) - {""}

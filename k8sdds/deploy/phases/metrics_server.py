@@ -1,61 +1,70 @@
-"""metrics-server, for `kubectl top`."""
+"""Install metrics-server, which serves `kubectl top`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from k8sdds import versions
-from k8sdds.deploy.actions import Action
+from k8sdds.deploy.actions import Action, Effect
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases.objects import changes
+from k8sdds.deploy.phases.phase import ControlPlanePhase, apply_objects
 from k8sdds.kubernetes import apply
+from k8sdds.model.profile import MetricsServer as Settings
 from k8sdds.model.profile import Node
 
-PHASE = "metrics server"
 WORKLOAD = f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
 DEPLOYMENT = f"Deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
 
 
-def objects(resolution_s: int) -> list[apply.Object]:
-    """Its objects, unstamped."""
-    found = apply.read_manifest("metrics-server/manifest.yaml")
-    for one in found:
-        if one["kind"] == "Deployment":
-            one["spec"]["template"]["spec"]["containers"][0]["args"].append(
-                f"--metric-resolution={resolution_s}s"
-            )
-    return found
+class MetricsServer(ControlPlanePhase):
+    """Apply metrics-server early, since its first sample takes as long as its resolution; or delete it."""
 
+    title = "metrics server"
 
-def plan(wanted: DesiredState, node: Node) -> list[Action]:
-    """Applied early, since its first reading takes as long as its resolution; removed where not wanted."""
-    if not node.is_control_plane:
-        return []
-    settings = wanted.profile.metrics_server
-    if settings is None:
-        if DEPLOYMENT not in wanted.cluster.objects:
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan to apply objects that differ; without metrics-server in the profile, to delete them."""
+        settings = state.profile.metrics_server
+        if settings is not None:
+            return apply_objects(state, self.title, "apply metrics-server", apply.stamped(objects(settings)))
+        if DEPLOYMENT not in state.cluster.objects:
             return []
-        names = [(one["kind"].lower(), one["metadata"]) for one in objects(15)]
-        lines = "".join(
-            f"kubectl delete --ignore-not-found {kind} {meta['name']} "
-            f"--namespace {meta.get('namespace', 'default')} >/dev/null\n"
-            for kind, meta in names
+        unwanted = objects(Settings())
+        script = "".join(
+            f"kubectl delete --ignore-not-found {one['kind'].lower()} {one['metadata']['name']} "
+            f"--namespace {one['metadata'].get('namespace', 'default')} >/dev/null\n"
+            for one in unwanted
         )
-        return [Action(node.name, PHASE, "remove metrics-server", lines)]
-    return changes(wanted, PHASE, "apply metrics-server", apply.stamped(objects(settings.resolution_s)))
+        effect = Effect(deleted_objects=tuple(apply.identity(one) for one in unwanted))
+        return [Action(node.name, self.title, "delete metrics-server", script, effect=effect)]
 
 
-def wait(wanted: DesiredState, node: Node) -> list[Action]:
-    """Until it serves: the last thing, since it takes longest by itself."""
-    if not node.is_control_plane or wanted.profile.metrics_server is None:
-        return []
-    serves = DEPLOYMENT in wanted.cluster.objects and DEPLOYMENT not in wanted.cluster.not_ready
-    if serves and not plan(wanted, node):
-        return []
-    return [
-        Action(
-            node.name,
-            PHASE,
-            "wait until metrics-server serves",
-            apply.wait_script((WORKLOAD,)),
-            timeout_s=240,
-        )
-    ]
+class WaitForMetricsServer(ControlPlanePhase):
+    """Wait until metrics-server is ready. It runs last, since metrics-server takes longest to start."""
+
+    title = MetricsServer.title
+
+    def should_run(self, state: DesiredState, node: Node, earlier: Sequence[Action]) -> bool:
+        """Return whether metrics-server is not ready, or about to change."""
+        if not node.is_control_plane or state.profile.metrics_server is None:
+            return False
+        is_ready = DEPLOYMENT in state.cluster.objects and DEPLOYMENT not in state.cluster.not_ready
+        return not is_ready or any(action.phase == self.title for action in earlier)
+
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan to wait."""
+        return [
+            Action(
+                node.name, self.title, "wait until metrics-server is ready", apply.wait_script((WORKLOAD,)),
+                timeout_s=240, effect=Effect(ready_workloads=(DEPLOYMENT,)),
+            )
+        ]  # fmt: skip
+
+
+def objects(settings: Settings) -> list[apply.Object]:
+    """Return the objects of metrics-server, unstamped."""
+    manifests = apply.read_manifest("metrics-server/manifest.yaml")
+    for one in manifests:
+        if one["kind"] == "Deployment":
+            (container,) = one["spec"]["template"]["spec"]["containers"]
+            container["args"].append(f"--metric-resolution={settings.resolution_s}s")
+    return manifests

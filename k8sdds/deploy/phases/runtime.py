@@ -1,17 +1,17 @@
-"""The container runtime and what the kernel must allow: modules, forwarding, containerd as configured."""
+"""Prepare the kernel (modules, forwarding), and install and configure containerd."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Mapping
 
 from k8sdds import versions
 from k8sdds.bundle import packages
-from k8sdds.deploy.actions import STATE, Action, file_script
+from k8sdds.deploy.actions import STATE, Action, Effect, file_hashes, file_script
 from k8sdds.deploy.desired_state import DesiredState
+from k8sdds.deploy.phases.phase import Phase
 from k8sdds.deploy.software import PACKAGES
 from k8sdds.model.profile import Node
 
-PHASE = "runtime"
 MODULES = ("overlay", "br_netfilter")
 MODULES_FILE = "/etc/modules-load.d/k8sdds.conf"
 SYSCTLS = {
@@ -19,106 +19,116 @@ SYSCTLS = {
     "net.bridge.bridge-nf-call-iptables": "1",
     "net.bridge.bridge-nf-call-ip6tables": "1",
 }
-OF_OTHERS = (
+KUBERNETES_SYSCTLS = (
     "kernel.keys.root_maxbytes", "kernel.keys.root_maxkeys", "kernel.panic", "kernel.panic_on_oops",
     "vm.overcommit_memory", "vm.panic_on_oom",
     "net.ipv4.conf.all.route_localnet", "net.netfilter.nf_conntrack_max",
     "net.netfilter.nf_conntrack_tcp_timeout_close_wait",
     "net.netfilter.nf_conntrack_tcp_timeout_established",
 )  # fmt: skip
-"""What the kubelet and kube-proxy will set: remembered, so that destroy can put it back."""
+"""Sysctls that the kubelet and kube-proxy change. Their values are saved, so that destroy can restore them."""
 SYSCTLS_FILE = "/etc/sysctl.d/90-k8sdds.conf"
 CONFIG_FILE = "/etc/containerd/config.toml"
 FILES = (MODULES_FILE, SYSCTLS_FILE, CONFIG_FILE)
+DEBIAN_PACKAGES = ("containerd", "runc", "iptables", "conntrack", "socat", "ethtool", "ebtables")
 
 CAP_SYS_RESOURCE = 24
 
-_MODULES = "".join(f"{name}\n" for name in MODULES)
-_SYSCTLS = "".join(f"{key} = {value}\n" for key, value in SYSCTLS.items())
-# A container on local nodes has the host's kernel: its modules are there or cannot be loaded.
-_KERNEL = (
-    "for module in overlay br_netfilter; do\n"
+_KERNEL_FILES = {
+    MODULES_FILE: "".join(f"{name}\n" for name in MODULES),
+    SYSCTLS_FILE: "".join(f"{key} = {value}\n" for key, value in SYSCTLS.items()),
+}
+# Local nodes share the host's kernel: a module may be loaded although modprobe fails.
+_LOAD_MODULES = (
+    f"for module in {' '.join(MODULES)}; do\n"
     "  modprobe $module 2>/dev/null || grep -qw $module /proc/filesystems || [ -d /sys/module/$module ] ||"
     " [ -d /proc/sys/net/bridge ]\ndone\n"
-    + "".join(f"sysctl -qw {key}={value}\n" for key, value in SYSCTLS.items())
 )
 
 
-def plan(wanted: DesiredState, node: Node) -> list[Action]:
-    """The runtime of one node."""
-    facts = wanted.facts[node.name]
-    actions = []
-    files = {MODULES_FILE: _MODULES, SYSCTLS_FILE: _SYSCTLS}
-    now = facts.pairs("sysctl")
-    if _changed(wanted, node, files) or any(now.get(key) != value for key, value in SYSCTLS.items()):
-        keys = " ".join((*SYSCTLS, *OF_OTHERS))
-        before = f"[ -e {STATE}/sysctls ] || sysctl {keys} 2>/dev/null >{STATE}/sysctls || :\n"
-        modules, rest = _KERNEL.split("done\n", 1)
-        script = modules + "done\n" + before + "".join(file_script(*one) for one in files.items()) + rest
-        actions.append(
-            Action(
-                node.name, PHASE, "let the kernel forward and filter bridged packets", script,
-                remedy="the kernel's extra modules must be installed: overlay, br_netfilter",
-            )
-        )  # fmt: skip
-    if not facts.one.get("containerd"):
-        actions.append(_install(wanted, node))
-    config = {CONFIG_FILE: configuration(wanted, node)}
-    active = facts.pairs("unit").get("containerd") == "active"
-    if _changed(wanted, node, config) or not active:
-        script = file_script(CONFIG_FILE, config[CONFIG_FILE])
-        script += f"systemctl is-enabled containerd >/dev/null 2>&1 || echo containerd >>{STATE}/enabled\n"
-        script += "systemctl enable containerd >/dev/null 2>&1 || :\nsystemctl restart containerd\n"
-        script += (
-            "for second in 1 2 3 4 5 6 7 8 9 10; do ctr version >/dev/null 2>&1 && exit 0; sleep 1; done\n"
+class Runtime(Phase):
+    """Bring a node to the point where kubeadm can run on it."""
+
+    title = "runtime"
+
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan kernel settings, then the installation of containerd, then its configuration."""
+        facts = state.facts[node.name]
+        actions = []
+        sysctls = facts.pairs("sysctl")
+        if _differ(state, node, _KERNEL_FILES) or any(sysctls.get(k) != v for k, v in SYSCTLS.items()):
+            actions.append(self._configure_kernel(node))
+        if not facts.values.get("containerd"):
+            actions.append(self._install(state, node))
+        files = {CONFIG_FILE: containerd_config(state, node)}
+        if _differ(state, node, files) or facts.pairs("unit").get("containerd") != "active":
+            actions.append(self._configure_containerd(node, files))
+        return actions
+
+    def _configure_kernel(self, node: Node) -> Action:
+        saved = " ".join((*SYSCTLS, *KUBERNETES_SYSCTLS))
+        script = (
+            _LOAD_MODULES
+            + f"[ -e {STATE}/sysctls ] || sysctl {saved} 2>/dev/null >{STATE}/sysctls || :\n"
+            + "".join(file_script(path, text) for path, text in _KERNEL_FILES.items())
+            + "".join(f"sysctl -qw {key}={value}\n" for key, value in SYSCTLS.items())
         )
-        script += "ctr version\n"
-        actions.append(Action(node.name, PHASE, "configure containerd", script))
-    return actions
+        return Action(
+            node.name, self.title, "let the kernel forward and filter bridged packets", script,
+            remedy="install the kernel's extra modules: overlay, br_netfilter",
+            effect=Effect(files=file_hashes(_KERNEL_FILES), sysctls=SYSCTLS),
+        )  # fmt: skip
 
-
-def _changed(wanted: DesiredState, node: Node, files: dict[str, str]) -> bool:
-    return any(
-        wanted.sha256(node.name, path) != hashlib.sha256(text.encode()).hexdigest()
-        for path, text in files.items()
-    )
-
-
-def _install(wanted: DesiredState, node: Node) -> Action:
-    names = "containerd runc iptables conntrack socat ethtool ebtables"
-    uploads = ()
-    install = f"apt-get update -q=2\napt-get install -q=2 -y --no-install-recommends {names}\n"
-    facts = wanted.facts[node.name]
-    release = facts.architecture, facts.one.get("os.VERSION_CODENAME", "")
-    if wanted.software.has_packages(*release):
-        uploads = wanted.software.packages(*release)
-        install = packages.install_script(PACKAGES, names.split()) + f"rm -rf {PACKAGES}\n"
-    script = f"""\
+    def _install(self, state: DesiredState, node: Node) -> Action:
+        uploads = ()
+        names = " ".join(DEBIAN_PACKAGES)
+        install = f"apt-get update -q=2\napt-get install -q=2 -y --no-install-recommends {names}\n"
+        facts = state.facts[node.name]
+        release = facts.architecture, facts.values.get("os.VERSION_CODENAME", "")
+        if state.software.has_packages(*release):
+            uploads = state.software.packages(*release)
+            install = packages.install_script(PACKAGES, list(DEBIAN_PACKAGES)) + f"rm -rf {PACKAGES}\n"
+        script = f"""\
 export DEBIAN_FRONTEND=noninteractive
 before=$(dpkg-query -Wf '${{Package}}\\n' | sort)
 {install}dpkg-query -Wf '${{Package}}\\n' | sort >{STATE}/packages.now
 echo "$before" | comm -13 - {STATE}/packages.now >>{STATE}/packages
 rm {STATE}/packages.now
 """
-    return Action(
-        node.name, PHASE, "install containerd", script, uploads=uploads, timeout_s=900,
-        remedy="the machine must reach its distribution's packages: try apt-get update on it",
-    )  # fmt: skip
+        return Action(
+            node.name, self.title, "install containerd", script, uploads=uploads, timeout_s=900,
+            remedy="the machine must reach the package repositories of its distribution:"
+            " run apt-get update on it",
+        )  # fmt: skip
+
+    def _configure_containerd(self, node: Node, files: Mapping[str, str]) -> Action:
+        script = (
+            file_script(CONFIG_FILE, files[CONFIG_FILE])
+            + f"systemctl is-enabled containerd >/dev/null 2>&1 || echo containerd >>{STATE}/enabled\n"
+            "systemctl enable containerd >/dev/null 2>&1 || :\nsystemctl restart containerd\n"
+            "for second in 1 2 3 4 5 6 7 8 9 10; do ctr version >/dev/null 2>&1 && exit 0; sleep 1; done\n"
+            "ctr version\n"
+        )
+        effect = Effect(files=file_hashes(files), active_units=("containerd",))
+        return Action(node.name, self.title, "configure containerd", script, effect=effect)
 
 
-def configuration(wanted: DesiredState, node: Node) -> str:
-    """containerd's configuration on a node."""
-    # Format 2 is read by containerd 1.6 and, converted on the fly, by 2.x.
-    facts = wanted.facts[node.name]
-    bounding = int(facts.one.get("capabilities") or "ffffffffffffffff", 16)
+def _differ(state: DesiredState, node: Node, files: Mapping[str, str]) -> bool:
+    return any(state.file_sha256(node.name, path) != sha for path, sha in file_hashes(files).items())
+
+
+def containerd_config(state: DesiredState, node: Node) -> str:
+    """Return the configuration file of containerd on a node."""
+    # containerd 1.6 reads format 2; containerd 2.x converts it when it starts.
+    bounding_set = int(state.facts[node.name].values.get("capabilities") or "ffffffffffffffff", 16)
     lines = [
         "# Written by k8sdds.",
         "version = 2",
         '[plugins."io.containerd.grpc.v1.cri"]',
         f'  sandbox_image = "{versions.PAUSE_IMAGE}"',
     ]
-    if not bounding >> CAP_SYS_RESOURCE & 1:
-        # Pods could not be started where their processes' scores may not be lowered.
+    if not bounding_set >> CAP_SYS_RESOURCE & 1:
+        # Without this capability no pod can start, since containerd cannot lower OOM scores.
         lines.append("  restrict_oom_score_adj = true")
     lines += [
         '[plugins."io.containerd.grpc.v1.cri".cni]',

@@ -1,18 +1,22 @@
-"""Settings of the operating system, as the profile's tuning sets want them."""
+"""Apply the profile's tuning sets to the operating system."""
 
 from __future__ import annotations
 
 from k8sdds.deploy import tuning
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
+from k8sdds.deploy.phases.phase import Phase
 from k8sdds.model.profile import Node
 
-PHASE = "tuning"
 
+class Tuning(Phase):
+    """Apply settings that differ, and restore those that an earlier profile set and this one does not."""
 
-def plan(wanted: DesiredState, node: Node) -> list[Action]:
-    """Set what differs; put back what an earlier profile set and this one does not."""
-    tuned = tuning.plan(wanted.profile.tuning, wanted.facts[node.name].all("tuning"))
-    if not tuned.script:
-        return []
-    return [Action(node.name, PHASE, "; ".join(tuned.changes), tuned.script)]
+    title = "tuning"
+
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan one action with all changes of settings."""
+        tuned = tuning.plan(state.profile.tuning, state.facts[node.name].all("tuning"))
+        if not tuned.script:
+            return []
+        return [Action(node.name, self.title, "; ".join(tuned.changes), tuned.script)]
