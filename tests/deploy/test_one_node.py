@@ -1,15 +1,22 @@
-"""A cluster of one node whose profile changes: what it adds is made, what it drops is removed, all else stays."""
+"""A cluster of one node whose profile changes: additions are created, and what is dropped is deleted."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from k8sdds.deploy import deploy as flow
+from k8sdds.deploy import profiles
+from k8sdds.deploy.actions import Action
+from k8sdds.deploy.apply import Observer
+from k8sdds.system.ssh import Connections
 from tests.clusters import Deployed, run
+from tests.effects import contradictions
 
 pytestmark = [
     pytest.mark.long,
@@ -24,6 +31,25 @@ metrics_server: null
 discovery_service: DISCOVERY
 software: bundle
 """
+
+
+class Silent:
+    """Confirm everything and report nothing."""
+
+    def step(self, title: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def confirm(self, question: str) -> None: ...
+
+    def confirm_plan(self, actions: Sequence[Action], notes: Sequence[str]) -> None: ...
+
+    def started(self, action: Action) -> None: ...
+
+    def ended(self, action: Action, seconds: float, error: Exception | None) -> None: ...
+
+    def progress(self, actions: Sequence[Action]) -> contextlib.AbstractContextManager[Observer]:
+        return contextlib.nullcontext(self)
 
 
 class Solo:
@@ -42,6 +68,19 @@ class Solo:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def deploy_and_check_effects(self, labels: str, discovery: bool) -> None:
+        """Deploy in this process, and compare the declared effects of all actions with the facts."""
+        text = PROFILE.replace("LABELS", labels).replace("DISCOVERY", str(discovery).lower())
+        self.path.write_text(text)
+        profile = profiles.load(str(self.path))
+        actions = flow.deploy(profile, flow.Options(), Silent()).actions
+        phases = {action.phase for action in actions}
+        assert {"labels", "smoke test"} <= phases and ("discovery service" in phases) == discovery
+        with Connections(profiles.targets(profile)) as connections:
+            survey = flow.survey(profile, connections)
+        assert not survey.failures and not survey.problems
+        assert contradictions(survey.facts, "only", actions) == []
+
     def inside(self, *words: str) -> None:
         done = self.cluster.k8sdds("nodes", "exec", "--cluster", NAME, "only", "--", *words)
         assert done.returncode == 0, done.stderr
@@ -53,8 +92,9 @@ class Solo:
 
 
 @pytest.fixture
-def solo(tmp_path: Path) -> Iterator[Solo]:
+def solo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Solo]:
     made = Solo(tmp_path)
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(made.state))
     try:
         yield made
     finally:
@@ -62,9 +102,8 @@ def solo(tmp_path: Path) -> Iterator[Solo]:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_profile_that_changes(solo: Solo) -> None:
-    said = solo.deploy("rack: one, zone: a", discovery=True)
-    assert "only: discovery service:" in said and "only: smoke test: run a pod" in said
+def test_deploy_follows_changes_of_the_profile(solo: Solo) -> None:
+    solo.deploy_and_check_effects("rack: one, zone: a", discovery=True)
     assert solo.labels() == {"rack": "one", "zone": "a"}
     ready = solo.cluster.kubectl(
         "get", "statefulset", "-n", "k8sdds-system", "-o", "jsonpath={.items[*].status.readyReplicas}"
@@ -72,23 +111,24 @@ def test_a_profile_that_changes(solo: Solo) -> None:
     assert ready == "1"
     assert solo.deploy("rack: one, zone: a", discovery=True) == "no changes\n"
 
-    # Somebody else's label stays, whatever the profile says of its own.
+    # Labels that the user sets are never changed.
     solo.cluster.kubectl("label", "node", "only", "theirs=x")
-    said = solo.deploy("zone: b", discovery=False)
-    assert "labels: label 1 nodes" in said and "delete the discovery service" in said
+    output = solo.deploy("zone: b", discovery=False)
+    assert "labels: label 1 nodes" in output and "delete the discovery service" in output
     assert solo.labels() == {"zone": "b", "theirs": "x"}
     assert solo.cluster.kubectl("get", "statefulsets,services", "-n", "k8sdds-system", "-o", "name") == ""
     assert solo.deploy("zone: b", discovery=False) == "no changes\n"
     assert solo.deploy("", discovery=False).count("labels: label 1 nodes") == 1
     assert solo.labels() == {"theirs": "x"}
 
-    # A program that is not the installed one any more, whatever its times say.
+    # A program whose content differs is installed again, although its times have not changed.
     solo.inside("sh", "-ec", "f=/opt/cni/bin/portmap; t=$(stat -c @%Y $f); echo >>$f; touch -d $t $f")
     assert "install Kubernetes" in solo.deploy("", discovery=False)
     assert solo.deploy("", discovery=False) == "no changes\n"
+    solo.deploy_and_check_effects("rack: two", discovery=False)
 
 
-def test_a_network_that_the_bundle_cannot_run_is_refused_before_nodes_are_made(solo: Solo) -> None:
+def test_network_that_the_bundle_cannot_run_is_refused_before_nodes_are_created(solo: Solo) -> None:
     secret = solo.path.with_name("psk")
     secret.write_text("0123456789abcdef" * 6)
     secret.chmod(0o600)
