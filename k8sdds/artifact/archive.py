@@ -218,10 +218,10 @@ def _contents(run: Run) -> Iterator[tuple[str, bytes]]:
 
 def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
     """The CSV tables of the report, made now from the raw data."""
-    from k8sdds.report import content, tables
+    from k8sdds.report import content, csv_tables
 
     with tempfile.TemporaryDirectory(prefix="k8sdds-artifact-") as place:
-        written = tables.write(content.read(folder), Path(place))
+        written = csv_tables.write(content.read(folder), Path(place))
         return sorted((path.name, path.read_bytes()) for path in written)
 
 

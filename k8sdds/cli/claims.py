@@ -45,12 +45,12 @@ def claims(
     from k8sdds.analysis import fail_condition
     from k8sdds.claims.judge import judge
     from k8sdds.report import claims as claims_report
-    from k8sdds.report import pages
+    from k8sdds.report import export
     from k8sdds.results.run_folder import RunFolder
 
     judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
     if as_json:
-        print_text(pages.text(claims_report.data(loaded, judged)))
+        print_text(export.to_json(claims_report.data(loaded, judged)))
     else:
         claims_report.show(loaded, judged, console())
     if output is not None:

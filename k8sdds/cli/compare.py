@@ -34,10 +34,11 @@ def compare(
 ) -> None:
     """Compare two run folders, or two networks of one run folder, cell by cell.
 
-    Shows ratios with confidence intervals, and significance corrected for the number of comparisons."""
+    Shows ratios with confidence intervals, and significance corrected for the number of comparisons.
+    """
     from k8sdds.analysis import comparison, fail_condition
     from k8sdds.report import comparison as comparison_report
-    from k8sdds.report import pages
+    from k8sdds.report import export
     from k8sdds.results.metrics import METRICS
     from k8sdds.system.yaml_text import nearest
 
@@ -50,7 +51,7 @@ def compare(
         raise InputError("--overheads compares run folders, not networks", "leave out @LABEL")
     compared = comparison.compare(*sides, quantity or (), overheads)
     if as_json:
-        print_text(pages.text(comparison_report.data(*sides, compared, overheads)))
+        print_text(export.to_json(comparison_report.data(*sides, compared, overheads)))
     else:
         comparison_report.show(*sides, compared, overheads, console())
     if output is not None:

@@ -101,14 +101,14 @@ def _print_tables(imported: Import) -> None:
     from rich import box
     from rich.table import Table
 
-    from k8sdds.report import content, runs
+    from k8sdds.report import content, run_tables
 
     read = content.read(imported.run)
-    tables = runs.tables(read)
+    tables = run_tables.tables(read)
     first = [table for table in tables if table.repetition == tables[0].repetition]
     per_quantity = {table.quantity: table for table in reversed(first)}
     for table in sorted(per_quantity.values(), key=lambda table: table.quantity, reverse=True):
-        head, *rows = runs.text(table)
+        head, *rows = table.text()
         drawn = Table(title=f"{table.title} ({table.setting})", title_justify="left", box=box.SIMPLE_HEAD)
         for position, title in enumerate(head):
             drawn.add_column(title, justify="right" if position else "left", no_wrap=True)

@@ -17,11 +17,11 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write the report of a run folder: summary, tables, figures and one HTML file."""
-    from k8sdds.report import write
+    from k8sdds import report as reports
     from k8sdds.results.run_folder import RunFolder
 
     run = RunFolder.open(folder)
     if as_json:
-        print_text(json.dumps(write.summarize(run), indent=1))
+        print_text(json.dumps(reports.summarize(run), indent=1))
         return
-    write.write_report(run, console())
+    reports.write_report(run, console())

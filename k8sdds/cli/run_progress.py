@@ -74,7 +74,7 @@ class Progress:
         from rich.console import Group
         from rich.text import Text
 
-        from k8sdds.report import results_so_far
+        from k8sdds.report.terminal import results_so_far
 
         parts: list[Any] = [results_so_far(self._records, self._baseline)] if self._records else []
         self._live.update(Group(*parts, Text(status, style="bold")), refresh=True)

@@ -154,7 +154,9 @@ def cluster_api(selected: SelectedTestbed) -> Iterator[Any]:
         with api_access.reachable_kubeconfig(selected.name) as kubeconfig:
             yield KubernetesClient.from_kubeconfig(kubeconfig, None)
     else:
-        yield KubernetesClient.from_kubeconfig(Path(selected.kubeconfig) if selected.kubeconfig else None, selected.context)
+        yield KubernetesClient.from_kubeconfig(
+            Path(selected.kubeconfig) if selected.kubeconfig else None, selected.context
+        )
 
 
 def read_psk(path: Path | None) -> str | None:

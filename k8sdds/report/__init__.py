@@ -1,6 +1,6 @@
-"""What a campaign found: in words, terminal tables, CSV, figures and one HTML file.
+"""Write the report of a run folder: summary, terminal tables, CSV files, figures and one HTML file.
 
-Importing this module costs nothing: pandas, scipy and matplotlib are imported when a report is made.
+Importing this package is cheap: pandas, scipy and matplotlib are imported when a report is written.
 """
 
 from __future__ import annotations
@@ -8,37 +8,102 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.system.errors import InputError
+
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from k8sdds.results.run_folder import RunFolder
 
-__all__ = ["results_so_far", "summarize", "write_report"]
+__all__ = ["summarize", "write_report"]
 
 
 def write_report(run: RunFolder, console: Console | None) -> Path:
-    """Make the report of a run folder: report/report.html, figures and tables; returns report.html's path.
+    """Write report.html, the figures and the tables of a run folder and return the path of report.html.
 
-    With a console the answer and the main tables are printed too. A folder without a single valid trial
-    gets a report that says so. Raises InputError where the folder cannot be read or the report not written.
+    A run folder without valid trials gets a report that says so.
+
+    Args:
+        run: The run folder; the report goes to its folder `report`.
+        console: If given, the summary and the main tables are printed to it.
+
+    Raises:
+        InputError: The run folder cannot be read, or the report cannot be written.
     """
-    from k8sdds.report import write
+    from k8sdds.report import content as contents
+    from k8sdds.report import csv_tables, html, terminal
+    from k8sdds.report import figures as figure_files
 
-    return write.write_report(run, console)
+    try:
+        content = contents.read(run, parquet=True)
+        files = csv_tables.write(content, run.report / "tables")
+        figures = figure_files.make(content, run.report / "figures")
+        path = html.write(content, figures, run.report / "report.html")
+    except OSError as error:
+        raise InputError(
+            f"cannot write the report to {error.filename or run.path}: {error.strerror or error}",
+            "make the folder writable, or copy the run folder to a writable place",
+        ) from error
+    if console is not None:
+        terminal.show(content, console, [path, files[0].parent])
+    return path
 
 
 def summarize(run: RunFolder) -> dict[str, Any]:
-    """The report as JSON-serialisable data: answer, counts, levels, overheads, invalid attempts.
+    """Return the report as JSON-serializable data, without writing files.
 
-    Writes nothing. Raises InputError where the folder cannot be read.
+    Raises:
+        InputError: The run folder cannot be read.
     """
-    from k8sdds.report import write
+    from k8sdds.analysis import overhead
+    from k8sdds.report import content as contents
+    from k8sdds.report import summary
 
-    return write.summarize(run)
+    content = contents.read(run)
+    testbed = content.campaign.get("testbed")
+    return {
+        "schema": 1,
+        "campaign": content.campaign.get("campaign"),
+        "experiment": content.campaign.get("experiment"),
+        "started_at": content.campaign.get("started_at"),
+        "testbed": testbed.get("name") if isinstance(testbed, dict) else testbed,
+        "testbed_words": content.testbed,
+        "baseline": content.baseline,
+        "networks": content.networks,
+        "trials": {
+            "planned": content.planned,
+            "valid": len(content.best),
+            "failed": len(content.failed),
+            "not_tried": content.untried,
+            "invalid_attempts": len(content.invalid),
+        },
+        "answer": [{"lead": item.lead, "sentences": item.sentences} for item in summary.answer(content)],
+        "caveats": summary.caveats(content),
+        "overheads": [_ordered(row) for row in overhead.plain_rows(content.overheads)],
+        "contrasts": [
+            {key: _finite(value) for key, value in row.items()}
+            for name in contents.HEADLINES
+            for row in content.contrasts(name)
+        ],
+        "levels": [_ordered(row) for row in overhead.plain_rows(content.levels)],
+        "invalid": [
+            {key: row[key] for key in ("trial_id", "attempt", UNIT, "test", "payload_bytes", "reason")}
+            for row in content.invalid
+        ],
+        "warnings": [{"warning": text, "trials": n} for text, n in content.warnings],
+    }
 
 
-def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> RenderableType:
-    """A small table for the terminal of a running campaign, from the attempts (as in trials.jsonl) so far."""
-    from k8sdds.report import live
+def _ordered(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with the columns that identify it first, and without infinities."""
+    first = ("quantity", UNIT, *CONDITION)
+    ordered = {key: row[key] for key in first} | row
+    return {key: _finite(value) for key, value in ordered.items()}
 
-    return live.results_so_far(attempts, baseline)
+
+def _finite(value: Any) -> Any:
+    # JSON has no infinity, and an unbounded interval carries no information.
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return None
+    return value

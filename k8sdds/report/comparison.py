@@ -1,4 +1,4 @@
-"""A comparison of two run folders for terminals, CSV, JSON and HTML."""
+"""Show a comparison of two run folders as a terminal table, CSV, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
 from k8sdds.analysis.conditions import CONDITION, describe
 from k8sdds.analysis.overhead import Row
-from k8sdds.report import formats, pages
+from k8sdds.report import export, formats
 from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, Any]:
-    """The comparison as JSON-serialisable data."""
+    """Return the comparison as JSON-serializable data."""
     return {
         "schema": 1, "a": a.name, "b": b.name, "compared": _compared(relative), "how": comparison.how,
         "differing": {name: list(pair) for name, pair in comparison.differing.items()},
@@ -26,12 +26,12 @@ def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, 
 
 
 def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Console) -> None:
-    """Print one table and what must be read with it."""
+    """Print the table of the comparison, its summary and its notes."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    console.print(Text(f"B {b.name} against A {a.name}", style="bold"))
+    console.print(Text(f"B {b.name} compared with A {a.name}", style="bold"))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for head in _heads(relative):
         table.add_column(head, overflow="fold")
@@ -44,35 +44,40 @@ def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Cons
 
 
 def write(a: Side, b: Side, comparison: Comparison, relative: bool, folder: Path) -> list[Path]:
-    """compare.csv, compare.json and compare.html in a folder, which is made."""
+    """Write compare.html, compare.csv and compare.json to a folder and return their paths."""
     rows = []
     for row in comparison.rows:
         cells: list[dict[str, str]] = [{"text": text} for text in _cells(row, comparison, relative)]
         cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
         rows.append(cells)
     page = {
-        "title": f"{b.name} against {a.name}",
-        "heading": "Comparison of two sides",
+        "title": f"{b.name} compared with {a.name}",
+        "heading": "Comparison",
         "sub": f"A: {a.name} · B: {b.name}",
         "lead": lead(comparison),
         "tables": [{"caption": _compared(relative), "heads": _heads(relative), "rows": rows}],
         "notes": _notes(comparison),
     }
-    found = data(a, b, comparison, relative)
-    return pages.write(folder, "compare", found, comparison.rows, COLUMNS, page)
+    result = data(a, b, comparison, relative)
+    return export.write(folder, "compare", result, comparison.rows, COLUMNS, page)
 
 
 def lead(comparison: Comparison) -> list[str]:
-    """How many cells differ, in a sentence or two."""
+    """Summarize in one or two sentences how many cells differ."""
     rows = comparison.rows
     better, worse = (sum(1 for row in rows if row[key]) for key in ("better", "worse"))
-    said = [f"Of {formats.count(len(rows), 'comparison')}, B is better in {better} and worse in {worse}."]
+    sentences = [
+        f"Of {formats.count(len(rows), 'comparison')}, B is better in {better} and worse in {worse}."
+    ]
     if better + worse < len(rows):
-        said.append(f"In {len(rows) - better - worse} no difference was shown; that is not equality.")
-    return said
+        sentences.append(
+            f"In {len(rows) - better - worse}, no difference was shown. This does not prove equality."
+        )
+    return sentences
 
 
 def _compared(relative: bool) -> str:
+    # This text is also a value in the JSON output, so it does not change.
     return "Overheads against each side's baseline" if relative else "Levels"
 
 
@@ -82,10 +87,10 @@ def _heads(relative: bool) -> list[str]:
 
 
 def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:
-    shown = {name: row[name] for name in CONDITION if name in row and _tells(name, comparison)}
-    quantity = METRICS[row["quantity"]]
-    where = ", ".join(part for part in (row["network"], quantity.title, describe(shown)) if part)
-    unit = "" if relative else f" {quantity.unit}"
+    condition = {name: row[name] for name in CONDITION if name in row and _is_shown(name, comparison)}
+    metric = METRICS[row["quantity"]]
+    cell = ", ".join(part for part in (row["network"], metric.title, describe(condition)) if part)
+    unit = "" if relative else f" {metric.unit}"
     low, high = (None if row[key] is None else 100 * (row[key] - 1) for key in ("ci_low", "ci_high"))
     p = "–" if row["p_holm"] is None else f"{row['p_holm']:.2g}"
     n = str(row["n_a"]) if row["n_a"] == row["n_b"] else f"{row['n_a']} and {row['n_b']}"
@@ -93,36 +98,36 @@ def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:
     if row["p"] is None:
         verdict = row["how"]
     return [
-        where, f"{formats.number(row['a'])}{unit}", f"{formats.number(row['b'])}{unit}",
+        cell, f"{formats.number(row['a'])}{unit}", f"{formats.number(row['b'])}{unit}",
         formats.percent(row["change_percent"], low, high), p,
         formats.detectable(row["detectable_percent"]) or "–", n, verdict,
     ]  # fmt: skip
 
 
-def _tells(name: str, comparison: Comparison) -> bool:
-    """Whether a column tells rows of the comparison apart; the payload is always shown."""
+def _is_shown(name: str, comparison: Comparison) -> bool:
+    """Return whether a column of the condition is shown: the payload, and columns with several values."""
     return name == "payload_bytes" or (name != "test" and len({row.get(name) for row in comparison.rows}) > 1)
 
 
 def _notes(comparison: Comparison) -> list[str]:
     notes = [
-        "Change is B/A - 1 with its 95 % interval; t tests on log ratios, "
-        f"{comparison.how}; p after Holm's correction over all rows, judged at 5 %.",
-        "Detectable: the true difference that is found with 80 % power at the strictest of these levels.",
+        "Change: B/A - 1 with its 95 % interval, from t tests on log ratios, "
+        f"{comparison.how}. p: after Holm's correction over all rows; significant at 5 %.",
+        "Detectable: the true difference that is detected with 80 % power at the strictest of these levels.",
     ]
-    for name, (one, other) in comparison.differing.items():
-        notes.append(f"A and B differ in {name.replace('_', ' ')}: {_word(one)} and {_word(other)}.")
+    for name, (value_a, value_b) in comparison.differing.items():
+        notes.append(f"A and B differ in {name.replace('_', ' ')}: {_value(value_a)} and {_value(value_b)}.")
     for count, side in ((comparison.only_a, "A"), (comparison.only_b, "B")):
         if count:
             verb = "has" if count == 1 else "have"
             notes.append(f"{formats.count(count, 'cell')} of {side} {verb} no counterpart.")
     if "campaigns" in comparison.how:
         notes.append(
-            "Two campaigns differ by more than what is compared: time, temperature, neighbours. Levels of"
-            " different machines never compare; their overheads (--overheads) do better."
+            "Two campaigns also differ in time, temperature and other load. Levels of different machines are"
+            " not comparable; overheads (--overheads) are more robust."
         )
     return notes
 
 
-def _word(value: Any) -> str:
+def _value(value: Any) -> str:
     return "not recorded" if value is None else str(value)

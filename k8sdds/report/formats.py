@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Format numbers, intervals and lists as text."""
 
 from __future__ import annotations
 
@@ -6,38 +6,44 @@ import math
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A measured value to so many significant digits, without exponent: 0.0412, 6.10, 94.0, 1650, 18186."""
+    """Return a value with some significant digits and no exponent: 0.0412, 6.10, 94.0, 1650, 18186."""
     if value is None or not math.isfinite(value):
         return "–"
     if value == 0:
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return _plain(value, min(decimals, 6))
+    return fixed(value, min(decimals, 6))
 
 
 def percent(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """`30 [27, 33]`, decimals by the interval's width: what is uncertain is not printed. No `%` sign."""
+    """Return a percentage with its interval and no `%` sign: `30 [27, 33]`.
+
+    The width of the interval sets the number of decimals, so that uncertain digits are not shown.
+    """
     if value is None or not math.isfinite(value):
         return "–"
     if low is None or high is None:
-        return _plain(value, 0 if abs(value) >= 10 else 1)
-    # The value has the interval's decimals, but not those that only keep a bound from looking like 0.
-    return f"{_plain(value, _decimals((high - low) / 2))} {interval(low, high)}"
+        return fixed(value, 0 if abs(value) >= 10 else 1)
+    # `interval` may add decimals so that a bound does not look like 0; the value does not need them.
+    return f"{fixed(value, _decimals((high - low) / 2))} {interval(low, high)}"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """`[27, 33]`; empty where there is no interval."""
+    """Return an interval such as `[27, 33]`, or an empty string without bounds."""
     if low is None or high is None:
         return ""
     decimals = _decimals((high - low) / 2)
-    # [0, 13] must not stand for an interval that excludes 0.
-    while decimals < 2 and low * high > 0 and "0" in (_plain(low, decimals), _plain(high, decimals)):
+    # An interval that excludes 0 must not be shown as [0, 13].
+    while decimals < 2 and low * high > 0 and "0" in (fixed(low, decimals), fixed(high, decimals)):
         decimals += 1
-    return f"[{_plain(low, decimals)}, {_plain(high, decimals)}]"
+    return f"[{fixed(low, decimals)}, {fixed(high, decimals)}]"
 
 
 def level(value: float | None, low: float | None, high: float | None) -> str:
-    """A level with its interval, decimals by the interval's width: `94.0 [93.1, 94.9]`."""
+    """Return a level with its interval: `94.0 [93.1, 94.9]`.
+
+    The width of the interval sets the number of decimals.
+    """
     if value is None:
         return "–"
     if low is None or high is None or not math.isfinite(high):
@@ -45,42 +51,42 @@ def level(value: float | None, low: float | None, high: float | None) -> str:
     half = (high - low) / 2
     decimals = max(0, -math.floor(math.log10(half))) if half > 0 else 3
     decimals = min(decimals, max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0)
-    return f"{_plain(value, decimals)} [{_plain(low, decimals)}, {_plain(high, decimals)}]"
+    return f"{fixed(value, decimals)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
 
 
 def detectable(value: float | None) -> str:
-    """`±0.8 %`, or `over ±100 %` where next to nothing can be detected."""
+    """Return the smallest detectable difference: `±0.8 %`, or `over ±100 %`."""
     if value is None:
         return ""
-    text = "over ±100" if value > 100 else f"±{_plain(value, 0 if value >= 10 else 1)}"
+    text = "over ±100" if value > 100 else f"±{fixed(value, 0 if value >= 10 else 1)}"
     return f"{text}\N{NO-BREAK SPACE}%"
 
 
 def range_of(values: list[int]) -> str:
-    """`3`, or `2 to 3`: the n of several cells."""
-    found = sorted(set(values))
-    if not found:
+    """Return the range of some integers, such as the n of several cells: `3` or `2 to 3`."""
+    ordered = sorted(set(values))
+    if not ordered:
         return "0"
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
-def listed(words: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+def join(items: list[str]) -> str:
+    """Join items as in a sentence: `a`, `a and b`, `a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
-def count(n: int, thing: str) -> str:
-    """`1 trial`, `3 trials`."""
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+def count(n: int, noun: str) -> str:
+    """Return a count with its noun: `1 trial`, `3 trials`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def capital(words: str) -> str:
-    """`Throughput` for `throughput`; `p90 latency` stays, because P90 is another thing to read."""
-    return words if words[:2].strip("p").isdigit() else words[:1].upper() + words[1:]
+def capital(text: str) -> str:
+    """Capitalize the first letter, except in `p90 latency`: P90 has another meaning."""
+    return text if text[:2].strip("p").isdigit() else text[:1].upper() + text[1:]
 
 
 def moment(text: object) -> str:
-    """`2026-11-21 10:15 UTC` for an ISO 8601 time of UTC; other text as it is."""
+    """Return an ISO 8601 time in UTC as `2026-11-21 10:15 UTC`; return other text unchanged."""
     text = str(text or "")
     return (
         f"{text[:10]} {text[11:16]} UTC"
@@ -89,16 +95,11 @@ def moment(text: object) -> str:
     )
 
 
-def plain(value: float, decimals: int) -> str:
-    """So many decimals, and never `-0.0`."""
-    return _plain(value, decimals)
-
-
-def _decimals(half: float) -> int:
-    return 0 if half >= 1 else 1 if half >= 0.1 else 2
-
-
-def _plain(value: float, decimals: int) -> str:
+def fixed(value: float, decimals: int) -> str:
+    """Return a value with a fixed number of decimals; never `-0.0`."""
     text = f"{value:.{decimals}f}"
-    # Rounding makes "-0.0" of -0.04.
     return text.lstrip("-") if float(text) == 0 else text
+
+
+def _decimals(half_width: float) -> int:
+    return 0 if half_width >= 1 else 1 if half_width >= 0.1 else 2

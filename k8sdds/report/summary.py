@@ -1,7 +1,7 @@
-"""The answer in words: which network costs what, chosen so that it can be read in half a minute.
+"""Summarize the results of a campaign in sentences that can be read in half a minute.
 
-Words follow from intervals: where an interval spans no difference, none is claimed; where there is no
-interval (one repetition), numbers are given and no judgement.
+Statements follow from confidence intervals: if an interval spans 0, no difference is claimed. Without
+intervals (one repetition), the summary gives numbers and no judgment.
 """
 
 from __future__ import annotations
@@ -12,264 +12,274 @@ from dataclasses import dataclass, field
 from k8sdds.analysis import background_cost, contrast, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
 from k8sdds.report import formats
-from k8sdds.report.content import Cell, Content, Curve, Point, Row, Setting
-from k8sdds.results.metrics import Metric
+from k8sdds.report.content import HEADLINES, THROUGHPUT, Cell, Content, Curve, Point, Row, Setting
+from k8sdds.results.metrics import METRICS, Metric
 
-THROUGHPUT, LATENCY = MAIN = ("throughput_mbps", "latency_p90_us")
 MAX_POINTS = 3
-MATTERS_PERCENT = 10
-"""Where not even this difference would have been detected, "no difference seen" would say too much."""
+RELEVANT_PERCENT = 10
+"""A comparison that could have missed a difference of this size is "undecided", not "no difference seen"."""
 
 
 @dataclass
 class Statement:
-    """One setting's answer: a lead (`Unicast, reliable, 1 subscriber`) and sentences."""
+    """The summary of one setting: a lead such as `Unicast, reliable, 1 subscriber`, and sentences."""
 
     lead: str
     sentences: list[str] = field(default_factory=list)
 
 
 def answer(content: Content) -> list[Statement]:
-    """The answer, a statement per setting; one statement that says so where nothing valid was measured."""
+    """Return one statement per setting and contrast, or one that explains why there is no result."""
     if not content.settings:
-        return [Statement("No result", [_nothing(content)])]
+        return [Statement("No result", [_no_result(content)])]
     statements = [_setting(content, setting) for setting in content.settings]
     statements += _contrasts(content)
     return [statement for statement in statements if statement.sentences]
 
 
 def caveats(content: Content) -> list[str]:
-    """What must be read with the answer: completeness, intervals, scheduling, warnings, testbed."""
+    """Return what limits the results: missing trials, missing intervals, scheduling, warnings, testbed."""
     notes = []
     valid = len(content.best)
     if content.untried or content.failed:
         parts = [f"{valid} of {content.planned} trials have a valid attempt"]
         if content.failed:
-            parts.append(f"{len(content.failed)} have only invalid ones")
+            parts.append(f"{len(content.failed)} have only invalid attempts")
         if content.untried:
-            parts.append(f"{_were(content.untried)} not tried")
+            parts.append(f"{content.untried} {'was' if content.untried == 1 else 'were'} not attempted")
         notes.append("; ".join(parts) + ".")
     if content.settings:
         repetitions = set(content.levels["n"])
         if repetitions == {1}:
             notes.append(
-                "One repetition: no interval, no difference can be told from chance; repeat 3 times or more."
+                "One repetition: there is no confidence interval, so any difference can be chance. Repeat at"
+                " least 3 times."
             )
         elif 1 in repetitions:
-            notes.append("Cells with one valid repetition have no interval (n = 1).")
+            notes.append("Cells with one valid repetition have no confidence interval (n = 1).")
     if content.settings and not content.baseline:
-        notes.append("The campaign has no baseline network: levels only.")
-    for lack, labels in _without_baseline(content) if content.baseline else []:
-        notes.append(f"{content.baseline} {lack}: {formats.listed(labels)} as levels only.")
+        notes.append("The campaign has no baseline network, so there are levels but no overheads.")
+    if content.baseline:
+        for place, labels in _places_without_baseline(content):
+            notes.append(
+                f"{content.baseline} has no valid trial in {place}; levels without overheads for"
+                f" {formats.join(labels)}."
+            )
     compared = [
-        row for s in content.settings for name in (THROUGHPUT, LATENCY) for row in s.overheads(name).values()
+        row for setting in content.settings for name in HEADLINES for row in setting.overheads(name).values()
     ]
-    if compared and sum(_undecided(row) for row in compared) > len(compared) / 2:
+    if compared and sum(_is_undecided(row) for row in compared) > len(compared) / 2:
         notes.append(
-            "Repetitions differ so much that most comparisons are undecided: repeat more often, measure"
-            " longer, or on a machine that does nothing else."
+            "The repetitions vary so much that most comparisons are undecided. Repeat more often, measure"
+            " longer, or use a machine without other work."
         )
     if any(setting.scheduling for setting in content.settings):
-        notes.append("Some trials had more participants than cores: their numbers include scheduling.")
-    warned = sum(1 for texts in content.best["warnings"] if texts)
-    if warned:
-        notes.append(f"{formats.count(warned, 'valid trial')} came with warnings; see the report.")
-    notes += [f"Not metered: {reason}." for reason in background_cost.missing_readings(content.run)]
+        notes.append("Some trials had more participants than cores: their results include scheduling.")
+    with_warnings = sum(1 for texts in content.best["warnings"] if texts)
+    if with_warnings:
+        verb = "has" if with_warnings == 1 else "have"
+        notes.append(f"{formats.count(with_warnings, 'valid trial')} {verb} warnings; see the report.")
+    notes += [f"Not measured: {missing}." for missing in background_cost.missing_readings(content.run)]
     if content.testbed.startswith("lab"):
-        notes.append(f"Measured in the {content.testbed}. Compare within this campaign only.")
+        notes.append(f"Measured in the {content.testbed}. Compare only within this campaign.")
     else:
-        notes.append(f"Testbed: {content.testbed}. Compare within this campaign only.")
+        notes.append(f"Testbed: {content.testbed}. Compare only within this campaign.")
     return notes
 
 
-def _were(n: int) -> str:
-    """`1 was`, `3 were`."""
-    return f"{n} was" if n == 1 else f"{n} were"
-
-
-def _nothing(content: Content) -> str:
+def _no_result(content: Content) -> str:
     if not len(content.table):
-        return "No attempt has ended yet. Continue the campaign with: k8sdds run --resume FOLDER"
-    reasons: dict[str, int] = {}
+        return "No attempt has ended yet. Continue the campaign: k8sdds run --resume FOLDER"
+    counts: dict[str, int] = {}
     for row in content.invalid:
-        word = str(row["reason"] or "no reason recorded").split(":")[0]
-        reasons[word] = reasons.get(word, 0) + 1
-    said = formats.listed([f"{word} ({n})" for word, n in sorted(reasons.items(), key=lambda item: -item[1])])
+        code = str(row["reason"] or "no reason recorded").split(":")[0]
+        counts[code] = counts.get(code, 0) + 1
+    reasons = formats.join([f"{code} ({n})" for code, n in sorted(counts.items(), key=lambda item: -item[1])])
     attempts = formats.count(len(content.table), "attempt")
-    return f"None of {attempts} is valid, so nothing can be said. Reasons: {said}."
+    return f"None of {attempts} is valid, so there is no result. Reasons: {reasons}."
 
 
 def _setting(content: Content, setting: Setting) -> Statement:
     statement = Statement(setting.title)
-    compared = [point for point in setting.points if _rows(setting, point)]
-    chosen = _chosen(compared)
-    for point in chosen:
-        statement.sentences.append(f"{setting.point_words(point)}: {_point(content, _rows(setting, point))}")
-    if len(compared) > len(chosen):
-        more = len(compared) - len(chosen)
+    compared = [point for point in setting.points if _overheads_at(setting, point)]
+    selected = _select_points(compared)
+    for point in selected:
+        text = _compare_networks(content, _overheads_at(setting, point))
+        statement.sentences.append(f"{setting.point_label(point)}: {text}")
+    if len(compared) > len(selected):
+        more = len(compared) - len(selected)
         statement.sentences.append(f"{formats.count(more, 'further combination')} in the tables.")
     if not compared:
-        statement.sentences += _levels_only(content, setting)
-    statement.sentences += [_count(setting, quantity, rows) for quantity, rows in setting.counts]
+        statement.sentences += _levels_only(setting)
+    statement.sentences += [_exact_count(setting, metric, rows) for metric, rows in setting.counts]
     return statement
 
 
-def _count(setting: Setting, quantity: Metric, rows: dict[Cell, Row]) -> str:
-    """`IP fragments of a sample, counted: host 12 …`; counts that differ between repetitions are all told."""
-    said = []
-    for (label, at), row in rows.items():
+def _exact_count(setting: Setting, metric: Metric, rows: dict[Cell, Row]) -> str:
+    """Return exact counts, with their range if repetitions differ: `IP fragments of a sample: host 12, …`."""
+    texts = []
+    for (label, point), row in rows.items():
         low, high = row["minimum"], row["maximum"]
-        where = f" ({setting.point_words(at)})" if len(setting.points) > 1 else ""
-        said.append(f"{label}{where} {low:g}" + (f" to {high:g}" if high != low else ""))
-    return f"{formats.capital(quantity.title)}, counted: {formats.listed(said)}."
+        place = f" ({setting.point_label(point)})" if len(setting.points) > 1 else ""
+        texts.append(f"{label}{place} {low:g}" + (f" to {high:g}" if high != low else ""))
+    return f"{formats.capital(metric.title)} (exact count): {formats.join(texts)}."
 
 
-def _chosen(points: list[Point]) -> list[Point]:
-    """Of few all; else the first, the one nearest to 1 KiB (the study's point for claims) and the last."""
+def _select_points(points: list[Point]) -> list[Point]:
+    """Return all of a few points, else the first, the one nearest to 1 KiB, and the last.
+
+    The claims of the paper are about 1 KiB.
+    """
     if len(points) <= MAX_POINTS:
         return points
     middle = min(points[1:-1], key=lambda point: abs(point.payload_bytes - 1024))
     return [points[0], middle, points[-1]]
 
 
-def _rows(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
-    """Overheads at a point by quantity and network, the smallest overhead first."""
-    found = {}
-    for name in (THROUGHPUT, LATENCY):
+def _overheads_at(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
+    """Return the overheads at a point by headline metric and network, the smallest first."""
+    overheads = {}
+    for name in HEADLINES:
         rows = {label: row for (label, at), row in setting.overheads(name).items() if at == point}
         if rows:
-            found[name] = dict(sorted(rows.items(), key=lambda item: item[1]["overhead_percent"]))
-    return found
+            overheads[name] = dict(sorted(rows.items(), key=lambda item: item[1]["overhead_percent"]))
+    return overheads
 
 
-def _point(content: Content, found: dict[str, dict[str, Row]]) -> str:
-    labels = {label for rows in found.values() for label in rows}
-    if len(labels) == 1 and not any(_undecided(row) for rows in found.values() for row in rows.values()):
+def _compare_networks(content: Content, overheads: dict[str, dict[str, Row]]) -> str:
+    labels = {label for rows in overheads.values() for label in rows}
+    undecided = any(_is_undecided(row) for rows in overheads.values() for row in rows.values())
+    if len(labels) == 1 and not undecided:
         label = labels.pop()
-        costs = [_cost(content, name, rows[label]) for name, rows in found.items()]
+        costs = [_cost(content, METRICS[name], rows[label]) for name, rows in overheads.items()]
         return f"{label} {' and '.join(costs)}."
-    return "; ".join(_spread(content, name, rows) for name, rows in found.items()) + "."
+    return "; ".join(_spread(content, METRICS[name], rows) for name, rows in overheads.items()) + "."
 
 
-def _spread(content: Content, name: str, rows: dict[str, Row]) -> str:
-    """Best and worst network of one quantity, and which of them cannot be told from baseline or best."""
-    what, verb = ("throughput", "falls") if name == THROUGHPUT else ("p90 latency", "grows")
-    same = {label: row for label, row in rows.items() if row["seen"] is False and not _undecided(row)}
-    undecided = {label: row for label, row in rows.items() if _undecided(row)}
-    told = {label: row for label, row in rows.items() if row["seen"] is not False}
-    worse = [label for label, row in told.items() if row["overhead_percent"] >= 0]
+def _spread(content: Content, metric: Metric, rows: dict[str, Row]) -> str:
+    """Describe the best and the worst network, and the networks without a visible difference."""
+    verb = "falls" if metric.gain else "grows"
+    same = {label: row for label, row in rows.items() if row["seen"] is False and not _is_undecided(row)}
+    undecided = {label: row for label, row in rows.items() if _is_undecided(row)}
+    different = {label: row for label, row in rows.items() if row["seen"] is not False}
+    worse = [label for label, row in different.items() if row["overhead_percent"] >= 0]
     parts = [
-        f"{label} is better than {content.baseline} by {_amount(row, turned=True)}"
-        for label, row in told.items()
+        f"{label} is better than {content.baseline} by {_amount(row, negated=True)}"
+        for label, row in different.items()
         if row["overhead_percent"] < 0
     ]
     if same:
-        which = "any network" if 1 < len(same) == len(rows) else formats.listed(list(same))
-        parts.append(f"no difference from {content.baseline} seen for {which} ({_spans(same.values())})")
+        networks = "any network" if 1 < len(same) == len(rows) else formats.join(list(same))
+        parts.append(
+            f"no difference from {content.baseline} seen for {networks} ({_spans_zero(same.values())})"
+        )
     if worse:
         best, worst = worse[0], worse[-1]
-        against = "" if parts else f" against {content.baseline}"
+        reference = "" if parts else f" relative to {content.baseline}"
         if len(worse) == 1:
-            parts.append(f"{verb} with {best}, by {_amount(rows[best])}{against}")
+            parts.append(f"{verb} with {best}, by {_amount(rows[best])}{reference}")
         elif parts:
             parts.append(f"{verb} most with {worst}, by {_amount(rows[worst])}")
         else:
-            tied = _tied(content, rows[best], worse[1:-1], name)
-            alike = f" (no difference seen between it and {formats.listed(tied)})" if tied else ""
-            parts.append(f"{verb} least with {best}, by {_amount(rows[best])}{against}{alike}")
+            tied = _tied(content, rows[best], worse[1:-1], metric.name)
+            note = f" (no difference seen between it and {formats.join(tied)})" if tied else ""
+            parts.append(f"{verb} least with {best}, by {_amount(rows[best])}{reference}{note}")
             parts.append(f"most with {worst}, by {_amount(rows[worst])}")
     if undecided:
-        which = "every network" if 1 < len(undecided) == len(rows) else formats.listed(list(undecided))
-        parts.append(f"undecided for {which} ({_spans(undecided.values())})")
-    return f"{what}{' ' if parts[0].startswith(verb) else ': '}{', '.join(parts)}"
+        networks = "every network" if 1 < len(undecided) == len(rows) else formats.join(list(undecided))
+        parts.append(f"undecided for {networks} ({_spans_zero(undecided.values())})")
+    return f"{metric.title}{' ' if parts[0].startswith(verb) else ': '}{', '.join(parts)}"
 
 
-def _undecided(row: Row) -> bool:
-    """An interval that spans 0 but could not have shown a difference that matters either."""
-    return row["seen"] is False and row["detectable_percent"] > MATTERS_PERCENT
+def _is_undecided(row: Row) -> bool:
+    """Return whether an interval spans 0 and could have missed a relevant difference."""
+    return row["seen"] is False and row["detectable_percent"] > RELEVANT_PERCENT
 
 
 def _tied(content: Content, best: Row, others: list[str], name: str) -> list[str]:
-    """Networks between best and worst whose paired difference to the best spans no difference."""
+    """Return the networks whose paired difference to the best network spans 0."""
     same = content.by_condition.get(tuple(best[key] for key in CONDITION), [])
     trials = [row for row in same if row[UNIT] in (best[UNIT], *others)]
     ratios = overhead.ratios(trials, best[UNIT], name)
     return [label for label in others if label in ratios and ratios[label].differs is False]
 
 
-def _cost(content: Content, name: str, row: Row) -> str:
-    what = "throughput" if name == THROUGHPUT else "p90 latency"
+def _cost(content: Content, metric: Metric, row: Row) -> str:
     if row["seen"] is False:
-        return f"shows no difference from {content.baseline} in {what} ({_spans([row])})"
+        return f"shows no difference from {content.baseline} in {metric.title} ({_spans_zero([row])})"
     if row["overhead_percent"] < 0:
-        more = "more throughput" if name == THROUGHPUT else "less p90 latency"
-        return f"has {_amount(row, turned=True)} {more} than {content.baseline}"
-    if name == THROUGHPUT:
-        return f"costs {_amount(row)} of {content.baseline}'s throughput"
-    return f"has {_amount(row)} more p90 latency than {content.baseline}"
+        better = "more" if metric.gain else "less"
+        return f"has {_amount(row, negated=True)} {better} {metric.title} than {content.baseline}"
+    if metric.gain:
+        return f"costs {_amount(row)} of {content.baseline}'s {metric.title}"
+    return f"has {_amount(row)} more {metric.title} than {content.baseline}"
 
 
-def _amount(row: Row, turned: bool = False) -> str:
-    """`30 % [27, 33]`; turned: of a negative overhead, as a gain."""
+def _amount(row: Row, negated: bool = False) -> str:
+    """Return an overhead such as `30 % [27, 33]`; negated, a negative overhead becomes a gain."""
     value, low, high = row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"]
-    if turned:
+    if negated:
         value, low, high = -value, None if high is None else -high, None if low is None else -low
     centre, _, bracket = formats.percent(value, low, high).partition(" ")
-    # A line must not break between a number and its sign.
+    # No line break between a number and its unit.
     return f"{centre}\N{NO-BREAK SPACE}% {bracket}".rstrip()
 
 
-def _spans(rows: Iterable[Row]) -> str:
+def _spans_zero(rows: Iterable[Row]) -> str:
     worst = max(row["detectable_percent"] for row in rows)
     return f"95 % interval spans 0; smallest detectable {formats.detectable(worst)}"
 
 
-def _levels_only(content: Content, setting: Setting) -> list[str]:
+def _levels_only(setting: Setting) -> list[str]:
     sentences = []
-    for name, unit in ((THROUGHPUT, "Mbit/s"), (LATENCY, "µs p90 latency")):
+    for name in HEADLINES:
+        metric = METRICS[name]
         cells = setting.levels(name)
-        for point in _chosen(sorted({at for _, at in cells})):
-            said = [
-                f"{label} {formats.level(row['mean'], row['ci_low'], row['ci_high'])} {unit}"
+        for point in _select_points(sorted({at for _, at in cells})):
+            levels = [
+                f"{label} {formats.level(row['mean'], row['ci_low'], row['ci_high'])} {metric.unit}"
                 for (label, at), row in cells.items()
                 if at == point
             ]
-            more = f", and {len(said) - 4} more" if len(said) > 4 else ""
-            sentences.append(f"{setting.point_words(point)}: {formats.listed(said[:4])}{more}.")
+            more = f", and {len(levels) - 4} more" if len(levels) > 4 else ""
+            sentences.append(
+                f"{setting.point_label(point)}: {metric.title}: {formats.join(levels[:4])}{more}."
+            )
     return sentences
 
 
-def _without_baseline(content: Content) -> list[tuple[str, list[str]]]:
-    """Settings in which the baseline is missing, in words, with the networks measured there."""
-    gathered = []
+def _places_without_baseline(content: Content) -> list[tuple[str, list[str]]]:
+    """Return the settings without valid trials of the baseline, and the networks measured there."""
+    places = []
     for setting in content.settings:
         base = {(row["test"], Point.of(row)) for row in setting.trials if row[UNIT] == content.baseline}
-        lacking = [row for row in setting.trials if (row["test"], Point.of(row)) not in base]
-        if not lacking:
+        unpaired = [row for row in setting.trials if (row["test"], Point.of(row)) not in base]
+        if not unpaired:
             continue
-        where = setting.title[0].lower() + setting.title[1:]
+        place = setting.title[0].lower() + setting.title[1:]
         if base:
-            points = sorted({Point.of(row) for row in lacking})
-            where += f" at {formats.listed([setting.point_words(point) for point in points])}"
-        gathered.append((f"has no valid trial in {where}", sorted({row[UNIT] for row in lacking})))
-    return gathered
+            points = sorted({Point.of(row) for row in unpaired})
+            place += f" at {formats.join([setting.point_label(point) for point in points])}"
+        places.append((place, sorted({row[UNIT] for row in unpaired})))
+    return places
 
 
 def _multicast(content: Content) -> list[str]:
-    """Who carries multicast, and where it overtakes unicast as subscribers are added."""
+    """Describe which networks support multicast, and from how many subscribers it beats unicast."""
     trials = [row for setting in content.settings for row in setting.trials]
     measured = {row[UNIT] for row in trials if row["transport"] == "multicast"}
     if not measured:
         return []
     facts = content.campaign.get("networks")
     facts = facts if isinstance(facts, dict) else {}
-    carriers = {label for label, fact in facts.items() if isinstance(fact, dict) and fact.get("multicast")}
+    supporting = {label for label, fact in facts.items() if isinstance(fact, dict) and fact.get("multicast")}
     labels = {row[UNIT] for row in trials}
     sentences = []
-    if measured <= carriers and not labels <= carriers:
-        sentences.append(f"Multicast is carried by {formats.listed(sorted(carriers & labels))} only.")
+    if measured <= supporting and not labels <= supporting:
+        names = sorted(supporting & labels)
+        sentences.append(f"Only {formats.join(names)} support{'s' if len(names) == 1 else ''} multicast.")
     elif measured != labels:
-        sentences.append(f"Multicast was measured on {formats.listed(sorted(measured))} only.")
+        sentences.append(f"Multicast was measured only on {formats.join(sorted(measured))}.")
     curves, contrasts = content.curves, content.contrasts(THROUGHPUT)
     for (label, transport, size, rest), points in curves.items():
         unicast = curves.get((label, "unicast", size, rest))
@@ -286,32 +296,34 @@ def _multicast(content: Content) -> list[str]:
 
 
 def _contrasts(content: Content) -> list[Statement]:
-    """What another setting changes within each network: at most subscribers, nearest to 1 KiB."""
+    """Describe each contrast at the most subscribers and the payload nearest to 1 KiB."""
     multicast = _multicast(content)
     lead = "Multicast against unicast"
     statements = {lead: Statement(lead, multicast)} if multicast else {}
-    for name, what in ((THROUGHPUT, "throughput"), (LATENCY, "p90 latency")):
+    for name in HEADLINES:
         for versus, rows, setting in contrast.compared(content.contrasts(name)):
-            at = min(
+            point = min(
                 (Point.of(row) for row in rows), key=lambda p: (-p.subscribers, abs(p.payload_bytes - 1024))
             )
-            shown = {row[UNIT]: row for row in rows if Point.of(row) == at}
-            said = [f"{label} {_change(shown[label])}" for label in content.networks if label in shown]
+            at_point = {row[UNIT]: row for row in rows if Point.of(row) == point}
+            changes = [
+                f"{label} {_change(at_point[label])}" for label in content.networks if label in at_point
+            ]
             lead = formats.capital(versus)
-            where = f"{formats.count(at.subscribers, 'subscriber')}, {payload(at.payload_bytes)}"
-            where = ", ".join(filter(None, (where, describe(setting))))
+            place = f"{formats.count(point.subscribers, 'subscriber')}, {payload(point.payload_bytes)}"
+            place = ", ".join(filter(None, (place, describe(setting))))
             statement = statements.setdefault(lead, Statement(lead))
-            statement.sentences.append(f"{where}: {what}: {'; '.join(said)}.")
+            statement.sentences.append(f"{place}: {METRICS[name].title}: {'; '.join(changes)}.")
     return list(statements.values())
 
 
 def _change(row: Row) -> str:
     bracket = formats.interval(row["ci_low_percent"], row["ci_high_percent"])
     if row["seen"] is False:
-        return f"{'undecided' if _undecided(row) else 'no difference seen'}, {bracket}\N{NO-BREAK SPACE}%"
+        return f"{'undecided' if _is_undecided(row) else 'no difference seen'}, {bracket}\N{NO-BREAK SPACE}%"
     value = row["change_percent"]
     if value >= 100:
-        # 1150 % more is harder to picture than 12.5 times.
+        # "12.5 times" is easier to understand than "1150 % more".
         low, high = row["ci_low_percent"], row["ci_high_percent"]
         times = formats.level(1 + value / 100, low and 1 + low / 100, high and 1 + high / 100)
         return f"{times.replace(' ', ' times ', 1)}" if bracket else f"{times} times"
@@ -329,5 +341,5 @@ def _crossing(label: str, size: int, multicast: Curve, unicast: Curve, ahead: li
         f" {formats.number(multicast[max(multicast)]['mean'])}"
     )
     if not ahead:
-        return f"{text}; multicast is not seen ahead."
-    return f"{text}; multicast is ahead with {formats.listed([str(n) for n in ahead])} subscribers."
+        return f"{text}; multicast is not seen to be faster."
+    return f"{text}; multicast is faster with {formats.join([str(n) for n in ahead])} subscribers."

@@ -1,34 +1,39 @@
-"""The report for a terminal: rich tables that stay readable at 80 columns and in pipes."""
+"""Print a report to a terminal: tables that are readable in 80 columns and in pipes."""
 
 from __future__ import annotations
 
+import json
+import math
 import textwrap
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from k8sdds.analysis.conditions import payload
+from k8sdds.analysis.conditions import CONDITION, UNIT, payload
 from k8sdds.report import formats, summary
-from k8sdds.report.content import Content, Row, Setting
+from k8sdds.report.content import HEADLINES, Content, Row, Setting
+from k8sdds.results.metrics import METRICS
 
 MAX_SETTINGS = 6
-"""Tables printed; the rest stands in the files, because nobody scrolls through more."""
+"""Largest number of tables to print; the report's files have all."""
 
 
 def show(content: Content, console: Console, files: list[Path]) -> None:
-    """Print answer, tables, invalid attempts and where the files are."""
+    """Print the summary, the main tables, the invalid attempts and the paths of the files."""
     console.print(Text(_title(content), style="bold"))
     console.print()
     for statement in summary.answer(content):
         console.print(Text(statement.lead, style="bold cyan"))
         for sentence in statement.sentences:
-            _paragraph(console, sentence, "- ")
+            _print_paragraph(console, sentence, "- ")
     for note in summary.caveats(content):
-        _paragraph(console, note, "! " if _grave(note) else "  ", "yellow" if _grave(note) else "dim")
+        important = not note.startswith(("Measured in", "Testbed:"))
+        _print_paragraph(console, note, "! " if important else "  ", "yellow" if important else "dim")
     for setting in content.settings[:MAX_SETTINGS]:
         table = _table(content, setting)
         if table.row_count:
@@ -37,15 +42,66 @@ def show(content: Content, console: Console, files: list[Path]) -> None:
             console.print(table)
     if len(content.settings) > MAX_SETTINGS:
         console.print(f"{len(content.settings) - MAX_SETTINGS} further tables in the report.", style="dim")
-    if any(setting.overheads(name) for setting in content.settings for name in summary.MAIN):
-        console.print(
-            Text(f"%: overhead against {content.baseline}, [95 % interval]; ~ interval spans 0", style="dim")
-        )
-    _invalid(content, console)
+    if any(setting.overheads(name) for setting in content.settings for name in HEADLINES):
+        legend = f"%: overhead relative to {content.baseline}, [95 % interval]; ~ interval spans 0"
+        console.print(Text(legend, style="dim"))
+    _print_invalid(content, console)
     console.print()
     for path in files:
-        # Long paths must not be wrapped: they are there to be copied.
+        # Long paths are not wrapped, so that they can be copied.
         console.print(Text(str(path)), soft_wrap=True)
+
+
+def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> Table:
+    """Return a small table for a running campaign, with one row per network.
+
+    A row contains the number of valid trials and invalid attempts and, per headline metric, the geometric
+    mean of x/b over all pairs (same condition and repetition) so far. There is no confidence interval: the
+    table shows progress, not results. It is drawn often, so it does not use pandas.
+
+    Args:
+        attempts: The records of the attempts so far, as in trials.jsonl.
+        baseline: Label of the baseline network.
+    """
+    valid = {a.get("trial_id"): a for a in attempts if a.get("valid") is True}
+    labels = list(dict.fromkeys([baseline, *(_label(a) for a in attempts)]))
+    names = [name for name in HEADLINES if any(a.get(name) is not None for a in attempts)]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column("network", overflow="fold")
+    table.add_column("valid", justify="right")
+    table.add_column("invalid", justify="right")
+    for name in names:
+        table.add_column(f"{METRICS[name].title} vs {baseline}", justify="right")
+    for label in labels:
+        trials = [a for a in valid.values() if _label(a) == label]
+        bad = sum(1 for a in attempts if _label(a) == label and a.get("valid") is not True)
+        changes = [
+            "baseline" if label == baseline else _mean_change(valid, label, baseline, name) for name in names
+        ]
+        table.add_row(
+            label, str(len(trials)), str(bad) if bad else "", *changes, style="" if trials else "dim"
+        )
+    return table
+
+
+def _mean_change(valid: dict[Any, dict[str, Any]], label: str, baseline: str, name: str) -> str:
+    base_values = {_pair_key(a): a.get(name) for a in valid.values() if _label(a) == baseline}
+    logs = []
+    for attempt in valid.values():
+        value, base = attempt.get(name), base_values.get(_pair_key(attempt))
+        if _label(attempt) == label and value and base and value > 0 and base > 0:
+            logs.append(math.log(value / base))
+    if not logs:
+        return "–"
+    return f"{100 * math.expm1(math.fsum(logs) / len(logs)):+.0f} % ({len(logs)})"
+
+
+def _pair_key(attempt: dict[str, Any]) -> str:
+    return json.dumps([attempt.get(name) for name in (*CONDITION, "repetition")], sort_keys=True)
+
+
+def _label(attempt: dict[str, Any]) -> str:
+    return str(attempt.get(UNIT) or attempt.get("network") or "unnamed")
 
 
 def _title(content: Content) -> str:
@@ -59,11 +115,7 @@ def _title(content: Content) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _grave(note: str) -> bool:
-    return not note.startswith(("Measured in", "Testbed:"))
-
-
-def _paragraph(console: Console, text: str, mark: str, style: str = "") -> None:
+def _print_paragraph(console: Console, text: str, mark: str, style: str = "") -> None:
     width = min(console.width, 100)
     wrapped = textwrap.fill(
         text, width, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False
@@ -72,35 +124,44 @@ def _paragraph(console: Console, text: str, mark: str, style: str = "") -> None:
 
 
 def _table(content: Content, setting: Setting) -> Table:
-    shown = [
-        (unit, setting.levels(name), setting.overheads(name))
-        for name, unit in ((summary.THROUGHPUT, "Mbit/s"), (summary.LATENCY, "p90 µs"))
+    """Return the table of a setting: points and networks × headline metrics with their overheads."""
+    columns = [
+        (METRICS[name], setting.levels(name), setting.overheads(name))
+        for name in HEADLINES
         if setting.levels(name)
     ]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    several = "subscribers" not in setting.values
-    if several:
+    several_counts = "subscribers" not in setting.values
+    if several_counts:
         table.add_column("subs", no_wrap=True, justify="right")
     table.add_column("payload", no_wrap=True, justify="right")
     table.add_column("network", overflow="fold", min_width=7)
-    for unit, _, overheads in shown:
-        table.add_column(unit, no_wrap=True, justify="right")
+    for metric, _, overheads in columns:
+        table.add_column(_column_title(metric.title, metric.unit), justify="right")
         if overheads:
             table.add_column("overhead %", no_wrap=True)
     for point in setting.points:
-        labels = [label for label in content.networks if any((label, point) in rows for _, rows, _ in shown)]
+        labels = [
+            label for label in content.networks if any((label, point) in rows for _, rows, _ in columns)
+        ]
         for label in labels:
             first = label == labels[0]
             cells = [payload(point.payload_bytes) if first else "", label]
-            if several:
+            if several_counts:
                 cells.insert(0, str(point.subscribers) if first else "")
-            for _, rows, overheads in shown:
+            for _, rows, overheads in columns:
                 row = rows.get((label, point))
                 cells.append(formats.number(row["mean"]) if row else "–")
                 if overheads:
                     cells.append(_overhead(overheads.get((label, point))))
             table.add_row(*cells, end_section=label == labels[-1] and point != setting.points[-1])
     return table
+
+
+def _column_title(title: str, unit: str) -> str:
+    """Return a narrow column title, such as `p90 µs` for `p90 latency`: the first word, and the unit."""
+    first = title.split(" ")[0]
+    return f"{first} {unit}" if len(first) <= 4 else unit
 
 
 def _overhead(row: Row | None) -> str:
@@ -112,17 +173,17 @@ def _overhead(row: Row | None) -> str:
     return f"{mark}{centre:>4} {bracket}".rstrip()
 
 
-def _invalid(content: Content, console: Console) -> None:
+def _print_invalid(content: Content, console: Console) -> None:
     if not content.invalid:
         return
     console.print()
-    console.print(Text("Invalid attempts (kept, never in a statistic)", style="bold"))
-    reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
-    for word, n in reasons.most_common():
-        example = next(row for row in content.invalid if str(row["reason"] or word).startswith(word))
-        sentence = str(example["reason"] or "").partition(":")[2].strip()
-        _paragraph(console, f"{n} × {word}" + (f": {sentence}" if sentence else ""), "- ")
+    console.print(Text("Invalid attempts (kept, but excluded from all statistics)", style="bold"))
+    codes = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
+    for code, n in codes.most_common():
+        example = next(row for row in content.invalid if str(row["reason"] or code).startswith(code))
+        details = str(example["reason"] or "").partition(":")[2].strip()
+        _print_paragraph(console, f"{n} × {code}" + (f": {details}" if details else ""), "- ")
     if content.failed:
-        labels = Counter(row["network_label"] for row in content.failed)
-        said = formats.listed([f"{label} ({n})" for label, n in labels.items()])
-        _paragraph(console, f"trials left without a valid attempt: {said}", "! ", "yellow")
+        labels = Counter(row[UNIT] for row in content.failed)
+        text = formats.join([f"{label} ({n})" for label, n in labels.items()])
+        _print_paragraph(console, f"trials without a valid attempt: {text}", "! ", "yellow")

@@ -94,7 +94,7 @@ def test_what_cannot_be_judged_is_told(k8sdds: Command, runs: Path, tmp_path: Pa
         (("claims", "empty"), "is not a run folder"),
         (("claims", str(runs / "one"), "--only", "weavenet-slow"), "did you mean 'weavenet-slower'"),
         (("claims", str(runs / "one"), "--claims", "empty/x.yaml"), "No such file"),
-        (("claims", str(runs / "one"), "--output", "file"), "give another --output"),
+        (("claims", str(runs / "one"), "--output", "file"), "choose another folder"),
         (("compare", str(torn), str(torn)), "A and B are the same"),
         (("compare", f"{runs / 'one'}@host", f"{runs / 'one'}@hots"), "did you mean 'host'"),
         (("compare", str(torn), str(runs / "one"), "--quantity", "p90"), "cannot be compared"),

@@ -137,7 +137,7 @@ def test_figures_are_drawn(reported):
     figures = {path.name for path in (reported / "figures").glob("*.png")}
     assert any("overhead" in name for name in figures) and any("latency" in name for name in figures)
     page = (reported / "report.html").read_text()
-    assert "Each run by itself" in page and "imported: published data of others" in page
+    assert "Single runs" in page and "imported: published data" in page
 
 
 def test_the_command_prints_the_tables(k8sdds, artifact, tmp_path):

@@ -7,7 +7,8 @@ import folders
 import pytest
 from rich.console import Console
 
-from k8sdds.report import content, formats, results_so_far, summary
+from k8sdds.report import content, formats, summary
+from k8sdds.report.terminal import results_so_far
 from k8sdds.results.run_folder import RunFolder
 
 
@@ -59,7 +60,7 @@ def test_one_repetition_makes_no_judgement(tmp_path):
     run = folders.single(tmp_path / "run")
     text = str(said(run))
     assert "no difference" not in text and "[" not in text.replace("['", "").strip("{}")
-    assert any("no interval" in note for note in summary.caveats(content.read(run)))
+    assert any("no confidence interval" in note for note in summary.caveats(content.read(run)))
 
 
 def test_faster_than_the_baseline_is_no_negative_cost(tmp_path):
@@ -80,10 +81,10 @@ def test_payloads_are_chosen_and_the_rest_counted(tmp_path):
 def test_multicast_names_its_carriers_and_where_it_wins(reports):
     run = reports("scaling").run
     text = said(run)["Multicast against unicast"]
-    assert text.startswith("Multicast is carried by weavenet only.")
-    assert "multicast is ahead with 4, 8 and 12 subscribers" in text
+    assert text.startswith("Only weavenet supports multicast.")
+    assert "multicast is faster with 4, 8 and 12 subscribers" in text
     notes = summary.caveats(content.read(run))
-    assert any(note.startswith("host has no valid trial in multicast, reliable: weavenet") for note in notes)
+    assert any(note.startswith("host has no valid trial in multicast, reliable; levels") for note in notes)
     assert any("include scheduling" in note for note in notes)
 
 
@@ -95,7 +96,7 @@ def test_nothing_measured_is_said(reports):
 
 def test_an_interrupted_campaign_says_what_is_missing(reports):
     note = summary.caveats(content.read(reports("troubled").run))[0]
-    assert note == "105 of 144 trials have a valid attempt; 10 have only invalid ones; 29 were not tried."
+    assert note == "105 of 144 trials have a valid attempt; 10 have only invalid attempts; 29 were not attempted."
 
 
 def test_one_kernel_under_a_cluster_is_said(tmp_path):

@@ -1,7 +1,7 @@
-"""What all figures share: size, fonts, colours, saving.
+"""Create and save figures in the style of the report: size, fonts and colors.
 
-Layouts are computed in inches from the number of networks and panels instead of being searched for by
-matplotlib's layout engines, which would draw every figure several times.
+Layouts are computed in inches from the number of networks and panels. matplotlib's layout engines would draw
+every figure several times.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.report.theme import GRID, INK, MUTED, PAPER, themed
+from k8sdds.report.theme import GRID, INK, MUTED, themed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
 WIDTH = 7.2
-"""Inches: the text width of an A4 page with 14 mm margins."""
+"""Width in inches: the text width of an A4 page with 14 mm margins."""
 DPI = 200
 FONT = 8.5
 _CHARACTER = 0.069
-"""Mean width of a character in inches at FONT, for margins."""
+"""Mean width of a character in inches at font size FONT."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawn figure: files SLUG.png and SLUG.svg, and the markup that the HTML report inlines."""
+    """A drawn figure: the files SLUG.png and SLUG.svg, and the SVG markup for the HTML report."""
 
     slug: str
     section: str
@@ -41,12 +41,12 @@ class Figure:
 
 
 def text_width(texts: Sequence[str], size: float = FONT) -> float:
-    """Inches that the longest of the texts needs."""
+    """Return the width of the longest text in inches."""
     return max((len(text) for text in texts), default=0) * _CHARACTER * size / FONT
 
 
 def new(width: float, height: float) -> Drawing:
-    """An empty drawing of this size in inches, in the report's style."""
+    """Return an empty drawing in the style of the report; the size is in inches."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as MplFigure
@@ -58,7 +58,7 @@ def new(width: float, height: float) -> Drawing:
 
 
 def axes(drawing: Drawing, left: float, top: float, width: float, height: float) -> Axes:
-    """Axes whose left upper corner is `left`, `top` inches from the drawing's."""
+    """Add axes; positions and sizes are in inches from the upper left corner of the drawing."""
     full_width, full_height = drawing.get_size_inches()
     box = (left / full_width, 1 - (top + height) / full_height, width / full_width, height / full_height)
     ax = drawing.add_axes(box)
@@ -69,16 +69,19 @@ def axes(drawing: Drawing, left: float, top: float, width: float, height: float)
 def save(
     drawing: Drawing, folder: Path, slug: str, section: str, title: str, alt: str, caption: str
 ) -> Figure:
-    """Write SLUG.png and SLUG.svg; the inlined SVG follows the page's colours and says its `alt` text."""
+    """Write SLUG.png and SLUG.svg and return the figure.
+
+    The SVG for the HTML report uses the colors of the page and contains the `alt` text.
+    """
     import matplotlib as mpl
 
     drawing.savefig(folder / f"{slug}.png", dpi=DPI, facecolor="white")
     buffer = io.StringIO()
-    # Ids are hashed with the slug, so that figures on one page do not use each other's clip paths.
+    # Ids contain a hash of the slug, so that figures on one page do not share clip paths.
     with mpl.rc_context({"svg.hashsalt": slug}):
         drawing.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
-    # The file stands for itself, on white, because few programs but browsers know CSS variables.
+    # The file has a white background and no CSS variables, which few programs except browsers support.
     (folder / f"{slug}.svg").write_text(_on_white(svg), encoding="utf-8")
     return Figure(slug, section, title, alt, caption, _inline(svg, slug, alt))
 
@@ -105,7 +108,7 @@ def _inline(svg: str, slug: str, alt: str) -> str:
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     opening, rest = body.split(">", 1)
-    # Points to CSS pixels, and a little larger than on paper, because the page's text is.
+    # Points to CSS pixels; enlarged because the text of the page is larger than on paper.
     width = float(re.search(r'width="([\d.]+)pt"', opening)[1]) * 96 / 72 * 1.18
     box = re.search(r'viewBox="([^"]+)"', opening)[1]
     head = (
@@ -113,23 +116,7 @@ def _inline(svg: str, slug: str, alt: str) -> str:
         f' viewBox="{box}" width="{width:.0f}" role="img" aria-labelledby="{slug}-alt">'
         f'<title id="{slug}-alt">{escape(alt)}</title>'
     )
-    # matplotlib names groups figure_1, axes_1, … in every file; on one page ids must be unique.
+    # matplotlib uses the ids figure_1, axes_1, … in every file, but ids must be unique on a page.
     rest = re.sub(r'<g id="[^"]*"', "<g", rest)
     rest = rest.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, Arial, sans-serif")
     return themed(head + rest)
-
-
-__all__ = [
-    "DPI",
-    "FONT",
-    "GRID",
-    "INK",
-    "MUTED",
-    "PAPER",
-    "WIDTH",
-    "Figure",
-    "axes",
-    "new",
-    "save",
-    "text_width",
-]

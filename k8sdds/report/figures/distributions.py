@@ -1,4 +1,4 @@
-"""Latency distributions: percentile plots with a logarithmic percentile axis, from merged histograms."""
+"""Draw latency distributions: percentile plots of merged histograms with a logarithmic percentile axis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.histograms import IDLE, Distribution, distribution
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Setting
+from k8sdds.report.content import LATENCY, Content, Point, Setting, test_of
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
 from k8sdds.report.theme import network_colors
 
@@ -23,12 +23,12 @@ _PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
 
 
 def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
-    """Latency at each percentile, one panel per point, one line per network."""
+    """Draw the latency at each percentile: one panel per point, one line per network."""
     panels = _distributions(content, setting)
     if not panels:
         return None
     styles = network_colors(content.networks)
-    labels = [label for label in content.networks if any(label in found for found in panels.values())]
+    labels = [label for label in content.networks if any(label in merged for merged in panels.values())]
     columns = min(3 if len(panels) > 2 else 2, len(panels))
     lines = -(-len(panels) // columns)
     width = min((WIDTH - _LEFT - _RIGHT - (columns - 1) * _GAP) / columns, 3.6)
@@ -37,53 +37,54 @@ def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
     legend, top_margin = _legend_rows(labels, full)
     drawing = new(full, top_margin + lines * (_HEAD + height + _FOOT))
     _legend(drawing, legend, styles)
-    for index, (at, found) in enumerate(panels.items()):
+    for index, (point, merged) in enumerate(panels.items()):
         line, column = divmod(index, columns)
         ax = axes(
             drawing, _LEFT + column * (width + _GAP), top_margin + _HEAD + line * (_HEAD + height + _FOOT),
             width, height,
         )  # fmt: skip
-        _panel(ax, found, styles)
-        ax.set_title(setting.point_words(at))
+        _panel(ax, merged, styles)
+        ax.set_title(setting.point_label(point))
         if column == 0:
             ax.set_ylabel("one-way latency, µs", labelpad=2)
         if index >= len(panels) - columns:
             ax.set_xlabel("percentile", labelpad=2)
-    said = content.caption(setting, "latency", interval=False)
-    samples = [d.samples for found in panels.values() for d in found.values()]
+    test = test_of(LATENCY)
+    samples = [d.samples for merged in panels.values() for d in merged.values()]
     caption = (
-        "One-way latency at each percentile; samples of all publishers and repetitions together"
-        f" ({formats.range_of(samples)} samples a line), to show the shape only. Both axes logarithmic:"
-        f" the percentile axis in the share of samples that are slower. {said}."
+        "One-way latency at each percentile. Samples of all publishers and repetitions are merged"
+        f" ({formats.range_of(samples)} samples per line), to show the shape only. Both axes are logarithmic;"
+        " the percentile axis shows the share of slower samples."
+        f" {content.caption(setting, test, interval=False)}."
     )
     title = f"Latency distribution: {setting.title}"
     slug = "-".join(part for part in ("latency-distribution", setting.slug) if part)
-    return save(drawing, folder, slug, "latency", title, _alt(title, setting, panels), caption)
+    return save(drawing, folder, slug, test, title, _alt(title, setting, panels), caption)
 
 
 def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, Distribution]]:
     attempts: dict[Point, dict[str, list[tuple[str, int]]]] = {}
     for row in setting.trials:
-        if row["test"] == "latency" and row["attempt"] is not None:
-            at = attempts.setdefault(Point.of(row), {})
-            at.setdefault(row[UNIT], []).append((row["trial_id"], row["attempt"]))
+        if row["test"] == test_of(LATENCY) and row["attempt"] is not None:
+            networks = attempts.setdefault(Point.of(row), {})
+            networks.setdefault(row[UNIT], []).append((row["trial_id"], row["attempt"]))
     points = sorted(attempts)
     if len(points) > MAX_PANELS:
         step = (len(points) - 1) / (MAX_PANELS - 1)
         points = [points[round(i * step)] for i in range(MAX_PANELS)]
     panels = {}
-    for at in points:
-        found = {}
-        for label, trials in attempts[at].items():
+    for point in points:
+        distributions = {}
+        for label, trials in attempts[point].items():
             merged = distribution(content.run, trials, IDLE)
             if merged is not None:
-                found[label] = merged
-        if found:
-            panels[at] = found
+                distributions[label] = merged
+        if distributions:
+            panels[point] = distributions
     return panels
 
 
-def _panel(ax: Axes, found: dict[str, Distribution], styles: dict[str, NetworkColor]) -> None:
+def _panel(ax: Axes, distributions: dict[str, Distribution], styles: dict[str, NetworkColor]) -> None:
     from matplotlib.ticker import (
         FixedFormatter,
         FixedLocator,
@@ -93,14 +94,14 @@ def _panel(ax: Axes, found: dict[str, Distribution], styles: dict[str, NetworkCo
         NullLocator,
     )
 
-    for label, merged in found.items():
+    for label, merged in distributions.items():
         look = styles[label]
         xs = [1 / (1 - quantile) for quantile in merged.quantiles]
         ax.plot(xs, merged.latency_us, color=look.light, linewidth=1.3)
         marks = [i for i, x in enumerate(xs) if i % 12 == 6]
         ax.plot([xs[i] for i in marks], [merged.latency_us[i] for i in marks], look.marker,
                 color=look.light, markersize=3.4, markeredgewidth=0)  # fmt: skip
-    most = max(max(merged.quantiles) for merged in found.values())
+    most = max(max(merged.quantiles) for merged in distributions.values())
     shown = [p for p in _PERCENTILES if p / 100 <= most]
     ax.set_xscale("log")
     ax.set_xlim(1, 1 / (1 - most) if most < 1 else 10)
@@ -108,8 +109,8 @@ def _panel(ax: Axes, found: dict[str, Distribution], styles: dict[str, NetworkCo
     ax.xaxis.set_major_formatter(FixedFormatter([f"{p:g}" for p in shown]))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_yscale("log")
-    low = min(merged.latency_us[0] for merged in found.values())
-    high = max(merged.latency_us[-1] for merged in found.values())
+    low = min(merged.latency_us[0] for merged in distributions.values())
+    high = max(merged.latency_us[-1] for merged in distributions.values())
     ax.set_ylim(low * 0.93, high * 1.08)
     subs = (1, 2, 5) if math.log10(high / low) < 2.5 else (1,)
     ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
@@ -120,7 +121,7 @@ def _panel(ax: Axes, found: dict[str, Distribution], styles: dict[str, NetworkCo
 
 
 def _legend_rows(labels: list[str], width: float) -> tuple[list[list[tuple[str, float]]], float]:
-    """Labels with their left edges in inches, row by row, and the height that they need."""
+    """Return the rows of the legend, with the left edge of each label in inches, and the legend's height."""
     rows: list[list[tuple[str, float]]] = [[]]
     left = 0.1
     for label in labels:
@@ -148,14 +149,14 @@ def _legend(drawing, rows: list[list[tuple[str, float]]], styles: dict[str, Netw
 
 
 def _alt(title: str, setting: Setting, panels: dict[Point, dict[str, Distribution]]) -> str:
-    said = []
-    for at, found in panels.items():
+    texts = []
+    for point, distributions in panels.items():
         values = [
             f"{label} {formats.number(_value(merged, 0.5))} and {formats.number(_value(merged, 0.99))}"
-            for label, merged in found.items()
+            for label, merged in distributions.items()
         ]
-        said.append(f"{setting.point_words(at)}: {', '.join(values)}")
-    return f"{title}, median and 99th percentile in µs. {'; '.join(said)}."
+        texts.append(f"{setting.point_label(point)}: {', '.join(values)}")
+    return f"{title}, median and 99th percentile in µs. {'; '.join(texts)}."
 
 
 def _value(merged: Distribution, quantile: float) -> float:

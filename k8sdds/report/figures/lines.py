@@ -1,4 +1,4 @@
-"""Figures with lines: overhead by payload (or subscribers), throughput by number of subscribers."""
+"""Draw lines: overhead by payload or subscribers, and throughput by number of subscribers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from k8sdds.analysis.conditions import describe, payload
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Curve, Point, Row, Setting
-from k8sdds.report.figures.canvas import FONT, INK, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.theme import network_colors
+from k8sdds.report.content import HEADLINES, THROUGHPUT, Content, Curve, Point, Row, Setting, test_of
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.theme import INK, network_colors
 from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ _MAX_LINES = 3
 
 
 def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None:
-    """Overhead in % against the baseline: throughput and p90 latency side by side, as the study's Fig. 5."""
-    names = [name for name in ("throughput_mbps", "latency_p90_us") if setting.overheads(name)]
+    """Draw the overhead of each headline metric in percent, side by side, like Fig. 5 of the paper."""
+    names = [name for name in HEADLINES if setting.overheads(name)]
     if not names:
         return None
     points = sorted({at for name in names for _, at in setting.overheads(name)})
@@ -37,7 +37,7 @@ def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None
     ticks = [
         [payload(at.payload_bytes) if by_payload else str(at.subscribers) for at in group] for group in lines
     ]
-    # Side by side where the names of the payloads have room, else below each other.
+    # Side by side if there is room for the payload labels, otherwise one below the other.
     needed = max(len(group) * (text_width(group) + 0.1) for group in ticks)
     columns = len(names) if WIDTH / len(names) - _LEFT - margin >= needed else 1
     width = min(WIDTH / columns - _LEFT - margin, 3.4 if columns > 1 else 4.8)
@@ -51,28 +51,29 @@ def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None
         ax = axes(drawing, left, top, width, height)
         _overhead_panel(ax, setting.overheads(name), group, labels, styles, height)
         ax.set_title(formats.capital(METRICS[name].title) + _fixed(setting, group, by_payload))
-        ax.set_ylabel(f"overhead against {content.baseline}, %", labelpad=2)
+        ax.set_ylabel(f"overhead relative to {content.baseline}, %", labelpad=2)
         ax.set_xticks(range(len(tick)), tick)
         ax.set_xlim(-0.5, len(tick) - 0.5)
         ax.set_xlabel("payload" if by_payload else "subscribers", labelpad=2)
     title = f"Overhead: {setting.title}"
     caption = (
-        f"Positive: worse than {content.baseline}. Markers: mean ratio; lines: 95 % interval (cut where it"
-        f" leaves the axis); small dots: every repetition. {content.caption(setting, None, relative=True)}."
+        f"Positive values are worse than {content.baseline}. Markers: mean ratio. Vertical lines: 95 %"
+        " interval (cut off at the axis). Small dots: single repetitions."
+        f" {content.caption(setting, None, relative=True)}."
     )
     slug = "-".join(part for part in ("overhead", setting.slug) if part)
     return save(drawing, folder, slug, "overheads", title, _overhead_alt(content, setting, names), caption)
 
 
 def _grouped(points: Sequence[Point], by_payload: bool) -> list[list[Point]]:
-    """The points along one axis, one list per value of the other; at most the first, middle and last."""
+    """Group points into lines along one axis; with many groups, return the first, middle and last one."""
     groups: dict[int, list[Point]] = {}
     for at in points:
         groups.setdefault(at.subscribers if by_payload else at.payload_bytes, []).append(at)
-    found = list(groups.values())
-    if len(found) <= _MAX_LINES:
-        return found
-    return [found[0], found[len(found) // 2], found[-1]]
+    lines = list(groups.values())
+    if len(lines) <= _MAX_LINES:
+        return lines
+    return [lines[0], lines[len(lines) // 2], lines[-1]]
 
 
 def _fixed(setting: Setting, group: Sequence[Point], by_payload: bool) -> str:
@@ -86,7 +87,7 @@ def _overhead_panel(
     labels: Sequence[str], styles: dict[str, NetworkColor], height: float,
 ) -> None:  # fmt: skip
     ends = []
-    # Networks stand beside each other at each point, or intervals would hide each other.
+    # Networks are shifted sideways at each point, so that intervals do not cover each other.
     step = min(0.13 if len(group) > 1 else 0.2, 0.7 / max(len(labels), 1))
     reach = [0.0]
     for index, label in enumerate(labels):
@@ -94,9 +95,9 @@ def _overhead_panel(
         shown = [(x + shift, rows[label, at]) for x, at in enumerate(group) if (label, at) in rows]
         for x, row in shown:
             values = row["values"]
-            # Beside the interval, or its line would hide them.
-            beside = [x + 0.42 * step] * len(values)
-            ax.plot(beside, values, "o", markersize=2.4, color=look.light, alpha=0.8, markeredgewidth=0)
+            # The dots are next to the interval, so that its line does not cover them.
+            dots_x = [x + 0.42 * step] * len(values)
+            ax.plot(dots_x, values, "o", markersize=2.4, color=look.light, alpha=0.8, markeredgewidth=0)
             reach += [row["overhead_percent"], *values]
             if row["ci_low_percent"] is not None:
                 ax.plot(
@@ -107,7 +108,7 @@ def _overhead_panel(
             ax.plot(xs, ys, "-", linewidth=0.7, color=look.light, alpha=0.5)
             ax.plot(xs, ys, look.marker, markersize=4.6, color=look.light, markeredgewidth=0)
             ends.append((ys[-1], label))
-    # An interval of two repetitions may be enormous: the axis follows what was measured, with room.
+    # The interval of two repetitions can be huge, so the measured values set the range of the axis.
     low, high = min(reach), max(reach)
     bounds = [
         b for row in rows.values() for b in (row["ci_low_percent"], row["ci_high_percent"]) if b is not None
@@ -115,7 +116,7 @@ def _overhead_panel(
     room = max(high - low, 1) * 0.6
     low, high = max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)
     pad = max(high - low, 1) * 0.06
-    # No overhead of a rate is above 100 %, none of a time below -100 %: nothing to show there.
+    # The overhead of a rate cannot exceed 100 %, and that of a time cannot fall below -100 %.
     gain = any(METRICS[row["quantity"]].gain for row in rows.values())
     low, high = (low - pad, min(high + pad, 104)) if gain else (max(low - pad, -104), high + pad)
     ax.set_ylim(low, high)
@@ -127,7 +128,7 @@ def _overhead_panel(
 def _end_labels(
     ax: Axes, ends: Sequence[tuple[float, str]], styles: dict[str, NetworkColor], height: float
 ) -> None:
-    """Names beside the last points, moved apart where they would overlap, with a thin line to the point."""
+    """Write names to the right of the last points, moved apart so that they do not overlap."""
     low, high = ax.get_ylim()
     room = (FONT + 1.5) / 72 / height * (high - low)
     placed: list[list] = [[y, y, label] for y, label in sorted(ends)]
@@ -151,21 +152,21 @@ def _end_labels(
 
 
 def _overhead_alt(content: Content, setting: Setting, names: Sequence[str]) -> str:
-    said = []
+    texts = []
     for name in names:
         cells = [
-            f"{label} at {setting.point_words(at)} "
+            f"{label} at {setting.point_label(at)} "
             + formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
             for (label, at), row in sorted(setting.overheads(name).items())
         ]
-        said.append(f"{METRICS[name].title}: {', '.join(cells)}")
-    return f"Overhead in percent against {content.baseline}. {'; '.join(said)}."
+        texts.append(f"{METRICS[name].title}: {', '.join(cells)}")
+    return f"Overhead in percent relative to {content.baseline}. {'; '.join(texts)}."
 
 
 def subscribers(content: Content, folder: Path) -> list[Figure]:
-    """Throughput by number of subscribers: unicast solid, multicast dashed, one panel per payload.
+    """Draw the throughput by number of subscribers: unicast solid, multicast dashed, one panel per payload.
 
-    One figure for each combination of what else differs (reliability, middleware and so on).
+    There is one figure for each combination of the other conditions, such as reliability and middleware.
     """
     groups: dict[tuple, dict[_Key, Curve]] = {}
     for (label, transport, size, rest), curve in content.curves.items():
@@ -183,9 +184,9 @@ def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, inde
     measured = sorted({size for _, _, size in curves})
     styles = network_colors(content.networks)
     margin = text_width(list(_names(curves).values()), FONT - 0.5) + 0.25
-    # Two beside each other only where that leaves a panel wide enough to read.
+    # Two columns only if the panels remain wide enough to read.
     columns = 2 if len(measured) > 1 and WIDTH / 2 - _LEFT - margin > 1.6 else 1
-    # What fits on a page: the smallest and the largest payload, and those between as far as there is room.
+    # As many payloads as fit on a page, always with the smallest and the largest.
     most = 4 if columns == 2 else 2
     step = max((len(measured) - 1) / (most - 1), 1)
     sizes = [measured[round(i * step)] for i in range(min(most, len(measured)))]
@@ -199,13 +200,13 @@ def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, inde
         shown = {key: curve for key, curve in curves.items() if key[2] == size}
         _curves_panel(axes(drawing, left, top, width, height), shown, size, styles, height)
     row = next(iter(next(iter(curves.values())).values()))
-    setting = next(setting for setting in content.settings if _holds(setting, row))
+    setting = next(setting for setting in content.settings if _contains(setting, row))
     what = describe({key: value for key, value in setting.values.items() if key != "transport"})
-    said = content.caption(setting, "throughput")
     caption = (
-        "Payload rate that each subscriber received. Solid: unicast; dashed: multicast. Markers: mean;"
-        f" vertical lines: 95 % interval (cut at three times the mean); small dots: every trial."
-        f"{f' {len(sizes)} of {len(measured)} payloads.' if len(sizes) < len(measured) else ''} {said}."
+        "Throughput of each subscriber. Solid: unicast. Dashed: multicast. Markers: mean. Vertical lines:"
+        " 95 % interval (cut off at three times the mean). Small dots: single trials."
+        f"{f' {len(sizes)} of {len(measured)} payloads.' if len(sizes) < len(measured) else ''}"
+        f" {content.caption(setting, test_of(THROUGHPUT))}."
     )
     alt = "Throughput per subscriber in Mbit/s. " + "; ".join(
         f"{label} {transport} {payload(size)}: "
@@ -218,20 +219,20 @@ def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, inde
 
 
 def _names(curves: dict[_Key, Curve]) -> dict[_Key, str]:
-    """What the curves are called: the network, with its transport where there are several."""
+    """Return the names of the curves: the network, and its transport if there are several."""
     several = len({transport for _, transport, _ in curves}) > 1
     return {key: f"{key[0]} {key[1]}" if several else key[0] for key in curves}
 
 
-def _holds(setting: Setting, row: Row) -> bool:
-    return any(other is row for other in setting.levels("throughput_mbps").values())
+def _contains(setting: Setting, row: Row) -> bool:
+    return any(other is row for other in setting.levels(THROUGHPUT).values())
 
 
 def _curves_panel(
     ax: Axes, curves: dict[_Key, Curve], size: int, styles: dict[str, NetworkColor], height: float
 ) -> None:
     counts = sorted({n for curve in curves.values() for n in curve})
-    # Curves stand beside each other, within a quarter of the smallest distance between two numbers.
+    # Curves are shifted sideways by less than the smallest distance between two numbers of subscribers.
     gap = min(b - a for a, b in itertools.pairwise(counts))
     step = min(0.06 * gap, 0.35 * gap / len(curves))
     ends, top = [], 0.0
@@ -244,8 +245,8 @@ def _curves_panel(
         ax.plot(xs, ys, "-" if transport == "unicast" else "--", color=colour, linewidth=1.1)
         ax.plot(xs, ys, marker, color=colour, markersize=4.6, markeredgewidth=0)
         for x, row in zip(xs, curve.values(), strict=True):
-            beside = [x + 0.45 * step] * len(row["values"])
-            ax.plot(beside, row["values"], "o", markersize=2.2, color=colour, alpha=0.8, markeredgewidth=0)
+            dots_x = [x + 0.45 * step] * len(row["values"])
+            ax.plot(dots_x, row["values"], "o", markersize=2.2, color=colour, alpha=0.8, markeredgewidth=0)
             if row["ci_low"] is not None:
                 interval = [max(row["ci_low"], 0), min(row["ci_high"], 3 * row["mean"])]
                 ax.plot([x, x], interval, color=colour, linewidth=1.0)

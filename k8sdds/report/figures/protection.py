@@ -1,7 +1,7 @@
-"""Protection in the middleware beside protection in the network: throughput and latency by payload.
+"""Draw the headline metrics by payload with protection in the middleware, in the network, and without.
 
-A variant is a network under a level of DDS Security, or a network alone. Drawn only where a campaign has
-any level but `none`; one figure for each link, number of subscribers and middleware.
+A variant is a network with or without a DDS Security level. The figures are drawn only if a campaign contains
+a level other than `none`: one figure for each link, number of subscribers and middleware.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from k8sdds.analysis.conditions import describe, payload
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Row
+from k8sdds.report.content import HEADLINES, PROTECTION_GROUP, Content, Row, protected_name
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.protection import SAME, name_of
 from k8sdds.report.theme import variant_colors
 from k8sdds.results.metrics import METRICS
 
@@ -23,30 +22,31 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _HEAD, _FOOT, _LEFT, _HEIGHT = 0.3, 0.45, 0.65, 2.6
-_QUANTITIES = ("throughput_mbps", "latency_p90_us")
 
 
 def draw(content: Content, folder: Path) -> list[Figure]:
-    """All such figures, unshaped links and few subscribers first."""
-    groups: dict[tuple, dict[str, list[Row]]] = {}
+    """Draw all figures of protection, sorted by their conditions."""
+    groups: dict[tuple[object, ...], dict[str, list[Row]]] = {}
     secured = False
     for setting in content.settings:
-        for name in _QUANTITIES:
+        for name in HEADLINES:
             for row in setting.levels(name).values():
                 secured |= row["security"] not in (None, "none")
-                key = tuple(row[column] for column in SAME)
+                key = tuple(row[column] for column in PROTECTION_GROUP)
                 groups.setdefault(key, {}).setdefault(name, []).append(row)
     if not secured:
         return []
     return [
-        _figure(content, dict(zip(SAME, key, strict=True)), found, folder, index)
-        for index, (key, found) in enumerate(sorted(groups.items(), key=lambda item: str(item[0])))
+        _figure(content, dict(zip(PROTECTION_GROUP, key, strict=True)), levels, folder, index)
+        for index, (key, levels) in enumerate(sorted(groups.items(), key=lambda item: str(item[0])))
     ]
 
 
-def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: Path, index: int) -> Figure:
-    names = [name for name in _QUANTITIES if name in found]
-    variants = list(dict.fromkeys(name_of(row) for name in names for row in found[name]))
+def _figure(
+    content: Content, group: dict[str, object], levels: dict[str, list[Row]], folder: Path, index: int
+) -> Figure:
+    names = [name for name in HEADLINES if name in levels]
+    variants = list(dict.fromkeys(protected_name(row) for name in names for row in levels[name]))
     variants.sort(key=lambda label: (content.networks.index(label.split(" ")[0])
                                      if label.split(" ")[0] in content.networks else 99, label))  # fmt: skip
     styles = variant_colors(variants)
@@ -56,7 +56,7 @@ def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: P
     drawing = new(WIDTH, _HEAD + _HEIGHT + _FOOT + 0.17 * rows + 0.1)
     for column, name in enumerate(names):
         ax = axes(drawing, _LEFT + column * (_LEFT + width + 0.05), _HEAD, width, _HEIGHT)
-        _panel(ax, found[name], variants, styles)
+        _panel(ax, levels[name], variants, styles)
         ax.set_title(formats.capital(METRICS[name].title))
         ax.set_ylabel(METRICS[name].unit, labelpad=2)
     handles, labels = drawing.axes[0].get_legend_handles_labels()
@@ -64,16 +64,16 @@ def _figure(content: Content, same: dict, found: dict[str, list[Row]], folder: P
         handles, labels, loc="lower center", ncols=max(1, int(WIDTH // legend)), fontsize=FONT - 0.5,
         frameon=False, handlelength=1.8, columnspacing=1.2, borderpad=0,
     )  # fmt: skip
-    n = formats.range_of([row["n"] for name in names for row in found[name]])
-    title = f"Protection: {describe(same)}"
+    n = formats.range_of([row["n"] for name in names for row in levels[name]])
+    title = f"Protection: {describe(group)}"
     caption = (
-        "DDS Security by level, and networks that encrypt. Dashed: nothing protects. Markers: mean; vertical"
-        f" lines: 95 % interval; small dots: every trial. Logarithmic axes. {content.testbed} · n = {n}."
+        "DDS Security levels, and networks that encrypt. Dashed: no protection. Markers: mean. Vertical"
+        f" lines: 95 % interval. Small dots: single trials. Logarithmic axes. {content.testbed} · n = {n}."
     )
     alt = f"{title}. " + "; ".join(
-        f"{name_of(row)} {payload(row['payload_bytes'])} {METRICS[name].title}"
+        f"{protected_name(row)} {payload(row['payload_bytes'])} {METRICS[name].title}"
         f" {formats.number(row['mean'])} {METRICS[name].unit}"
-        for name in names for row in found[name]
+        for name in names for row in levels[name]
     )  # fmt: skip
     return save(drawing, folder, f"protection-{index + 1}", "protection", title, alt, caption)
 
@@ -82,7 +82,9 @@ def _panel(ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, Net
     sizes = sorted({row["payload_bytes"] for row in rows})
     step = 0.6 / max(len(variants), 1)
     for number, label in enumerate(variants):
-        own = sorted((row for row in rows if name_of(row) == label), key=lambda row: row["payload_bytes"])
+        own = sorted(
+            (row for row in rows if protected_name(row) == label), key=lambda row: row["payload_bytes"]
+        )
         look, shift = styles[label], (number - (len(variants) - 1) / 2) * step
         xs = [sizes.index(row["payload_bytes"]) + shift for row in own]
         plain = all(row["security"] in (None, "none") and not _encrypts(row) for row in own)
@@ -97,7 +99,7 @@ def _panel(ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, Net
                 ax.plot([x, x], [row["ci_low"], min(row["ci_high"], 3 * row["mean"])], color=look.light,
                         linewidth=0.9)  # fmt: skip
     ax.set_yscale("log")
-    # Few values may lie within one decade: 2 and 5 get a tick as well, all in plain figures.
+    # All values can lie within one decade, so there are also ticks at 2 and 5.
     ax.set_yticks(_ticks(*ax.get_ylim()))
     ax.minorticks_off()
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -112,5 +114,5 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _encrypts(row: Row) -> bool:
-    # An engine is named wherever a network encrypts by one, and elsewhere too (Weave's datapath).
+    # Encrypting networks record their engine, but so do others, such as Weave Net's datapath.
     return any(kind in str(row["engine"]) for kind in ("ESP", "WireGuard"))

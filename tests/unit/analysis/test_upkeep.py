@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from k8sdds.analysis import background_cost, kubectl_top
-from k8sdds.report import background_cost as shown
+from k8sdds.report.html import tables
 from k8sdds.results.run_folder import RunFolder
 
 RECORDED = Path(__file__).parents[1] / "metrics" / "recorded"
@@ -52,11 +52,11 @@ def test_networks_are_means_of_their_blocks(run: RunFolder) -> None:
     rows = {row["network"]: row for row in background_cost.by_network(run)}
     assert {name: row["blocks"] for name, row in rows.items()} == {"flannel-vxlan": 2, "host": 1}
     assert set(rows["host"]) == set(background_cost.COLUMNS)
-    table = shown.table(run)
+    table = tables.background(run)
     assert table is not None
-    heads = [words for words, _ in table.heads]
+    heads = [title for title, _ in table["heads"]]
     assert "CPU of its pods" in heads and "nftables rules" not in heads
-    assert table.rows[0][0] == "flannel-vxlan" and table.rows[0][1][heads.index("CPU of its pods")] == "0.910"
+    assert table["rows"][0][0] == "flannel-vxlan" and table["rows"][0][1][heads.index("CPU of its pods")] == "0.910"
 
 
 def test_an_interrupted_block_counts_from_its_first_beginning_to_its_last_end(run: RunFolder) -> None:
@@ -68,12 +68,12 @@ def test_an_interrupted_block_counts_from_its_first_beginning_to_its_last_end(ru
 
 
 def test_without_readings_there_is_nothing(run: RunFolder) -> None:
-    assert background_cost.by_block(run) == [] and shown.table(run) is None
+    assert background_cost.by_block(run) == [] and tables.background(run) is None
     run.append_reading(
         {"kind": "node", "when": "before", "block": 0, "network": "host", "stat": "of another kind"}
     )
     (row,) = background_cost.by_block(run)
-    assert row["nodes"] == 0 and row["softirq_s"] is None and shown.table(run) is None
+    assert row["nodes"] == 0 and row["softirq_s"] is None and tables.background(run) is None
 
 
 def test_what_kubectl_top_showed(run: RunFolder) -> None:
@@ -91,7 +91,7 @@ def test_what_kubectl_top_showed(run: RunFolder) -> None:
         ("node", "n1", "T3", "after"),
     ]  # fmt: skip
     assert all(tuple(row) == kubectl_top.COLUMNS for row in found)
-    assert shown.top_rows(run) == [
+    assert tables.top_nodes(run) == [
         {"network": "host", "node": "n1", "readings": "2", "cpu": "1.00", "memory": "1.00", "window": "10.0 to 20.0"}
     ]
 

@@ -1,7 +1,7 @@
-"""Figures with a row per network and a panel per point: levels from zero, every trial a dot.
+"""Draw levels as horizontal bars: one row per network, one panel per point.
 
-A row shows the mean as a bar from 0, the 95 % interval as a line, the trials as dots, and the mean in
-figures, so that the figure can be read without a legend and without colours.
+A row shows the mean as a bar from 0, the 95 % interval as a line, the trials as dots and the mean as a
+number. The figure is readable without a legend and without colors.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Row, Setting
-from k8sdds.report.figures.canvas import FONT, INK, MUTED, PAPER, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.theme import network_colors
+from k8sdds.report.content import Content, Point, Row, Setting, test_of
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.theme import INK, MUTED, PAPER, network_colors
 from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -23,93 +23,89 @@ if TYPE_CHECKING:
 MAX_PANELS = 9
 _ROW, _HEAD, _FOOT, _GAP = 0.23, 0.3, 0.42, 0.22
 
+RESOURCES = (
+    "publisher_cpu_percent", "subscriber_cpu_percent", "publisher_host_cpu_percent",
+    "subscriber_host_cpu_percent", "machine_cpu_percent", "softirq_percent", "publisher_rss_bytes",
+    "subscriber_rss_bytes",
+)  # fmt: skip
+
 
 @dataclass
 class Panel:
-    """One panel: levels by network in the quantity's unit, divided by `scale`."""
+    """One panel: levels by network in the unit of the quantity, divided by `scale`."""
 
     title: str
     rows: dict[str, Row]
     unit: str
     scale: float = 1
     ticks: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    """Two further values to mark (p50 and p99), by network."""
+    """Two further values to mark, such as p50 and p99, by network."""
 
 
-def throughput(content: Content, setting: Setting, folder: Path) -> Figure | None:
-    """Throughput by network, one panel per payload or number of subscribers."""
-    name = "throughput_mbps"
+def headline(content: Content, setting: Setting, folder: Path, name: str) -> Figure | None:
+    """Draw a headline metric by network, one panel per point; the 90th percentile with p50 and p99."""
     if not setting.levels(name):
         return None
-    points = _points(setting, name)
-    panels = [Panel(setting.point_words(at), _at(setting, name, at), "Mbit/s") for at in points]
-    each = " each subscriber received" if any(at.subscribers > 1 for at in points) else " received"
-    return _figure(
-        content, setting, panels, folder, "throughput", "throughput", name,
-        f"Throughput: {setting.title}", f"Payload rate{each}; more is better.",
-    )  # fmt: skip
-
-
-def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
-    """90th percentile of latency by network with p50 and p99 marked, one panel per point."""
-    name = "latency_p90_us"
-    if not setting.levels(name):
-        return None
+    metric, test = METRICS[name], test_of(name)
+    marks = [name.replace("_p90_", mark) for mark in ("_p50_", "_p99_")] if "_p90_" in name else []
     panels = []
-    for at in _points(setting, name):
-        p50, p99 = _at(setting, "latency_p50_us", at), _at(setting, "latency_p99_us", at)
-        rows = _at(setting, name, at)
-        ticks = {label: (_mean(p50.get(label)), _mean(p99.get(label))) for label in rows}
-        panels.append(Panel(setting.point_words(at), rows, "µs", ticks=ticks))
+    for point in _points(setting, name):
+        rows = _rows_at(setting, name, point)
+        ticks = {}
+        if marks:
+            low, high = (_rows_at(setting, mark, point) for mark in marks)
+            ticks = {label: (_mean(low.get(label)), _mean(high.get(label))) for label in rows}
+        panels.append(Panel(setting.point_label(point), rows, metric.unit, ticks=ticks))
+    legend = " | marks the 50th and the 99th percentile (› if beyond the axis)." if marks else ""
+    better = "More" if metric.gain else "Less"
     return _figure(
-        content, setting, panels, folder, "latency", "latency", name, f"p90 latency: {setting.title}",
-        "One-way latency, 90th percentile; | marks the 50th and the 99th percentile (› where it lies beyond"
-        " the axis); less is better.",
+        content, setting, panels, folder, test, test, name,
+        f"{formats.capital(metric.title)}: {setting.title}",
+        f"{metric.description}. {better} is better.{legend}",
     )  # fmt: skip
 
 
 def resources(content: Content, setting: Setting, folder: Path) -> Figure | None:
-    """CPU and memory at one point of the throughput test (of the latency test, where there is no other)."""
-    names = ("publisher_cpu_percent", "subscriber_cpu_percent", "publisher_host_cpu_percent",
-             "subscriber_host_cpu_percent", "machine_cpu_percent", "softirq_percent",
-             "publisher_rss_bytes", "subscriber_rss_bytes")  # fmt: skip
+    """Draw CPU and memory at one point of the setting's first test that measured them."""
     for test in setting.tests:
-        found = [name for name in names if setting.levels(name, test)]
-        if found:
+        names = [name for name in RESOURCES if setting.levels(name, test)]
+        if names:
             break
     else:
         return None
-    # The most subscribers show where work moves as they are added; 1 KiB is the study's point for claims.
-    points = {at for _, at in setting.levels(found[0], test)}
-    at = min(points, key=lambda point: (-point.subscribers, abs(point.payload_bytes - 1024)))
+    # Many subscribers show best who does the work; the claims of the paper are about 1 KiB.
+    points = {point for _, point in setting.levels(names[0], test)}
+    point = min(points, key=lambda point: (-point.subscribers, abs(point.payload_bytes - 1024)))
     panels = []
-    for name in found:
-        quantity, rows = METRICS[name], _at(setting, name, at, test)
-        memory = quantity.unit == "bytes"
+    for name in names:
+        metric, rows = METRICS[name], _rows_at(setting, name, point, test)
+        memory = metric.unit == "bytes"
         if rows:
-            unit = "MiB" if memory else quantity.unit
-            panels.append(Panel(formats.capital(quantity.title), rows, unit, 2**20 if memory else 1))
+            unit = "MiB" if memory else metric.unit
+            panels.append(Panel(formats.capital(metric.title), rows, unit, 2**20 if memory else 1))
     return _figure(
-        content, setting, panels, folder, "resources", "resources", found[0],
-        f"CPU and memory, {test} test at {setting.point_words(at)}: {setting.title}",
-        f"{_metered(found)} Networks move different numbers of samples in a throughput test, so equal CPU is"
-        " not equal cost.",
+        content, setting, panels, folder, "resources", "resources", names[0],
+        f"CPU and memory, {test} test at {setting.point_label(point)}: {setting.title}",
+        f"{_sources(names)} Networks transfer different numbers of samples in a throughput test, so equal CPU"
+        " is not equal cost.",
     )  # fmt: skip
 
 
-def _metered(names: list[str]) -> str:
-    """Where the quantities come from: published data have other meters than our trials."""
+def _sources(names: list[str]) -> str:
+    """Return where the values come from: published data have other sources than our trials."""
     if "publisher_host_cpu_percent" in names or "subscriber_host_cpu_percent" in names:
-        return "CPU as PerfTest printed it, of all cores of the host; machine: as kubectl top printed it."
+        return "CPU of all cores of the host as PerfTest printed it. Machine: as kubectl top printed it."
     return (
-        "During the measured interval. Publisher and subscriber: their pods' own counters. Machine:"
-        " everything, forwarding and encapsulation included."
+        "During the measured interval. Publisher and subscriber: counters of their pods. Machine: everything,"
+        " including forwarding and encapsulation."
     )
 
 
 def _points(setting: Setting, name: str) -> list[Point]:
-    """The points to draw: all, or at most MAX_PANELS that are regular: fewest, middle and most subscribers,
-    and the same payloads for each."""
+    """Return all points, or a regular grid of at most MAX_PANELS.
+
+    The grid has the fewest, a middle and the most subscribers, and the same payloads for each.
+    """
     points = sorted({at for _, at in setting.levels(name)})
     if len(points) <= MAX_PANELS:
         return points
@@ -125,7 +121,7 @@ def _evenly(values: list[int], most: int) -> list[int]:
     return [values[round(i * step)] for i in range(most)]
 
 
-def _at(setting: Setting, name: str, point: Point, test: str | None = None) -> dict[str, Row]:
+def _rows_at(setting: Setting, name: str, point: Point, test: str | None = None) -> dict[str, Row]:
     return {label: row for (label, at), row in setting.levels(name, test).items() if at == point}
 
 
@@ -135,7 +131,7 @@ def _mean(row: Row | None) -> float | None:
 
 def _figure(
     content: Content, setting: Setting, panels: list[Panel], folder: Path,
-    kind: str, section: str, quantity: str, title: str, explained: str,
+    kind: str, section: str, quantity: str, title: str, explanation: str,
 ) -> Figure:  # fmt: skip
     labels = [label for label in content.networks if any(label in panel.rows for panel in panels)]
     styles = network_colors(content.networks)
@@ -152,16 +148,16 @@ def _figure(
         _panel(ax, panel, labels, styles, width)
         if column:
             ax.set_yticklabels([])
-    drawn = len({at for _, at in setting.levels(quantity)})
-    some = (
-        f" {MAX_PANELS} of {drawn} combinations are drawn."
-        if drawn > MAX_PANELS and kind != "resources"
+    points = len({at for _, at in setting.levels(quantity)})
+    selection = (
+        f" The figure shows {MAX_PANELS} of {points} combinations."
+        if points > MAX_PANELS and kind != "resources"
         else ""
     )
     test = next(iter(panels[0].rows.values()))["test"]
     caption = (
-        f"{explained}{some} Bars from 0: mean; lines: 95 % interval (cut at the axis); dots: every trial."
-        f" {content.caption(setting, test)}."
+        f"{explanation}{selection} Bars: mean. Lines: 95 % interval (cut off at the axis). Dots: single"
+        f" trials. {content.caption(setting, test)}."
     )
     slug = "-".join(part for part in (kind, setting.slug) if part)
     return save(drawing, folder, slug, section, title, _alt(title, panels), caption)
@@ -174,11 +170,11 @@ def _panel(ax: Axes, panel: Panel, labels: list[str], styles: dict[str, NetworkC
     reach = max((*means, *highs, *tops, 1e-12))
     if panel.unit == "% of all cores":
         reach = max(min(reach, 100), *tops)
-    # The 99th percentile may lie far out; it then is pointed at instead of squeezing everything else.
+    # A 99th percentile far outside would compress everything else, so it is only pointed at.
     p99 = [high for _, high in panel.ticks.values() if high is not None]
     if p99 and max(p99) < 1.8 * reach:
         reach = max(reach, *p99)
-    # Room at the right for the mean in figures.
+    # Room on the right for the mean as a number.
     limit = reach / panel.scale / (1 - 0.5 / width)
     ax.set_xlim(0, limit)
     ax.set_ylim(len(labels) - 0.5, -0.5)
@@ -209,8 +205,8 @@ def _row(
         low, high = max(row["ci_low"] / scale, 0), row["ci_high"] / scale
         ax.plot([low, high], [position, position], color=INK, linewidth=1.0)
     values = row["values"]
-    # Spread within the row, in the order of measuring: equal values stay visible. One artist for all dots:
-    # a large sweep has tens of thousands.
+    # The dots are spread within the row in measuring order, so that equal values stay visible. There is one
+    # artist for all dots because a large sweep has tens of thousands of them.
     last = max(len(values) - 1, 1)
     heights = [position + (0.36 * (i / last - 0.5) if len(values) > 1 else 0.0) for i in range(len(values))]
     ax.plot(
@@ -222,16 +218,16 @@ def _row(
         ax.vlines(ticks, position - 0.2, position + 0.2, colors=MUTED, linewidth=0.9)
     end = ax.get_xlim()[1]
     beyond = "›" if any(tick is not None and tick > reach for tick in panel.ticks.get(label, ())) else ""
-    # The background keeps grid lines out of the figures.
+    # The background covers the grid lines behind the number.
     box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.8}
     ax.text(end, position, formats.number(mean) + beyond, ha="right", va="center", size=FONT - 1, bbox=box)
 
 
 def _alt(title: str, panels: list[Panel]) -> str:
-    said = []
+    texts = []
     for panel in panels:
         values = ", ".join(
             f"{label} {formats.number(row['mean'] / panel.scale)}" for label, row in panel.rows.items()
         )
-        said.append(f"{panel.title} ({panel.unit}): {values}")
-    return f"{title}. {'; '.join(said)}."
+        texts.append(f"{panel.title} ({panel.unit}): {values}")
+    return f"{title}. {'; '.join(texts)}."

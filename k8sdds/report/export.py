@@ -1,4 +1,4 @@
-"""A result of its own beside the report: the same as CSV, JSON and one self-contained page."""
+"""Write a result, such as a comparison, as CSV, JSON and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,19 @@ def write(
     columns: Sequence[str],
     page: dict[str, Any],
 ) -> list[Path]:
-    """NAME.csv, NAME.json and NAME.html in `folder`; returns their paths. InputError where it cannot."""
+    """Write NAME.html, NAME.csv and NAME.json to a folder and return their paths.
+
+    Args:
+        folder: Folder for the files; created if missing.
+        name: Name of the files without extension.
+        data: Content of the JSON file.
+        rows: Rows of the CSV file.
+        columns: Columns of the CSV file.
+        page: Variables of the template page.html.j2.
+
+    Raises:
+        InputError: The files cannot be written.
+    """
     template = templates("k8sdds.report").get_template("page.html.j2")
     html = template.render(css_variables=css_variables([]), **page)
     paths = [folder / f"{name}.{kind}" for kind in ("html", "csv", "json")]
@@ -32,19 +44,21 @@ def write(
         with open(paths[1], "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, columns, lineterminator="\n")
             writer.writeheader()
-            writer.writerows({key: _cell(row[key]) for key in columns} for row in rows)
-        paths[2].write_text(text(data) + "\n", encoding="utf-8")
+            writer.writerows({key: _csv_cell(row[key]) for key in columns} for row in rows)
+        paths[2].write_text(to_json(data) + "\n", encoding="utf-8")
     except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}", "give another --output") from error
+        raise InputError(
+            f"cannot write to {folder}: {error.strerror}", "choose another folder: --output"
+        ) from error
     return paths
 
 
-def text(data: Any) -> str:
-    """JSON of the data; numbers without an end become null, which JSON knows."""
+def to_json(data: Any) -> str:
+    """Return data as JSON; infinities and NaN become null, because JSON does not have them."""
     return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def _cell(value: Any) -> Any:
+def _csv_cell(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.10g}" if math.isfinite(value) else ""
     return value

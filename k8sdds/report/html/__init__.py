@@ -1,0 +1,220 @@
+"""Write report.html: one self-contained file, from the template report.html.j2."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from k8sdds.analysis.conditions import UNIT, payload
+from k8sdds.analysis.overhead import plain_rows
+from k8sdds.report import formats, run_tables, summary
+from k8sdds.report.content import Content, Row
+from k8sdds.report.html import tables
+from k8sdds.report.theme import css_variables, network_colors
+from k8sdds.system.templates import templates
+
+if TYPE_CHECKING:
+    from k8sdds.report.figures import Figure
+
+MAX_TRIALS = 2000
+"""Rows of the table of all attempts. Browsers are slow with more; trials.csv has all."""
+
+_FIGURE_SECTIONS = {
+    "throughput": "Throughput",
+    "latency": "Latency",
+    "subscribers": "Number of subscribers",
+    "protection": "Protection in the middleware and in the network",
+    "resources": "CPU and memory",
+}
+"""Sections that consist of figures, in their order."""
+
+
+def write(content: Content, figures: list[Figure], path: Path) -> Path:
+    """Write the HTML report to `path` and return it."""
+    environment = templates("k8sdds.report")
+    # A hyphen before a number looks like a dash in print.
+    environment.filters["minus"] = lambda text: re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
+    text = environment.get_template("report.html.j2").render(**_context(content, figures))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
+    """Return the variables of the template."""
+    campaign = content.campaign
+    command = campaign.get("command")
+    figure_sections = {
+        **_FIGURE_SECTIONS,
+        **{
+            figure.section: formats.capital(figure.section)
+            for figure in figures
+            if figure.section not in ("overheads", *_FIGURE_SECTIONS)
+        },
+    }
+    drawn = [
+        (section, title)
+        for section, title in figure_sections.items()
+        if any(figure.section == section for figure in figures)
+    ]
+    overhead_tables = [table for setting in content.settings for table in tables.overheads(content, setting)]
+    tables_per_run = [
+        {"title": table.title, "setting": table.setting, "text": table.text()}
+        for table in run_tables.tables(content)
+    ]
+    contrast_tables = tables.contrasts(content)
+    background, top_nodes = tables.background(content.run), tables.top_nodes(content.run)
+    reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
+    return {
+        "colours": {label: look.light.strip("#") for label, look in network_colors(content.networks).items()},
+        "drawn_sections": drawn,
+        "sections": [
+            *([("overheads", "Overheads")] if overhead_tables else []),
+            *drawn,
+            *([("runs", "Single runs")] if tables_per_run else []),
+            *([("contrasts", "Settings compared within each network")] if contrast_tables else []),
+            *([("levels", "All levels")] if content.settings else []),
+            ("trouble", "Invalid attempts, warnings and events"),
+            ("networks", "Networks and their datapaths"),
+            *([("upkeep", "Background cost of the networks")] if background or top_nodes else []),
+            ("testbed", "Testbed"),
+            ("reproduce", "How to reproduce"),
+            *([("trials", "All attempts")] if len(content.table) else []),
+            ("reading", "How to read this report"),
+        ],
+        "css_variables": css_variables(content.networks),
+        "name": content.name,
+        "campaign": campaign.get("campaign") or content.run.path.name,
+        "overview": _overview(content),
+        "statements": summary.answer(content),
+        "caveats": summary.caveats(content),
+        "figures": {
+            section: [figure for figure in figures if figure.section == section]
+            for section in ("overheads", *figure_sections)
+        },
+        "overhead_tables": overhead_tables,
+        "run_tables": tables_per_run,
+        "contrast_tables": contrast_tables,
+        "protection_tables": tables.protection(content),
+        "background": background,
+        "top_nodes": top_nodes,
+        "level_tables": [
+            tables.levels(content, setting, test) for setting in content.settings for test in setting.tests
+        ],
+        "baseline": content.baseline,
+        "failed": [_attempt(row) for row in content.failed],
+        "invalid": [_attempt(row) for row in content.invalid],
+        "reasons": reasons.most_common(),
+        "warnings": content.warnings,
+        "events": [_event(row) for row in content.notable_events],
+        "networks": _networks(content),
+        "facts": _facts(content),
+        "testbed": content.testbed,
+        "seed": campaign.get("seed"),
+        "version": campaign.get("k8sdds_version"),
+        "origin": "imported" if content.testbed.startswith("imported") else "measured",
+        "command": shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
+        "trials": _attempts(content),
+        "trials_left": max(0, len(content.table) - MAX_TRIALS),
+        "relevant_percent": summary.RELEVANT_PERCENT,
+    }
+
+
+def _overview(content: Content) -> list[tuple[str, str]]:
+    campaign = content.campaign
+    counts = [f"{len(content.best)} of {content.planned} valid"]
+    if content.invalid:
+        counts.append(formats.count(len(content.invalid), "invalid attempt"))
+    if content.untried:
+        counts.append(f"{content.untried} not attempted")
+    pairs = [
+        ("Started", formats.moment(campaign.get("started_at"))),
+        ("Testbed", content.testbed),
+        ("Baseline", content.baseline or "none"),
+        ("Networks", ", ".join(content.networks)),
+        ("Repetitions", campaign.get("repetitions")),
+        ("Trials", "; ".join(counts)),
+    ]
+    return [(name, str(value)) for name, value in pairs if value not in (None, "")]
+
+
+def _attempt(row: Row) -> dict[str, str]:
+    condition = [row["test"], payload(row["payload_bytes"] or 0), row["transport"], row["reliability"]]
+    return {
+        "network": row[UNIT],
+        "condition": ", ".join(str(part) for part in condition if part),
+        "subscribers": str(row["subscribers"] or ""),
+        "repetition": "" if row["repetition"] is None else str(row["repetition"]),
+        "attempt": str(row["attempt"] or ""),
+        "trial_id": row["trial_id"],
+        "reason": row["reason"] or "no reason recorded",
+    }
+
+
+def _attempts(content: Content) -> list[list[str]]:
+    rows = []
+    for row in plain_rows(content.table.head(MAX_TRIALS)):
+        base = _attempt(row)
+        rows.append([
+            base["network"], base["condition"], base["subscribers"], base["repetition"], base["attempt"],
+            "yes" if row["valid"] else "no", formats.number(row["throughput_mbps"]),
+            formats.number(row["latency_p50_us"]), formats.number(row["latency_p90_us"]),
+            formats.number(row["latency_p99_us"]), formats.number(row["lost_percent"]), base["trial_id"],
+        ])  # fmt: skip
+    return rows
+
+
+def _event(row: Row) -> tuple[str, str, str]:
+    """Return time, name and details of an event."""
+    # The facts of a resumed campaign would fill a page; events.jsonl has them.
+    details = {key: value for key, value in row.items() if key not in ("at", "event", "facts")}
+    text = ", ".join(f"{key} {_text(value)}" for key, value in details.items())
+    return formats.moment(row.get("at")), str(row.get("event", "")), text
+
+
+def _networks(content: Content) -> list[dict[str, str]]:
+    facts = content.campaign.get("networks")
+    facts = facts if isinstance(facts, dict) else {}
+    trials = {row[UNIT]: row for setting in content.settings for row in setting.trials}
+    networks = []
+    for label in content.networks:
+        fact = facts.get(label) if isinstance(facts.get(label), dict) else {}
+        trial = trials.get(label, {})
+
+        def get(*names: str, fact: dict = fact, trial: dict = trial) -> str:
+            values = [source.get(name) for name in names for source in (fact, trial)]
+            return next((_text(value) for value in values if value not in (None, "", {}, [], "{}")), "")
+
+        networks.append({
+            "label": label, "mtu": get("mtu", "mtu_bytes"), "options": get("options", "network_options"),
+            "encapsulation": get("encapsulation") or "none", "encryption": get("encryption") or "none",
+            "multicast": get("multicast") or "no", "engine": get("engine"), "fidelity": get("fidelity"),
+            "differences": get("differences"), "proof": str(trial.get("network_proof") or ""),
+        })  # fmt: skip
+    return networks
+
+
+def _facts(content: Content) -> list[tuple[str, str]]:
+    """Return the facts of the testbed as text; sizes in GiB."""
+    testbed = content.campaign.get("testbed")
+    facts = testbed.get("facts") if isinstance(testbed, dict) else None
+    return [
+        (
+            name.removesuffix("_bytes").replace("_", " "),
+            f"{value / 2**30:.1f} GiB"
+            if name.endswith("_bytes") and isinstance(value, int | float)
+            else _text(value),
+        )
+        for name, value in (facts or {}).items()
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {_text(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

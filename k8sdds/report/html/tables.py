@@ -1,0 +1,256 @@
+"""Build the tables of report.html: overheads, contrasts, protection, levels and background cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top
+from k8sdds.analysis.conditions import UNIT, describe, payload
+from k8sdds.report import formats
+from k8sdds.report.content import (
+    HEADLINES,
+    INTERVAL,
+    PROTECTION_GROUP,
+    Content,
+    Point,
+    Row,
+    Setting,
+    protected_name,
+    test_of,
+)
+from k8sdds.results.metrics import METRICS
+from k8sdds.results.run_folder import RunFolder
+
+MIB = 2**20
+
+OVERHEAD_QUANTITIES = (*HEADLINES, "loaded_latency_p90_us")
+"""Quantities with an overhead table."""
+
+LEVEL_QUANTITIES = tuple(dict.fromkeys((
+    "throughput_mbps", "samples_per_s", "latency_p50_us", "latency_p90_us", "latency_p99_us",
+    "loaded_latency_p90_us", *HEADLINES, "lost_percent", "publisher_cpu_percent", "subscriber_cpu_percent",
+    "publisher_host_cpu_percent", "subscriber_host_cpu_percent",
+    "machine_cpu_percent", "softirq_percent", "publisher_cpu_us_per_sample", "subscriber_cpu_us_per_sample",
+    "publisher_cpu_ms_per_mb", "subscriber_cpu_ms_per_mb", "machine_cpu_ms_per_mb",
+    "wire_bytes_per_payload_byte", "publisher_rss_bytes", "subscriber_rss_bytes", "discovery_s",
+)))  # fmt: skip
+"""Columns of the level tables; levels.csv has all quantities."""
+
+PROTECTION_QUANTITIES = (
+    *HEADLINES, "publisher_cpu_us_per_sample", "machine_cpu_ms_per_mb", "wire_bytes_per_payload_byte",
+    "handshake_s",
+)  # fmt: skip
+"""Quantities with a table of the overhead of protection."""
+
+BACKGROUND_COLUMNS = (
+    ("network_cpu_s_per_gbit", "CPU of its pods", "s per delivered Gbit", 1),
+    ("network_memory_bytes", "memory of its pods", "MiB per node", MIB),
+    ("softirq_s_per_gbit", "softirqs", "s per delivered Gbit", 1),
+    ("softirq_percent", "softirqs", "% of all cores", 1),
+    ("kubelet_cpu_percent", "kubelet", "% of one core", 1),
+    ("kubelet_memory_bytes", "kubelet", "MiB", MIB),
+    ("nft_chains", "nftables chains", "per node", 1),
+    ("nft_rules", "nftables rules", "per node", 1),
+    ("legacy_rules", "legacy iptables rules", "per node", 1),
+    ("pod_scheduled_s", "pod scheduled", "s after creation", 1),
+    ("pod_network_ready_s", "pod network ready", "s after creation", 1),
+    ("pod_running_s", "pod running", "s after creation", 1),
+)
+"""Columns of `analysis.background_cost` with title, unit and divisor."""
+
+
+def overheads(content: Content, setting: Setting) -> list[dict[str, Any]]:
+    """Return one table per quantity with networks × points, like Tables I and II of the paper.
+
+    A setting with a single point gets one table with networks × quantities instead.
+    """
+    names = [name for name in OVERHEAD_QUANTITIES if setting.overheads(name)]
+    columns = [
+        (name, point)
+        for name in names
+        for point in setting.points
+        if any(measured == point for _, measured in setting.levels(name))
+    ]
+    if len(setting.points) == 1:
+        return [_overhead_table(content, setting, columns)] if columns else []
+    return [_overhead_table(content, setting, [c for c in columns if c[0] == name]) for name in names]
+
+
+def _overhead_table(content: Content, setting: Setting, columns: list[tuple[str, Point]]) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for name, _ in columns))
+    rows = [row for name in names for row in setting.overheads(name).values()]
+    labels = [label for label in content.networks if any(row[UNIT] == label for row in rows)]
+    mixed = len({row["n"] for row in rows}) > 1
+    what = formats.capital(METRICS[names[0]].title) + " overhead" if len(names) == 1 else "Overhead"
+    tests = {row["test"] for row in rows}
+    single = payload(setting.points[0].payload_bytes)
+    return {
+        "title": f"{what} in %",
+        "setting": setting.title if len(setting.points) > 1 else f"{setting.title}, {single}",
+        "columns": [
+            setting.point_label(point) if len(names) == 1 else METRICS[name].title for name, point in columns
+        ],
+        "baseline": [
+            _level(setting.levels(name).get((content.baseline, point))) | {"unit": METRICS[name].unit}
+            for name, point in columns
+        ],
+        "rows": [
+            (label, [_percent(setting.overheads(name).get((label, point)), mixed) for name, point in columns])
+            for label in labels
+        ],
+        "detectable": _detectable(rows),
+        "caption": content.caption(setting, tests.pop() if len(tests) == 1 else None, relative=True),
+    }
+
+
+def contrasts(content: Content) -> list[dict[str, Any]]:
+    """Return one table per contrast and quantity: the change within each network, networks × points."""
+    tables = []
+    for name in HEADLINES:
+        for versus, rows, setting in contrast.compared(content.contrasts(name)):
+            cells = {(row[UNIT], Point.of(row)): row for row in rows}
+            points = sorted({point for _, point in cells})
+            labels = [label for label in content.networks if any(label == other for other, _ in cells)]
+            counts = formats.range_of([row["n"] for row in rows])
+            tables.append(
+                {
+                    "title": f"{formats.capital(versus)}: change of {METRICS[name].title} in %",
+                    "columns": [
+                        f"{formats.count(point.subscribers, 'sub')}, {payload(point.payload_bytes)}"
+                        for point in points
+                    ],
+                    "rows": [
+                        (label, [_percent(cells.get((label, p)), True, "change_percent") for p in points])
+                        for label in labels
+                    ],
+                    "caption": f"{content.testbed} · n = {counts} · same network and repetition;"
+                    f" {INTERVAL}"
+                    + (f"; {describe(setting)} (all settings: contrasts.csv)" if setting else ""),
+                }
+            )
+    return tables
+
+
+def protection(content: Content) -> list[dict[str, Any]]:
+    """Return the tables of the overhead of protection, one per quantity and link: cells × payloads."""
+    tables = []
+    for quantity in PROTECTION_QUANTITIES:
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for row in content.protections:
+            if row["quantity"] == quantity and row["test"] == test_of(quantity):
+                groups.setdefault(tuple(row[name] for name in PROTECTION_GROUP), []).append(row)
+        for key, rows in sorted(groups.items(), key=lambda item: str(item[0])):
+            group = dict(zip(PROTECTION_GROUP, key, strict=True))
+            tables.append(_protection_table(content, quantity, group, rows))
+    return tables
+
+
+def _protection_table(
+    content: Content, quantity: str, group: dict[str, Any], rows: list[Row]
+) -> dict[str, Any]:
+    def order(row: Row) -> tuple[int, str]:
+        return content.networks.index(row[UNIT]), row["security"] or ""
+
+    sizes = sorted({row["payload_bytes"] for row in rows})
+    cells = {(protected_name(row), row["payload_bytes"]): row for row in rows}
+    names = dict.fromkeys(protected_name(row) for row in sorted(rows, key=order))
+    reference = {protected_name(row): row["against"] for row in rows}
+    counts = formats.range_of([row["n"] for row in rows])
+    return {
+        "title": f"{formats.capital(METRICS[quantity].title)}: overhead of protection in %",
+        "setting": conditions.describe(group),
+        "columns": [payload(size) for size in sizes],
+        "rows": [
+            (name, reference[name], [_percent(cells.get((name, size)), mixed=True) for size in sizes])
+            for name in names
+        ],
+        "caption": f"{content.testbed} · n = {counts} · relative to the same network without protection, in"
+        f" the same repetition; {INTERVAL}",
+    }
+
+
+def levels(content: Content, setting: Setting, test: str) -> dict[str, Any]:
+    """Return the table with the levels of all quantities of a test: points and networks × quantities."""
+    names = [name for name in LEVEL_QUANTITIES if setting.levels(name, test)]
+    measured = {name: setting.levels(name, test) for name in names}
+    rows = []
+    for point in setting.points:
+        labels = [
+            label for label in content.networks if any((label, point) in cells for cells in measured.values())
+        ]
+        for label in labels:
+            cells = [_level(measured[name].get((label, point))) for name in names]
+            rows.append((setting.point_label(point) if label == labels[0] else "", label, cells))
+    units = [METRICS[name].unit.replace("bytes", "MiB") for name in names]
+    return {
+        "title": f"{setting.title}: {test} test",
+        "heads": list(zip((METRICS[name].title for name in names), units, strict=True)),
+        "rows": rows,
+        "caption": f"{content.caption(setting, test)}; losses and softirq: t interval without logarithm",
+    }
+
+
+def background(run: RunFolder) -> dict[str, Any] | None:
+    """Return the table of the background cost of each network; None if it was not measured."""
+    networks = background_cost.by_network(run)
+    columns = [column for column in BACKGROUND_COLUMNS if any(row[column[0]] is not None for row in networks)]
+    if not columns:
+        return None
+    return {
+        "heads": [(title, unit) for _, title, unit, _ in columns],
+        "rows": [
+            (row["network"], [_background_cell(row[name], divisor) for name, _, _, divisor in columns])
+            for row in networks
+        ],
+    }
+
+
+def _background_cell(value: Any, divisor: float) -> str:
+    if value is not None and divisor == 1 and value == int(value):
+        return str(int(value))  # a count
+    return formats.number(None if value is None else value / divisor)
+
+
+def top_nodes(run: RunFolder) -> list[dict[str, str]]:
+    """Return the output of `kubectl top nodes` as text; empty if it was not recorded."""
+    return [
+        {
+            "network": row["network"],
+            "node": row["node"],
+            "readings": str(row["readings"]),
+            "cpu": formats.number(row["cpu_cores"]),
+            "memory": formats.number(row["memory_bytes"] / MIB),
+            "window": " to ".join(formats.number(seconds) for seconds in sorted(set(row["window_s"]))),
+        }
+        for row in kubectl_top.by_node(run)
+    ]
+
+
+def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent") -> dict[str, Any]:
+    """Return the cell of a percentage; `mixed`: with its n, because n differs between cells."""
+    if row is None:
+        return {"value": "–", "interval": "", "seen": True, "n": ""}
+    bounds = row["ci_low_percent"], row["ci_high_percent"]
+    return {
+        "value": formats.percent(row[key], *bounds).split(" ")[0],
+        "interval": formats.interval(*bounds),
+        "seen": row["seen"] is not False,
+        "n": f"n = {row['n']}" if mixed else "",
+    }
+
+
+def _detectable(rows: list[Row]) -> str:
+    values = sorted(row["detectable_percent"] for row in rows if row["detectable_percent"] is not None)
+    if not values:
+        return "smallest detectable difference: unknown"
+    low, high = formats.detectable(values[0]), formats.detectable(values[-1])
+    return f"smallest detectable difference: {low if low == high else f'{low} to {high}'}"
+
+
+def _level(row: Row | None) -> dict[str, str]:
+    if row is None:
+        return {"value": "–", "interval": ""}
+    scale = MIB if row["unit"] == "bytes" else 1
+    low, high = (None, None) if row["ci_low"] is None else (row["ci_low"] / scale, row["ci_high"] / scale)
+    value, _, bracket = formats.level(row["mean"] / scale, low, high).partition(" ")
+    return {"value": value, "interval": bracket}

@@ -1,0 +1,105 @@
+"""Overheads of each repetition separately, as the tables of a paper print single runs.
+
+The main tables of a report pair and average all repetitions. A published table is often a single run; these
+tables contain the overheads of one repetition each, so that published numbers can be checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from k8sdds.analysis import conditions, overhead
+from k8sdds.analysis.conditions import UNIT
+from k8sdds.report import formats
+from k8sdds.report.content import HEADLINES, Content, Row, test_of
+from k8sdds.results.metrics import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TESTBEDS = ("imported",)
+"""Testbeds with such tables. A campaign of k8sdds always plans its repetitions together."""
+
+_TITLE_COLUMNS = ("transport", "reliability", "publishers", "subscribers", "qos", "batch_bytes", "security")
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """The overheads of one quantity in one run: networks × payloads, in percent."""
+
+    quantity: str
+    repetition: int
+    setting: str
+    payloads: list[int]
+    rows: list[tuple[str, list[float | None]]]
+    baseline: str
+
+    @property
+    def title(self) -> str:
+        """The title, such as `Run 1: throughput overhead relative to host in %`."""
+        name = METRICS[self.quantity].title
+        return f"Run {self.repetition + 1}: {name} overhead relative to {self.baseline} in %"
+
+    def text(self) -> list[list[str]]:
+        """Return the cells as text, the head first, with one decimal as papers print it."""
+        head = ["network", *(conditions.payload(payload) for payload in self.payloads)]
+        return [head, *([label, *(_one_decimal(value) for value in values)] for label, values in self.rows)]
+
+
+def has_run_tables(content: Content) -> bool:
+    """Return whether a report contains tables per run: all valid trials are imported."""
+    return (
+        bool(content.baseline)
+        and set(content.best["testbed"].dropna()) <= set(TESTBEDS)
+        and len(content.best) > 0
+    )
+
+
+def overheads_by_repetition(best: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
+    """Return the overheads of every repetition separately, with the column `repetition` first."""
+    import pandas as pd
+
+    parts = []
+    for repetition, rows in best.groupby("repetition", dropna=True):
+        overheads = overhead.overheads(rows.reset_index(drop=True), baseline)
+        overheads.insert(0, "repetition", int(repetition))
+        parts.append(overheads)
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return pd.DataFrame(columns=["repetition", *overhead.OVERHEAD_COLUMNS])
+    return pd.concat(parts, ignore_index=True)
+
+
+def tables(content: Content) -> list[RunTable]:
+    """Return the tables of the headline metrics per run, for all settings with several payloads."""
+    if not has_run_tables(content):
+        return []
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in overhead.plain_rows(overheads_by_repetition(content.best, content.baseline)):
+        if row["quantity"] in HEADLINES and row["test"] == test_of(row["quantity"]):
+            key = (row["repetition"], *(row[name] for name in _TITLE_COLUMNS), row["quantity"])
+            groups.setdefault(key, []).append(row)
+    made = [_table(content, rows) for rows in groups.values()]
+    several_payloads = [table for table in made if len(table.payloads) > 1]
+    return sorted(
+        several_payloads, key=lambda table: (table.repetition, -len(table.payloads) * len(table.rows))
+    )
+
+
+def _table(content: Content, rows: list[Row]) -> RunTable:
+    first = rows[0]
+    payloads = sorted({row["payload_bytes"] for row in rows})
+    cells = {(row[UNIT], row["payload_bytes"]): row["overhead_percent"] for row in rows}
+    labels = [label for label in content.networks if any(label == measured for measured, _ in cells)]
+    setting = {name: first[name] for name in ("transport", "reliability", "subscribers")}
+    setting |= {name: first[name] for name in ("batch_bytes", "security") if first[name] not in (0, "none")}
+    return RunTable(
+        first["quantity"], first["repetition"], conditions.describe(setting), payloads,
+        [(label, [cells.get((label, payload)) for payload in payloads]) for label in labels],
+        str(content.baseline),
+    )  # fmt: skip
+
+
+def _one_decimal(value: float | None) -> str:
+    return "–" if value is None else formats.fixed(value, 1)
