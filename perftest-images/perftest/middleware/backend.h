@@ -149,8 +149,8 @@ public:
     virtual void flush() = 0;                 // sends what a batch still holds
     virtual std::string last_error() const = 0;
 
-    // For receive modes waitset and spin. wait() returns whether samples have arrived; take() passes them to on_sample()
-    // and returns their number.
+    // For receive modes waitset and spin. wait() returns whether samples have arrived; take() passes them to
+    // on_sample() and returns their number.
     virtual bool wait(int64_t timeout_ns) = 0;
     virtual unsigned take() = 0;
 

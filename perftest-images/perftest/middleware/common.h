@@ -8,8 +8,8 @@
 
 namespace k8sdds {
 
-// The head of a sample on the wire, in 32-bit words: run; sequence; low and high word of sent_ns; ping; publisher in the
-// lower and phase in the upper 16 bits.
+// The head of a sample on the wire, in 32-bit words: run; sequence; low and high word of sent_ns; ping; publisher in
+// the lower and phase in the upper 16 bits.
 constexpr unsigned head_words = 6;
 
 inline void pack(const Sample& s, uint32_t (&head)[head_words]) {
@@ -39,8 +39,8 @@ std::string unsupported_nic(const Settings&);
 // Returns the multicast group of a DDS middleware's samples.
 std::string multicast_group(const Settings&);
 
-// Sets the policies that the test requires whatever the profile: the history of pings and pongs, and a limit of samples
-// that wait to be taken.
+// Sets the policies that the test requires whatever the profile: the history of pings and pongs, and a limit of
+// samples that wait to be taken.
 void apply_test_qos(Settings&);
 
 // Returns the policies in effect. A backend overwrites the values in which it differs.

@@ -89,8 +89,8 @@ void CycloneDds::create_announcement_channel() {
     dds_qset_durability_service(qos.get(), 0, DDS_HISTORY_KEEP_LAST, depth, DDS_LENGTH_UNLIMITED,
                                 DDS_LENGTH_UNLIMITED, DDS_LENGTH_UNLIMITED);
     dds_qset_history(qos.get(), DDS_HISTORY_KEEP_LAST, depth);
-    // The writing thread, which holds the writer, would deliver an announcement to the own reader. Its listener may be
-    // writing an answer with the same writer at that moment.
+    // The writing thread, which holds the writer, would deliver an announcement to the own reader. Its listener may
+    // be writing an answer with the same writer at that moment.
     dds_qset_ignorelocal(qos.get(), DDS_IGNORELOCAL_PARTICIPANT);
     announcement_writer_ = created(dds_create_writer(participant_, topic, qos.get(), nullptr), "announcement writer");
     dds_qset_history(qos.get(), DDS_HISTORY_KEEP_ALL, 0);
@@ -105,8 +105,8 @@ void CycloneDds::create_announcement_channel() {
 
 Qos CycloneDds::endpoint_qos(const EndpointQos& e, bool writer) const {
     Qos qos(dds_create_qos());
-    // The program repeats a blocked write(). It blocks in slices, so that the end of the test, a signal or the loss of a
-    // peer is noticed in between.
+    // The program repeats a blocked write(). It blocks in slices, so that the end of the test, a signal or the loss
+    // of a peer is noticed in between.
     const int64_t blocking = e.max_blocking_ns == infinite ? settings_.write_slice_ns
                                                            : std::min(e.max_blocking_ns, settings_.write_slice_ns);
     dds_qset_reliability(qos.get(), e.reliable ? DDS_RELIABILITY_RELIABLE : DDS_RELIABILITY_BEST_EFFORT, blocking);
@@ -240,8 +240,8 @@ bool CycloneDds::wait(int64_t timeout_ns) { return dds_waitset_wait(waitset_, nu
 unsigned CycloneDds::take() {
     unsigned taken = 0;
     if (settings_.receive == Receive::spin) {
-        // Without samples this must not take the lock of the cache, which the library's receiving thread needs, and must
-        // yield the core that both threads may share.
+        // Without samples this must not take the lock of the cache, which the library's receiving thread needs, and
+        // must yield the core that both threads may share.
         uint32_t status = 0;
         dds_get_status_changes(reader_, &status);
         if (!(status & DDS_DATA_AVAILABLE_STATUS)) {

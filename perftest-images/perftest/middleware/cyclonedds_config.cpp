@@ -33,8 +33,8 @@ std::string watermarks(const Settings& s) {
     if (s.role == Role::publisher && s.send_queue > 0)
         high = s.send_queue * static_cast<int64_t>(s.data_length);
     else if (s.role == Role::subscriber || s.latency_test)
-        // The thread that writes pongs, and pings in a callback, also handles acknowledgements. It must never block, so
-        // one sample must not fill the cache.
+        // The thread that writes pongs, and pings in a callback, also handles acknowledgements. It must never block,
+        // so one sample must not fill the cache.
         high = std::max<int64_t>(4 * static_cast<int64_t>(s.data_length), 16 << 20);
     if (!high) return "";
     high = std::clamp<int64_t>(high, 1, 2'000'000'000);
@@ -47,19 +47,21 @@ std::string watermarks(const Settings& s) {
 std::string unsupported_qos(const QosProfile& qos, const EndpointQos& e, bool writer) {
     using D = EndpointQos::Durability;
     if (e.durability == D::transient || e.durability == D::persistent)
-        return qos_location(qos, e, "durability") + "cyclonedds has no durability service; use VOLATILE or TRANSIENT_LOCAL";
+        return qos_location(qos, e, "durability") +
+               "cyclonedds has no durability service; use VOLATILE or TRANSIENT_LOCAL";
     if (e.transport_priority != 0)
         return qos_location(qos, e, "transport_priority") + "has no effect in cyclonedds; remove it";
     if (writer && (e.max_samples != infinite || e.max_instances != infinite || e.max_samples_per_instance != infinite))
         return qos_location(qos, e, "resource_limits") +
                "cyclonedds does not limit a writer's samples; use LENGTH_UNLIMITED and -sendQueueSize";
     if (writer && e.max_blocking_ns == 0)
-        return qos_location(qos, e, "reliability") + "writes must wait while the writer is full; set a max_blocking_time above 0";
+        return qos_location(qos, e, "reliability") +
+               "writes must wait while the writer is full; set a max_blocking_time above 0";
     return "";
 }
 
-// Returns the folder of the DDS Security plugins: the library's own, or Debian's subfolder of it. Empty if they are not
-// installed.
+// Returns the folder of the DDS Security plugins: the library's own, or Debian's subfolder of it. Empty if they are
+// not installed.
 std::string plugin_folder() {
     Dl_info info{};
     if (!dladdr(reinterpret_cast<void*>(&dds_create_participant), &info) || !info.dli_fname) return "";
@@ -105,14 +107,18 @@ std::string cyclonedds_config(const Settings& s) {
     interface += "/>";
 
     // Multicast is allowed for discovery (spdp) and for samples (asm, ssm) separately.
-    const char* multicast = s.multicast && multicast_discovery ? "true" : s.multicast ? "asm,ssm" : multicast_discovery ? "spdp" : "false";
+    const char* multicast = s.multicast && multicast_discovery ? "true"
+                            : s.multicast                      ? "asm,ssm"
+                            : multicast_discovery              ? "spdp"
+                                                               : "false";
     std::string general = element("Interfaces", interface) + element("AllowMulticast", multicast);
     if (s.multicast || multicast_discovery) general += element("EnableMulticastLoopback", "true");
 
-    // A process uses the first free participant index, and tries to reach each peer at as many ports. A process has index
-    // 0 in a pod; all participants of a trial may share one address.
+    // A process uses the first free participant index, and tries to reach each peer at as many ports. A process has
+    // index 0 in a pod; all participants of a trial may share one address.
     const unsigned max_index = 9 + s.subscribers + s.publishers + s.id;
-    std::string discovery = element("ParticipantIndex", "auto") + element("MaxAutoParticipantIndex", std::to_string(max_index));
+    std::string discovery = element("ParticipantIndex", "auto") +
+                            element("MaxAutoParticipantIndex", std::to_string(max_index));
     if (!s.peers.empty()) {
         std::string peers;
         for (const std::string& peer : s.peers) peers += "<Peer Address=\"" + escape(peer) + "\"/>";

@@ -157,8 +157,8 @@ DataWriterQos FastDds::writer_qos(const EndpointQos& e) const {
     const int64_t blocking = e.max_blocking_ns == infinite ? settings_.write_slice_ns
                                                            : std::min(e.max_blocking_ns, settings_.write_slice_ns);
     qos.reliability().kind = e.reliable ? RELIABLE_RELIABILITY_QOS : BEST_EFFORT_RELIABILITY_QOS;
-    // The program repeats a blocked write(). It blocks in slices, so that the end of the test, a signal or the loss of a
-    // peer is noticed in between.
+    // The program repeats a blocked write(). It blocks in slices, so that the end of the test, a signal or the loss
+    // of a peer is noticed in between.
     qos.reliability().max_blocking_time = duration(blocking);
     qos.durability().kind = e.durability == EndpointQos::Durability::transient_local ? TRANSIENT_LOCAL_DURABILITY_QOS
                                                                                      : VOLATILE_DURABILITY_QOS;
@@ -179,7 +179,8 @@ DataWriterQos FastDds::writer_qos(const EndpointQos& e) const {
     times.nackResponseDelay = duration(0);
     times.nackSupressionDuration = duration(0);
     if (settings_.security.enabled())
-        qos.properties().properties().emplace_back("dds.sec.crypto.keysize", settings_.security.key_bits == 256 ? "256" : "128");
+        qos.properties().properties().emplace_back("dds.sec.crypto.keysize",
+                                                   settings_.security.key_bits == 256 ? "256" : "128");
     qos.publish_mode().kind = SYNCHRONOUS_PUBLISH_MODE;
     qos.endpoint().history_memory_policy = eprosima::fastrtps::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
     qos.data_sharing().off();
@@ -202,7 +203,8 @@ DataReaderQos FastDds::reader_qos(const EndpointQos& e) const {
     qos.deadline().period = duration(e.deadline_ns);
     qos.latency_budget().duration = duration(e.latency_budget_ns);
     if (settings_.security.enabled())
-        qos.properties().properties().emplace_back("dds.sec.crypto.keysize", settings_.security.key_bits == 256 ? "256" : "128");
+        qos.properties().properties().emplace_back("dds.sec.crypto.keysize",
+                                                   settings_.security.key_bits == 256 ? "256" : "128");
     auto& times = qos.reliable_reader_qos().times;
     times.initialAcknackDelay = duration(0);
     times.heartbeatResponseDelay = duration(0);
@@ -223,12 +225,13 @@ void FastDds::create_data_endpoints() {
     writer_ = created(publisher_->create_datawriter(publishes ? throughput : latency, data_writer_qos, this,
                                                     StatusMask::publication_matched()), "data writer");
     DataReaderQos data_reader_qos = reader_qos(settings_.qos.reader);
-    // A reader that announces only the group receives every sample by multicast. If it also announced unicast addresses,
-    // the library would use them for a single reader.
+    // A reader that announces only the group receives every sample by multicast. If it also announced unicast
+    // addresses, the library would use them for a single reader.
     if (settings_.multicast) data_reader_qos.endpoint().multicast_locator_list.push_back(fastdds_multicast(settings_));
     StatusMask mask = StatusMask::subscription_matched();
     if (settings_.receive == Receive::listener) mask << StatusMask::data_available();
-    reader_ = created(subscriber_->create_datareader(publishes ? latency : throughput, data_reader_qos, this, mask), "data reader");
+    reader_ = created(subscriber_->create_datareader(publishes ? latency : throughput, data_reader_qos, this, mask),
+                      "data reader");
     if (settings_.receive == Receive::waitset) {
         waitset_ = std::make_unique<WaitSet>();
         samples_ = created(reader_->create_readcondition(ANY_SAMPLE_STATE, ANY_VIEW_STATE, ANY_INSTANCE_STATE),
@@ -302,7 +305,7 @@ bool FastDds::wait(int64_t timeout_ns) {
 }
 
 unsigned FastDds::take() {
-    if (!reader_) return 0;                               // callback during creation: the next take() returns these samples
+    if (!reader_) return 0;                               // called during creation; the next take() returns the samples
     SampleInfo info;
     unsigned taken = 0;
     while (reader_->take_next_sample(&taken_, &info) == ReturnCode_t::RETCODE_OK) {

@@ -23,17 +23,18 @@ constexpr int64_t queue_bytes = 500'000;                  // the maximum of Cycl
 std::string unsupported_qos(const QosProfile& qos, const EndpointQos& e, bool writer) {
     using D = EndpointQos::Durability;
     if (e.durability == D::transient || e.durability == D::persistent)
-        return qos_location(qos, e, "durability") + "fastdds supports this only with a persistence service; use VOLATILE or "
-                                             "TRANSIENT_LOCAL";
+        return qos_location(qos, e, "durability") +
+               "fastdds supports this only with a persistence service; use VOLATILE or TRANSIENT_LOCAL";
     if (e.transport_priority != 0)
         return qos_location(qos, e, "transport_priority") + "has no effect in fastdds; remove it";
     if (e.by_source_timestamp)
-        return qos_location(qos, e, "destination_order") + "fastdds does not support ordering by source timestamp; use "
-                                                    "BY_RECEPTION_TIMESTAMP";
+        return qos_location(qos, e, "destination_order") +
+               "fastdds does not support ordering by source timestamp; use BY_RECEPTION_TIMESTAMP";
     if (writer && (e.max_samples != infinite || e.max_instances != infinite || e.max_samples_per_instance != infinite))
         return qos_location(qos, e, "resource_limits") + "use LENGTH_UNLIMITED and -sendQueueSize, as with cyclonedds";
     if (writer && e.max_blocking_ns == 0)
-        return qos_location(qos, e, "reliability") + "writes must wait while the writer is full; set a max_blocking_time above 0";
+        return qos_location(qos, e, "reliability") +
+               "writes must wait while the writer is full; set a max_blocking_time above 0";
     return "";
 }
 
@@ -117,8 +118,9 @@ std::string fastdds_unsupported(const Settings& s) {
         if (!problem.empty()) return problem;
     }
     if (s.qos.batch_bytes > 0)
-        return (s.qos.batch_line ? "-qosFile: " + s.qos.file + ":" + std::to_string(s.qos.batch_line) + ": k8sdds.batch_bytes"
-                                 : std::string("-batchSize")) +
+        return (s.qos.batch_line
+                    ? "-qosFile: " + s.qos.file + ":" + std::to_string(s.qos.batch_line) + ": k8sdds.batch_bytes"
+                    : std::string("-batchSize")) +
                ": fastdds does not support batching; remove it, or use cyclonedds";
     const std::string problem = unsupported_qos(s.qos, s.qos.writer, true);
     return problem.empty() ? unsupported_qos(s.qos, s.qos.reader, false) : problem;
@@ -140,8 +142,8 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     auto udp = std::make_shared<eprosima::fastdds::rtps::UDPv4TransportDescriptor>();
     udp->maxMessageSize = fastdds_max_message;
     udp->receiveBufferSize = 8u << 20;                    // the kernel limits it to rmem_max
-    // The library requests acknowledgements each time it has sent as much as its send buffer holds, so the writer's queue
-    // must be several times as large.
+    // The library requests acknowledgements each time it has sent as much as its send buffer holds, so the writer's
+    // queue must be several times as large.
     udp->sendBufferSize = 128u << 10;
     // A process uses the first free participant index, and tries to reach each peer at as many ports.
     udp->maxInitialPeersRange = 9 + s.subscribers + s.publishers + s.id;
@@ -152,7 +154,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     qos.transport().user_transports.push_back(udp);
 
     auto& builtin = qos.wire_protocol().builtin;
-    builtin.avoid_builtin_multicast = true;               // endpoint discovery uses unicast; participant discovery is set below
+    builtin.avoid_builtin_multicast = true;               // for endpoint discovery; participant discovery is set below
     const std::string own = nic.address.empty() ? "127.0.0.1" : nic.address;
     // Explicit locators keep the library from using multicast by default.
     builtin.metatrafficUnicastLocatorList.push_back(locator(nic.address.empty() ? "0.0.0.0" : nic.address));
@@ -162,7 +164,8 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
             const auto [host, port] = address_and_port(s.discovery_servers[id]);
             const in_addr address = resolve_host(host);
             if (address.s_addr == INADDR_ANY) continue;   // see unsupported_servers()
-            builtin.discovery_config.m_DiscoveryServers.push_back(discovery_server(id, locator(address_text(address), port)));
+            builtin.discovery_config.m_DiscoveryServers.push_back(
+                discovery_server(id, locator(address_text(address), port)));
         }
     } else if (s.discovery == Discovery::multicast) {
         const std::string group = multicast_group(s);

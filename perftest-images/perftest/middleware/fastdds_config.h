@@ -9,8 +9,8 @@
 
 namespace k8sdds {
 
-// The maximum message length is that of Cyclone DDS. The library has no setting for the length of fragments: they fill a
-// message. The 176 bytes of overhead were read from captured DATA_FRAG submessages (Fast DDS 2.9).
+// The maximum message length is that of Cyclone DDS. The library has no setting for the length of fragments: they
+// fill a message. The 176 bytes of overhead were read from captured DATA_FRAG submessages (Fast DDS 2.9).
 constexpr uint32_t fastdds_max_message = 14720;
 constexpr uint32_t fastdds_fragment = fastdds_max_message - 176;
 

@@ -1,5 +1,6 @@
-// The wire types for Fast DDS: the same names and the same CDR encoding as idl/perftest.idl, so that all DDS middlewares
-// interoperate. Written by hand, because the code generator requires Java, and to avoid an allocation per sample.
+// The wire types for Fast DDS: the same names and the same CDR encoding as idl/perftest.idl, so that all DDS
+// middlewares interoperate. Written by hand, because the code generator requires Java, and to avoid an allocation
+// per sample.
 #pragma once
 
 #include <fastdds/dds/topic/TopicDataType.hpp>

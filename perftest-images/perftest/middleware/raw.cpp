@@ -1,6 +1,6 @@
-// The raw backend: plain UDP datagrams without DDS, to measure what the network can carry. A datagram is a header of 28
-// bytes and the payload. Announcements are sent to one control port per role and id; a peer's HELLO contains the ports
-// for its announcements and samples.
+// The raw backend: plain UDP datagrams without DDS, to measure what the network can carry. A datagram is a header of
+// 28 bytes and the payload. Announcements are sent to one control port per role and id; a peer's HELLO contains the
+// ports for its announcements and samples.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -105,7 +105,8 @@ private:
 };
 
 std::string Raw::unsupported(const Settings& s) const {
-    if (s.security.enabled()) return "-secureGovernanceFile: raw does not support DDS Security; remove the -secure options";
+    if (s.security.enabled())
+        return "-secureGovernanceFile: raw does not support DDS Security; remove the -secure options";
     if (s.discovery == Discovery::server)
         return "-discovery: raw does not support a discovery server; remove it, and add -peer or -multicast";
     const QosProfile& qos = s.qos;
@@ -140,7 +141,8 @@ void Raw::open(const Settings& settings, Events& events) {
     group_ = settings.multicast_address.empty() ? default_group : settings.multicast_address;
 
     for (const std::string& peer : settings.peers)
-        for (unsigned id = 0; id < expected_peers_; ++id) discovery_targets_.push_back(resolve(peer, control_port(peer_role, id)));
+        for (unsigned id = 0; id < expected_peers_; ++id)
+            discovery_targets_.push_back(resolve(peer, control_port(peer_role, id)));
     control_ = unicast_socket(local_, control_port(settings.role, settings.id));
     if (settings.multicast) {
         discovery_targets_.push_back(socket_address(group_, base_));
@@ -252,7 +254,8 @@ void Raw::on_hello(const Announcement& a, sockaddr_in from) {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         from.sin_port = htons(static_cast<uint16_t>(a.value[1]));
-        if (std::none_of(control_addresses_.begin(), control_addresses_.end(), [&](const auto& c) { return same(c, from); }))
+        if (std::none_of(control_addresses_.begin(), control_addresses_.end(),
+                         [&](const auto& c) { return same(c, from); }))
             control_addresses_.push_back(from);
         if (a.id < peers_.size() && known_peers_.load() < expected_peers_) {
             Peer& peer = peers_[a.id];

@@ -24,8 +24,8 @@ private:
     uint32_t instance_;
 };
 
-// The process that uses an id. Instance numbers distinguish processes with the same id: a restarted process replaces its
-// predecessor, while an instance that announces itself again after another one is a duplicate.
+// The process that uses an id. Instance numbers distinguish processes with the same id: a restarted process replaces
+// its predecessor, while an instance that announces itself again after another one is a duplicate.
 class Identity {
 public:
     enum class Instance { known, first_seen, duplicate };

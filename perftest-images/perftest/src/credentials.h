@@ -1,12 +1,13 @@
-// Verifies the files of DDS Security before a middleware reads them, because middlewares report problems without a reason
-// or only after a timeout.
+// Verifies the files of DDS Security before a middleware reads them, because middlewares report problems without a
+// reason or only after a timeout.
 #pragma once
 
 #include "options.h"
 
 namespace k8sdds {
 
-// Throws UsageError if files are missing, unreadable, expired or inconsistent, or if other users may read the private key.
+// Throws UsageError if files are missing, unreadable, expired or inconsistent, or if other users may read the
+// private key.
 void check_security(const Options&);
 
 }  // namespace k8sdds

@@ -1,5 +1,6 @@
-// A histogram of latencies with three significant digits. It uses HdrHistogram's log-linear buckets for values from 1 ns to
-// 100 s, with a fixed size: recording neither allocates nor locks. Minimum, maximum, mean and standard deviation are exact.
+// A histogram of latencies with three significant digits. It uses HdrHistogram's log-linear buckets for values from
+// 1 ns to 100 s, with a fixed size: recording neither allocates nor locks. Minimum, maximum, mean and standard
+// deviation are exact.
 #pragma once
 
 #include <atomic>

@@ -86,7 +86,8 @@ void Housekeeping::run() {
             if (attached_) tick(now);
             in_tasks_.store(false);
             rounds_done_.fetch_add(1);
-            // Nothing is due earlier within the measured interval: sleep longer, to disturb the measuring thread less.
+            // Nothing is due earlier within the measured interval: sleep longer, to disturb the measuring thread
+            // less.
             if (attached_ && state_.stage.load() == Stage::measured && next_row_ && !state_.stopped.load())
                 wake = std::max(now + 1'000'000, std::min(next_row_, next_liveliness_));
             wake = std::min(wake, state_.stage_until_ns.load());
@@ -98,8 +99,8 @@ void Housekeeping::run() {
     }
 }
 
-// The watchdog thread. It calls nothing of the middleware and takes no lock that is held during such a call, so that the
-// middleware cannot block it.
+// The watchdog thread. It calls nothing of the middleware and takes no lock that is held during such a call, so that
+// the middleware cannot block it.
 void Housekeeping::watch() {
     std::unique_lock<std::mutex> lock(finish_mutex_);
     uint64_t last_round = 0;

@@ -27,7 +27,8 @@ struct PeriodicTasks {
 
 class Housekeeping {
 public:
-    Housekeeping(State& state, int64_t liveliness_period_ns) : state_(state), liveliness_period_(liveliness_period_ns) {}
+    Housekeeping(State& state, int64_t liveliness_period_ns)
+        : state_(state), liveliness_period_(liveliness_period_ns) {}
     ~Housekeeping() { finish(); }
 
     static void block_signals();                           // call before any thread is created

@@ -46,10 +46,12 @@ std::unique_ptr<Backend> load_backend(const std::string& name) {
     void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!module)
         throw UsageError("-middleware: " + name + " cannot be loaded (" + dlerror() + "); install its libraries");
-    const auto interface = reinterpret_cast<decltype(&k8sdds_backend_interface)>(dlsym(module, "k8sdds_backend_interface"));
+    const auto interface =
+        reinterpret_cast<decltype(&k8sdds_backend_interface)>(dlsym(module, "k8sdds_backend_interface"));
     const auto create = reinterpret_cast<decltype(&k8sdds_backend_create)>(dlsym(module, "k8sdds_backend_create"));
     if (!interface || !create || interface() != backend_interface)
-        throw UsageError("-middleware: " + path + " was built from another version; install program and modules from one build");
+        throw UsageError("-middleware: " + path +
+                         " was built from another version; install program and modules from one build");
     return std::unique_ptr<Backend>(create());
 }
 

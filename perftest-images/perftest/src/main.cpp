@@ -24,7 +24,8 @@ public:
     void open(const char* option, const std::string& path) {
         if (path.empty()) return;
         file_ = std::fopen(path.c_str(), "w");
-        if (!file_) throw UsageError(std::string(option) + ": " + path + ": " + std::strerror(errno) + "; give another file");
+        if (!file_)
+            throw UsageError(std::string(option) + ": " + path + ": " + std::strerror(errno) + "; give another file");
     }
     ~OutputFile() { if (file_) std::fclose(file_); }
     std::FILE* get() const { return file_; }
@@ -85,8 +86,9 @@ void write_files(const Report& report, Housekeeping& housekeeping, OutputFile& h
         timeline.flush("-timelineFile");
     }
     if (histogram.get()) {
-        const std::string log = histogram_log(report.histogram, report.results.latency_test ? "latency" : "loaded_latency",
-                                              report.state.first_epoch_s.load(), report.state.measured_s());
+        const char* tag = report.results.latency_test ? "latency" : "loaded_latency";
+        const std::string log = histogram_log(report.histogram, tag, report.state.first_epoch_s.load(),
+                                              report.state.measured_s());
         std::fputs(log.c_str(), histogram.get());
         histogram.flush("-histogramFile");
     }
@@ -131,8 +133,8 @@ int measure(Options& options) {
     const bool open = state.exit_status().code != exit_middleware;
     if (open) {
         IntervalPrinter intervals(state, histogram, *participant, *output);
-        housekeeping.attach({[&] { participant->assert_liveliness(); }, [&](int64_t now) { participant->check_peers(now); },
-                             [&] { intervals.print(); }});
+        housekeeping.attach({[&] { participant->assert_liveliness(); },
+                             [&](int64_t now) { participant->check_peers(now); }, [&] { intervals.print(); }});
         participant->run();
         state.end_measured(now_ns());
         housekeeping.detach();

@@ -45,7 +45,8 @@ const Option table[] = {
      "Duration of the measured interval, after the warm-up (0: until -numIter)."},
     {"-numIter", "N", publisher, &Options::iterations, 0, 4294967295.0,
      "Maximum number of measured samples (0: 100000000, in a latency test 10000000)."},
-    {"-warmUp", "S", publisher, &Options::warm_up, 0, seconds_max, "Duration of the warm-up before the measured interval."},
+    {"-warmUp", "S", publisher, &Options::warm_up, 0, seconds_max,
+     "Duration of the warm-up before the measured interval."},
     {"-latencyCount", "N", publisher, &Options::latency_count, 1, 4294967295.0,
      "Throughput test: measure the latency of each N-th sample."},
     {"-pubRate", "N:METHOD", publisher, &Options::pub_rate, 0, 0,
@@ -197,7 +198,8 @@ Options parse_options(int argc, char** argv) {
         const Option* option = find(name);
         if (!option) {
             const std::string suggestion = nearest(name);
-            throw UsageError(name + ": unknown option; " + (suggestion.empty() ? "see -help" : "did you mean " + suggestion + "?"));
+            throw UsageError(name + ": unknown option; " +
+                             (suggestion.empty() ? "see -help" : "did you mean " + suggestion + "?"));
         }
         const bool repeatable = std::holds_alternative<List>(option->target);
         if (!options.given.insert(option->name).second && !repeatable)

@@ -1,4 +1,5 @@
-// The command line. One table of options (options.cpp) parses it, prints the usage text, and lists the resolved values.
+// The command line. One table of options (options.cpp) parses it, prints the usage text, and lists the resolved
+// values.
 #pragma once
 
 #include <cstdint>

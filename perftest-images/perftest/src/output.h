@@ -50,7 +50,8 @@ double percent_of_host(double cpu_s, double elapsed_s);
 double mbps(double samples_per_s, uint64_t length);
 double percent(uint64_t part, uint64_t whole);
 
-// Returns samples per second: of a subscriber between its first and last sample, of a publisher in the measured interval.
+// Returns samples per second: of a subscriber between its first and last sample, of a publisher in the measured
+// interval.
 double rate_of(const Report&);
 
 }  // namespace k8sdds

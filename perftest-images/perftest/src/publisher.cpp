@@ -101,8 +101,8 @@ void Publisher::collect_reports() {
     const auto reported = [&] {
         return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.report.reported; });
     };
-    // check_peers() stops the run when a subscriber is silent. This deadline is for a subscriber that is alive but never
-    // reports: it waits at most half the peer timeout from one late sample to the next.
+    // check_peers() stops the run when a subscriber is silent. This deadline is for a subscriber that is alive but
+    // never reports: it waits at most half the peer timeout from one late sample to the next.
     const int64_t deadline = now_ns() + progress_timeout_ns(2 * options_.peer_timeout + 1, 2 * state_.sample_bytes.load());
     if (!repeat(deadline, end, reported)) {
         state_.stop(exit_peer_lost, "peer lost: a subscriber did not report");

@@ -49,7 +49,8 @@ private:
     unsigned count(bool Peer::*flag) const;
     std::string ids_without(bool Peer::*flag) const;
 
-    // Repeats an announcement until the condition holds. Returns false if the run was stopped or the deadline has passed.
+    // Repeats an announcement until the condition holds. Returns false if the run was stopped or the deadline has
+    // passed.
     template <typename Send, typename Condition>
     bool repeat(int64_t deadline_ns, Send send, Condition condition);
 

@@ -45,13 +45,16 @@ public:
         if (static_cast<int>(qos.reader.durability) > static_cast<int>(qos.writer.durability))
             fail(profile, "the reader requests more durability than the writer offers; use the same kind for both");
         if (qos.reader.by_source_timestamp && !qos.writer.by_source_timestamp)
-            fail(profile, "the reader requests a destination order that the writer does not offer; use the same kind for both");
+            fail(profile, "the reader requests a destination order that the writer does not offer; use the same "
+                          "kind for both");
         if (qos.reader.deadline_ns != infinite &&
             (qos.writer.deadline_ns == infinite || qos.writer.deadline_ns > qos.reader.deadline_ns))
-            fail(profile, "the reader's deadline is shorter than the writer's, so they never match; make it at least as long");
+            fail(profile, "the reader's deadline is shorter than the writer's, so they never match; "
+                          "make it at least as long");
         if (qos.reader.latency_budget_ns != infinite &&
             (qos.writer.latency_budget_ns == infinite || qos.writer.latency_budget_ns > qos.reader.latency_budget_ns))
-            fail(profile, "the reader's latency budget is shorter than the writer's, so they never match; make it at least as long");
+            fail(profile, "the reader's latency budget is shorter than the writer's, so they never match; "
+                          "make it at least as long");
         return qos;
     }
 
@@ -195,7 +198,8 @@ private:
             qos.lifespan_ns = duration(e);
         } else if (path == "destination_order.kind") {
             const std::string k = kind(e, "_DESTINATIONORDER_QOS");
-            if (k != "BY_RECEPTION_TIMESTAMP" && k != "BY_SOURCE_TIMESTAMP") fail(e, "'" + k + "' is not a destination order");
+            if (k != "BY_RECEPTION_TIMESTAMP" && k != "BY_SOURCE_TIMESTAMP")
+                fail(e, "'" + k + "' is not a destination order");
             qos.by_source_timestamp = k == "BY_SOURCE_TIMESTAMP";
         } else if (path == "ownership.kind") {
             if (kind(e, "_OWNERSHIP_QOS") != "SHARED") fail(e, "only SHARED_OWNERSHIP_QOS is supported");
@@ -214,7 +218,8 @@ private:
             const XMLElement *name = item->FirstChildElement("name"), *value = item->FirstChildElement("value");
             if (std::strcmp(item->Name(), "element") != 0 || !name || !value)
                 fail(item, "expected an <element> with <name> and <value>");
-            if (text(name) != "k8sdds.batch_bytes") fail(name, "the property " + text(name) + " is not supported; remove it");
+            if (text(name) != "k8sdds.batch_bytes")
+                fail(name, "the property " + text(name) + " is not supported; remove it");
             if (!of_writer) fail(name, "batching is a property of <datawriter_qos>; move it there");
             of_writer->batch_bytes = whole(value, 0);
             of_writer->batch_line = value->GetLineNum();

@@ -1,5 +1,5 @@
-// The state that the threads of a run share: its stage, its exit status, and the counters that the measuring thread writes
-// and the housekeeping thread reads.
+// The state that the threads of a run share: its stage, its exit status, and the counters that the measuring thread
+// writes and the housekeeping thread reads.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,8 @@ inline int64_t now_ns() {
 }
 inline int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
-// Returns how long a sample may take before its sender counts as lost: the timeout, plus the sample's transfer at 1 MB/s.
+// Returns how long a sample may take before its sender counts as lost: the timeout, plus the sample's transfer at 1
+// MB/s.
 inline int64_t progress_timeout_ns(double seconds, uint64_t sample_bytes) {
     return to_ns(seconds) + static_cast<int64_t>(sample_bytes) * 1000;
 }
@@ -67,8 +68,8 @@ public:
     mutable std::mutex mutex;
     std::condition_variable changed;
 
-    // Waits until the condition holds, which is evaluated under the mutex. Returns false if the run was stopped or the
-    // deadline has passed.
+    // Waits until the condition holds, which is evaluated under the mutex. Returns false if the run was stopped or
+    // the deadline has passed.
     template <typename Condition>
     bool wait(std::unique_lock<std::mutex>& lock, int64_t deadline_ns, Condition condition) {
         while (!condition()) {

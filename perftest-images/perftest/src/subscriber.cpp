@@ -41,9 +41,9 @@ bool Subscriber::discover() {
         return matches.writer >= sources_.size() && matches.reader >= sources_.size();
     };
     std::unique_lock<std::mutex> lock(state_.mutex);
-    const bool met = state_.wait(lock, deadline, matched);
-    if (met) handshake_s_ = (state_.matched_ns.load() - state_.created_ns.load()) / 1e9;
-    while (met && !all_started() && !state_.stopped.load() && now_ns() < deadline) {
+    const bool all_matched = state_.wait(lock, deadline, matched);
+    if (all_matched) handshake_s_ = (state_.matched_ns.load() - state_.created_ns.load()) / 1e9;
+    while (all_matched && !all_started() && !state_.stopped.load() && now_ns() < deadline) {
         lock.unlock();
         announcer_.send(Kind::ready);
         lock.lock();
@@ -155,7 +155,8 @@ void Subscriber::on_announcement(const Announcement& a) {
         std::lock_guard<std::mutex> lock(state_.mutex);
         if (a.kind == Kind::start) {
             const Identity::Instance instance = source.identity.observe(a.instance);
-            if (instance == Identity::Instance::duplicate || (instance == Identity::Instance::first_seen && source.run.load())) {
+            if (instance == Identity::Instance::duplicate ||
+                (instance == Identity::Instance::first_seen && source.run.load())) {
                 state_.stop(exit_usage, "-pidMultiPubTest: two publishers have the id " + std::to_string(a.id) +
                                             "; give each its own id, from 0 to numPublishers-1");
                 return;

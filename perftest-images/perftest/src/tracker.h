@@ -1,5 +1,5 @@
-// Tracks which samples of one publisher have arrived, and counts duplicates and gaps in constant time per sample. Only the
-// receiving thread calls record(); any thread may read the counters.
+// Tracks which samples of one publisher have arrived, and counts duplicates and gaps in constant time per sample.
+// Only the receiving thread calls record(); any thread may read the counters.
 #pragma once
 
 #include <atomic>

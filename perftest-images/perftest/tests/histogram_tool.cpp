@@ -1,5 +1,5 @@
-// A tool for the tests: records the integers from standard input in a histogram, prints its statistics as JSON, and writes
-// its log to a file.
+// A tool for the tests: records the integers from standard input in a histogram, prints its statistics as JSON, and
+// writes its log to a file.
 #include <cstdio>
 #include <cstdlib>
 

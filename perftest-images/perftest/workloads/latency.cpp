@@ -46,7 +46,8 @@ bool LatencyTest::enter_stage() {
 
 // Sends the next ping, or ends the test. The caller owns the right to send.
 void LatencyTest::send_ping(bool in_callback) {
-    const bool over = !enter_stage() || (stage_ == Stage::measured && number_ >= static_cast<uint64_t>(options_.iterations));
+    const bool over =
+        !enter_stage() || (stage_ == Stage::measured && number_ >= static_cast<uint64_t>(options_.iterations));
     if (over) {
         end_measured_stage();
         finished_.store(true);

@@ -1,9 +1,9 @@
-// The latency test: one ping at a time, answered by one subscriber after the other. Half the round trip on the publisher's
-// monotonic clock is the latency.
+// The latency test: one ping at a time, answered by one subscriber after the other. Half the round trip on the
+// publisher's monotonic clock is the latency.
 //
-// Exactly one thread owns the right to send the next ping. In receive mode listener this is the middleware's thread that
-// delivered the pong, so that no other thread has to wake up. That thread must not block, so it passes the right to the
-// main thread when samples are paced, when the writer is full, and when a stage ends.
+// Exactly one thread owns the right to send the next ping. In receive mode listener this is the middleware's thread
+// that delivered the pong, so that no other thread has to wake up. That thread must not block, so it passes the
+// right to the main thread when samples are paced, when the writer is full, and when a stage ends.
 #pragma once
 
 #include <condition_variable>

@@ -15,8 +15,8 @@ struct CapabilityReport {
 // Returns what drop_capabilities() would leave (drop), or the current capabilities. Makes no changes.
 CapabilityReport plan_capabilities(bool drop);
 
-// Drops all capabilities that a default Kubernetes container (containerd) does not have. The caller must set no_new_privs
-// afterwards. Returns an error message; empty on success.
+// Drops all capabilities that a default Kubernetes container (containerd) does not have. The caller must set
+// no_new_privs afterwards. Returns an error message; empty on success.
 std::string drop_capabilities();
 
 }  // namespace k8sdds

@@ -42,8 +42,8 @@ bool is_host_root(const std::string& directory, bool v2) {
     return v2 ? !exists(directory + "/cgroup.events") : exists(directory + "/release_agent");
 }
 
-// Returns the directories of the own cgroup, one per hierarchy. With `dedicated`, only those of a container: mounted as the
-// root of the hierarchy that the container sees, without being the root of the host.
+// Returns the directories of the own cgroup, one per hierarchy. With `dedicated`, only those of a container: mounted
+// as the root of the hierarchy that the container sees, without being the root of the host.
 std::vector<std::string> own_cgroups(bool dedicated) {
     const auto mounts = cgroup_mounts();
     std::vector<std::string> directories;

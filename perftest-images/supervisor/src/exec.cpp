@@ -1,8 +1,9 @@
 // Runs a participant over a stream such as that of `kubectl exec`, which may break, and returns its files.
 //
-// `attend` forks a supervisor in a session of its own, passes the lines of the barrier on to it, and waits. If attend dies
-// with its stream before `go`, the supervisor exits without starting the participant. After `go` the supervisor continues,
-// and its files stay. `fetch` waits for it and prints them. The output of both is complete if it ends with the line `end`.
+// `attend` forks a supervisor in a session of its own, passes the lines of the barrier on to it, and waits. If
+// attend dies with its stream before `go`, the supervisor exits without starting the participant. After `go` the
+// supervisor continues, and its files stay. `fetch` waits for it and prints them. The output of both is complete if
+// it ends with the line `end`.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -87,8 +88,8 @@ private:
     std::string buffer_;
 };
 
-// Receives a file for the participant: the line "file MODE SIZE PATH", then SIZE bytes. Returns false if the input ends
-// before the file is complete.
+// Receives a file for the participant: the line "file MODE SIZE PATH", then SIZE bytes. Returns false if the input
+// ends before the file is complete.
 bool receive_file(Input& input, const std::string& line) {
     const auto parts = fields(line);
     const auto size = parts.size() == 4 ? to_integer(parts[2]) : std::nullopt;
@@ -169,7 +170,8 @@ void print_files(const std::string& dir) {
               "end " + exit_record->substr(0, end_of_code) + (message.empty() ? "" : " " + message) + "\n");
 }
 
-// Forwards lines of the client to the supervisor, and the supervisor's `ready` to the client, until the supervisor exits.
+// Forwards lines of the client to the supervisor, and the supervisor's `ready` to the client, until the supervisor
+// exits.
 void forward(Fd& to_supervisor, const Fd& from_supervisor) {
     Input input;
     bool input_open = true;
@@ -219,7 +221,8 @@ int exec_participant(const Options& options) {
         }
     create_directory(options.dir, 0755);
     Fd lock(open((options.dir + kLock).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-    if (!lock) throw Failure(kUsage, options.dir + " already holds a run; choose another directory, results are not overwritten");
+    if (!lock)
+        throw Failure(kUsage, options.dir + " already holds a run; choose another directory, results are not overwritten");
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
         throw Failure(kPrerequisite, "cannot lock " + options.dir + ": " + errno_text());
 

@@ -74,8 +74,11 @@ const std::vector<Option>& table() {
          [](Options& o, const std::string&) { o.mount_proc = true; }},
         {"--hostname", "NAME", kPause, nullptr, "set the host name of the pod, in a new UTS namespace",
          [](Options& o, const std::string& v) { o.hostname = v; }},
-        {"--notify-fd", "N", kPause, nullptr, "write one byte to this file descriptor and close it when the pod is ready",
-         [](Options& o, const std::string& v) { o.notify_fd = static_cast<int>(integer("--notify-fd", v, 1'000'000)); }},
+        {"--notify-fd", "N", kPause, nullptr,
+         "write one byte to this file descriptor and close it when the pod is ready",
+         [](Options& o, const std::string& v) {
+             o.notify_fd = static_cast<int>(integer("--notify-fd", v, 1'000'000));
+         }},
 
         {"--dir", "DIR", kStart | kFetch, nullptr,
          "directory of stdout, stderr and meters.json; run and attend create it (required)",
@@ -96,24 +99,29 @@ const std::vector<Option>& table() {
                  usage_error("--capabilities: '" + v + "' is not valid; give kubernetes or keep");
              o.drop_capabilities = v == "kubernetes";
          }},
-        {"--cgroup-is-pod", nullptr, kStart, nullptr, "the current cgroup contains only this pod: read the meters from it",
+        {"--cgroup-is-pod", nullptr, kStart, nullptr,
+         "the current cgroup contains only this pod: read the meters from it",
          [](Options& o, const std::string&) { o.cgroup_is_pod = true; }},
         {"--env", "K=V", kStart, nullptr, "add a variable to the otherwise clean environment; repeatable",
          [](Options& o, const std::string& v) {
              const auto equals = v.find('=');
-             if (equals == std::string::npos || equals == 0) usage_error("--env: '" + v + "' is not of the form NAME=VALUE");
+             if (equals == std::string::npos || equals == 0)
+                 usage_error("--env: '" + v + "' is not of the form NAME=VALUE");
              o.environment[v.substr(0, equals)] = v.substr(equals + 1);
          }},
-        {"--phase-fd", nullptr, kStart, nullptr, "set K8SDDS_PHASE_FD, so that the participant marks its interval [default]",
+        {"--phase-fd", nullptr, kStart, nullptr,
+         "set K8SDDS_PHASE_FD, so that the participant marks its interval [default]",
          [](Options& o, const std::string&) { o.phase_fd = true; }},
-        {"--no-phase", nullptr, kStart, nullptr, "do not set K8SDDS_PHASE_FD: the whole life of the process is the interval",
+        {"--no-phase", nullptr, kStart, nullptr,
+         "do not set K8SDDS_PHASE_FD: the whole life of the process is the interval",
          [](Options& o, const std::string&) { o.phase_fd = false; }},
         {"--memory-interval-ms", "N", kStart, "200", "milliseconds between two memory samples (0: no samples)",
          [](Options& o, const std::string& v) {
              o.memory_interval_ns = integer("--memory-interval-ms", v, 3'600'000) * 1'000'000;
          }},
 
-        {"--barrier", nullptr, kRun, nullptr, "print 'ready', then start at the line 'go' or 'go TIME' on standard input",
+        {"--barrier", nullptr, kRun, nullptr,
+         "print 'ready', then start at the line 'go' or 'go TIME' on standard input",
          [](Options& o, const std::string&) { o.barrier = true; }},
         {"--forget", "DIR", kAttend, nullptr, "remove the files of an earlier run that were fetched; repeatable",
          [](Options& o, const std::string& v) { o.forget.push_back(v); }},
@@ -172,7 +180,8 @@ Options parse_options(int argc, char** argv) {
             return options;
         }
         if (!starts_with(argument, "-") || argument == "--")
-            usage_error("unexpected argument '" + argument + "'" + ((command & kStart) ? "; put the program after --" : ""));
+            usage_error("unexpected argument '" + argument + "'" +
+                        ((command & kStart) ? "; put the program after --" : ""));
         const auto equals = argument.find('=');
         const std::string name = argument.substr(0, equals);
         const Option& option = find(name, command, options.command);
@@ -204,7 +213,8 @@ std::string help_text() {
         out << '\n' << title << '\n';
         for (const auto& option : table()) {
             if (option.commands != command_set) continue;
-            std::string left = std::string("  ") + option.name + (option.argument ? std::string(" ") + option.argument : "");
+            std::string left = std::string("  ") + option.name;
+            if (option.argument) left += std::string(" ") + option.argument;
             left.append(left.size() < 34 ? 34 - left.size() : 1, ' ');
             out << left << option.help;
             if (option.default_value) out << " [default: " << option.default_value << ']';

@@ -60,8 +60,9 @@ void reset_signals() {
         const std::string error = drop_capabilities();
         if (!error.empty()) fail(status, kPrerequisite, error);
     }
-    // The kernel kills the participant when the supervisor dies. A change of capabilities resets this setting, so it comes
-    // after them, and no_new_privs prevents a change at exec. If the supervisor has died before, the go pipe has ended.
+    // The kernel kills the participant when the supervisor dies. A change of capabilities resets this setting, so it
+    // comes after them, and no_new_privs prevents a change at exec. If the supervisor has died before, the go pipe
+    // has ended.
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         fail(status, kPrerequisite, "cannot set no_new_privs: " + errno_text());
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -116,7 +117,8 @@ cpu_set_t current_cpus() {
 }
 
 void pin_to(const cpu_set_t& cpus) {
-    if (sched_setaffinity(0, sizeof cpus, &cpus) != 0) throw Failure(kPrerequisite, "cannot set the CPU affinity: " + errno_text());
+    if (sched_setaffinity(0, sizeof cpus, &cpus) != 0)
+        throw Failure(kPrerequisite, "cannot set the CPU affinity: " + errno_text());
 }
 
 std::vector<int> list_cpus(const cpu_set_t& cpus) {
@@ -137,7 +139,8 @@ void require_cpus(const std::string& option, const std::vector<int>& cpus) {
         }
         if (allowed) continue;
         sched_setaffinity(0, sizeof before, &before);
-        throw Failure(kPrerequisite, option + ": CPU " + std::to_string(cpu) + " does not exist on this host or is not allowed");
+        throw Failure(kPrerequisite,
+                      option + ": CPU " + std::to_string(cpu) + " does not exist on this host or is not allowed");
     }
     pin_to(before);
 }

@@ -39,8 +39,8 @@ public:
     void release();  // lets the child process call exec
     pid_t pid() const { return pid_; }
 
-    // Becomes readable when exec has succeeded or failed. After read_status(), exec_error() is the reason of a failed exec,
-    // or empty.
+    // Becomes readable when exec has succeeded or failed. After read_status(), exec_error() is the reason of a
+    // failed exec, or empty.
     int status_fd() const { return status_.get(); }
     void read_status();
     const std::string& exec_error() const { return exec_error_; }

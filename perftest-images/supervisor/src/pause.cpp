@@ -18,14 +18,16 @@ namespace k8sdds {
 
 namespace {
 
-// Creates a new namespace, even if the process already has one of its own. What follows cannot change the host, however
-// this program was started.
+// Creates a new namespace, even if the process already has one of its own. What follows cannot change the host,
+// however this program was started.
 void create_namespace(int kind, const char* name) {
-    if (unshare(kind) != 0) throw Failure(kPrerequisite, std::string("cannot create a ") + name + " namespace: " + errno_text());
+    if (unshare(kind) != 0)
+        throw Failure(kPrerequisite, std::string("cannot create a ") + name + " namespace: " + errno_text());
 }
 
 void mount_proc() {
-    if (getpid() != 1) throw Failure(kPrerequisite, "--mount-proc requires a new PID namespace; start with unshare --pid --fork");
+    if (getpid() != 1)
+        throw Failure(kPrerequisite, "--mount-proc requires a new PID namespace; start with unshare --pid --fork");
     if (link_target("/proc/self") == "1") return;  // /proc already belongs to this namespace, as in a container
     create_namespace(CLONE_NEWNS, "mount");
     if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)

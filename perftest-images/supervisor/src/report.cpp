@@ -35,8 +35,8 @@ std::string signal_name(int number) {
     return name == names.end() ? "SIG" + std::to_string(number) : name->second;
 }
 
-// Context switches are counted over the threads that exist at the end of the interval. Once the participant has ended, only
-// the totals of wait4 are complete.
+// Context switches are counted over the threads that exist at the end of the interval. Once the participant has
+// ended, only the totals of wait4 are complete.
 struct SwitchReport {
     std::optional<std::int64_t> voluntary, involuntary;
     std::string source = "none";

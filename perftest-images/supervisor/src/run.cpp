@@ -26,8 +26,12 @@ namespace {
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMillisecond = 1'000'000;
 constexpr std::int64_t kGiveUp = 10'000 * kMillisecond;  // after SIGKILL, for a process that is blocked in the kernel
-constexpr std::int64_t kLongestWait = 60'000 * kMillisecond;  // until an agreed start; a longer wait means a wrong clock
+constexpr std::int64_t kMaxStartDelay = 60'000 * kMillisecond;  // a later agreed start means a wrong clock
 constexpr const char* kPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+[[noreturn]] void throw_exists(const std::string& path) {
+    throw Failure(kUsage, path + " exists; choose another directory, results are not overwritten");
+}
 
 std::string prepare_directory(const std::string& name) {
     std::error_code error;
@@ -35,13 +39,13 @@ std::string prepare_directory(const std::string& name) {
     const auto path = std::filesystem::canonical(name, error);
     if (error) throw Failure(kPrerequisite, "cannot create the directory " + name + ": " + error.message());
     const std::string result = (path / "meters.json").string();
-    if (exists(result)) throw Failure(kUsage, result + " exists; choose another directory, results are not overwritten");
+    if (exists(result)) throw_exists(result);
     return path.string();
 }
 
 Fd open_new(const std::string& path) {
     Fd fd(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-    if (!fd && errno == EEXIST) throw Failure(kUsage, path + " exists; choose another directory, results are not overwritten");
+    if (!fd && errno == EEXIST) throw_exists(path);
     if (!fd) throw Failure(kPrerequisite, "cannot create " + path + ": " + errno_text());
     return fd;
 }
@@ -53,12 +57,13 @@ void close_inherited_on_exec() {
             fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC);
 }
 
-int timeout_until(std::int64_t moment) {
-    if (moment == kNever) return -1;
-    const std::int64_t left = (moment - monotonic_ns() + kMillisecond - 1) / kMillisecond;
+int timeout_until(std::int64_t time_ns) {
+    if (time_ns == kNever) return -1;
+    const std::int64_t left = (time_ns - monotonic_ns() + kMillisecond - 1) / kMillisecond;
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
+// One run of the participant. Single-threaded: everything happens in poll() loops.
 class Run {
 public:
     Run(const Options& options, Fd signals, Fd phase, Participant participant, Outcome outcome, std::string dir)
@@ -77,7 +82,7 @@ public:
 
 private:
     bool wait_for_go();
-    bool wait_until(std::int64_t moment);
+    bool wait_until(std::int64_t start_ns);
     int abort();
     void start();
     void watch();
@@ -97,6 +102,7 @@ private:
     std::string dir_;
     Meters meters_;
     bool finished_ = false, executing_ = false, marked_start_ = false, marked_end_ = false;
+    // Times of CLOCK_MONOTONIC; kNever: not scheduled.
     std::int64_t deadline_ = kNever, kill_at_ = kNever, give_up_ = kNever;
     std::int64_t sample_at_ = kNever, libraries_at_ = kNever, libraries_step_ = 20 * kMillisecond;
     std::set<pid_t> killed_;
@@ -123,7 +129,7 @@ bool Run::wait_for_go() {
         }
         if (line == "go") return true;
         if (starts_with(line, "go ")) {
-            if (const auto moment = to_integer(std::string_view(line).substr(3))) return wait_until(*moment);
+            if (const auto start_ns = to_integer(std::string_view(line).substr(3))) return wait_until(*start_ns);
         }
         if (line == "abort") return false;
         if (!line.empty()) {
@@ -133,14 +139,15 @@ bool Run::wait_for_go() {
     }
 }
 
-// Waits until the agreed start, in nanoseconds since 1970 of this host's clock. Returns false if a signal arrives or the
-// start is too far away.
-bool Run::wait_until(std::int64_t moment) {
+// Waits until the agreed start, in nanoseconds since 1970 of this host's clock. Returns false if a signal arrives or
+// the start is too far away.
+bool Run::wait_until(std::int64_t start_ns) {
     while (true) {
-        const std::int64_t left = moment - realtime_ns();
+        const std::int64_t left = start_ns - realtime_ns();
         if (left <= 0) return true;
-        if (left > kLongestWait) {
-            std::fprintf(stderr, "k8sdds-supervisor: at the barrier: the agreed start is more than a minute ahead; check the clock\n");
+        if (left > kMaxStartDelay) {
+            std::fputs("k8sdds-supervisor: at the barrier: the agreed start is more than a minute ahead; "
+                       "check the clock\n", stderr);
             return false;
         }
         const timespec timeout{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};
@@ -184,8 +191,10 @@ void Run::watch() {
         outcome_.error = participant_.exec_error();
         executing_ = outcome_.error.empty();
         const auto now = monotonic_ns();
-        if (executing_ && options_.memory_interval_ns > 0 && !marked_start_) sample_at_ = now + options_.memory_interval_ns;
-        if (executing_ && !marked_start_) libraries_at_ = now + libraries_step_;
+        if (executing_ && !marked_start_) {
+            if (options_.memory_interval_ns > 0) sample_at_ = now + options_.memory_interval_ns;
+            libraries_at_ = now + libraries_step_;
+        }
     }
     if (fds[0].revents) on_signals();
     if (!finished_) on_timers();

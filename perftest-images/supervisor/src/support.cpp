@@ -128,8 +128,8 @@ Pipe make_pipe() {
 Fd block_signals() {
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    // Reset the dispositions, because the parent may have ignored these signals. They must be blocked: for PID 1 the kernel
-    // drops signals from inside its namespace that are neither blocked nor handled.
+    // Reset the dispositions, because the parent may have ignored these signals. They must be blocked: for PID 1 the
+    // kernel drops signals from inside its namespace that are neither blocked nor handled.
     for (const int number : {SIGTERM, SIGINT, SIGCHLD}) signal(number, SIG_DFL);
     sigset_t set;
     sigemptyset(&set);
