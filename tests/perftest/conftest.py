@@ -1,4 +1,4 @@
-"""Fixtures of the perftest program's tests."""
+"""Provide fixtures for the tests of the perftest program."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from perftest_tools import Perftest, domains, sh
 
 @pytest.fixture
 def perftest() -> Iterator[Perftest]:
-    made = Perftest(100 + next(domains) % 125)
-    yield made
-    for process in made.processes:
+    perftest = Perftest(100 + next(domains) % 125)
+    yield perftest
+    for process in perftest.processes:
         process.kill()
 
 
 @pytest.fixture
 def link() -> Iterator[tuple[str, str]]:
-    """Two network namespaces joined by a link; eth0 is 10.99.0.1 in the first and 10.99.0.2 in the second."""
+    """Connect two network namespaces: eth0 has 10.99.0.1 in the first and 10.99.0.2 in the second."""
     if os.geteuid() != 0:
-        pytest.skip("needs root for network namespaces")
+        pytest.skip("requires root for network namespaces")
     names = (f"pt-{os.getpid()}-a", f"pt-{os.getpid()}-b")
     try:
         for name in names:

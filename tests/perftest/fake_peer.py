@@ -1,4 +1,4 @@
-"""A participant of the raw protocol that stops answering at a chosen step, to test the other side."""
+"""Simulate a participant of the raw protocol that stops answering at a given step, to test its peer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ALL = 0xFFFF
 
 
 class FakePeer:
-    """Sends HELLO, and what `steps` names; to everything else it is silent, as a stopped process is."""
+    """Send HELLO and the announcements in `steps`, and nothing else, like a process that has stopped."""
 
     def __init__(self, domain: int, role: int, steps: set[int], instance: int = 77) -> None:
         self.role, self.steps, self.instance = role, steps, instance
-        self.heard: set[int] = set()
+        self.received: set[int] = set()
         base = 7400 + 250 * domain + 10
-        self.other = ("127.0.0.1", base + (1 - role))
+        self.peer = ("127.0.0.1", base + (1 - role))
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", base + role if instance == 77 else 0))
         self.socket.settimeout(0.02)
@@ -28,8 +28,8 @@ class FakePeer:
         self.data.bind(("127.0.0.1", 0))
         self.run = 4711 if role == PUBLISHER else 0
         self.stopping = threading.Event()
-        self.started = threading.Event()  # a publisher's START was answered
-        self.thread = threading.Thread(target=self._live)
+        self.started = threading.Event()  # a subscriber has answered START
+        self.thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> FakePeer:
         self.thread.start()
@@ -44,12 +44,12 @@ class FakePeer:
     def send(self, kind: int, run: int = 0, *values: int) -> None:
         padded = (*values, *([0] * 6))[:6]
         message = LAYOUT.pack(MAGIC, kind, self.role, 0, ALL, self.instance, run, *padded)
-        self.socket.sendto(message, self.other)
+        self.socket.sendto(message, self.peer)
 
     def _hello(self) -> None:
         self.send(HELLO, 0, self.data.getsockname()[1], self.socket.getsockname()[1], 0)
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         self._hello()
         while not self.stopping.is_set():
             try:
@@ -57,27 +57,27 @@ class FakePeer:
                 self._answer(*LAYOUT.unpack(message)[1:])
             except (TimeoutError, ConnectionError):
                 pass
-            if HELLO not in self.heard:
+            if HELLO not in self.received:
                 self._hello()
-            self._speak()
+            self._announce()
 
-    def _speak(self) -> None:
+    def _announce(self) -> None:
         if ALIVE in self.steps:
             self.send(ALIVE, self.run)
-        if self.role == SUBSCRIBER and READY in self.steps and START not in self.heard:
+        if self.role == SUBSCRIBER and READY in self.steps and START not in self.received:
             self.send(READY)
         if self.role == PUBLISHER:
-            if START in self.steps and READY in self.heard:
+            if START in self.steps and READY in self.received:
                 self.send(START, self.run, 0, 0, 0, 100, 0)
-            if END in self.steps and START in self.steps and READY in self.heard:
+            if END in self.steps and START in self.steps and READY in self.received:
                 self.send(END, self.run, 0)
-            if ABORT in self.steps and READY in self.heard:
+            if ABORT in self.steps and READY in self.received:
                 self.send(ABORT, self.run, 130)
 
     def _answer(self, kind: int, role: int, _id: int, _to: int, _instance: int, run: int, *_: int) -> None:
         if role == self.role:
             return
-        self.heard.add(kind)
+        self.received.add(kind)
         if kind == HELLO:
             self._hello()
         if kind == READY and run == self.run:

@@ -1,6 +1,7 @@
-"""Prints the fragment sizes that RTPS messages on an interface name, until its input ends.
+"""Print the fragment sizes in the RTPS messages on an interface.
 
-Run as a program in a network namespace: `python fragments.py INTERFACE` says `ready` when it listens.
+Run it as a program in a network namespace: `python fragments.py INTERFACE` prints `ready` when it listens, and the sizes
+when its standard input ends.
 """
 
 import select
@@ -12,13 +13,13 @@ DATA_FRAG = 0x16
 
 
 def sizes(message: bytes):
-    """(fragment size, sample size) of each DATA_FRAG in the beginning of an RTPS message."""
+    """Yield (fragment size, sample size) of each DATA_FRAG at the start of an RTPS message."""
     at = 20
     while at + 4 <= len(message):
         order = "<" if message[at + 1] & 1 else ">"
         (length,) = struct.unpack_from(order + "H", message, at + 2)
         if message[at] == DATA_FRAG:
-            # flags, offset of QoS, reader, writer, number, first fragment; then how many, how long, of what
+            # after flags, QoS offset, reader, writer, sequence number and first fragment: count, fragment and sample size
             yield struct.unpack_from(order + "HI", message, at + 4 + 2 + 2 + 4 + 4 + 8 + 4 + 2)
         if not length:
             return
@@ -30,14 +31,14 @@ def main() -> None:
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
     link.bind((sys.argv[1], 0))
     print("ready", flush=True)
-    found = set()
+    pairs = set()
     while sys.stdin not in select.select([link, sys.stdin], [], [])[0]:
         ip = link.recv(65535)[14:]
         header = (ip[0] & 15) * 4
         first = not struct.unpack_from(">H", ip, 6)[0] & 0x1FFF
         if ip[9] == 17 and first and ip[header + 8 : header + 12] == b"RTPS":
-            found.update(sizes(ip[header + 8 :]))
-    for fragment, sample in sorted(found):
+            pairs.update(sizes(ip[header + 8 :]))
+    for fragment, sample in sorted(pairs):
         print(fragment, sample)
 
 

@@ -1,4 +1,4 @@
-"""k8sdds-perftest as a user would run it: real processes on the loopback or in namespaces of our own."""
+"""Run k8sdds-perftest as a user does: real processes on the loopback interface or in network namespaces."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDERS = (Path(os.environ.get("K8SDDS_LIBEXEC", "/nonexistent")), REPOSITORY / "build/native/perftest")
-LIMIT_S = 40  # nothing here takes that long; what does hangs
+TIMEOUT_S = 40  # longer than any test takes
 
 
 def tool(name: str) -> Path:
     for folder in FOLDERS:
         if (folder / name).is_file():
             return folder / name
-    pytest.fail(f"{name} is not built: make setup, or set K8SDDS_LIBEXEC to the folder that holds it")
+    pytest.fail(f"{name} is not built; run make setup, or set K8SDDS_LIBEXEC to its folder")
 
 
 class Process:
-    """One perftest process, with its phase signals."""
+    """One perftest process and its phase signals."""
 
     def __init__(self, command: list[str], env: dict[str, str]) -> None:
-        self.phase, theirs = os.pipe()
+        self.phase, child_end = os.pipe()
         self.popen = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **env, "K8SDDS_PHASE_FD": str(theirs)},
-            pass_fds=(theirs,),
+            env={**os.environ, **env, "K8SDDS_PHASE_FD": str(child_end)},
+            pass_fds=(child_end,),
         )
-        os.close(theirs)
+        os.close(child_end)
         self.out = self.err = ""
 
     def wait_for_phase(self, letter: str) -> None:
-        assert os.read(self.phase, 1).decode() == letter, self.popen.communicate(timeout=LIMIT_S)
+        assert os.read(self.phase, 1).decode() == letter, self.popen.communicate(timeout=TIMEOUT_S)
 
     def phases(self) -> str:
         return os.read(self.phase, 10).decode()
@@ -50,9 +50,9 @@ class Process:
         self.popen.send_signal(number)
 
     def end(self) -> int:
-        """Wait for the end; a process that hangs fails the test."""
+        """Wait for the process and return its exit code. A process that hangs fails the test."""
         if self.popen.returncode is None:
-            self.out, self.err = self.popen.communicate(timeout=LIMIT_S)
+            self.out, self.err = self.popen.communicate(timeout=TIMEOUT_S)
         return self.popen.returncode
 
     def kill(self) -> None:
@@ -73,23 +73,23 @@ class Process:
 
 
 class Perftest:
-    """Starts processes in one domain that is this test's own."""
+    """Start processes in the DDS domain of this test."""
 
     def __init__(self, domain: int) -> None:
         self.program = str(tool("k8sdds-perftest"))
         self.domain = domain
         self.processes: list[Process] = []
 
-    def run(self, *words: object) -> subprocess.CompletedProcess[str]:
-        """Run to the end, the given words and no others."""
+    def run(self, *args: object) -> subprocess.CompletedProcess[str]:
+        """Run the program to its end with only the given arguments."""
         return subprocess.run(
-            [self.program, *map(str, words)], capture_output=True, text=True, timeout=LIMIT_S, check=False
+            [self.program, *map(str, args)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
 
     def start(
         self,
         role: str,
-        *words: object,
+        *args: object,
         middleware: str = "cyclonedds",
         nic: str = "lo",
         output: str = "json",
@@ -100,20 +100,20 @@ class Perftest:
         command += ["-outputFormat", output]
         if middleware == "raw":
             command += ["-bestEffort"]
-            if "-peer" not in words and "-multicast" not in words:
+            if "-peer" not in args and "-multicast" not in args:
                 command += ["-peer", "127.0.0.1"]
         if netns:
             command = ["ip", "netns", "exec", netns, *command]
-        process = Process([*command, *map(str, words)], env or {})
+        process = Process([*command, *map(str, args)], env or {})
         self.processes.append(process)
         return process
 
-    def pub(self, *words: object, time: object = 0.3, warm_up: object = 0.1, **options: object) -> Process:
-        words = ("-warmUp", warm_up, "-executionTime", time, *words)
-        return self.start("-pub", *words, **options)  # type: ignore[arg-type]
+    def pub(self, *args: object, time: object = 0.3, warm_up: object = 0.1, **options: object) -> Process:
+        args = ("-warmUp", warm_up, "-executionTime", time, *args)
+        return self.start("-pub", *args, **options)  # type: ignore[arg-type]
 
-    def sub(self, *words: object, **options: object) -> Process:
-        return self.start("-sub", *words, **options)  # type: ignore[arg-type]
+    def sub(self, *args: object, **options: object) -> Process:
+        return self.start("-sub", *args, **options)  # type: ignore[arg-type]
 
     def pair(
         self,
@@ -124,7 +124,7 @@ class Perftest:
         warm_up: object = 0.1,
         **options: object,
     ) -> tuple[Process, Process]:
-        """A publisher and a subscriber to their end, which has to be an orderly one."""
+        """Run a publisher and a subscriber to their end, and check that both succeed."""
         subscriber = self.sub(*both, *sub, **options)
         publisher = self.pub(*both, *pub, time=time, warm_up=warm_up, **options)
         assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
@@ -139,7 +139,7 @@ def sh(command: str) -> str:
 
 
 def multicast_packets(netns: str) -> int:
-    """Multicast packets that left the namespace so far."""
+    """Return the number of multicast packets that the namespace has sent."""
     lines = [line.split() for line in sh(f"ip netns exec {netns} cat /proc/net/netstat").splitlines()]
     names, values = [line for line in lines if line[0] == "IpExt:"]
     return int(values[names.index("OutMcastPkts")])

@@ -1,4 +1,4 @@
-"""Authorities, certificates and signed documents as a user would make them by hand, with openssl."""
+"""Create authorities, certificates and signed documents with openssl."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ PERMISSIONS = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-def openssl(*words: object) -> None:
-    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
+def openssl(*args: object) -> None:
+    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True)
 
 
 class Files:
-    """One folder with two authorities and all that a publisher and a subscriber need."""
+    """Create a folder with two authorities and all files of a publisher and a subscriber."""
 
     def __init__(self, folder: Path, rtps="NONE", metadata="NONE", data="NONE", discovery="NONE") -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ class Files:
         )
 
     def options(self, name: str, **other: object) -> list[object]:
-        """The command line's options for `pub` or `sub`, some replaced."""
+        """Return the options for `pub` or `sub`, with some values replaced."""
         values = {
             "-secureGovernanceFile": self.folder / "governance.p7s",
             "-securePermissionsFile": self.folder / f"{name}-permissions.p7s",
@@ -110,4 +110,4 @@ class Files:
             "-secureCertFile": self.folder / f"{name}.pem",
             "-securePrivateKey": self.folder / f"{name}.key",
         } | {f"-{option}": value for option, value in other.items()}
-        return [word for pair in values.items() for word in pair]
+        return [argument for pair in values.items() for argument in pair]

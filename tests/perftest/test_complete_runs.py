@@ -1,4 +1,4 @@
-"""An orderly start and end, with every middleware, test and receive mode; all that was sent is accounted for."""
+"""Test complete runs with every middleware, workload and receive mode: all sent samples are accounted for."""
 
 import csv
 from pathlib import Path
@@ -72,12 +72,12 @@ def test_lengths(perftest, middleware, length):
 
 
 @pytest.mark.long
-def test_a_sample_of_64_mebibytes(perftest):
+def test_sample_of_64_mib(perftest):
     _, subscriber = perftest.pair("-dataLen", 64 << 20, pub=("-numIter", 2), time=60, warm_up=0)
     assert subscriber.k8sdds["received"] == 2
 
 
-def test_the_subscriber_takes_the_publishers_length(perftest):
+def test_subscriber_uses_the_publishers_length(perftest):
     _, subscriber = perftest.pair(pub=("-dataLen", 500))
     assert subscriber.json["perftest"][0]["length"] == 500
 
@@ -99,7 +99,7 @@ def test_num_iter_counts_measured_samples(perftest, test):
 def test_rate(perftest, method):
     publisher, _ = perftest.pair(pub=("-pubRate", f"200:{method}", "-latencyCount", 1), time=0.5)
     result = publisher.k8sdds
-    assert 0 < result["sent"] <= 102  # never faster than asked
+    assert 0 < result["sent"] <= 102  # never faster than -pubRate
     assert result["pings_sent"] == result["sent"]
 
 
@@ -108,12 +108,14 @@ def test_latency_count(perftest):
     assert publisher.k8sdds["pings_sent"] == 10
 
 
-def test_batching_puts_samples_together(perftest):
+def test_batching(perftest):
     publisher, subscriber = perftest.pair("-dataLen", 100, pub=("-batchSize", 4000))
     assert publisher.k8sdds["qos"]["batch_bytes"] == 4000
     assert subscriber.k8sdds["lost"] == 0
     publisher, _ = perftest.pair("-dataLen", 3000, pub=("-batchSize", 4000))
-    assert publisher.k8sdds["qos"]["batch_bytes"] == 0  # as PerfTest: off for samples longer than half of it
+    assert (
+        publisher.k8sdds["qos"]["batch_bytes"] == 0
+    )  # like PerfTest: off for samples longer than half of it
 
 
 def test_send_queue_size(perftest):
@@ -128,7 +130,7 @@ def test_no_warm_up(perftest):
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
-def test_the_timeline_sums_up_to_the_totals(perftest, tmp_path, middleware):
+def test_timeline_adds_up_to_the_totals(perftest, tmp_path, middleware):
     files = tmp_path / "pub.csv", tmp_path / "sub.csv"
     publisher, subscriber = perftest.pair(
         "-dataLen",
@@ -146,14 +148,14 @@ def test_the_timeline_sums_up_to_the_totals(perftest, tmp_path, middleware):
         assert elapsed == sorted(elapsed) and len(elapsed) >= 2
 
 
-def test_the_environments_configuration_is_ignored(perftest):
+def test_environment_is_ignored(perftest):
     env = {
         "CYCLONEDDS_URI": "<General><Interfaces><NetworkInterface name='nonsense'/></Interfaces></General>"
     }
     perftest.pair(env=env)
 
 
-def test_only_the_chosen_middleware_is_loaded(perftest):
+def test_only_the_selected_middleware_is_loaded(perftest):
     subscriber = perftest.sub(middleware="raw")
     publisher = perftest.pub(middleware="raw", time=20)
     subscriber.wait_for_phase("M")

@@ -1,4 +1,4 @@
-"""The kinds of discovery: multicast, peers, and Fast DDS's discovery server."""
+"""Test discovery by multicast, by peers, and by the Fast DDS discovery server."""
 
 import subprocess
 
@@ -9,18 +9,30 @@ A, B = "10.99.0.1", "10.99.0.2"
 
 
 def server(netns, number, port):
-    """One of Fast DDS's discovery servers, with the id that participants expect of the n-th."""
-    command = ["ip", "netns", "exec", netns, "fast-discovery-server", "-i", str(number), "-l", A, "-p", str(port)]
+    """Start a discovery server with the id that participants expect for the n-th server."""
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        netns,
+        "fast-discovery-server",
+        "-i",
+        str(number),
+        "-l",
+        A,
+        "-p",
+        str(port),
+    ]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-def end(servers):
-    for one in servers:
-        one.kill()
-        one.wait(10)
+def stop(servers):
+    for process in servers:
+        process.kill()
+        process.wait(10)
 
 
-def test_the_discovery_server(perftest, link):
+def test_discovery_server(perftest, link):
     servers = [server(link[0], 0, 11900)]
     try:
         both = ("-discoveryTimeout", 8, "-discovery", "server", "-discoveryServer", f"{A}:11900")
@@ -29,34 +41,34 @@ def test_the_discovery_server(perftest, link):
         assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
         assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
     finally:
-        end(servers)
+        stop(servers)
 
 
-@pytest.mark.parametrize("lost", ["first", "a name", "both, while it measures"])
-def test_one_of_two_discovery_servers_is_enough(perftest, link, lost):
-    names = [f"{A}:11900" if lost != "a name" else "no-such-name.invalid:11900", f"{A}:11901"]
+@pytest.mark.parametrize("missing", ["first", "a name", "both, in the measured interval"])
+def test_one_of_two_discovery_servers(perftest, link, missing):
+    names = [f"{A}:11900" if missing != "a name" else "no-such-name.invalid:11900", f"{A}:11901"]
     servers = [
         server(link[0], number, port)
         for number, port in enumerate((11900, 11901))
-        if number or lost.startswith("both")
+        if number or missing.startswith("both")
     ]
     try:
         both = ["-discoveryTimeout", 15, "-discovery", "server"]
-        both += [word for name in names for word in ("-discoveryServer", name)]
+        both += [argument for name in names for argument in ("-discoveryServer", name)]
         subscriber = perftest.sub(*both, nic="eth0", netns=link[1], middleware="fastdds")
         publisher = perftest.pub(*both, time=2, nic="eth0", netns=link[0], middleware="fastdds")
-        if lost.startswith("both"):
+        if missing.startswith("both"):
             publisher.wait_for_phase("M")
-            end(servers)
+            stop(servers)
         assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
         assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
         assert publisher.k8sdds["options"]["discoveryServer"] == names
     finally:
-        end(servers)
+        stop(servers)
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
-def test_found_by_multicast_and_sent_by_unicast(perftest, link, middleware):
+def test_multicast_discovery_with_unicast_samples(perftest, link, middleware):
     for netns in link:
         sh(f"ip -n {netns} route add 224.0.0.0/4 dev eth0")
     before = multicast_packets(link[0])
@@ -68,7 +80,7 @@ def test_found_by_multicast_and_sent_by_unicast(perftest, link, middleware):
 
 
 @pytest.mark.parametrize(
-    ("middleware", "words", "told"),
+    ("middleware", "args", "expected"),
     [
         ("fastdds", ("-discovery", "server"), "-discoveryServer"),
         ("fastdds", ("-discoveryServer", A), "-discovery server"),
@@ -77,6 +89,8 @@ def test_found_by_multicast_and_sent_by_unicast(perftest, link, middleware):
         ("cyclonedds", ("-discovery", "server", "-discoveryServer", A), "fastdds"),
     ],
 )
-def test_refusals(perftest, middleware, words, told):
-    done = perftest.run("-pub", "-check", "-middleware", middleware, *words)
-    assert done.returncode == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1
+def test_unsupported_options(perftest, middleware, args, expected):
+    completed = perftest.run("-pub", "-check", "-middleware", middleware, *args)
+    assert (
+        completed.returncode == 2 and expected in completed.stderr and len(completed.stderr.splitlines()) == 1
+    )

@@ -1,4 +1,4 @@
-"""Fast DDS as a middleware, alone and together with Cyclone DDS."""
+"""Test Fast DDS, alone and together with Cyclone DDS."""
 
 import pytest
 from perftest_tools import sh
@@ -18,7 +18,7 @@ def test_receive_modes(perftest, receive, test):
         assert sent["pongs_received"] == sent["pings_sent"] == sent["latency_ns"]["count"]
 
 
-# Around one message (14720 bytes), and many fragments.
+# Lengths around one message (14720 bytes), and many fragments.
 @pytest.mark.parametrize("length", [28, 14500, 14720, 300_000])
 @pytest.mark.parametrize("reliability", [(), ("-bestEffort",)])
 def test_lengths(perftest, length, reliability):
@@ -70,7 +70,7 @@ def test_reliable_delivery_over_a_lossy_link(perftest, link):
     assert (result["lost"], result["duplicates"], result["out_of_order"]) == (0, 0, 0)
 
 
-def test_the_environment_changes_nothing(perftest, tmp_path):
+def test_environment_is_ignored(perftest, tmp_path):
     broken = tmp_path / "profiles.xml"
     broken.write_text("<dds>")
     foreign = {"FASTRTPS_DEFAULT_PROFILES_FILE": str(broken), "ROS_DISCOVERY_SERVER": "192.0.2.1:11811"}
@@ -79,7 +79,7 @@ def test_the_environment_changes_nothing(perftest, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "expected"),
     [
         (("-batchSize", 8192), "-batchSize"),
         (("-qosFile", "qos/batched.xml"), "qos/batched.xml"),
@@ -87,6 +87,8 @@ def test_the_environment_changes_nothing(perftest, tmp_path):
         (("-peer", "no.such.host.invalid"), "-peer"),
     ],
 )
-def test_refusals(perftest, words, told):
-    done = perftest.run("-pub", "-check", "-middleware", "fastdds", *words)
-    assert done.returncode == 2 and told in done.stderr and len(done.stderr.splitlines()) == 1
+def test_unsupported_options(perftest, args, expected):
+    completed = perftest.run("-pub", "-check", "-middleware", "fastdds", *args)
+    assert (
+        completed.returncode == 2 and expected in completed.stderr and len(completed.stderr.splitlines()) == 1
+    )

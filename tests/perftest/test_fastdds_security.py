@@ -1,4 +1,4 @@
-"""DDS Security with Fast DDS."""
+"""Test DDS Security with Fast DDS."""
 
 import pytest
 from security_files import Files
@@ -6,7 +6,7 @@ from security_files import Files
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Everything is encrypted once: the payload, and what is around it is signed."""
+    """Encrypt the payload and discovery, and sign the metadata."""
     return Files(tmp_path_factory.mktemp("security"), data="ENCRYPT", metadata="SIGN", discovery="ENCRYPT")
 
 
@@ -21,7 +21,7 @@ def test_protected_samples_arrive(perftest, files, algorithm):
     assert "PRIVATE KEY" not in publisher.out + publisher.err + subscriber.out + subscriber.err
 
 
-def test_unprotected_is_refused(perftest, files):
+def test_unprotected_peer_is_rejected(perftest, files):
     subscriber = perftest.sub("-discoveryTimeout", 2, middleware="fastdds")
     publisher = perftest.pub("-discoveryTimeout", 2, *files.options("pub"), middleware="fastdds")
     assert (publisher.end(), subscriber.end()) == (3, 3), publisher.err + subscriber.err

@@ -1,4 +1,4 @@
-"""The recorder and its log, against PyPI's hdrhistogram."""
+"""Test the histogram and its log against PyPI's hdrhistogram."""
 
 import json
 import subprocess
@@ -28,14 +28,14 @@ def tag_of(path: Path) -> str:
 
 
 def record(values: list[int], log: Path) -> dict:
-    ended = subprocess.run(
+    completed = subprocess.run(
         [tool("k8sdds-histogram-tool"), log],
         input="\n".join(map(str, values)),
         capture_output=True,
         text=True,
         check=True,
     )
-    return json.loads(ended.stdout)
+    return json.loads(completed.stdout)
 
 
 values = st.one_of(
@@ -47,31 +47,31 @@ values = st.one_of(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(values, min_size=1, max_size=300))
-def test_any_values_are_read_back(tmp_path, recorded):
+def test_log_of_any_values(tmp_path, recorded):
     log = tmp_path / "log"
-    ours = record(recorded, log)
-    theirs = HdrHistogram(1, HIGHEST, 3)
+    result = record(recorded, log)
+    reference = HdrHistogram(1, HIGHEST, 3)
     for value in recorded:
-        theirs.record_value(min(value, HIGHEST))
+        reference.record_value(min(value, HIGHEST))
     read = read_log(log)
-    assert read.get_total_count() == theirs.get_total_count() == ours["count"] == len(recorded)
-    assert ours["min"] == min(recorded) and ours["max"] == min(max(recorded), HIGHEST)
-    assert ours["mean"] == pytest.approx(sum(min(v, HIGHEST) for v in recorded) / len(recorded))
-    assert read.get_max_value() == theirs.get_max_value()
-    assert read.get_min_value() == theirs.get_min_value()
+    assert read.get_total_count() == reference.get_total_count() == result["count"] == len(recorded)
+    assert result["min"] == min(recorded) and result["max"] == min(max(recorded), HIGHEST)
+    assert result["mean"] == pytest.approx(sum(min(v, HIGHEST) for v in recorded) / len(recorded))
+    assert read.get_max_value() == reference.get_max_value()
+    assert read.get_min_value() == reference.get_min_value()
     for percent in PERCENTILES:
-        wanted = theirs.get_value_at_percentile(percent)
-        assert read.get_value_at_percentile(percent) == wanted
-        assert ours[f"{percent:g}"] == min(wanted, ours["max"])
+        expected = reference.get_value_at_percentile(percent)
+        assert read.get_value_at_percentile(percent) == expected
+        assert result[f"{percent:g}"] == min(expected, result["max"])
 
 
-def test_many_equal_values(tmp_path):
-    ours = record([8192] * 20000, tmp_path / "log")
-    assert ours["count"] == 20000 and ours["stddev"] == 0
+def test_log_of_many_equal_values(tmp_path):
+    result = record([8192] * 20000, tmp_path / "log")
+    assert result["count"] == 20000 and result["stddev"] == 0
     assert read_log(tmp_path / "log").get_value_at_percentile(50) >= 8192
 
 
-def test_nothing_recorded(tmp_path):
+def test_log_without_values(tmp_path):
     assert record([], tmp_path / "log")["count"] == 0
     lines = (tmp_path / "log").read_text().splitlines()
     encoded = lines[-1].split(",")[-1]
@@ -81,12 +81,12 @@ def test_nothing_recorded(tmp_path):
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_histogram_file_of_a_run(perftest, tmp_path, test):
     log = tmp_path / "latency.hlog"
-    words = test or ("-latencyCount", 50)
-    publisher, _ = perftest.pair(pub=(*words, "-histogramFile", log))
-    ours = publisher.k8sdds["latency_ns" if test else "loaded_latency_ns"]
+    args = test or ("-latencyCount", 50)
+    publisher, _ = perftest.pair(pub=(*args, "-histogramFile", log))
+    result = publisher.k8sdds["latency_ns" if test else "loaded_latency_ns"]
     assert tag_of(log) == ("Tag=latency" if test else "Tag=loaded_latency")
     read = read_log(log)
-    assert read.get_total_count() == ours["count"] > 0
-    assert read.values_are_equivalent(read.get_max_value(), ours["max"])
+    assert read.get_total_count() == result["count"] > 0
+    assert read.values_are_equivalent(read.get_max_value(), result["max"])
     for key, percent in (("p50", 50), ("p90", 90), ("p99", 99), ("p9999", 99.99), ("p999999", 99.9999)):
-        assert min(read.get_value_at_percentile(percent), ours["max"]) == ours[key]
+        assert min(read.get_value_at_percentile(percent), result["max"]) == result[key]

@@ -1,4 +1,4 @@
-"""What is really on the wire, in network namespaces of our own."""
+"""Test the packets on the network, in network namespaces."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ A, B = "10.99.0.1", "10.99.0.2"
 
 
 def across(perftest, link, both, pub=(), middleware="cyclonedds", **times):
-    """A publisher in the first namespace and a subscriber in the second."""
+    """Start a publisher in the first namespace and a subscriber in the second."""
     subscriber = perftest.sub(*both, "-peer", A, nic="eth0", netns=link[1], middleware=middleware)
     publisher = perftest.pub(
         *both, *pub, "-peer", B, nic="eth0", netns=link[0], middleware=middleware, **times
@@ -20,10 +20,11 @@ def across(perftest, link, both, pub=(), middleware="cyclonedds", **times):
 
 
 @pytest.mark.parametrize(
-    ("middleware", "both"), [("cyclonedds", ()), ("cyclonedds", ("-bestEffort",)), ("fastdds", ()), ("raw", ())]
+    ("middleware", "both"),
+    [("cyclonedds", ()), ("cyclonedds", ("-bestEffort",)), ("fastdds", ()), ("raw", ())],
 )
 @pytest.mark.parametrize("address", [(), ("-multicastAddr", "239.255.7.7")])
-def test_multicast_is_multicast(perftest, link, middleware, both, address):
+def test_multicast_samples_are_sent_to_the_group(perftest, link, middleware, both, address):
     both = (*both, "-multicast", *address)
     for netns in link:
         sh(f"ip -n {netns} route add 224.0.0.0/4 dev eth0")
@@ -31,7 +32,7 @@ def test_multicast_is_multicast(perftest, link, middleware, both, address):
     subscriber = perftest.sub(*both, nic="eth0", netns=link[1], middleware=middleware)
     publisher = perftest.pub(*both, "-dataLen", 1000, nic="eth0", netns=link[0], middleware=middleware)
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
-    # One reader, and still every sample went to the group.
+    # With a single reader, every sample still goes to the group.
     assert multicast_packets(link[0]) - before >= publisher.k8sdds["sent"]
     transport = publisher.k8sdds["transport"]
     assert transport["multicast"] is True and transport["interface"] == "eth0"
@@ -39,7 +40,7 @@ def test_multicast_is_multicast(perftest, link, middleware, both, address):
         assert transport["multicast_address"] == address[1]
 
 
-def test_multicast_goes_to_the_address_given(perftest, link):
+def test_multicast_uses_the_given_address(perftest, link):
     for netns in link:
         sh(f"ip -n {netns} route add 224.0.0.0/4 dev eth0")
     sh(
@@ -69,27 +70,27 @@ def test_several_multicast_subscribers_in_one_namespace(perftest, link):
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw"])
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
-def test_unicast_is_unicast(perftest, link, middleware, test):
+def test_unicast_sends_no_multicast(perftest, link, middleware, test):
     before = [multicast_packets(netns) for netns in link]
     publisher, subscriber = across(perftest, link, (), pub=test, middleware=middleware)
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
-    # A few packets are the kernel's own (IGMP); none are samples.
+    # The kernel sends a few IGMP packets.
     assert all(multicast_packets(netns) - b < 10 for netns, b in zip(link, before, strict=True))
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
-def test_fragments_are_as_long_as_reported(perftest, link, middleware):
-    watch = [sys.executable, str(Path(__file__).parent / "fragments.py"), "eth0"]
+def test_fragment_length_is_reported_correctly(perftest, link, middleware):
+    command = [sys.executable, str(Path(__file__).parent / "fragments.py"), "eth0"]
     with subprocess.Popen(
-        ["ip", "netns", "exec", link[0], *watch], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as watching:
-        assert watching.stdout.readline() == "ready\n"
+        ["ip", "netns", "exec", link[0], *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as capture:
+        assert capture.stdout.readline() == "ready\n"
         publisher, subscriber = across(perftest, link, ("-dataLen", 65536), middleware=middleware)
         assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
-        seen, _ = watching.communicate()
+        captured, _ = capture.communicate()
     reported = publisher.k8sdds["transport"]["fragment_bytes"]
-    # The serialized sample: four bytes say how it is encoded.
-    assert seen.splitlines() == [f"{reported} {65536 + 4}"]
+    # A serialized sample has four more bytes for its encoding.
+    assert captured.splitlines() == [f"{reported} {65536 + 4}"]
 
 
 def test_reliable_delivery_over_a_lossy_link(perftest, link):
@@ -112,7 +113,7 @@ def drop_data(netns: str) -> None:
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw"])
-def test_a_lost_tail_counts(perftest, link, middleware):
+def test_lost_tail_counts_as_lost(perftest, link, middleware):
     both = ("-dataLen", 1000) + (("-bestEffort",) if middleware != "raw" else ())
     pub = ("-numIter", 400, "-pubRate", "1000:sleep")
     publisher, subscriber = across(perftest, link, both, pub=pub, middleware=middleware, time=20)
@@ -127,7 +128,7 @@ def test_a_lost_tail_counts(perftest, link, middleware):
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
-def test_nothing_arrives(perftest, link, middleware, test):
+def test_no_sample_arrives(perftest, link, middleware, test):
     both = ("-dataLen", 1000) + (("-bestEffort",) if middleware != "raw" else ())
     drop_data(link[1])
     publisher, subscriber = across(perftest, link, both, pub=test, middleware=middleware)
@@ -137,14 +138,14 @@ def test_nothing_arrives(perftest, link, middleware, test):
         assert publisher.k8sdds["pongs_timed_out"] == publisher.k8sdds["pings_sent"] > 0
 
 
-def test_reliable_data_that_never_arrives(perftest, link):
+def test_reliable_samples_never_arrive(perftest, link):
     drop_data(link[1])
     both = ("-dataLen", 1000, "-peerTimeout", 0.6)
     publisher, subscriber = across(perftest, link, both, pub=("-latencyTest",), time=20)
     assert publisher.end() == 4 and subscriber.end() == 4
 
 
-def test_link_goes_down(perftest, link):
+def test_link_down(perftest, link):
     publisher, subscriber = across(perftest, link, ("-peerTimeout", 0.5), time=20)
     subscriber.wait_for_phase("M")
     sh(f"ip -n {link[0]} link set eth0 down")

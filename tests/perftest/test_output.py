@@ -1,4 +1,4 @@
-"""What is printed: PerfTest's CSV grammar to the byte, and one JSON document."""
+"""Test the output: PerfTest's CSV tables byte for byte, and the JSON document."""
 
 import json
 import re
@@ -14,20 +14,20 @@ THROUGHPUT_INTERVAL = "Length (Bytes), Total Samples,  Samples/s, Avg Samples/s,
 THROUGHPUT_SUMMARY = (
     "Sample Size (Bytes), Total Samples, Avg Samples/s,    Avg Mbps, Lost Samples, Lost Samples (%)"
 )
-WHOLE, ONE, TWO = r"\d+", r"\d+\.\d", r"\d+\.\d\d"
-LATENCY_ROW = [WHOLE, WHOLE, WHOLE, ONE, WHOLE, WHOLE]
-LATENCY_SUMMARY_ROW = [WHOLE, WHOLE, ONE, *[WHOLE] * 7]
-THROUGHPUT_ROW = [WHOLE, WHOLE, WHOLE, WHOLE, ONE, ONE, WHOLE, TWO]
-THROUGHPUT_SUMMARY_ROW = [WHOLE, WHOLE, WHOLE, ONE, WHOLE, TWO]
+INTEGER, ONE_DECIMAL, TWO_DECIMALS = r"\d+", r"\d+\.\d", r"\d+\.\d\d"
+LATENCY_ROW = [INTEGER, INTEGER, INTEGER, ONE_DECIMAL, INTEGER, INTEGER]
+LATENCY_SUMMARY_ROW = [INTEGER, INTEGER, ONE_DECIMAL, *[INTEGER] * 7]
+THROUGHPUT_ROW = [INTEGER, INTEGER, INTEGER, INTEGER, ONE_DECIMAL, ONE_DECIMAL, INTEGER, TWO_DECIMALS]
+THROUGHPUT_SUMMARY_ROW = [INTEGER, INTEGER, INTEGER, ONE_DECIMAL, INTEGER, TWO_DECIMALS]
 
 
 def check_row(row: str, header: str, cells: list[str]) -> None:
-    """Each cell has the form given and at least the width of its title."""
+    """Check that each cell matches its pattern and is at least as wide as its title."""
     titles = header.split(",")
-    found = row.split(",")
-    assert len(found) == len(titles) == len(cells), row
-    for cell, title, form in zip(found, titles, cells, strict=True):
-        assert re.fullmatch(rf" *{form}", cell), row
+    values = row.split(",")
+    assert len(values) == len(titles) == len(cells), row
+    for cell, title, pattern in zip(values, titles, cells, strict=True):
+        assert re.fullmatch(rf" *{pattern}", cell), row
         assert len(cell) == max(len(title), len(cell.strip()) + (title is not titles[0])), (row, title)
 
 
@@ -38,37 +38,37 @@ def test_csv(perftest, test, cpu):
     subscriber = perftest.sub(*both, output="csv")
     publisher = perftest.pub(*both, *test, time=2.2, output="csv")
     assert (publisher.end(), subscriber.end()) == (0, 0)
-    more, extra = (", CPU (%)" if cpu else ""), ([TWO] if cpu else [])
+    cpu_title, cpu_cell = (", CPU (%)" if cpu else ""), ([TWO_DECIMALS] if cpu else [])
 
     lines = publisher.out.splitlines()
-    assert lines[:2] == ["Intervals One-Way Latency for 1024 Bytes:", LATENCY_INTERVAL + more]
-    assert lines[-3:-1] == ["One-way Latency Summary:", LATENCY_SUMMARY + more]
+    assert lines[:2] == ["Intervals One-Way Latency for 1024 Bytes:", LATENCY_INTERVAL + cpu_title]
+    assert lines[-3:-1] == ["One-way Latency Summary:", LATENCY_SUMMARY + cpu_title]
     assert len(lines) > 5
     for row in lines[2:-3]:
-        check_row(row, lines[1], LATENCY_ROW + extra)
-    check_row(lines[-1], lines[-2], LATENCY_SUMMARY_ROW + extra)
+        check_row(row, lines[1], LATENCY_ROW + cpu_cell)
+    check_row(lines[-1], lines[-2], LATENCY_SUMMARY_ROW + cpu_cell)
 
     lines = subscriber.out.splitlines()
-    assert lines[:2] == ["Interval Throughput for 1024 Bytes:", THROUGHPUT_INTERVAL + more]
-    assert lines[-3:-1] == ["Throughput Summary:", THROUGHPUT_SUMMARY + more]
+    assert lines[:2] == ["Interval Throughput for 1024 Bytes:", THROUGHPUT_INTERVAL + cpu_title]
+    assert lines[-3:-1] == ["Throughput Summary:", THROUGHPUT_SUMMARY + cpu_title]
     assert len(lines) > 5
     for row in lines[2:-3]:
-        check_row(row, lines[1], THROUGHPUT_ROW + extra)
-    check_row(lines[-1], lines[-2], THROUGHPUT_SUMMARY_ROW + extra)
+        check_row(row, lines[1], THROUGHPUT_ROW + cpu_cell)
+    check_row(lines[-1], lines[-2], THROUGHPUT_SUMMARY_ROW + cpu_cell)
     assert publisher.out.endswith("\n") and subscriber.out.endswith("\n")
 
 
-def test_csv_without_intervals_is_header_and_row(perftest):
+def test_csv_without_intervals_has_one_header_and_one_row(perftest):
     publisher, subscriber = perftest.pair("-noPrintIntervals", "-cpu", output="csv")
-    head, row = publisher.out.splitlines()
-    assert head == LATENCY_SUMMARY + ", CPU (%)"
-    check_row(row, head, [*LATENCY_SUMMARY_ROW, TWO])
-    head, row = subscriber.out.splitlines()
-    assert head == THROUGHPUT_SUMMARY + ", CPU (%)"
-    check_row(row, head, [*THROUGHPUT_SUMMARY_ROW, TWO])
+    header, row = publisher.out.splitlines()
+    assert header == LATENCY_SUMMARY + ", CPU (%)"
+    check_row(row, header, [*LATENCY_SUMMARY_ROW, TWO_DECIMALS])
+    header, row = subscriber.out.splitlines()
+    assert header == THROUGHPUT_SUMMARY + ", CPU (%)"
+    check_row(row, header, [*THROUGHPUT_SUMMARY_ROW, TWO_DECIMALS])
 
 
-def test_the_mu_is_the_greek_letter(perftest):
+def test_mu_is_the_greek_letter(perftest):
     publisher, _ = perftest.pair("-noPrintIntervals", output="csv")
     assert b"\xce\xbcs" in publisher.out.encode()
 
@@ -143,9 +143,9 @@ def test_json(perftest, test, middleware):
     assert s["throughput_mbps"] == pytest.approx(s["samples_per_s"] * 100 * 8 / 1e6, rel=1e-6)
 
 
-def test_json_with_odd_arguments(perftest):
-    ended = perftest.run(
+def test_json_with_special_characters_in_arguments(perftest):
+    completed = perftest.run(
         "-pub", "-outputFormat", "json", "-peer", 'näh "\\', "-middleware", "raw", "-bestEffort"
     )  # fmt: skip
-    assert ended.returncode == 6
-    assert json.loads(ended.stdout)["k8sdds"]["exit"]["code"] == 6
+    assert completed.returncode == 6
+    assert json.loads(completed.stdout)["k8sdds"]["exit"]["code"] == 6

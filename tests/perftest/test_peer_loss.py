@@ -1,11 +1,11 @@
-"""Whatever dies at whatever step: the others end with a code that says so, and do not hang."""
+"""Test the loss of a peer at every step: the other processes exit with the right code and do not hang."""
 
 import signal
 
 import pytest
 from fake_peer import ABORT, ALIVE, BYE, END, PUBLISHER, READY, REPORT, START, SUBSCRIBER, FakePeer
 
-QUICK = ("-peerTimeout", 0.5, "-discoveryTimeout", 1)
+SHORT_TIMEOUTS = ("-peerTimeout", 0.5, "-discoveryTimeout", 1)
 
 
 @pytest.mark.parametrize(
@@ -15,9 +15,9 @@ QUICK = ("-peerTimeout", 0.5, "-discoveryTimeout", 1)
         ({ALIVE}, 3),
         ({READY}, 4),  # after READY: START is not answered
         ({READY, ALIVE}, 4),
-        ({READY, START}, 4),  # silent from the warm-up on
-        ({READY, START, ALIVE}, 4),  # alive, but never a REPORT
-        ({READY, START, ALIVE, REPORT}, 0),  # before it took leave: the report is there
+        ({READY, START}, 4),  # silent after the start of the warm-up
+        ({READY, START, ALIVE}, 4),  # alive, but never reports
+        ({READY, START, ALIVE, REPORT}, 0),  # lost after its report
         ({READY, START, ALIVE, REPORT, BYE}, 0),
         ({READY, START, REPORT, BYE}, 0),
     ],
@@ -25,10 +25,10 @@ QUICK = ("-peerTimeout", 0.5, "-discoveryTimeout", 1)
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_subscriber_stops_answering(perftest, steps, code, test):
     with FakePeer(perftest.domain, SUBSCRIBER, steps):
-        publisher = perftest.pub(*QUICK, *test, middleware="raw", time=0.2, warm_up=0.05)
+        publisher = perftest.pub(*SHORT_TIMEOUTS, *test, middleware="raw", time=0.2, warm_up=0.05)
         ended = publisher.end()
     if test and code == 0:
-        code = 5  # the fake never answers a ping
+        code = 5  # the fake peer never answers a ping
     assert ended == code, publisher.err
     exit_ = publisher.k8sdds["exit"]
     assert exit_["code"] == code
@@ -41,17 +41,17 @@ def test_subscriber_stops_answering(perftest, steps, code, test):
     [
         (set(), 3),  # before START
         ({ALIVE}, 3),
-        ({START}, 4),  # silent later than that: START is repeated, nothing else
-        ({START, ALIVE, ABORT}, 4),  # it says that it ends
-        ({START, END}, 4),  # never DONE, and heard no more
+        ({START}, 4),  # silent after START
+        ({START, ALIVE, ABORT}, 4),  # aborts
+        ({START, END}, 4),  # silent after END
     ],
 )
 def test_publisher_stops_answering(perftest, steps, code):
     with FakePeer(perftest.domain, PUBLISHER, steps) as peer:
-        subscriber = perftest.sub(*QUICK, middleware="raw")
+        subscriber = perftest.sub(*SHORT_TIMEOUTS, middleware="raw")
         if code == 4 and ABORT not in steps:
             assert peer.started.wait(10)
-            peer.steps = set()  # silent from now on
+            peer.steps = set()  # stops announcing
         ended = subscriber.end()
     assert ended == code, subscriber.err
     assert subscriber.k8sdds["exit"]["code"] == code
@@ -61,9 +61,9 @@ def test_publisher_stops_answering(perftest, steps, code):
 @pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("victim", ["publisher", "subscriber"])
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
-def test_dies_while_measuring(perftest, middleware, killer, victim, test):
-    subscriber = perftest.sub(*QUICK, middleware=middleware)
-    publisher = perftest.pub(*QUICK, *test, middleware=middleware, time=30)
+def test_peer_dies_in_the_measured_interval(perftest, middleware, killer, victim, test):
+    subscriber = perftest.sub(*SHORT_TIMEOUTS, middleware=middleware)
+    publisher = perftest.pub(*SHORT_TIMEOUTS, *test, middleware=middleware, time=30)
     subscriber.wait_for_phase("M")
     dead, survivor = (publisher, subscriber) if victim == "publisher" else (subscriber, publisher)
     dead.signal(killer)
@@ -75,9 +75,9 @@ def test_dies_while_measuring(perftest, middleware, killer, victim, test):
 
 @pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("victim", ["publisher", "subscriber"])
-def test_dies_in_the_warm_up(perftest, killer, victim):
-    subscriber = perftest.sub(*QUICK)
-    publisher = perftest.pub(*QUICK, time=30, warm_up=20)
+def test_peer_dies_in_the_warm_up(perftest, killer, victim):
+    subscriber = perftest.sub(*SHORT_TIMEOUTS)
+    publisher = perftest.pub(*SHORT_TIMEOUTS, time=30, warm_up=20)
     while "started" not in (line := publisher.popen.stderr.readline()):
         assert line
     dead, survivor = (publisher, subscriber) if victim == "publisher" else (subscriber, publisher)
@@ -88,7 +88,7 @@ def test_dies_in_the_warm_up(perftest, killer, victim):
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("who", ["publisher", "subscriber"])
-def test_signal_gives_the_summary_so_far(perftest, middleware, number, code, who):
+def test_signal_prints_the_summary_so_far(perftest, middleware, number, code, who):
     subscriber = perftest.sub(middleware=middleware)
     publisher = perftest.pub(middleware=middleware, time=30)
     subscriber.wait_for_phase("M")
@@ -115,13 +115,13 @@ def test_signal_while_waiting_for_peers(perftest, number, code, role):
 
 @pytest.mark.parametrize("role", ["-pub", "-sub"])
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
-def test_nobody_there(perftest, role, middleware):
+def test_no_peer(perftest, role, middleware):
     process = perftest.start(role, "-discoveryTimeout", 0.3, middleware=middleware)
     assert process.end() == 3
     assert "-discoveryTimeout" in process.k8sdds["exit"]["reason"]
 
 
-def test_one_of_two_subscribers_there(perftest):
+def test_one_of_two_subscribers(perftest):
     subscriber = perftest.sub("-discoveryTimeout", 1)
     publisher = perftest.pub("-numSubscribers", 2, "-discoveryTimeout", 0.5)
     assert publisher.end() == 3
@@ -146,7 +146,7 @@ def test_two_publishers_with_one_id(perftest):
     assert {p.end() for p in publishers} <= {2, 4}
 
 
-def test_subscriber_id_beyond_their_number(perftest):
+def test_subscriber_id_out_of_range(perftest):
     subscriber = perftest.sub("-sidMultiSubTest", 3, "-discoveryTimeout", 1)
     publisher = perftest.pub()
     assert publisher.end() == 2

@@ -1,4 +1,4 @@
-"""The command line: every mistake is exit code 2 and one line that names the option and the remedy."""
+"""Test the command line: every error has exit code 2 and one line that names the option and the fix."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ RAW = ("-pub", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1")
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("args", "expected"),
     [
         ((), "-pub or -sub"),
         (("-pub", "-sub"), "-pub and -sub"),
@@ -66,12 +66,12 @@ RAW = ("-pub", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1")
         ((*RAW, "-nic", "nonsense"), "-nic"),
     ],
 )
-def test_mistakes(perftest, words, named):
-    ended = perftest.run(*words)
-    assert ended.returncode == 2, ended.stderr
-    assert ended.stdout == ""
-    assert len(ended.stderr.splitlines()) == 1
-    assert named in ended.stderr
+def test_errors(perftest, args, expected):
+    completed = perftest.run(*args)
+    assert completed.returncode == 2, completed.stderr
+    assert completed.stdout == ""
+    assert len(completed.stderr.splitlines()) == 1
+    assert expected in completed.stderr
 
 
 def test_help_lists_every_option(perftest):
@@ -86,12 +86,12 @@ def test_help_lists_every_option(perftest):
         assert re.search(rf"^  -{name}\b", text, re.M), name
 
 
-def test_check_starts_nothing_and_says_what_is_wrong(perftest):
-    good = perftest.run("-pub", "-check", "-qosFile", QOS / "strict-reliable.xml")
-    assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
-    wrong = perftest.run("-pub", "-check", "-bestEffort", "-qosFile", QOS / "strict-reliable.xml")
-    assert wrong.returncode == 2
-    assert "-bestEffort" in wrong.stderr
+def test_check_reports_errors_without_starting(perftest):
+    valid = perftest.run("-pub", "-check", "-qosFile", QOS / "strict-reliable.xml")
+    assert (valid.returncode, valid.stdout, valid.stderr) == (0, "", "")
+    invalid = perftest.run("-pub", "-check", "-bestEffort", "-qosFile", QOS / "strict-reliable.xml")
+    assert invalid.returncode == 2
+    assert "-bestEffort" in invalid.stderr
 
 
 def test_version(perftest):
@@ -101,8 +101,10 @@ def test_version(perftest):
 
 
 def test_names_are_case_insensitive(perftest):
-    ended = perftest.run("-PUB", "-NIC", "lo", "-discoverytimeout", "0.1", "-DOMAIN", str(perftest.domain))
-    assert ended.returncode == 3
+    completed = perftest.run(
+        "-PUB", "-NIC", "lo", "-discoverytimeout", "0.1", "-DOMAIN", str(perftest.domain)
+    )
+    assert completed.returncode == 3
 
 
 def test_every_option_is_in_the_json(perftest):
@@ -151,23 +153,23 @@ PROFILE = """<dds><qos_library name="l"><qos_profile name="p">
         ),
     ],
 )
-def test_qos_that_is_refused(perftest, tmp_path, writer, reader, line, element):
+def test_unsupported_qos(perftest, tmp_path, writer, reader, line, element):
     file = tmp_path / "q.xml"
     file.write_text(PROFILE.format(writer=writer, reader=reader))
-    ended = perftest.run("-pub", "-qosFile", file)
-    assert ended.returncode == 2
-    assert f"{file}:{line}:" in ended.stderr and element in ended.stderr
+    completed = perftest.run("-pub", "-qosFile", file)
+    assert completed.returncode == 2
+    assert f"{file}:{line}:" in completed.stderr and element in completed.stderr
 
 
 @pytest.mark.parametrize("text", ["", "<dds>", "<other/>", "<dds></dds>", "plain"])
-def test_qos_files_that_are_none(perftest, tmp_path, text):
+def test_invalid_qos_files(perftest, tmp_path, text):
     file = tmp_path / "q.xml"
     file.write_text(text)
     assert perftest.run("-pub", "-qosFile", file).returncode == 2
 
 
 @pytest.mark.parametrize("profile", ["strict-reliable", "best-effort", "batched"])
-def test_qos_files_of_ours(perftest, profile):
+def test_shipped_qos_files(perftest, profile):
     publisher, _ = perftest.pair("-qosFile", QOS / f"{profile}.xml", time=0.1)
     qos = publisher.k8sdds["qos"]
     assert qos["profile"] == profile and qos["file"].endswith(f"{profile}.xml")
@@ -175,7 +177,7 @@ def test_qos_files_of_ours(perftest, profile):
     assert qos["batch_bytes"] == (8192 if profile == "batched" else 0)
 
 
-def test_the_best_effort_profile_serves_raw(perftest):
+def test_best_effort_profile_works_with_raw(perftest):
     perftest.pair("-qosFile", QOS / "best-effort.xml", middleware="raw", time=0.1)
 
 

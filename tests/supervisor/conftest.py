@@ -1,4 +1,4 @@
-"""Real processes, namespaces and cgroups around k8sdds-supervisor."""
+"""Provide real processes, namespaces and cgroups for the tests of k8sdds-supervisor."""
 
 import os
 import shutil
@@ -20,13 +20,13 @@ def _find_supervisor() -> Path:
     else:
         build = ROOT / "build"
         places = [build / "native/supervisor"]
-    found = [place / NAME for place in places if os.access(place / NAME, os.X_OK)]
-    if not found:
+    candidates = [place / NAME for place in places if os.access(place / NAME, os.X_OK)]
+    if not candidates:
         pytest.fail(
-            f"no {NAME} in {', '.join(map(str, places))}: make setup, or set K8SDDS_LIBEXEC",
+            f"no {NAME} in {', '.join(map(str, places))}; run make setup, or set K8SDDS_LIBEXEC",
             pytrace=False,
         )
-    return max(found, key=lambda path: path.stat().st_mtime)  # the one built last
+    return max(candidates, key=lambda path: path.stat().st_mtime)  # the latest build
 
 
 @pytest.fixture(scope="session")
@@ -62,8 +62,8 @@ def _own(controller):
 
 @pytest.fixture
 def new_cgroup():
-    """Makes a child of the own cgroup of a v1 controller (or 'unified'), and removes it after the test."""
-    made = []
+    """Create children of the own cgroup of a v1 controller (or 'unified'), and remove them after the test."""
+    created = []
 
     def make(controller):
         base = Path("/sys/fs/cgroup")
@@ -74,12 +74,12 @@ def new_cgroup():
             parent = base / controller / _own(controller)
         path = _cgroup(parent)
         if path is None:
-            pytest.skip(f"no cgroup of {controller} can be made here")
-        made.append(path)
+            pytest.skip(f"cannot create a cgroup of {controller} on this host")
+        created.append(path)
         return path
 
     yield make
-    for path in made:
+    for path in created:
         wait_until(lambda path=path: not (path / "cgroup.procs").read_text(), f"{path} to be empty")
         path.rmdir()
 
@@ -92,8 +92,8 @@ def can_unshare(*flags):
 
 @pytest.fixture(scope="session")
 def unshare():
-    """The command that makes namespaces here: as root plainly, else in a user namespace."""
+    """Return the unshare command that works on this host: with a user namespace unless run as root."""
     flags = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     if not can_unshare(*flags, "--pid", "--fork", "--mount", "--uts", "--net"):
-        pytest.skip("no namespaces can be made here")
+        pytest.skip("cannot create namespaces on this host")
     return ["unshare", *flags]

@@ -1,4 +1,4 @@
-"""What the tests of the supervisor share."""
+"""Provide helpers for the tests of the supervisor."""
 
 import json
 import signal
@@ -13,18 +13,18 @@ PYTHON = sys.executable
 
 
 def wait_until(condition, what, seconds=10):
-    """For conditions that come by themselves; generous, so that a busy machine decides nothing."""
+    """Wait until a condition holds and return its value. The timeout is generous for a busy machine."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
         if value:
             return value
         time.sleep(0.01)
-    pytest.fail(f"{what}: not within {seconds} s")
+    pytest.fail(f"waited {seconds} s for {what}")
 
 
 def alive(pid):
-    """Running or sleeping, not a zombie."""
+    """Return whether the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -32,7 +32,7 @@ def alive(pid):
 
 
 class Supervisor:
-    """The program, and everything started here, so that it can be ended here."""
+    """Start supervisors, and kill at the end those that are still running."""
 
     def __init__(self, path: Path, folder: Path):
         self.path = str(path)
@@ -63,7 +63,7 @@ class Supervisor:
         return process
 
     def spawn(self, program, *options, deadline=30, prefix=(), **kwargs):
-        """A run in the background; its directory is .directory, its meters come from meters()."""
+        """Start a run in the background. The returned process has its directory in `.directory`."""
         directory = self.new_dir()
         argv = [*prefix, *self.argv(program, *options, directory=directory, deadline=deadline)]
         process = self.start(argv, **kwargs)
@@ -97,7 +97,7 @@ def output(process):
 
 
 def read_pid(path):
-    """A PID that a participant writes into a file."""
+    """Return the PID that a participant writes to a file."""
 
     def content():
         text = path.read_text() if path.exists() else ""

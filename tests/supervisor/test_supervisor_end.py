@@ -1,4 +1,4 @@
-"""How a run ends: exit codes, deadline, signals, and that nothing overstays."""
+"""Test the end of a run: exit codes, deadline, signals, and descendants."""
 
 import signal
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from supervisor_tools import PYTHON, alive, meters, read_pid, wait_until
 
-# A grandchild in a session of its own, of which the participant's group knows nothing.
+# A grandchild in a session of its own, outside the participant's process group.
 DETACHED = """
 import os, sys, time
 def detach(path):
@@ -61,7 +61,7 @@ def test_deadline_reaches_the_whole_process_group(supervisor, tmp_path):
     assert not alive(read_pid(pid_file))
 
 
-def test_deadline_with_an_orderly_end(supervisor):
+def test_deadline_with_exit_on_sigterm(supervisor):
     code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); time.sleep(1000)"
     process = supervisor.python(code, deadline=1.5)
     assert process.returncode == 124
@@ -69,7 +69,7 @@ def test_deadline_with_an_orderly_end(supervisor):
     assert (report["exit_code"], report["signal"], report["timed_out"]) == (0, None, True)
 
 
-def test_deadline_and_a_participant_that_ignores_it(supervisor, tmp_path):
+def test_deadline_with_ignored_sigterm(supervisor, tmp_path):
     pid_file = tmp_path / "grandchild"
     code = DETACHED + "import signal; signal.signal(15, signal.SIG_IGN); time.sleep(1000)"
     process = supervisor.run([PYTHON, "-c", code, str(pid_file)], "--grace", "0.3", deadline=1.5)
@@ -105,7 +105,7 @@ def test_signals_are_forwarded(supervisor, tmp_path, number):
     assert (report["ended_by"], report["exit_code"], report["timed_out"]) == ("signal", 7, False)
 
 
-def test_signal_to_one_that_ignores_it(supervisor, tmp_path):
+def test_signal_to_a_participant_that_ignores_it(supervisor, tmp_path):
     ready = tmp_path / "ready"
     program = ["sh", "-c", f"trap '' TERM; touch {ready}; while :; do sleep 0.05; done"]
     process = supervisor.spawn(program, "--grace", "0.2")
@@ -115,7 +115,7 @@ def test_signal_to_one_that_ignores_it(supervisor, tmp_path):
     assert meters(process)["ended_by"] == "signal"
 
 
-def test_kill_9_of_the_supervisor_takes_the_participant_along(supervisor, tmp_path):
+def test_kill_9_of_the_supervisor_kills_the_participant(supervisor, tmp_path):
     pid_file = tmp_path / "pid"
     process = supervisor.spawn(
         ["sh", "-c", f"trap '' TERM HUP; echo $$ > {pid_file}; while :; do sleep 0.05; done"]
@@ -128,7 +128,7 @@ def test_kill_9_of_the_supervisor_takes_the_participant_along(supervisor, tmp_pa
     assert not (process.directory / "meters.json").exists()
 
 
-def test_kill_9_also_with_all_capabilities_kept(supervisor, tmp_path):
+def test_kill_9_with_all_capabilities_kept(supervisor, tmp_path):
     pid_file = tmp_path / "pid"
     program = ["sh", "-c", f"echo $$ > {pid_file}; while :; do sleep 0.05; done"]
     process = supervisor.spawn(program, "--capabilities", "keep")
@@ -138,14 +138,14 @@ def test_kill_9_also_with_all_capabilities_kept(supervisor, tmp_path):
     wait_until(lambda: not alive(pid), "the participant to end")
 
 
-def test_result_is_written_once_and_whole(supervisor):
+def test_result_is_written_atomically(supervisor):
     process = supervisor.spawn(["sh", "-c", "ls; sleep 0.2; ls"], cwd="/")
     assert process.wait(30) == 0
     names = sorted(path.name for path in process.directory.iterdir())
     assert names == ["meters.json", "stderr", "stdout"]
 
 
-def test_result_appearing_meanwhile_is_not_overwritten(supervisor, tmp_path):
+def test_result_that_appears_during_the_run_is_not_overwritten(supervisor, tmp_path):
     directory = supervisor.new_dir()
     argv = supervisor.argv(["sh", "-c", f"echo other > {directory}/meters.json"], directory=directory)
     result = subprocess.run(argv, capture_output=True, text=True, timeout=30)
@@ -155,7 +155,7 @@ def test_result_appearing_meanwhile_is_not_overwritten(supervisor, tmp_path):
     assert sorted(path.name for path in directory.iterdir()) == ["meters.json", "stderr", "stdout"]
 
 
-def test_missing_cgroup_is_named(supervisor, tmp_path):
+def test_missing_cgroup_is_reported(supervisor, tmp_path):
     process = supervisor.run(["true"], "--join-cgroup", str(tmp_path / "none"))
     assert process.returncode == 3
     assert f"{tmp_path}/none/cgroup.procs" in process.error
@@ -163,7 +163,7 @@ def test_missing_cgroup_is_named(supervisor, tmp_path):
     assert not process.directory.exists()
 
 
-def test_proc_of_another_pid_namespace_is_refused(supervisor, unshare):
+def test_proc_of_another_pid_namespace_is_rejected(supervisor, unshare):
     argv = supervisor.argv(["true"], directory=supervisor.new_dir())
     result = subprocess.run(
         [*unshare, "--pid", "--fork", "--kill-child", *argv], capture_output=True, text=True, timeout=30
@@ -172,7 +172,7 @@ def test_proc_of_another_pid_namespace_is_refused(supervisor, unshare):
     assert "/proc" in result.stderr
 
 
-def test_as_first_process_of_its_namespace(supervisor, unshare):
+def test_as_first_process_of_a_pid_namespace(supervisor, unshare):
     process = supervisor.run(
         ["sh", "-c", "exit 9"], prefix=[*unshare, "--pid", "--fork", "--kill-child", "--mount-proc"]
     )

@@ -1,4 +1,4 @@
-"""A run over a stream that may break: nothing starts without `go`, nothing is lost after it."""
+"""Test a run over a stream that may break: nothing starts without `go`, and nothing is lost after it."""
 
 import json
 import signal
@@ -9,8 +9,8 @@ import pytest
 from supervisor_tools import alive, read_pid, wait_until
 
 
-class Attended:
-    """`attend` as a client over a stream sees it."""
+class ParticipantExec:
+    """Act as the client of `attend`."""
 
     def __init__(self, supervisor, script, *options, deadline=30):
         self.directory = supervisor.new_dir()
@@ -28,7 +28,7 @@ class Attended:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
-    def say(self, text):
+    def send(self, text):
         self.process.stdin.write(text if isinstance(text, bytes) else text.encode())
         self.process.stdin.flush()
 
@@ -36,21 +36,21 @@ class Attended:
         return self.process.stdout.readline().decode().rstrip("\n")
 
     def ready(self):
-        word, moment = self.line().split()
-        assert word == "ready"
-        assert abs(int(moment) - time.time_ns()) < 60e9
+        keyword, start_ns = self.line().split()
+        assert keyword == "ready"
+        assert abs(int(start_ns) - time.time_ns()) < 60e9
         return self
 
 
-def files(stdout):
-    """What attend and fetch print: (name to content, words of the end)."""
-    found = {}
+def read_files(stdout):
+    """Parse the output of attend and fetch: (content by file name, fields of the line `end`)."""
+    files_by_name = {}
     while True:
         kind, *rest = stdout.readline().decode().split()
         if kind == "end":
-            return found, rest
+            return files_by_name, rest
         assert kind == "file"
-        found[rest[0]] = stdout.read(int(rest[1]))
+        files_by_name[rest[0]] = stdout.read(int(rest[1]))
 
 
 def fetch(supervisor, directory, deadline=20):
@@ -59,134 +59,136 @@ def fetch(supervisor, directory, deadline=20):
     return process
 
 
-def test_its_files_come_whole_and_with_its_end(supervisor):
-    attended = Attended(supervisor, "head -c 300000 /dev/zero; echo grumble >&2; exit 7").ready()
-    attended.say("go\n")
-    found, end = files(attended.process.stdout)
+def test_files_are_complete_and_followed_by_the_end(supervisor):
+    client = ParticipantExec(supervisor, "head -c 300000 /dev/zero; echo grumble >&2; exit 7").ready()
+    client.send("go\n")
+    files_by_name, end = read_files(client.process.stdout)
     assert end == ["7"]
-    assert found["stdout"] == bytes(300000)
-    assert found["stderr"] == b"grumble\n"
-    assert json.loads(found["meters.json"])["exit_code"] == 7
-    assert attended.process.wait(10) == 0
+    assert files_by_name["stdout"] == bytes(300000)
+    assert files_by_name["stderr"] == b"grumble\n"
+    assert json.loads(files_by_name["meters.json"])["exit_code"] == 7
+    assert client.process.wait(10) == 0
 
 
-def test_it_starts_at_the_agreed_moment(supervisor):
-    attended = Attended(supervisor, "true").ready()
-    moment = time.time_ns() + 1_500_000_000
-    attended.say(f"go {moment}\n")
-    found, _ = files(attended.process.stdout)
-    started = json.loads(found["meters.json"])["started_at_ns"]
-    assert started >= moment
-    assert time.time_ns() >= moment
+def test_agreed_start(supervisor):
+    client = ParticipantExec(supervisor, "true").ready()
+    start_ns = time.time_ns() + 1_500_000_000
+    client.send(f"go {start_ns}\n")
+    files_by_name, _ = read_files(client.process.stdout)
+    started = json.loads(files_by_name["meters.json"])["started_at_ns"]
+    assert started >= start_ns
+    assert time.time_ns() >= start_ns
 
 
-def test_a_moment_far_away_is_a_wrong_clock(supervisor):
-    attended = Attended(supervisor, "true").ready()
-    attended.say(f"go {time.time_ns() + 3600 * 10**9}\n")
-    found, end = files(attended.process.stdout)
+def test_agreed_start_too_far_ahead(supervisor):
+    client = ParticipantExec(supervisor, "true").ready()
+    client.send(f"go {time.time_ns() + 3600 * 10**9}\n")
+    files_by_name, end = read_files(client.process.stdout)
     assert end == ["125"]
-    assert b"more than a minute" in found["supervisor.log"]
+    assert b"more than a minute" in files_by_name["supervisor.log"]
 
 
-def test_a_stream_that_breaks_before_go_starts_nothing(supervisor):
-    attended = Attended(supervisor, "echo started").ready()
-    attended.process.send_signal(signal.SIGKILL)
-    found, end = files(fetch(supervisor, attended.directory).stdout)
+def test_stream_breaks_before_go(supervisor):
+    client = ParticipantExec(supervisor, "echo started").ready()
+    client.process.send_signal(signal.SIGKILL)
+    files_by_name, end = read_files(fetch(supervisor, client.directory).stdout)
     assert end == ["125"]
-    assert found["stdout"] == b""
+    assert files_by_name["stdout"] == b""
 
 
 @pytest.mark.parametrize("how", ["killed", "closed"])
-def test_a_stream_that_breaks_after_go_loses_nothing(supervisor, how):
-    attended = Attended(supervisor, "sleep 1; echo done; exit 3").ready()
-    before = attended.directory / "stdout"
-    attended.say("go\n")
-    wait_until(before.exists, "the start")
+def test_stream_breaks_after_go(supervisor, how):
+    client = ParticipantExec(supervisor, "sleep 1; echo completed; exit 3").ready()
+    stdout_file = client.directory / "stdout"
+    client.send("go\n")
+    wait_until(stdout_file.exists, "the start")
     time.sleep(0.2)
     if how == "killed":
-        attended.process.send_signal(signal.SIGKILL)
+        client.process.send_signal(signal.SIGKILL)
     else:
-        attended.process.stdin.close()
-        attended.process.stdout.close()
-    process = fetch(supervisor, attended.directory)  # waits until it has ended
-    found, end = files(process.stdout)
+        client.process.stdin.close()
+        client.process.stdout.close()
+    process = fetch(supervisor, client.directory)  # waits for the end of the run
+    files_by_name, end = read_files(process.stdout)
     assert end == ["3"]
-    assert found["stdout"] == b"done\n"
-    again, _ = files(fetch(supervisor, attended.directory).stdout)
-    assert again == found
+    assert files_by_name["stdout"] == b"completed\n"
+    again, _ = read_files(fetch(supervisor, client.directory).stdout)
+    assert again == files_by_name
 
 
-def test_fetch_waits_no_longer_than_it_is_told(supervisor):
-    attended = Attended(supervisor, "sleep 20").ready()
-    attended.say("go\n")
-    process = fetch(supervisor, attended.directory, deadline=1)
+def test_fetch_deadline(supervisor):
+    client = ParticipantExec(supervisor, "sleep 20").ready()
+    client.send("go\n")
+    process = fetch(supervisor, client.directory, deadline=1)
     assert process.wait(15) == 124
     assert b"has not ended" in process.stderr.read()
-    attended.process.stdin.close()
+    client.process.stdin.close()
 
 
-def test_a_killed_supervisor_is_told(supervisor, tmp_path):
+def test_killed_supervisor_is_reported(supervisor, tmp_path):
     pid = tmp_path / "pid"
-    attended = Attended(supervisor, f"echo $PPID >{pid}; sleep 60").ready()
-    attended.say("go\n")
+    client = ParticipantExec(supervisor, f"echo $PPID >{pid}; sleep 60").ready()
+    client.send("go\n")
     parent = read_pid(pid)
     subprocess.run(["kill", "-KILL", str(parent)], check=True)
-    _, end = files(attended.process.stdout)
+    _, end = read_files(client.process.stdout)
     assert end == ["lost"]
     assert not alive(parent)
 
 
-def test_files_for_the_participant_arrive_before_it_starts(supervisor, tmp_path):
+def test_files_for_the_participant(supervisor, tmp_path):
     key, qos = tmp_path / "private" / "key", tmp_path / "qos.xml"
     secret = b"\x00\n secret \xff"
-    attended = Attended(supervisor, f"cat {key} {qos}")
-    attended.say(f"file 0600 {len(secret)} {key}\n".encode() + secret)
-    attended.say(f"file 0644 5 {qos}\n<qos>")
-    words = {attended.line().split()[0] for _ in range(3)}
-    assert words == {"ready", "taken"}
+    client = ParticipantExec(supervisor, f"cat {key} {qos}")
+    client.send(f"file 0600 {len(secret)} {key}\n".encode() + secret)
+    client.send(f"file 0644 5 {qos}\n<qos>")
+    keywords = {client.line().split()[0] for _ in range(3)}
+    assert keywords == {"ready", "taken"}
     assert key.stat().st_mode & 0o777 == 0o600
     assert key.parent.stat().st_mode & 0o777 == 0o700
-    attended.say("go\n")
-    found, end = files(attended.process.stdout)
+    client.send("go\n")
+    files_by_name, end = read_files(client.process.stdout)
     assert end == ["0"]
-    assert found["stdout"] == secret + b"<qos>"
+    assert files_by_name["stdout"] == secret + b"<qos>"
 
 
 @pytest.mark.parametrize(
     "line", ["file 0600 3 relative\n", "file 0777 3 /x\n", "file 0600 -1 /x\n", "file 0600\n"]
 )
-def test_what_is_no_file_is_refused(supervisor, line):
-    attended = Attended(supervisor, "true").ready()
-    attended.say(line)
-    assert attended.process.wait(10) == 2
-    assert b"not a file" in attended.process.stderr.read()
-    _, end = files(fetch(supervisor, attended.directory).stdout)
+def test_invalid_file_is_rejected(supervisor, line):
+    client = ParticipantExec(supervisor, "true").ready()
+    client.send(line)
+    assert client.process.wait(10) == 2
+    assert b"not a file" in client.process.stderr.read()
+    _, end = read_files(fetch(supervisor, client.directory).stdout)
     assert end == ["125"]
 
 
-def test_results_are_never_overwritten_and_fetched_ones_forgotten(supervisor):
-    first = Attended(supervisor, "true").ready()
-    first.say("go\n")
-    files(first.process.stdout)
+def test_results_are_not_overwritten_and_can_be_removed(supervisor):
+    first = ParticipantExec(supervisor, "true").ready()
+    first.send("go\n")
+    read_files(first.process.stdout)
     argv = [supervisor.path, "attend", "--dir", str(first.directory), "--deadline", "5", "--", "/bin/true"]
     assert subprocess.run(argv, capture_output=True, timeout=20).returncode == 2
-    second = Attended(supervisor, "true", "--forget", str(first.directory)).ready()
+    second = ParticipantExec(supervisor, "true", "--forget", str(first.directory)).ready()
     assert not first.directory.exists()
-    second.say("abort\n")
-    assert files(second.process.stdout)[1] == ["125"]
+    second.send("abort\n")
+    assert read_files(second.process.stdout)[1] == ["125"]
 
 
-def test_a_run_that_goes_on_is_not_forgotten(supervisor):
-    first = Attended(supervisor, "sleep 5").ready()
-    first.say("go\n")
+def test_running_run_is_not_removed(supervisor):
+    first = ParticipantExec(supervisor, "sleep 5").ready()
+    first.send("go\n")
     wait_until((first.directory / "stdout").exists, "the start")
-    Attended(supervisor, "true", "--forget", str(first.directory)).ready().process.stdin.close()
+    ParticipantExec(supervisor, "true", "--forget", str(first.directory)).ready().process.stdin.close()
     assert (first.directory / "stdout").exists()
 
 
 def test_facts(supervisor):
-    done = subprocess.run([supervisor.path, "facts"], capture_output=True, text=True, timeout=20, check=True)
-    facts = json.loads(done.stdout)
+    completed = subprocess.run(
+        [supervisor.path, "facts"], capture_output=True, text=True, timeout=20, check=True
+    )
+    facts = json.loads(completed.stdout)
     with open("/proc/sys/kernel/random/boot_id") as file:
         assert facts["boot_id"] == file.read().strip()
     assert facts["interfaces"]["lo"] == {"address": "127.0.0.1", "mtu_bytes": 65536}

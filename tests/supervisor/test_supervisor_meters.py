@@ -1,4 +1,4 @@
-"""What is measured, against what the participants know of themselves."""
+"""Test the meters against the participants' own measurements."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from supervisor_tools import PYTHON, meters, output, wait_until
 
-# Burns about 0.5 s of CPU in the measured interval and prints what getrusage says of it.
+# Functions for participants that mark their interval and use a given amount of CPU time.
 PHASES = """
 import os, resource, sys, time
 fd = int(os.environ['K8SDDS_PHASE_FD'])
@@ -20,6 +20,7 @@ def burn(seconds):
     end = used() + seconds
     while used() < end: sum(range(1000))
 """
+# Uses about 0.5 s of CPU time in the measured interval, and prints what getrusage reports for it.
 BURNER = (
     PHASES
     + "burn(0.3); mark(b'M'); a = used(); burn(0.5); b = used(); mark(b'E'); time.sleep(0.3); print(b - a); burn(0.2)"
@@ -51,7 +52,7 @@ def test_measured_interval(supervisor):
     assert report["started_at"] < report["ended_at"]
 
 
-def test_without_marks_the_whole_life_is_measured(supervisor):
+def test_interval_without_marks(supervisor):
     process = supervisor.python(PHASES + "burn(0.6); print(used())", "--memory-interval-ms", "50")
     report = meters(process)
     used = float(output(process))
@@ -64,7 +65,7 @@ def test_without_marks_the_whole_life_is_measured(supervisor):
     assert any("libc" in library for library in report["libraries"])
 
 
-def test_no_phase_no_interval(supervisor):
+def test_no_phase(supervisor):
     code = "import os; assert 'K8SDDS_PHASE_FD' not in os.environ"
     process = supervisor.python(code, "--no-phase")
     assert process.returncode == 0
@@ -98,7 +99,7 @@ def test_deadline_within_the_interval(supervisor):
     assert report["memory_peak_bytes"] > 0
 
 
-def test_threads_that_ended_are_counted(supervisor):
+def test_ended_threads_are_counted(supervisor):
     code = PHASES + (
         "import threading; mark(b'M')\n"
         "def work(): time.sleep(0.02); burn(0.2)\n"
@@ -110,17 +111,20 @@ def test_threads_that_ended_are_counted(supervisor):
     assert meters(process)["process_cpu_s"] == close_to(0.4)
 
 
-def test_children_count_for_the_pod_and_not_for_the_process(supervisor):
-    code = PHASES + (
-        "mark(b'M')\n"
-        "for left in (False, True):\n"  # one waited for, one orphan that the supervisor reaps
-        "    pid = os.fork()\n"
-        "    if pid == 0:\n"
-        "        if left and os.fork(): os._exit(0)\n"
-        "        burn(used() * 0 + 0.3); open(sys.argv[1] + str(left), 'w').close(); os._exit(0)\n"
-        "    os.waitpid(pid, 0)\n"
-        "while not os.path.exists(sys.argv[1] + 'True'): time.sleep(0.01)\n"
-        "time.sleep(0.1); mark(b'E'); time.sleep(0.1)"
+def test_children_count_only_for_the_pod(supervisor):
+    code = (
+        PHASES
+        + (
+            "mark(b'M')\n"
+            "for left in (False, True):\n"  # one child is waited for, the other is an orphan that the supervisor reaps
+            "    pid = os.fork()\n"
+            "    if pid == 0:\n"
+            "        if left and os.fork(): os._exit(0)\n"
+            "        burn(used() * 0 + 0.3); open(sys.argv[1] + str(left), 'w').close(); os._exit(0)\n"
+            "    os.waitpid(pid, 0)\n"
+            "while not os.path.exists(sys.argv[1] + 'True'): time.sleep(0.01)\n"
+            "time.sleep(0.1); mark(b'E'); time.sleep(0.1)"
+        )
     )
     process = supervisor.run([PYTHON, "-c", code, str(supervisor.folder / "done")])
     report = meters(process)
@@ -165,7 +169,7 @@ def test_libraries_include_those_loaded_before_the_interval(supervisor):
 
 
 def test_counters_of_sockets_and_interfaces(supervisor, unshare):
-    """In a network of its own, so that every datagram is known."""
+    """Use a new network namespace, in which every datagram is known."""
     code = PHASES + (
         "import socket, subprocess\n"
         "receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); receiver.bind(('127.0.0.1', 0))\n"
@@ -193,9 +197,9 @@ def test_counters_of_sockets_and_interfaces(supervisor, unshare):
     assert network["udp_out_datagrams"] == 46
     assert network["udp_rcvbuf_errors"] > 0
     assert network["udp_in_errors"] >= network["udp_rcvbuf_errors"]
-    # Received are 10 + 5 + 1, and of the 30 those that the small buffer took.
+    # 10 + 5 + 1 datagrams are received, and those of the 30 that fit the small buffer.
     assert network["udp_in_datagrams"] + network["udp_rcvbuf_errors"] >= 16
-    # The kernel's own reports of the membership (IGMP) may fall into the interval.
+    # The kernel's membership reports (IGMP) may fall into the interval.
     assert 5 <= network["ip_out_mcast_packets"] <= 9
     assert 5 <= network["ip_in_mcast_packets"] <= 9
     assert 5 * 128 <= network["ip_out_mcast_bytes"] <= 5 * 128 + 4 * 60
@@ -209,7 +213,7 @@ def test_counters_of_sockets_and_interfaces(supervisor, unshare):
     assert lo["rx_errors"] == lo["tx_dropped"] == 0
 
 
-def test_the_machine(supervisor):
+def test_machine(supervisor):
     process = supervisor.python(BURNER)
     machine = meters(process)["machine"]
     assert machine["cpus"] == os.cpu_count()
@@ -222,7 +226,7 @@ def test_the_machine(supervisor):
 
 def test_cpu_from_a_v1_cgroup(supervisor, new_cgroup):
     group = new_cgroup("cpuacct")
-    for _ in range(2):  # differences: the second run does not show the first
+    for _ in range(2):  # values are differences: the second run does not include the first
         process = supervisor.python(BURNER, "--join-cgroup", str(group))
         report = meters(process)
         assert report["sources"]["cpu"] == "cgroup-v1"
@@ -235,7 +239,7 @@ def test_cpu_from_a_v1_cgroup(supervisor, new_cgroup):
 def test_cpu_from_a_v2_cgroup(supervisor, new_cgroup):
     group = new_cgroup("unified")
     if not (group / "cpu.stat").exists():
-        pytest.skip("no cpu.stat here")
+        pytest.skip("no cpu.stat on this host")
     process = supervisor.python(BURNER, "--join-cgroup", str(group))
     report = meters(process)
     assert report["sources"]["cpu"] == "cgroup-v2"
@@ -243,7 +247,7 @@ def test_cpu_from_a_v2_cgroup(supervisor, new_cgroup):
     assert report["cpu_user_s"] + report["cpu_system_s"] == close_to(report["cpu_s"])
 
 
-def test_others_in_the_pod_count_for_the_pod(supervisor, new_cgroup):
+def test_other_processes_in_the_pod_are_counted(supervisor, new_cgroup):
     group = new_cgroup("cpuacct")
     busy = supervisor.spawn(["sh", "-c", "while :; do :; done"], "--join-cgroup", str(group))
     process = supervisor.python(BURNER, "--join-cgroup", str(group))
@@ -257,13 +261,13 @@ def test_others_in_the_pod_count_for_the_pod(supervisor, new_cgroup):
 def test_memory_and_throttling_of_v1_cgroups(supervisor, new_cgroup):
     memory, cpu = new_cgroup("memory"), new_cgroup("cpu")
     if not (cpu / "cpu.cfs_quota_us").exists():
-        pytest.skip("no CFS bandwidth control here")
+        pytest.skip("no CFS bandwidth control on this host")
     (cpu / "cpu.cfs_period_us").write_text("20000")
     (cpu / "cpu.cfs_quota_us").write_text("5000")
     code = PHASES + "mark(b'M'); block = bytearray(b'x') * 32_000_000; burn(0.2); mark(b'E'); time.sleep(0.2)"
     process = supervisor.python(code, "--join-cgroup", str(memory), "--join-cgroup", str(cpu))
     report = meters(process)
-    assert report["sources"]["cpu"] == "proc"  # neither of them counts CPU time
+    assert report["sources"]["cpu"] == "proc"  # neither cgroup counts CPU time
     assert report["sources"]["cgroups"] == [str(memory), str(cpu)]
     assert report["throttled_periods"] > 0
     assert report["throttled_s"] > 0
@@ -273,7 +277,7 @@ def test_memory_and_throttling_of_v1_cgroups(supervisor, new_cgroup):
     assert small["cgroup_memory_peak_bytes"] < 32_000_000
 
 
-def test_own_cgroup_is_used_only_when_told(supervisor, new_cgroup):
+def test_own_cgroup_is_used_only_with_the_option(supervisor, new_cgroup):
     group = new_cgroup("cpuacct")
     enter = ["sh", "-c", f'echo 0 > {group}/cgroup.procs && exec "$@"', "sh"]
     report = meters(supervisor.python(BURNER, prefix=enter))
@@ -284,7 +288,7 @@ def test_own_cgroup_is_used_only_when_told(supervisor, new_cgroup):
 
 
 def test_cgroup_of_a_container_is_found(supervisor, new_cgroup, tmp_path):
-    """A cgroup namespace with its own mount of the hierarchy, as container runtimes make it."""
+    """Use a cgroup namespace with its own mount of the hierarchy, like a container runtime."""
     group = new_cgroup("cpuacct")
     mount = tmp_path / "mounted"
     mount.mkdir()
@@ -295,24 +299,24 @@ def test_cgroup_of_a_container_is_found(supervisor, new_cgroup, tmp_path):
     ]  # fmt: skip
     process = supervisor.python(BURNER, prefix=prefix)
     if process.returncode != 0:
-        pytest.skip(f"no cgroup namespace can be made here: {process.error}")
+        pytest.skip(f"cannot create a cgroup namespace on this host: {process.error}")
     report = meters(process)
     assert report["sources"]["cpu"] == "cgroup-v1"
     assert report["sources"]["cgroups"] == [str(mount)]
     assert report["cpu_s"] == close_to(float(output(process)))
 
 
-def test_own_cpu_time_is_told_and_small(supervisor, capsys):
+def test_own_cpu_time_is_small(supervisor, capsys):
     process = supervisor.python(PHASES + "mark(b'M'); time.sleep(3); mark(b'E'); time.sleep(0.2)")
     report = meters(process)
     share = report["supervisor_cpu_s"] / report["interval"]["duration_s"]
     assert 0 < report["supervisor_cpu_s"] <= report["supervisor_total_cpu_s"]
-    assert share < 0.05  # far from what is expected: only a busy loop would reach it
+    assert share < 0.05  # far above the expected value; only a busy loop reaches it
     with capsys.disabled():
         print(f"\n[own CPU while measuring: {share:.4%} of a core]")
 
 
-def test_does_not_wake_without_samples(supervisor, tmp_path):
+def test_does_not_wake_up_without_samples(supervisor, tmp_path):
     marked = tmp_path / "marked"
     code = PHASES + "mark(b'M'); time.sleep(0.5); open(sys.argv[1], 'w').close(); time.sleep(1000)"
     process = supervisor.spawn([PYTHON, "-c", code, str(marked)], "--memory-interval-ms", "0")

@@ -1,4 +1,4 @@
-"""The first process of a pod."""
+"""Test the first process of a pod."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ POD = ["--pid", "--fork", "--kill-child", "--mount", "--uts", "--net"]
 
 
 def pause(supervisor, *options, prefix=(), **kwargs):
-    """Started and ready: the byte on its notify descriptor has come."""
+    """Start a pod and wait for the byte on its notify descriptor."""
     read, write = os.pipe()
     argv = [*prefix, supervisor.path, "pause", "--notify-fd", str(write), *options]
     process = supervisor.start(argv, pass_fds=[write], **kwargs)
@@ -21,7 +21,7 @@ def pause(supervisor, *options, prefix=(), **kwargs):
     try:
         assert os.read(read, 10) == b"1", "not ready"
         if not prefix:
-            assert os.read(read, 10) == b""  # closed after it
+            assert os.read(read, 10) == b""  # closed after the byte
     finally:
         os.close(read)
     return process
@@ -36,7 +36,7 @@ def enter_pod(pid):
     return ["nsenter", "--target", str(pid), *user, "--pid", "--mount", "--uts", "--net"]
 
 
-def test_stays_when_it_is_told_to(supervisor):
+def test_stay(supervisor):
     process = pause(supervisor, "--until-eof", stdin=subprocess.PIPE)
     os.write(process.stdin.fileno(), b"stay\n")
     process.stdin.close()
@@ -53,7 +53,7 @@ def test_ends_on_sigterm_and_sigint(supervisor):
         assert process.wait(30) == 0
 
 
-def test_end_of_stdin_is_the_end(supervisor):
+def test_ends_with_standard_input(supervisor):
     process = pause(supervisor, "--until-eof", stdin=subprocess.PIPE)
     process.stdin.write(b"ignored\n")
     process.stdin.flush()
@@ -78,37 +78,37 @@ def test_pod_with_its_own_proc_and_hostname(supervisor, unshare):
     assert socket.gethostname() == host
     assert Path("/proc/self").resolve().name == str(os.getpid())
 
-    # A participant in it: the same program, the pod's counters.
+    # Run a participant in the pod.
     directory = supervisor.new_dir()
     argv = supervisor.argv(["hostname"], directory=directory)
     assert subprocess.run([*enter, *argv], timeout=30).returncode == 0
     assert (directory / "stdout").read_text() == "pod-a\n"
 
-    # Everything in it dies with who holds the pipe, also what has left its parent.
-    stray = supervisor.start([*enter, "sh", "-c", "trap '' TERM HUP; setsid sleep 1000 & wait"])
-    wait_until(lambda: "sleep" in _names_in(pid), "the stray to run")
+    # Everything in the pod ends with the owner of the pipe, including orphans.
+    orphan = supervisor.start([*enter, "sh", "-c", "trap '' TERM HUP; setsid sleep 1000 & wait"])
+    wait_until(lambda: "sleep" in _names_in(pid), "the orphan to run")
     process.stdin.close()
     process.wait(30)
-    stray.wait(30)
+    orphan.wait(30)
     wait_until(lambda: not alive(pid), "the pod to end")
 
 
 def _names_in(pid):
-    """The programs in a PID namespace, by name."""
-    space = os.readlink(f"/proc/{pid}/ns/pid")
+    """Return the names of the programs in a PID namespace."""
+    namespace = os.readlink(f"/proc/{pid}/ns/pid")
     names = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if os.readlink(entry / "ns/pid") == space:
+                if os.readlink(entry / "ns/pid") == namespace:
                     names.add((entry / "comm").read_text().strip())
             except OSError:
                 continue
     return names
 
 
-def test_kill_9_of_the_holder_ends_the_pod(supervisor, unshare):
-    holder_code = (
+def test_kill_9_of_the_owner_ends_the_pod(supervisor, unshare):
+    owner_code = (
         "import subprocess, sys, time;"
         "p = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE); time.sleep(1000)"
     )
@@ -123,20 +123,20 @@ def test_kill_9_of_the_holder_ends_the_pod(supervisor, unshare):
         "--notify-fd",
         str(write),
     ]
-    code = holder_code.replace("stdin=subprocess.PIPE", f"stdin=subprocess.PIPE, pass_fds=[{write}]")
-    holder = supervisor.start(["python3", "-c", code, *argv], pass_fds=[write])
+    code = owner_code.replace("stdin=subprocess.PIPE", f"stdin=subprocess.PIPE, pass_fds=[{write}]")
+    owner = supervisor.start(["python3", "-c", code, *argv], pass_fds=[write])
     os.close(write)
     assert os.read(read, 1) == b"1"
     os.close(read)
-    unshare_pid = only_child(holder)
+    unshare_pid = only_child(owner)
     pid = int(Path(f"/proc/{unshare_pid}/task/{unshare_pid}/children").read_text())
     assert alive(pid)
-    holder.kill()
-    holder.wait(30)
+    owner.kill()
+    owner.wait(30)
     wait_until(lambda: not alive(pid), "the pod to end")
 
 
-def test_reaps_what_is_left_behind(supervisor, unshare):
+def test_reaps_orphans(supervisor, unshare):
     process = pause(supervisor, "--until-eof", "--mount-proc", prefix=[*unshare, *POD], stdin=subprocess.PIPE)
     pid = only_child(process)
     enter = enter_pod(pid)
@@ -152,7 +152,7 @@ def test_signals_from_inside_reach_the_first_process(supervisor, unshare):
     assert process.wait(30) == 0
 
 
-def test_uses_no_cpu(supervisor):
+def test_does_not_wake_up(supervisor):
     process = pause(supervisor, stdin=subprocess.DEVNULL)
 
     def switches():
@@ -162,46 +162,46 @@ def test_uses_no_cpu(supervisor):
     time.sleep(0.2)
     before = switches()
     time.sleep(1)
-    assert switches() == before  # it did not wake once
+    assert switches() == before  # it did not wake up
 
 
-def test_never_changes_what_is_not_its_own(supervisor, unshare):
-    """Started with a PID namespace only, it takes the others itself. (The test stands in throw-away ones.)"""
+def test_does_not_change_the_host(supervisor, unshare):
+    """Start pause with only a PID namespace: it creates the others. The test itself runs in temporary namespaces."""
     code = 'head -c 1 >/dev/null; ls -d /proc/self/; cat /proc/1/comm; hostname; grep -c " /proc " /proc/self/mountinfo'
     script = (
         f"{{ {' '.join(unshare)} --pid --fork --kill-child {supervisor.path} pause --until-eof --mount-proc "
         f"--hostname wrong --notify-fd 1; }} | {{ {code}; }}"
     )
 
-    beside = [*unshare, "--mount", "--uts", "sh", "-c"]
-    as_it_was = subprocess.run(
-        [*beside, f"echo 1 | {{ {code}; }}"],
+    prefix_outside = [*unshare, "--mount", "--uts", "sh", "-c"]
+    before = subprocess.run(
+        [*prefix_outside, f"echo 1 | {{ {code}; }}"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=30,
     ).stdout
-    process = supervisor.start([*beside, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    # The pod lives until here: what was seen, was seen beside it.
-    seen = "".join(process.stdout.readline().decode() for _ in as_it_was.splitlines())
+    process = supervisor.start([*prefix_outside, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # The pod runs until its standard input ends.
+    after = "".join(process.stdout.readline().decode() for _ in before.splitlines())
     process.stdin.close()
     process.wait(30)
-    assert seen == as_it_was
-    assert seen.count("\n") == 4
+    assert after == before
+    assert after.count("\n") == 4
 
 
-def test_what_it_refuses(supervisor):
-    def refused(*arguments):
+def test_missing_prerequisites(supervisor):
+    def rejected(*arguments):
         argv = [supervisor.path, "pause", *arguments]
         result = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
         assert result.returncode == 3
         return result.stderr
 
-    assert "PID namespace" in refused("--mount-proc", "--until-eof")
-    assert "not open" in refused("--notify-fd", "99", "--until-eof")
+    assert "PID namespace" in rejected("--mount-proc", "--until-eof")
+    assert "not open" in rejected("--notify-fd", "99", "--until-eof")
 
 
-def test_joins_its_cgroup(supervisor, new_cgroup):
+def test_joins_cgroup(supervisor, new_cgroup):
     group = new_cgroup("cpuacct")
     process = pause(supervisor, "--join-cgroup", str(group), stdin=subprocess.DEVNULL)
     assert (group / "cgroup.procs").read_text().split() == [str(process.pid)]

@@ -1,4 +1,4 @@
-"""How a participant is started: usage, environment, files, processors, capabilities, barrier."""
+"""Test the start of a participant: usage, environment, files, CPUs, capabilities, barrier."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_version_and_help(supervisor):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "expected"),
     [
         ([], "pause, run, attend, fetch or facts"),
         (["--frob"], "--frob"),
@@ -62,10 +62,10 @@ def test_version_and_help(supervisor):
         (["run", "--memory-interval-ms", "-1"], "--memory-interval-ms"),
     ],
 )
-def test_wrong_usage_names_the_option(supervisor, tmp_path, arguments, named):
+def test_usage_errors_name_the_option(supervisor, tmp_path, arguments, expected):
     result = call(supervisor, *arguments, cwd=tmp_path)
     assert result.returncode == 2
-    assert named in result.stderr
+    assert expected in result.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -78,11 +78,11 @@ def test_environment_is_clean(supervisor):
         "HOME": "/root",
     }
     process = supervisor.run(["env", "-0"], "--env", "A=1=2", "--env", "B=", "--env", "A=3", env=dirty)
-    seen = dict(line.split("=", 1) for line in output(process).rstrip("\0").split("\0"))
-    assert set(seen) == {"PATH", "LANG", "HOME", "K8SDDS_PHASE_FD", "A", "B"}
-    assert (seen["A"], seen["B"], seen["LANG"]) == ("3", "", "C.UTF-8")
-    assert seen["HOME"] == str(process.directory)
-    assert seen == meters(process)["environment"]
+    environment = dict(line.split("=", 1) for line in output(process).rstrip("\0").split("\0"))
+    assert set(environment) == {"PATH", "LANG", "HOME", "K8SDDS_PHASE_FD", "A", "B"}
+    assert (environment["A"], environment["B"], environment["LANG"]) == ("3", "", "C.UTF-8")
+    assert environment["HOME"] == str(process.directory)
+    assert environment == meters(process)["environment"]
 
 
 def test_only_the_phase_pipe_is_inherited(supervisor):
@@ -91,19 +91,19 @@ def test_only_the_phase_pipe_is_inherited(supervisor):
         process = supervisor.python(code, pass_fds=[inherited.fileno()])
         without = supervisor.python(code, "--no-phase", pass_fds=[inherited.fileno()])
     *fds, phase = output(process).replace("[", "").replace("]", "").replace(",", "").split()
-    assert set(fds) - {phase} <= {"0", "1", "2", "3", "4"}  # one of them lists the directory
+    assert set(fds) - {phase} <= {"0", "1", "2", "3", "4"}  # one is of the directory listing
     assert len(fds) == 5
     assert output(without).strip() == "[0, 1, 2, 3] None"
 
 
-def test_signals_are_as_a_program_expects_them(supervisor):
+def test_default_signal_dispositions(supervisor):
     process = supervisor.run(["grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"])
-    # Signals 32 and 33 are the C library's own: it lets no program set them, so they stay as inherited.
+    # Signals 32 and 33 belong to the C library, which does not let programs set them.
     settable = ~(0b11 << 31)
     assert [int(line.split()[1], 16) & settable for line in output(process).splitlines()] == [0, 0]
 
 
-def test_stdout_and_stderr_apart(supervisor):
+def test_stdout_and_stderr_are_separate(supervisor):
     process = supervisor.run(["sh", "-c", "echo one; echo two >&2; cat; exit 3"], stdin=subprocess.DEVNULL)
     assert process.returncode == 3
     assert output(process) == "one\n"
@@ -112,7 +112,7 @@ def test_stdout_and_stderr_apart(supervisor):
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr", "meters.json"])
-def test_results_are_never_overwritten(supervisor, tmp_path, name):
+def test_results_are_not_overwritten(supervisor, tmp_path, name):
     folder = tmp_path / "there"
     folder.mkdir()
     (folder / name).write_text("precious")
@@ -125,7 +125,7 @@ def test_results_are_never_overwritten(supervisor, tmp_path, name):
     assert not (tmp_path / "ran").exists()
 
 
-def test_directory_that_cannot_be_made(supervisor):
+def test_directory_cannot_be_created(supervisor):
     result = call(supervisor, "run", "--dir", "/proc/nowhere", "--deadline", "5", "--", "true")
     assert result.returncode == 3
     assert "/proc/nowhere" in result.stderr
@@ -138,14 +138,14 @@ def test_program_not_found_or_not_executable(supervisor, tmp_path):
     process = supervisor.run([str(plain)])
     assert process.returncode == 126
     assert str(plain) in process.error
-    plain.chmod(0o755)  # now only exec can tell
+    plain.chmod(0o755)  # now only exec detects it
     process = supervisor.run([str(plain)])
     assert process.returncode == 126
     assert "cannot execute" in process.error
     assert "cannot execute" in meters(process)["error"]
 
 
-def test_program_is_looked_up_in_the_path_given(supervisor, tmp_path):
+def test_program_is_looked_up_in_path(supervisor, tmp_path):
     program = tmp_path / "mine"
     program.write_text("#!/bin/sh\necho mine\n")
     program.chmod(0o755)
@@ -153,7 +153,7 @@ def test_program_is_looked_up_in_the_path_given(supervisor, tmp_path):
     assert output(supervisor.run(["mine"], "--env", f"PATH={tmp_path}:/bin")) == "mine\n"
 
 
-def test_pinned_to_its_cpus(supervisor):
+def test_cpu_pinning(supervisor):
     cpus = sorted(os.sched_getaffinity(0))
     show = "import os; print(sorted(os.sched_getaffinity(0)), sorted(os.sched_getaffinity(os.getppid())))"
     process = supervisor.python(show, "--cpus", str(cpus[-1]), "--own-cpus", str(cpus[0]))
@@ -164,13 +164,13 @@ def test_pinned_to_its_cpus(supervisor):
 
 
 @pytest.mark.parametrize("option", ["--cpus", "--own-cpus"])
-def test_impossible_cpu_is_named(supervisor, option):
+def test_unavailable_cpu_is_reported(supervisor, option):
     cpus = sorted(os.sched_getaffinity(0))
-    for impossible in (1000, 5000):
-        process = supervisor.run(["true"], option, f"{cpus[0]},{impossible}")
+    for unavailable in (1000, 5000):
+        process = supervisor.run(["true"], option, f"{cpus[0]},{unavailable}")
         assert process.returncode == 3
         assert option in process.error
-        assert str(impossible) in process.error
+        assert str(unavailable) in process.error
 
 
 def capability_sets(process):
@@ -181,9 +181,9 @@ def capability_sets(process):
 STATUS = ["grep", "-E", "^(Cap|NoNewPrivs)", "/proc/self/status"]
 
 
-def test_capabilities_of_a_container(supervisor):
+def test_capabilities_kubernetes(supervisor):
     if os.geteuid() != 0:
-        pytest.skip("needs root")
+        pytest.skip("requires root")
     process = supervisor.run(STATUS)
     report = meters(process)["capabilities"]
     sets = capability_sets(process)
@@ -195,9 +195,9 @@ def test_capabilities_of_a_container(supervisor):
         assert report["bounding_limited"] is True
 
 
-def test_capabilities_that_are_missing_are_told(supervisor):
+def test_missing_capabilities_are_reported(supervisor):
     if os.geteuid() != 0:
-        pytest.skip("needs root")
+        pytest.skip("requires root")
     prefix = ["setpriv", "--bounding-set=-net_raw,-mknod"]
     if subprocess.run([*prefix, "true"], capture_output=True).returncode:
         pytest.skip("no setpriv")
@@ -207,7 +207,7 @@ def test_capabilities_that_are_missing_are_told(supervisor):
     assert set(report["missing"]) == {"NET_RAW", "MKNOD"}
     assert capability_sets(process)["CapPrm"] == KUBERNETES_MASK & ~(1 << 13) & ~(1 << 27)
 
-    # Without SETPCAP the bounding set cannot be changed, yet nothing is gained.
+    # Without SETPCAP the bounding set does not change, and no capability is gained.
     process = supervisor.run(STATUS, prefix=["setpriv", "--bounding-set=-setpcap"])
     assert process.returncode == 0
     report = meters(process)["capabilities"]
@@ -216,7 +216,7 @@ def test_capabilities_that_are_missing_are_told(supervisor):
     assert capability_sets(process)["CapPrm"] == KUBERNETES_MASK & ~(1 << 8)
 
 
-def test_capabilities_kept(supervisor):
+def test_capabilities_keep(supervisor):
     process = supervisor.run(STATUS, "--capabilities", "keep")
     own = int(
         next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("CapEff")).split()[
@@ -228,9 +228,9 @@ def test_capabilities_kept(supervisor):
     assert len(meters(process)["capabilities"]["kept"]) == bin(own).count("1")
 
 
-def test_works_without_any_capability(supervisor, tmp_path):
+def test_without_capabilities(supervisor, tmp_path):
     if os.geteuid() != 0:
-        pytest.skip("needs root to become somebody else")
+        pytest.skip("requires root to change the user")
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents:
         if parent != Path("/tmp") and str(parent).startswith("/tmp"):
@@ -238,7 +238,7 @@ def test_works_without_any_capability(supervisor, tmp_path):
     prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     process = supervisor.run(["id", "-u"], prefix=prefix)
     if "Permission denied" in process.error and not process.directory.exists():
-        pytest.skip("the program is out of reach of other users")
+        pytest.skip("other users cannot execute the program")
     assert process.returncode == 0, process.error
     assert output(process) == "65534\n"
     report = meters(process)
@@ -249,7 +249,7 @@ def test_works_without_any_capability(supervisor, tmp_path):
 @pytest.mark.parametrize(
     "argument", ['quo"te\\', "zwei\nZeilen\t\x01\x7f", "größer 漢字 🚀", b"bad \xff\xc0\xaf\xed\xa0\x80 \xf5"]
 )
-def test_json_is_valid_whatever_the_arguments(supervisor, argument):
+def test_json_is_valid_with_any_arguments(supervisor, argument):
     process = supervisor.run(
         ["true", argument], "--env", "ODD=" + (argument if isinstance(argument, str) else "x")
     )
@@ -271,7 +271,7 @@ def barrier(supervisor, program, *options, **kwargs):
     return process
 
 
-def test_barrier_holds_until_go(supervisor, tmp_path):
+def test_barrier_waits_for_go(supervisor, tmp_path):
     process = barrier(supervisor, ["touch", str(tmp_path / "ran")])
     time.sleep(0.2)
     assert not (tmp_path / "ran").exists()
@@ -282,10 +282,10 @@ def test_barrier_holds_until_go(supervisor, tmp_path):
     assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("said", [b"", b"abort\n", b"go away\n", b"go"])
-def test_barrier_without_go_starts_nothing(supervisor, tmp_path, said):
+@pytest.mark.parametrize("line", [b"", b"abort\n", b"go away\n", b"go"])
+def test_barrier_without_go(supervisor, tmp_path, line):
     process = barrier(supervisor, ["touch", str(tmp_path / "ran")], stderr=subprocess.PIPE)
-    process.communicate(said, timeout=30)
+    process.communicate(line, timeout=30)
     assert process.returncode == 125
     assert not (tmp_path / "ran").exists()
     report = meters(process)
@@ -301,7 +301,7 @@ def test_barrier_ended_by_a_signal(supervisor, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_broken_exec_stream_after_go_changes_nothing(supervisor, tmp_path):
+def test_stream_breaks_after_go(supervisor, tmp_path):
     gate = tmp_path / "gate"
     process = barrier(supervisor, ["sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; echo done"])
     process.stdin.write(b"go\n")
@@ -315,7 +315,7 @@ def test_broken_exec_stream_after_go_changes_nothing(supervisor, tmp_path):
     assert meters(process)["exit_code"] == 0
 
 
-def test_supervisor_killed_at_the_barrier_leaves_nothing(supervisor, tmp_path):
+def test_supervisor_killed_at_the_barrier(supervisor, tmp_path):
     process = barrier(supervisor, ["touch", str(tmp_path / "ran")])
     child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     process.kill()
@@ -325,7 +325,7 @@ def test_supervisor_killed_at_the_barrier_leaves_nothing(supervisor, tmp_path):
 
 
 def test_barrier_skew(supervisor, capsys):
-    """Reported, not judged: machines differ."""
+    """Print the skew without checking it, because hosts differ."""
     code = "import time; print(time.monotonic_ns())"
     waiting = [barrier(supervisor, [PYTHON, "-SEc", code]) for _ in range(5)]
     for process in waiting:
