@@ -72,7 +72,7 @@ def _print_account(imported: Import) -> None:
     _print_wrapped(f"{formats.count(account['files'], 'file')} read (layout {imported.layout}): {read}")
     _print_wrapped(f"{formats.count(account['trials'], 'trial')}, {account['valid']} valid")
     for code, n in sorted(account["invalid"].items(), key=lambda item: -item[1]):
-        reasons = [str(trial.record["reason"]) for trial in imported.trials if not trial.record["valid"]]
+        reasons = [str(trial.record.reason) for trial in imported.trials if not trial.record.valid]
         details = {detail.strip() for kind, _, detail in (r.partition(":") for r in reasons) if kind == code}
         example = "for example, " if len(details) > 1 else ""
         _print_wrapped(f"{n} invalid, {code}: {example}{sorted(details)[0]}", "  ")
@@ -90,9 +90,9 @@ def _print_account(imported: Import) -> None:
             _print_wrapped(f"{source.path}: {source.why}", "  ")
         if len(unknown) > MAX_SHOWN:
             _print_wrapped(f"and {len(unknown) - MAX_SHOWN} more; import.json lists all", "  ")
-    with_warnings = [trial for trial in imported.trials if trial.record["warnings"]]
+    with_warnings = [trial for trial in imported.trials if trial.record.warnings]
     if with_warnings:
-        example = with_warnings[0].record["warnings"][0]
+        example = (with_warnings[0].record.warnings or [""])[0]
         _print_wrapped(f"{formats.count(len(with_warnings), 'trial')} with a warning, for example: {example}")
 
 

@@ -1,12 +1,12 @@
-"""Published data of others become a run folder: read, judged, accounted for, and analysed like our own.
+"""Import published logs of RTI PerfTest into a run folder, which analysis and reports read like any other.
 
-gather    files, told apart by what is in them, and gathered into trials
-layouts   what names of folders and files suggest
-mapping   what the user adds (`--map`)
-records   the logs of a trial -> its record, and whether it is valid
-copies    repetitions that are copies of other runs
-top       `metrics.csv` of kubectl top
-writing   the run folder, and the account of every file
+files       find files, recognize them by content, and group them into trials
+layouts     settings that the names of folders and files suggest
+path_hints  settings that the user states with `--map`
+records     the record of a trial from its logs, and whether it is valid
+duplicates  trials whose logs are copies of another trial
+kubectl_top `metrics.csv` files with averages of `kubectl top node`
+run_folder  the imported run folder, with an account of every file
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from k8sdds.system.errors import InputError
 
 @dataclass(frozen=True)
 class Import:
-    """What came of an import."""
+    """The result of an import."""
 
     run: RunFolder
     layout: str
     sources: list[Source]
     trials: list[Imported]
     copies: list[str]
-    """A sentence for each repetition that is a copy."""
+    """A message for each trial that is a copy."""
 
     @property
     def account(self) -> dict[str, Any]:
-        """The counts of the summary: nothing is dropped in silence."""
+        """The counts of the summary, which account for every file."""
         return run_folder.account(self.sources, self.trials)
 
 
@@ -50,45 +50,55 @@ def import_folder(
     baseline: str = "host",
     command: Sequence[str] = (),
 ) -> Import:
-    """Read the logs below `source` into a new run folder `output`.
+    """Read the logs below `source` into a new run folder.
 
-    Raises InputError for arguments that cannot be meant, and where not one log is found; a bad file never
-    stops an import. `output` exists whole or not at all.
+    A file that cannot be read does not stop the import.
+
+    Args:
+        source: A folder, or a single file.
+        output: The run folder to create. It appears complete, or not at all.
+        layout: One of `layouts.LAYOUTS`.
+        maps: Settings that the logs do not state, `GLOB:KEY=VALUE,…`.
+        skip: Patterns of files and folders to ignore.
+        baseline: Label of the network that overheads refer to.
+        command: The command line, for campaign.json.
+
+    Raises:
+        InputError: An argument is invalid, or there is no log.
     """
     rules = path_hints.rules(maps)
     if layout not in layouts.LAYOUTS:
-        raise InputError(f"there is no layout {layout!r}", f"layouts: {', '.join(layouts.LAYOUTS)}")
+        raise InputError(f"unknown layout {layout!r}", f"layouts: {', '.join(layouts.LAYOUTS)}")
     if not source.exists():
         raise InputError(f"{source} does not exist", "name a folder with logs of RTI PerfTest")
     run_folder.refuse(output)
-    found = files.sources(source, skip, leave_out=output)
+    sources = files.sources(source, skip, leave_out=output)
     if layout == layouts.AUTO:
-        layout = layouts.detect([one.path for one in found if one.kind == files.LOG])
+        layout = layouts.detect([file.path for file in sources if file.kind == files.LOG])
     trials = [
         trial
-        for bundle in files.bundles(found, layout)
-        for trial in records.records(bundle, _hints(bundle, found, layout, rules), layout)
+        for bundle in files.bundles(sources, layout)
+        for trial in records.records(bundle, _hints(bundle, sources, layout, rules), layout)
     ]
     if not trials:
-        kinds = Counter(one.kind for one in found)
         raise InputError(
-            f"{source} holds no log of RTI PerfTest (files looked at: {sum(kinds.values())})",
-            "name the folder that the logs lie below",
+            f"{source} contains no log of RTI PerfTest ({len(sources)} files read)",
+            "name the folder that contains the logs",
         )
     _number_repetitions(trials, layout)
-    said = duplicates.mark(trials)
-    _unique(trials)
-    run = run_folder.write(output, source, found, trials, layout, baseline, said, [*command])
-    return Import(run, layout, found, trials, said)
+    copies = duplicates.mark(trials)
+    _make_ids_unique(trials)
+    run = run_folder.write(output, source, sources, trials, layout, baseline, copies, [*command])
+    return Import(run, layout, sources, trials, copies)
 
 
 def _hints(
-    bundle: files.Bundle, found: list[Source], layout: str, rules: list[path_hints.Rule]
+    bundle: files.Bundle, sources: list[Source], layout: str, rules: list[path_hints.Rule]
 ) -> layouts.Hints:
     hints = layouts.hints(bundle.folder, bundle.stem, layout)
-    mtu = files.mtu_of(found, bundle.folder)
+    mtu = files.mtu_of(sources, bundle.folder)
     if mtu is not None:
-        # A note says what is different here: another variant of the network, and no mere backup.
+        # A note with an MTU makes the folder a variant of the network instead of a backup.
         hints = layouts.Hints({**hints.values, "mtu_bytes": mtu}, None, hints.variant, hints.experiment)
     given: dict[str, Any] = {}
     for source in bundle.logs.values():
@@ -97,22 +107,22 @@ def _hints(
 
 
 def _number_repetitions(trials: list[Imported], layout: str) -> None:
-    """Where no folder is called run2 or the like, the same cell once more is its next repetition."""
-    if layout == layouts.K8SDDS or any(trial.record["repetition"] for trial in trials):
+    """Number the trials of each cell as repetitions, where no folder name states a repetition."""
+    if layout == layouts.K8SDDS or any(trial.record.repetition for trial in trials):
         return
-    seen: Counter[str] = Counter()
+    count: Counter[str | None] = Counter()
     for trial in trials:
-        cell = trial.record["cell_id"]
-        trial.record["repetition"] = seen[cell]
-        trial.record["trial_id"] = f"{cell}-{records.TESTBED}-r{seen[cell]}"
-        seen[cell] += 1
+        cell = trial.record.cell_id
+        trial.record.repetition = count[cell]
+        trial.record.trial_id = f"{cell}-{records.TESTBED}-r{count[cell]}"
+        count[cell] += 1
 
 
-def _unique(trials: list[Imported]) -> None:
-    """A cell may have been measured twice in one run; each is a trial with an id of its own."""
-    seen: Counter[str] = Counter()
+def _make_ids_unique(trials: list[Imported]) -> None:
+    """Number the ids of a cell that was measured several times in one run."""
+    count: Counter[str | None] = Counter()
     for trial in trials:
-        name = trial.record["trial_id"]
-        seen[name] += 1
-        if seen[name] > 1:
-            trial.record["trial_id"] = f"{name}-{seen[name]}"
+        name = trial.record.trial_id
+        count[name] += 1
+        if count[name] > 1:
+            trial.record.trial_id = f"{name}-{count[name]}"

@@ -1,4 +1,4 @@
-"""The files of a published folder: read once, told apart by what is in them, and gathered into trials."""
+"""Find the files of a published folder, recognize them by content, and group them into trials."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from k8sdds.importing import kubectl_top, layouts
 from k8sdds.model.trial import PUBLISHER, Participant, Role
@@ -23,10 +24,10 @@ _MTU = re.compile(r"\s*MTU\s*[=:]\s*([0-9]{3,5})\s*")
 
 @dataclass
 class Source:
-    """One file of the published folder, and what it is."""
+    """One file of the published folder."""
 
     path: PurePosixPath
-    """Below the imported folder, as text that can be printed."""
+    """Relative to the imported folder, as printable text."""
     data: bytes | None
     kind: str
     why: str = ""
@@ -34,15 +35,15 @@ class Source:
     log: Log | None = None
     nodes: kubectl_top.Nodes = field(default_factory=dict)
     mtu: int | None = None
-    """What a note says of the folder it lies in."""
+    """The MTU that a note states for its folder."""
     size: int = 0
     sha256: str | None = None
     used: list[str] = field(default_factory=list)
-    """Where it went: `TRIAL_ID PARTICIPANT`."""
+    """Trials that use the file: `TRIAL_ID PARTICIPANT`."""
 
     @property
     def role(self) -> Role | None:
-        """The role of the participant that wrote this log, by its content, else by its file name."""
+        """The role of the participant that wrote this log: from its content, otherwise from its file name."""
         if self.log and self.log.role:
             return self.log.role
         _, named = layouts.group(self.path.name)
@@ -51,7 +52,7 @@ class Source:
 
 @dataclass
 class Bundle:
-    """Files that belong together: the logs of one execution of PerfTest's programs."""
+    """The logs of one execution of the PerfTest programs, with further files."""
 
     folder: PurePosixPath
     stem: str
@@ -63,39 +64,39 @@ class Bundle:
 
     @property
     def name(self) -> str:
-        """Where it is, for people."""
+        """The place of the logs in the imported folder."""
         return str(self.folder / self.stem) if self.stem else str(self.folder)
 
 
 def sources(root: Path, skip: Iterable[str] = (), leave_out: Path | None = None) -> list[Source]:
-    """Every file below `root` (or `root` itself) in natural order. Links to elsewhere are not followed.
+    """Return every file below `root` (or `root` itself) in natural order. Links are not followed.
 
-    Files that match one of the patterns `skip` are listed but not read; `leave_out` is not looked into.
+    Files that match one of the patterns `skip` are listed but not read; the folder `leave_out` is ignored.
     """
     patterns = list(skip)
-    found = []
+    files = []
     for path in sorted(_files(root, leave_out), key=_natural):
         relative = PurePosixPath(printable(path.relative_to(root) if path != root else path.name))
         if any(fits(pattern, relative) for pattern in patterns):
-            found.append(Source(relative, None, SKIPPED, "left out as asked"))
+            files.append(Source(relative, None, SKIPPED, "skipped with --skip"))
         else:
-            found.append(_source(path, relative))
-    return found
+            files.append(_source(path, relative))
+    return files
 
 
 def fits(pattern: str, path: PurePosixPath) -> bool:
-    """Whether a file's path, one of its folders, or the name of one of these matches a shell pattern."""
+    """Return whether a shell pattern matches a path, a parent folder, or the name of one of these."""
     names = (*path.parts, str(path), *(str(parent) for parent in path.parents))
     return any(fnmatchcase(name, pattern) for name in names if name != ".")
 
 
 def printable(path: Path | str) -> str:
-    """A path as text that can be written anywhere: bytes that are no UTF-8 become `\\xff`."""
+    r"""Return a path as printable text: bytes that are not UTF-8 become `\xff`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def bundles(found: list[Source], layout: str) -> list[Bundle]:
-    """The logs gathered, in the order of their files."""
+    """Group the logs into bundles, in the order of their files."""
     by_folder: dict[PurePosixPath, list[Source]] = defaultdict(list)
     for source in found:
         if source.kind in (LOG, METRICS):
@@ -104,7 +105,7 @@ def bundles(found: list[Source], layout: str) -> list[Bundle]:
 
 
 def mtu_of(found: list[Source], folder: PurePosixPath) -> int | None:
-    """The MTU that a note in this folder or the nearest one above it states."""
+    """Return the MTU that a note in this folder or the nearest parent folder states."""
     notes = {source.path.parent: source.mtu for source in found if source.mtu is not None}
     return next((notes[above] for above in (folder, *folder.parents) if above in notes), None)
 
@@ -119,8 +120,8 @@ def _files(root: Path, leave_out: Path | None) -> Iterator[Path]:
         yield from (Path(folder) / name for name in files)
 
 
-def _natural(path: Path) -> tuple:
-    """test-2 before test-10."""
+def _natural(path: Path) -> tuple[Any, ...]:
+    """Return a sort key with test-2 before test-10."""
     return tuple(
         tuple(
             (0, int(piece), "") if piece.isdecimal() else (1, 0, piece)
@@ -134,13 +135,15 @@ def _source(path: Path, relative: PurePosixPath) -> Source:
     try:
         size = path.lstat().st_size
         if path.is_symlink() or not path.is_file():
-            return Source(relative, None, UNREADABLE, "not a plain file")
+            return Source(relative, None, UNREADABLE, "not a regular file")
         if size > log.MAX_BYTES:
-            return Source(relative, None, UNREADABLE, f"{size} bytes are too many for a log", size=size)
+            why = f"{size} bytes, more than the limit of {log.MAX_BYTES}"
+            return Source(relative, None, UNREADABLE, why, size=size)
         data = path.read_bytes()
     except OSError as error:
         return Source(relative, None, UNREADABLE, error.strerror or "unreadable")
-    source = Source(relative, data, OTHER, "no log of PerfTest, no table of kubectl top", size=len(data))
+    why = "neither a log of PerfTest nor a table of kubectl top"
+    source = Source(relative, data, OTHER, why, size=len(data))
     source.sha256 = hashlib.sha256(data).hexdigest()
     if not data.strip():
         source.why = "empty"
@@ -172,7 +175,7 @@ def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[
         _put(bundle, source, named)
     metrics = [source for source in files if source.kind == METRICS]
     for source in metrics:
-        # A table beside several trials belongs to the one whose name it has, or to none.
+        # With several trials in the folder, a table belongs to the trial that has its name.
         own = next((b for stem, b in found.items() if stem and source.path.name.startswith(stem)), None)
         if own is None and len(found) == 1:
             own = next(iter(found.values()))
@@ -182,7 +185,7 @@ def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[
 
 
 def _put(bundle: Bundle, source: Source, named: Participant | None) -> None:
-    """Add a log under the participant that it states, else under the one that its file name states."""
+    """Add a log under the participant that it states, otherwise under the participant in its file name."""
     assert source.log is not None
     role, identity = source.role, source.log.settings.identity
     if role is None:

@@ -1,8 +1,8 @@
-"""`metrics.csv`: averages of `kubectl top node` over a trial, as the K8sDDS paper's scripts wrote them.
+"""Read `metrics.csv`: averages of `kubectl top node` over a trial.
 
-One row a node: its name, then CPU in millicores (`cpu(cores)`), CPU in percent, memory in MiB
-(`memory(bytes)`) and memory in percent, each as average, deviation, percentiles and extremes. A node whose
-deviation is empty was seen once.
+The scripts of the K8sDDS paper wrote these files. Each row is a node: its name, then CPU in millicores
+(`cpu(cores)`), CPU in percent, memory in MiB (`memory(bytes)`) and memory in percent, each with average,
+standard deviation, percentiles, minimum and maximum. The deviation is empty for a node with one reading.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ Nodes = dict[str, dict[str, float]]
 
 
 def read(data: bytes) -> tuple[Nodes, list[str]]:
-    """Quantities by node, such as `{"raspberrypi87": {"cpu_millicores_avg": 1334.68, …}}`, and what is wrong.
+    """Return the values by node, and problems.
 
-    Never raises. A row that is not whole, or holds anything but numbers, is left out and named.
+    Values are such as `{"raspberrypi87": {"cpu_millicores_avg": 1334.68, …}}`. A row that is incomplete or
+    contains something other than numbers is a problem. The function never raises.
     """
     text = data.decode("utf-8", errors="replace")
     whole, _, torn = text.rpartition("\n")
-    problems = ["its last line has no end"] if torn.strip() else []
+    problems = ["the last line is incomplete"] if torn.strip() else []
     try:
         table = list(csv.reader(io.StringIO(whole.replace("\0", "\N{REPLACEMENT CHARACTER}"))))
     except csv.Error as error:
@@ -42,7 +43,7 @@ def read(data: bytes) -> tuple[Nodes, list[str]]:
         if not row:
             continue
         if values is None or row[0] in nodes:
-            problems.append(f"line {number} is no row of it")
+            problems.append(f"line {number} is not a valid row")
             continue
         nodes[row[0]] = values
     return nodes, problems
@@ -53,11 +54,11 @@ def _names(header: list[str]) -> list[str] | None:
         return None
     names = []
     for title in header[1:]:
-        found = _COLUMN.fullmatch(title.strip())
-        if not found:
+        match = _COLUMN.fullmatch(title.strip())
+        if not match:
             return None
-        statistic = found[2].replace("%", "")
-        names.append(f"{_MEASURES[found[1]]}_{'p' if statistic.isdigit() else ''}{statistic}")
+        statistic = match[2].replace("%", "")
+        names.append(f"{_MEASURES[match[1]]}_{'p' if statistic.isdigit() else ''}{statistic}")
     return names if header[0].strip() == "name" and names and len(set(names)) == len(names) else None
 
 

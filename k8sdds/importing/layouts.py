@@ -1,4 +1,4 @@
-"""What folder and file names suggest about the logs in them. The logs' own words win over all of this."""
+"""Derive settings from the names of folders and files. Settings that the logs state take precedence."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ K8SDDS, AUTO = "k8sdds", "auto"
 LAYOUTS = (AUTO, K8SDDS)
 
 ROWS = (64, 256, 1024, 4096, 16384, 63000)
-"""Payload of `test-0` to `test-5` in the artifact of the K8sDDS paper; later rows have no fixed one."""
+"""Payload of `test-0` to `test-5` in the artifact of the K8sDDS paper; later rows have no fixed payload."""
 
 _OTHER_NETWORKS = ("calico", "cilium", "antrea", "canal", "ovn-kubernetes")
-"""Networks of published results that k8sdds itself cannot build."""
+"""Networks of published results that k8sdds cannot build."""
 _NAMES = {name: name for name in (*_OTHER_NETWORKS, *NETWORKS)} | {
     alias: name for name, network in NETWORKS.items() for alias in network.aliases
 }
@@ -36,18 +36,18 @@ _PARTICIPANT = re.compile(r"(?<![a-z])(pub|sub|publisher|subscriber)[-_]?([0-9]{
 
 @dataclass(frozen=True)
 class Hints:
-    """What the names on the way to a log suggest; None: nothing."""
+    """Settings that the path of a log suggests; None: no suggestion."""
 
     values: dict[str, Any] = field(default_factory=dict)
     """By the keys of trials.jsonl: network, test, payload_bytes, reliability, transport, repetition, …"""
     set_aside: str | None = None
-    """The name that marks it as a backup."""
+    """The name that marks the log as a backup."""
     variant: str | None = None
-    """What a name says beyond a log's own words, such as `sendQueueSize=50`."""
+    """A setting that logs do not state, such as `sendQueueSize=50`."""
     experiment: str | None = None
 
     def given(self, values: dict[str, Any]) -> Hints:
-        """The same with values that the user gave."""
+        """Return the hints with the values that the user stated."""
         values = dict(values)
         keep = values.pop("keep", None)
         merged = {**self.values, **values}
@@ -55,7 +55,7 @@ class Hints:
 
 
 def detect(paths: list[PurePosixPath]) -> str:
-    """The layout of a tree by its files' paths: `k8sdds` where rows lie below tests, else `auto`."""
+    """Return the layout of a tree from its paths: `k8sdds` if rows lie below tests, else `auto`."""
     for path in paths:
         names = [part.lower() for part in path.parts[:-1]]
         if names and _ROW.fullmatch(names[-1]) and any(_TESTS.get(name) for name in names):
@@ -64,7 +64,7 @@ def detect(paths: list[PurePosixPath]) -> str:
 
 
 def hints(folder: PurePosixPath, stem: str, layout: str) -> Hints:
-    """What a folder's path (below the imported one) and the stem of a group of files suggest."""
+    """Return what a folder's path (relative to the imported folder) and a file stem suggest."""
     values: dict[str, Any] = {}
     aside = variant = experiment = None
     for name in (*folder.parts, *([stem] if stem else [])):
@@ -79,16 +79,17 @@ def hints(folder: PurePosixPath, stem: str, layout: str) -> Hints:
                 variant = suffix
         elif lower in _BACKUPS:
             aside = name
-        elif (found := _words(lower, whole=True)) or (layout == AUTO and (found := _words(lower))):
-            values |= found
+        elif (known := _settings(lower, whole=True)) or (layout == AUTO and (known := _settings(lower))):
+            values |= known
             if layout == K8SDDS and lower in _RELIABILITIES:
                 experiment = name
         elif layout == K8SDDS and "test" not in values and experiment is None:
             experiment = name
         elif layout == K8SDDS:
-            values["network"] = _bare(lower) or lower
+            values["network"] = _network(lower) or lower
     if layout == AUTO and "network" not in values:
-        unknown = [part for part in folder.parts if not _words(part.lower()) and part.lower() not in _BACKUPS]
+        lower_names = [(part, part.lower()) for part in folder.parts]
+        unknown = [part for part, lower in lower_names if not _settings(lower) and lower not in _BACKUPS]
         if unknown:
             values["network"] = unknown[-1]
     return Hints(values, aside, variant, experiment)
@@ -100,22 +101,22 @@ def group(name: str) -> tuple[str, Participant | None]:
     `run1_sub0.log` gives `("run1", Participant("subscriber", 0))`.
     """
     stem = name.rsplit(".", 1)[0] if "." in name else name
-    found = _PARTICIPANT.search(stem.lower())
-    if not found:
+    match = _PARTICIPANT.search(stem.lower())
+    if not match:
         return stem, None
-    rest = (stem[: found.start()] + stem[found.end() :]).strip("-_. ")
-    role: Role = PUBLISHER if found[1].startswith(SHORT_ROLES[PUBLISHER]) else SUBSCRIBER
-    return rest, Participant(role, int(found[2] or 0))
+    rest = (stem[: match.start()] + stem[match.end() :]).strip("-_. ")
+    role: Role = PUBLISHER if match[1].startswith(SHORT_ROLES[PUBLISHER]) else SUBSCRIBER
+    return rest, Participant(role, int(match[2] or 0))
 
 
-def _words(name: str, whole: bool = False) -> dict[str, Any]:
-    """What one name says. `whole`: only if all of it is a word that we know, else also its parts."""
-    found: dict[str, Any] = {}
-    if network := _bare(name):
+def _settings(name: str, whole: bool = False) -> dict[str, Any]:
+    """Return the settings that a name states as a whole or, unless `whole`, in its parts."""
+    settings: dict[str, Any] = {}
+    if network := _network(name):
         return {"network": network}
-    for key, words in (("test", _TESTS), ("reliability", _RELIABILITIES), ("transport", _TRANSPORTS)):
-        if name in words:
-            return {key: words[name]}
+    for key, terms in (("test", _TESTS), ("reliability", _RELIABILITIES), ("transport", _TRANSPORTS)):
+        if name in terms:
+            return {key: terms[name]}
     if match := _REPETITION.fullmatch(name):
         return {"repetition": max(int(match[1]) - 1, 0)}
     if match := _PAYLOAD.fullmatch(name):
@@ -124,18 +125,18 @@ def _words(name: str, whole: bool = False) -> dict[str, Any]:
         return {"subscribers": int(match[1])}
     if whole:
         return {}
-    # The longest known network first: flannel-vxlan before vxlan.
+    # Longest network name first: flannel-vxlan before vxlan.
     for alias in sorted(_NAMES, key=len, reverse=True):
         if re.search(rf"(?<![a-z0-9]){re.escape(alias)}(?![a-z0-9])", name):
-            found["network"] = _NAMES[alias]
+            settings["network"] = _NAMES[alias]
             name = name.replace(alias, " ")
             break
     for part in re.split(r"[_. ]+|(?<=[a-z0-9])-(?=[a-z0-9])", name):
         if part:
-            found = {**_words(part, whole=True), **found}
-    return found
+            settings = {**_settings(part, whole=True), **settings}
+    return settings
 
 
-def _bare(name: str) -> str | None:
-    """The network of a folder's name, without the transport at its end."""
+def _network(name: str) -> str | None:
+    """Return the network that a name without its transport suffix states."""
     return _NAMES.get(name.removesuffix("-udp").removesuffix("-tcp"))

@@ -1,4 +1,4 @@
-"""`--map GLOB:KEY=VALUE,…`: what the user knows of some folders and their logs cannot say."""
+"""Read `--map GLOB:KEY=VALUE,…`: settings of folders that their logs do not state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from k8sdds.system.yaml_text import nearest
 _EXAMPLE = "such as --map 'cluster-b/*:network=calico,repetition=2'"
 
 
-def _choice(*words: str) -> Callable[[str], str]:
+def _choice(*values: str) -> Callable[[str], str]:
     def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"one of {', '.join(words)}")
+        if text not in values:
+            raise ValueError(f"one of {', '.join(values)}")
         return text
 
     return read
@@ -60,29 +60,30 @@ KEYS: dict[str, Callable[[str], Any]] = {
     "publisher_node": _name,
     "keep": _choice("yes"),
 }
-"""Key to how its value is read. `repetition` counts from 1, as folders do; `keep=yes` counts a backup."""
+"""Key to the function that reads its value. `repetition` counts from 1, as folder names do; `keep=yes` keeps
+a backup."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One `--map`."""
+    """One `--map` option."""
 
     glob: str
     values: dict[str, Any]
 
 
 def rules(texts: Iterable[str]) -> list[Rule]:
-    """The rules as given. Raises InputError for what cannot be read."""
+    """Return the rules in the given order. Raises InputError for a rule with an invalid format."""
     return [_rule(text) for text in texts]
 
 
 def values(rules: list[Rule], path: PurePosixPath) -> dict[str, Any]:
-    """What all rules say of a file; later ones win."""
-    found: dict[str, Any] = {}
+    """Return the settings of a file from all rules; later rules take precedence."""
+    merged: dict[str, Any] = {}
     for rule in rules:
         if files.fits(rule.glob, path):
-            found |= rule.values
-    return found
+            merged |= rule.values
+    return merged
 
 
 def _rule(text: str) -> Rule:
@@ -94,7 +95,7 @@ def _rule(text: str) -> Rule:
         key, _, value = (part.strip() for part in pair.partition("="))
         if key not in KEYS:
             hint = nearest(key, list(KEYS))
-            raise InputError(f"--map knows no key {key!r}{hint}", f"keys: {', '.join(KEYS)}")
+            raise InputError(f"--map: unknown key {key!r}{hint}", f"keys: {', '.join(KEYS)}")
         try:
             given[key] = KEYS[key](value)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""From the logs of one trial to its line in trials.jsonl, and whether it is valid."""
+"""Build the record of a trial from its logs, and judge whether the trial is valid."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from k8sdds.importing.files import Bundle
 from k8sdds.importing.layouts import K8SDDS, Hints
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
-from k8sdds.perftest.log import Log, Result
+from k8sdds.perftest.log import LATENCY, THROUGHPUT, Log, Result
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import IMPORTED
-from k8sdds.results.record import COLUMNS
+from k8sdds.results.record import COLUMNS, TrialRecord
 from k8sdds.results.run_folder import SCHEMA
 
 TESTBED = "imported"
@@ -26,50 +26,54 @@ UNKNOWN: dict[str, Any] = {name: None for name, column in COLUMNS.items() if col
 
 @dataclass
 class Imported:
-    """One trial of the published folder: its record, its files and, for finding copies, its numbers."""
+    """One trial of the published folder."""
 
-    record: dict[str, Any]
+    record: TrialRecord
     bundle: Bundle
     numbers: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """Every number of the results by participant."""
+    """All numbers of the results by participant, to find copies."""
 
     def invalidate(self, reason: str) -> None:
-        """Mark it invalid, unless it is already."""
-        if self.record["valid"]:
-            self.record |= {"valid": False, "reason": reason}
+        """Mark the trial as invalid, unless it already is."""
+        if self.record.valid:
+            self.record.valid, self.record.reason = False, reason
+
+    def warn(self, text: str) -> None:
+        """Add a warning."""
+        self.record.warnings = [*(self.record.warnings or ()), text]
 
 
 def records(bundle: Bundle, hints: Hints, layout: str) -> list[Imported]:
-    """The trials in a bundle: one, or one for each payload of a scan. Their ids are not yet unique."""
+    """Return the trials of a bundle: one, or one for each payload of a scan. Their ids may not be unique."""
     logs = {name: source.log for name, source in bundle.logs.items() if source.log is not None}
     payloads = sorted({result.payload_bytes for log in logs.values() for result in log.results})
     stated = sorted({payload for log in logs.values() for payload in log.settings.payloads})
-    return [_record(bundle, logs, hints, layout, payload) for payload in (payloads or stated or [None])]
+    scanned: list[int] | list[None] = payloads or stated or [None]
+    return [_record(bundle, logs, hints, layout, payload) for payload in scanned]
 
 
 def _record(bundle: Bundle, logs: dict[str, Log], hints: Hints, layout: str, payload: int | None) -> Imported:
     pubs = {name: log for name, log in logs.items() if bundle.logs[name].role == PUBLISHER}
     subs = {name: log for name, log in logs.items() if bundle.logs[name].role == SUBSCRIBER}
     warnings = _warnings(bundle, logs)
-    said = _stated(pubs, subs) | ({"payload_bytes": payload} if payload is not None else {})
-    values = _agreed(hints, said, warnings)
-    values = _described(values, hints, layout)
-    found = {name: result for name, log in logs.items() if (result := _result(log, payload))}
-    reason = _judge(bundle, pubs, subs, values, found)
+    stated = _stated(pubs, subs) | ({"payload_bytes": payload} if payload is not None else {})
+    values = _description(_merged(hints, stated, warnings), hints, layout)
+    results = {name: result for name, log in logs.items() if (result := _result(log, payload))}
+    reason = _invalid(bundle, pubs, subs, values, results)
     if hints.set_aside and reason is None:
-        reason = f"set-aside: {hints.set_aside!r} marks it as a backup; --map 'GLOB:keep=yes' counts it"
+        reason = f"set-aside: {hints.set_aside!r} marks it as a backup; to include it: --map 'GLOB:keep=yes'"
     record = {
         **UNKNOWN, "schema": SCHEMA, "attempt": 1, "testbed": TESTBED, "source": bundle.name,
         "experiment_folder": hints.experiment, **values,
         "valid": reason is None, "reason": reason, "warnings": warnings,
-        **_numbers(values["test"], pubs, subs, found),
+        **_numbers(values["test"], pubs, subs, results),
     }  # fmt: skip
     if bundle.metrics:
         record["nodes_top"] = bundle.metrics[0].nodes
         node = bundle.metrics[0].nodes.get(str(values.get("publisher_node")), {})
         record["machine_cpu_percent"] = node.get("cpu_percent_avg")
-    numbers = {name: tuple(result.values.values()) for name, result in found.items()}
-    return Imported(record | _ids(record, bundle, payload), bundle, numbers)
+    numbers = {name: tuple(result.values.values()) for name, result in results.items()}
+    return Imported(TrialRecord.read(record | _ids(record, bundle, payload)), bundle, numbers)
 
 
 def _result(log: Log, payload: int | None) -> Result | None:
@@ -82,72 +86,71 @@ _STATED = ("reliability", "transport", "batch_bytes", "rate", "duration_s", "rec
 
 
 def _stated(pubs: dict[str, Log], subs: dict[str, Log]) -> dict[str, Any]:
-    """What the logs say themselves; a publisher's word goes before a subscriber's."""
-    said: dict[str, Any] = {}
+    """Return the settings that the logs state; a publisher's log takes precedence."""
+    stated: dict[str, Any] = {}
     for log in (*pubs.values(), *subs.values()):
         settings = log.settings
         for key in _STATED:
             value = getattr(settings, key)
             if value is not None:
-                said.setdefault(key, value)
+                stated.setdefault(key, value)
         if settings.mode:
-            said.setdefault("test", settings.mode)
+            stated.setdefault("test", settings.mode)
         if settings.discovers:
-            said.setdefault(settings.discovers[1], settings.discovers[0])
+            stated.setdefault(settings.discovers[1], settings.discovers[0])
         if len(settings.payloads) == 1:
-            said.setdefault("payload_bytes", settings.payloads[0])
+            stated.setdefault("payload_bytes", settings.payloads[0])
         if settings.product:
-            said.setdefault("middleware", settings.product[0])
-            said.setdefault("middleware_version", settings.product[1])
+            stated.setdefault("middleware", settings.product[0])
+            stated.setdefault("middleware_version", settings.product[1])
         if settings.version:
-            said.setdefault("perftest_version", settings.version)
+            stated.setdefault("perftest_version", settings.version)
         if settings.kind:
-            said.setdefault("transport_kind", settings.kind)
-    if subs and "subscribers" not in said:
-        said["subscribers"] = len(subs)
-    return said
+            stated.setdefault("transport_kind", settings.kind)
+    if subs and "subscribers" not in stated:
+        stated["subscribers"] = len(subs)
+    return stated
 
 
-def _agreed(hints: Hints, said: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """Names and logs together. The log's own word wins; where they disagree a warning says so."""
+def _merged(hints: Hints, stated: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """Merge the settings of names and logs. Logs take precedence; a difference adds a warning."""
     for key, value in hints.values.items():
-        if key in said and said[key] != value:
-            warnings.append(f"name: the folder's name suggests {key} {value}, the log says {said[key]}")
-    return {**hints.values, **said}
+        if key in stated and stated[key] != value:
+            warnings.append(f"name: the folder name suggests {key} {value}, the log states {stated[key]}")
+    return {**hints.values, **stated}
 
 
-def _described(values: dict[str, Any], hints: Hints, layout: str) -> dict[str, Any]:
-    """The trial's description, whole: what nobody says is PerfTest's default, or null."""
+def _description(values: dict[str, Any], hints: Hints, layout: str) -> dict[str, Any]:
+    """Return the complete description: settings that are not stated have PerfTest's default, or are None."""
     network = re.sub(r"[^A-Za-z0-9 ._+()-]", "_", str(values.get("network") or "unnamed"))
     mtu = values.get("mtu_bytes")
     label = values.get("label") or (f"{network}-{mtu}" if hints.values.get("mtu_bytes") else network)
-    usual = {
+    defaults: dict[str, Any] = {
         "network": network, "network_label": label, "network_options": {"mtu": mtu} if mtu else {},
         "reliability": "reliable", "transport": "unicast", "publishers": 1, "subscribers": 1,
         "middleware": "connext", "middleware_version": None, "security": "none", "qos": None,
         "batch_bytes": 0, "rate": 0, "discovery": None, "receive_mode": None, "repetition": 0,
-        "duration_s": None,
-        "payload_bytes": None, "test": None,
+        "duration_s": None, "payload_bytes": None, "test": None,
     }  # fmt: skip
-    found = usual | {key: value for key, value in values.items() if key != "label"}
-    found |= {"network": network}
+    description = defaults | {key: value for key, value in values.items() if key != "label"}
+    description["network"] = network
     if layout == K8SDDS:
-        found.setdefault("fidelity", "real")
+        description.setdefault("fidelity", "real")
     if hints.variant:
-        found["qos"] = ", ".join(filter(None, [found["qos"], hints.variant]))
-    return found
+        description["qos"] = ", ".join(filter(None, [description["qos"], hints.variant]))
+    return description
 
 
 def _warnings(bundle: Bundle, logs: dict[str, Log]) -> list[str]:
-    found = [f"metrics: {source.path.name}: {source.why}" for source in bundle.metrics if source.why]
+    warnings = [f"metrics: {source.path.name}: {source.why}" for source in bundle.metrics if source.why]
     versions = sorted({log.settings.version for log in logs.values() if log.settings.version})
     if len(versions) > 1:
-        found.append(f"versions: its participants were PerfTest {' and '.join(versions)}")
-    return found
+        warnings.append(f"versions: the participants ran PerfTest {' and '.join(versions)}")
+    return warnings
 
 
 def _ids(record: dict[str, Any], bundle: Bundle, payload: int | None) -> dict[str, str]:
-    """cell_id hashes what is measured, as for our own trials; else its place."""
+    """Return the ids: `cell_id` is that of the cell, or a hash of its place where the cell is incomplete."""
     try:
         cell = Cell(
             label=record["network_label"] if record["network_label"] != record["network"] else None,
@@ -167,48 +170,48 @@ def _ids(record: dict[str, Any], bundle: Bundle, payload: int | None) -> dict[st
 # --- whether it is valid ---------------------------------------------------------------------------------
 
 
-def _judge(
+def _invalid(
     bundle: Bundle,
     pubs: dict[str, Log],
     subs: dict[str, Log],
     values: dict[str, Any],
-    found: dict[str, Result],
+    results: dict[str, Result],
 ) -> str | None:
-    """Why these logs prove nothing, or None. The first cause, those that explain others before them."""
+    """Return why the trial is not valid, or None. Causes come before their consequences."""
     logs = {**pubs, **subs} or {name: source.log for name, source in bundle.logs.items() if source.log}
     for name, log in logs.items():
-        if log.errors and name not in found:
+        if log.errors and name not in results:
             return f"error: {name}: {log.errors[0]}"
         if log.exit_code:
             return f"error: {name} ended with exit code {log.exit_code}"
     for name, log in logs.items():
-        if name not in found:
+        if name not in results:
             if log.truncated:
-                return f"truncated: {name}: its last line has no end and there is no summary"
+                return f"truncated: {name}: the last line is incomplete and there is no summary"
             if log.problems:
                 return f"damaged: {name}: {log.problems[0]}"
     return (
         next((f"damaged: {name}: {log.problems[0]}" for name, log in logs.items() if log.problems), None)
         or (f"contradiction: {bundle.clashes[0]}" if bundle.clashes else None)
         or _contradiction(logs)
-        or _incomplete(pubs, subs, values, found)
-        or _lost(subs, values, found)
+        or _incomplete(pubs, subs, values, results)
+        or _lost(subs, values, results)
     )
 
 
 def _contradiction(logs: dict[str, Log]) -> str | None:
-    """Participants of one trial must agree on what they measured."""
+    """Return a contradiction between the logs of one trial."""
     for key in ("reliability", "transport", "payloads", "security"):
-        said = {name: getattr(log.settings, key) for name, log in logs.items()}
-        known = {name: value for name, value in said.items() if value not in (None, ())}
+        stated = {name: getattr(log.settings, key) for name, log in logs.items()}
+        known = {name: value for name, value in stated.items() if value not in (None, ())}
         if len(set(known.values())) > 1:
             (a, x), (b, y) = _differing(known)
-            return f"contradiction: {a} says {key} {x}, {b} {y}"
+            return f"contradiction: {a} states {key} {x}, {b} states {y}"
     for name, log in logs.items():
         for result in log.results:
             if log.settings.payloads and result.payload_bytes not in log.settings.payloads:
                 sent = log.settings.payloads[0]
-                return f"contradiction: {name} has data of {sent} bytes and sums up {result.payload_bytes}"
+                return f"contradiction: {name} sent {sent} bytes, its summary is of {result.payload_bytes}"
     return None
 
 
@@ -218,34 +221,34 @@ def _differing(known: dict[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any]]
 
 
 def _incomplete(
-    pubs: dict[str, Log], subs: dict[str, Log], values: dict[str, Any], found: dict[str, Result]
+    pubs: dict[str, Log], subs: dict[str, Log], values: dict[str, Any], results: dict[str, Result]
 ) -> str | None:
-    """What the test measures must be there, from all that the logs say took part."""
+    """Return which log or summary of a participant is missing."""
     test = values["test"]
-    if test not in ("throughput", "latency"):
-        return "unknown-test: neither the logs nor the names say whether it is a throughput or a latency test"
+    if test not in (THROUGHPUT, LATENCY):
+        return "unknown-test: neither logs nor names state whether this is a throughput or a latency test"
     if values["payload_bytes"] is None:
         return "no-result: there is no summary"
     if subs and len(subs) != values["subscribers"]:
         return f"missing-log: {values['subscribers']} subscribers took part, {len(subs)} left a log"
     if pubs and len(pubs) != values["publishers"]:
         return f"missing-log: {values['publishers']} publishers took part, {len(pubs)} left a log"
-    if not (pubs if test == "latency" else subs):
-        return f"missing-log: there is no log of a {'publisher' if test == 'latency' else 'subscriber'}"
-    lacking = [name for name in (*pubs, *subs) if name not in found]
-    if lacking:
-        return f"no-result: {lacking[0]} left no summary"
-    wrong = [n for n, result in found.items() if (result.kind == "latency") != (n in pubs)]
+    if not (pubs if test == LATENCY else subs):
+        return f"missing-log: there is no log of a {'publisher' if test == LATENCY else 'subscriber'}"
+    missing = [name for name in (*pubs, *subs) if name not in results]
+    if missing:
+        return f"no-result: {missing[0]} left no summary"
+    wrong = [name for name, result in results.items() if (result.kind == LATENCY) != (name in pubs)]
     if wrong:
-        return f"contradiction: {wrong[0]} printed the summary of the other side"
+        return f"contradiction: {wrong[0]} printed the summary of the other role"
     return None
 
 
-def _lost(subs: dict[str, Log], values: dict[str, Any], found: dict[str, Result]) -> str | None:
-    received = sum(found[name].values["samples"] for name in subs if name in found)
-    lost = sum(found[name].values["lost"] for name in subs if name in found)
+def _lost(subs: dict[str, Log], values: dict[str, Any], results: dict[str, Result]) -> str | None:
+    received = sum(results[name].values["samples"] for name in subs if name in results)
+    lost = sum(results[name].values["lost"] for name in subs if name in results)
     if subs and received == 0:
-        return "no-samples: nothing was received"
+        return "no-samples: no sample was received"
     if values["reliability"] == "reliable" and lost:
         return f"lost-samples: {lost:g} samples of a reliable trial did not arrive"
     return None
@@ -255,11 +258,11 @@ def _lost(subs: dict[str, Log], values: dict[str, Any], found: dict[str, Result]
 
 
 def _numbers(
-    test: str | None, pubs: dict[str, Log], subs: dict[str, Log], found: dict[str, Result]
+    test: str | None, pubs: dict[str, Log], subs: dict[str, Log], results: dict[str, Result]
 ) -> dict[str, Any]:
-    """Throughput, counts and latencies, null where the test does not measure them."""
-    received = [found[name].values for name in subs if name in found and found[name].kind == "throughput"]
-    timed = [found[name].values for name in pubs if name in found and found[name].kind == "latency"]
+    """Return throughput, counts and latencies, as far as the test measures them."""
+    received = [results[name].values for name in subs if name in results and results[name].kind == THROUGHPUT]
+    timed = [results[name].values for name in pubs if name in results and results[name].kind == LATENCY]
     numbers: dict[str, Any] = {
         "received": _total(received, "samples"),
         "lost": _total(received, "lost"),
@@ -267,12 +270,12 @@ def _numbers(
         "publisher_host_cpu_percent": _mean(timed, "host_cpu_percent"),
         "subscriber_host_cpu_percent": _mean(received, "host_cpu_percent"),
     }
-    if test == "throughput":
+    if test == THROUGHPUT:
         numbers["throughput_mbps"] = _mean(received, "throughput_mbps")
         numbers["samples_per_s"] = _mean(received, "samples_per_s")
         if len(timed) == 1:
             numbers |= {f"loaded_latency_{q}_us": timed[0][f"{q}_us"] for q in ("p50", "p90")}
-    elif test == "latency" and len(timed) == 1:
+    elif test == LATENCY and len(timed) == 1:
         quantities = ("mean", "min", "p50", "p90", "p99", "p9999", "max", "std")
         numbers |= {f"latency_{q}_us": timed[0][f"{q}_us"] for q in quantities}
     return numbers

@@ -1,4 +1,4 @@
-"""The imported run folder: every file byte for byte, every trial, and an account of both."""
+"""Write the imported run folder: an unchanged copy of every file, every trial, and an account of both."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ ACCOUNT = "import.json"
 
 
 def refuse(output: Path) -> None:
-    """Raise InputError where the run folder cannot be made."""
+    """Raise InputError if the run folder already exists."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"{output} exists already", "give an --output folder that does not exist")
+        raise InputError(f"{output} already exists", "use --output with a folder that does not exist")
 
 
 def account(sources: list[Source], trials: list[Imported]) -> dict[str, Any]:
-    """Counts: files by kind, trials, invalid ones by the word of their reason, files not understood."""
-    invalid = [trial for trial in trials if not trial.record["valid"]]
+    """Return counts: files by kind, trials, invalid trials by reason code, files not understood."""
+    invalid = [trial for trial in trials if not trial.record.valid]
     return {
         "files": len(sources),
         "bytes": sum(source.size for source in sources),
         "by_kind": dict(Counter(source.kind for source in sources)),
         "trials": len(trials),
         "valid": len(trials) - len(invalid),
-        "invalid": dict(Counter(str(trial.record["reason"]).split(":")[0] for trial in invalid)),
+        "invalid": dict(Counter(str(trial.record.reason).split(":")[0] for trial in invalid)),
         "not_understood": sum(source.kind in (files.OTHER, files.UNREADABLE) for source in sources),
         "skipped": sum(source.kind == files.SKIPPED for source in sources),
     }
@@ -45,19 +45,19 @@ def write(
     output: Path, source: Path, sources: list[Source], trials: list[Imported], layout: str, baseline: str,
     copies: list[str], command: list[str],
 ) -> RunFolder:  # fmt: skip
-    """Write the run folder beside its place and move it there, so that it is never half there."""
+    """Write the run folder under a temporary name and rename it, so that it is never incomplete."""
     output = output.absolute()
     temporary: Path | None = None
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
-        # As a folder that mkdir made: mkdtemp's is for its owner alone.
+        # mkdtemp creates a folder that only its owner can read; use the permissions that mkdir sets.
         temporary.chmod(0o777 & ~_umask())
         campaign = _campaign(output, source, sources, trials, layout, baseline, command)
         run = RunFolder.create(temporary, campaign, _experiment(source, trials))
         run.append_event("import-start", source=files.printable(source))
         _raw(run, sources, trials)
-        run.append_attempts([trial.record for trial in trials])
+        run.append_attempts([trial.record.as_json() for trial in trials])
         (temporary / ACCOUNT).write_text(
             json.dumps(_account_of_files(source, sources, trials, copies), indent=1, ensure_ascii=False)
             + "\n",
@@ -69,7 +69,7 @@ def write(
         temporary.rename(output)
     except OSError as error:
         raise InputError(
-            f"cannot write {output}: {error.strerror or error}", "give another --output"
+            f"cannot write {output}: {error.strerror or error}", "use another --output folder"
         ) from error
     finally:
         if temporary is not None and temporary.exists():
@@ -87,7 +87,7 @@ def _campaign(
     output: Path, source: Path, sources: list[Source], trials: list[Imported], layout: str, baseline: str,
     command: list[str],
 ) -> dict[str, Any]:  # fmt: skip
-    labels = list(dict.fromkeys(trial.record["network_label"] for trial in trials))
+    labels = list(dict.fromkeys(trial.record.network_label for trial in trials))
     return {
         "schema": SCHEMA,
         "campaign": files.printable(output.name),
@@ -98,7 +98,7 @@ def _campaign(
         "seed": None,
         "testbed": {"name": TESTBED, "facts": {}},
         "baseline": baseline if baseline in labels else None,
-        "repetitions": max(trial.record["repetition"] for trial in trials) + 1,
+        "repetitions": max(trial.record.repetition or 0 for trial in trials) + 1,
         "blocks": [],
         "trials": {},
         "networks": {label: {} for label in labels},
@@ -107,23 +107,24 @@ def _campaign(
 
 
 def _experiment(source: Path, trials: list[Imported]) -> str:
-    """What stands for the experiment: nobody here planned it, so it only says where it comes from."""
+    """Return the text of experiment.yaml, which only names the source of imported trials."""
     return (
-        f"# Imported by k8sdds {__version__}: {len(trials)} trials that others measured.\n"
-        f"# What each trial was is in trials.jsonl, what became of each file in {ACCOUNT}.\n"
+        f"# Imported by k8sdds {__version__}: {len(trials)} trials.\n"
+        f"# trials.jsonl describes each trial, {ACCOUNT} accounts for each file.\n"
         f"imported: {json.dumps(files.printable(source.resolve().name))}\n"
     )
 
 
 def _raw(run: RunFolder, sources: list[Source], trials: list[Imported]) -> None:
     for trial in trials:
-        folder = run.raw(trial.record["trial_id"], trial.record["attempt"])
+        trial_id = str(trial.record.trial_id)
+        folder = run.raw(trial_id, trial.record.attempt or 1)
         for participant, log in trial.bundle.logs.items():
-            _copy(log, folder / participant / log.path.name, f"{trial.record['trial_id']} {participant}")
+            _copy(log, folder / participant / log.path.name, f"{trial_id} {participant}")
         for metrics in trial.bundle.metrics:
-            _copy(metrics, folder / metrics.path.name, f"{trial.record['trial_id']} metrics")
+            _copy(metrics, folder / metrics.path.name, f"{trial_id} metrics")
     for other in sources:
-        # Files that no trial uses are kept too, as far as they were read.
+        # Files that no trial uses are kept, unless they were not read.
         if not other.used and other.data is not None:
             _copy(other, run.path / "raw" / "other" / other.path, "other")
 
@@ -144,9 +145,9 @@ def _account_of_files(
         "copies": copies,
         "files": [
             {
-                "path": str(one.path), "bytes": one.size, "sha256": one.sha256, "kind": one.kind,
-                "used": one.used, "why": one.why or None,
+                "path": str(file.path), "bytes": file.size, "sha256": file.sha256, "kind": file.kind,
+                "used": file.used, "why": file.why or None,
             }
-            for one in sources
+            for file in sources
         ],
     }  # fmt: skip

@@ -103,14 +103,13 @@ def test_the_account_adds_up(imported):
 
 def test_copies_are_named_and_count_once(imported, best):
     assert len(imported.copies) == 60
-    said = (
-        "CNI-Test/run2/throughputTest/weavenet-udp/test-0 is byte for byte that of"
+    assert (
+        "CNI-Test/run2/throughputTest/weavenet-udp/test-0 is a byte-for-byte copy of"
         " CNI-Test/throughputTest/weavenet-udp/test-0"
-    )
-    assert said in imported.copies
+    ) in imported.copies
     logs = [
         source.sha256
-        for trial in imported.trials if trial.record["valid"]
+        for trial in imported.trials if trial.record.valid
         for source in trial.bundle.logs.values()
     ]  # fmt: skip
     assert len(logs) == len(set(logs))
@@ -124,8 +123,8 @@ def test_a_note_makes_a_variant_and_not_a_backup(best):
 
 def test_kubectl_top_is_kept_with_its_trial(imported):
     trial = next(
-        trial.record for trial in imported.trials
-        if trial.record["source"] == "CNI-Test/throughputTest/flannel-vxlan-udp/test-2"
+        attempt for attempt in imported.run.attempts()
+        if attempt["source"] == "CNI-Test/throughputTest/flannel-vxlan-udp/test-2"
     )  # fmt: skip
     assert trial["nodes_top"]["raspberrypi87"]["cpu_millicores_avg"] == 1334.68
     assert trial["nodes_top"]["raspberrypi89"]["memory_mib_p95"] == 608
@@ -148,4 +147,4 @@ def test_the_command_prints_the_tables(k8sdds, artifact, tmp_path):
         assert pd.Series([done.stdout]).str.contains(rf"{network}\s+{numbers}\s").item(), (network, values)
     assert "60 repetitions are copies" in done.stdout
     again = k8sdds("import", str(artifact), "--output", "paper")
-    assert again.returncode == 2 and "exists already" in again.stderr
+    assert again.returncode == 2 and "already exists" in again.stderr

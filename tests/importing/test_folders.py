@@ -153,8 +153,8 @@ def test_copies_byte_for_byte_and_number_for_number(tmp_path):
     path.write_text("a note of the authors\n" + path.read_text())
     found = imported(tmp_path)
     assert found["host/run1"]["valid"]
-    assert found["host/run2"]["reason"] == "copy: its log is byte for byte that of host/run1"
-    assert found["host/run3"]["reason"] == "copy: its log is number for number that of host/run1"
+    assert found["host/run2"]["reason"] == "copy: its log is a byte-for-byte copy of host/run1"
+    assert found["host/run3"]["reason"] == "copy: its log has the same numbers as host/run1"
 
 
 def test_names_that_are_no_utf8(tmp_path):
@@ -189,7 +189,7 @@ def test_an_imported_folder_is_not_resumed(tmp_path, k8sdds):
 
 def test_nothing_to_import(tmp_path):
     (tmp_path / "in").mkdir()
-    with pytest.raises(InputError, match="holds no log"):
+    with pytest.raises(InputError, match="contains no log"):
         imported(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         import_folder(tmp_path / "nowhere", tmp_path / "out")
