@@ -110,41 +110,55 @@ def measure(
     seed: int | None,
     output: Path | None,
     dry_run: bool,
-    chosen: SelectedTestbed | None = None,
+    selected: SelectedTestbed | None = None,
     psk_file: Path | None = None,
-    asked: Sequence[str] = (),
+    required: Sequence[str] = (),
 ) -> None:
-    """Measure an experiment and report it, in the lab unless another testbed is chosen.
+    """Measure an experiment and write its report.
 
-    `asked`: networks that must be there. Raises InvalidTrials after the report.
+    Args:
+        experiment: The experiment to measure.
+        seed: Seed of the random order of trials; None: a random seed.
+        output: The run folder to create; None: runs/TIME-EXPERIMENT.
+        dry_run: Stop after the preflight checks.
+        selected: The testbed; None: the lab.
+        psk_file: File with the pre-shared key of the lab's IPsec networks.
+        required: Networks that the testbed must have; others are left out if the testbed does not have them.
+
+    Raises:
+        InvalidTrials: Trials without a valid attempt remain; raised after the report is written.
     """
     from k8sdds.campaign import campaign, preflight
     from k8sdds.campaign.expansion import expand
 
-    chosen = chosen or SelectedTestbed()
+    selected = selected or SelectedTestbed()
     name = campaign.campaign_name(experiment.name)
     folder = output or Path("runs") / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    console().print(f"Testbed: {_where(chosen)}", highlight=False)
-    with _ending(folder):
-        with open_testbed(chosen, name, experiment.name, psk_file) as testbed:
-            experiment, left_out = testbed.supported_subset(experiment, asked)
+    console().print(f"Testbed: {_describe(selected)}", highlight=False)
+    with _handle_signals(folder):
+        with open_testbed(selected, name, experiment.name, psk_file) as testbed:
+            experiment, left_out = testbed.supported_subset(experiment, required)
             if left_out:
-                console().print(f"Left out, not there: {', '.join(left_out)}", highlight=False)
+                console().print(
+                    f"Left out because the testbed does not have them: {', '.join(left_out)}", highlight=False
+                )
             expansion = expand(experiment)
             preflight.refuse(preflight.check(expansion, testbed))
             trials = len(expansion.trials(testbed.name))
             _announce(testbed, f"{experiment.name}: {trials} trials", preflight.estimate_s(expansion))
             if dry_run:
-                console().print(f"Dry run: all checks passed, nothing was measured. It would write {folder}")
+                console().print(
+                    f"Dry run: all checks passed. Nothing was measured. The run folder would be {folder}"
+                )
                 return
-            _folder_is_free(folder)
+            _require_free_folder(folder)
             with _progress(experiment.baseline, expansion) as progress:
                 failed = _execute(campaign.start(expansion, testbed, folder, name, seed, progress))
         _report(folder, failed)
 
 
-def _resume(folder: Path, chosen: SelectedTestbed, psk_file: Path | None) -> None:
+def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None) -> None:
     from k8sdds.campaign import campaign, experiments
     from k8sdds.campaign.expansion import expand
     from k8sdds.results.run_folder import EXPERIMENT
@@ -152,27 +166,27 @@ def _resume(folder: Path, chosen: SelectedTestbed, psk_file: Path | None) -> Non
     run_folder = RunFolder.open(folder)
     experiment = experiments.load(str(folder / EXPERIMENT))
     expansion = expand(experiment)
-    # By its first name: what a killed campaign has left on a cluster is found and removed.
+    # The original name lets the testbed find and remove leftovers of a killed campaign.
     name = run_folder.campaign.get("campaign") or campaign.campaign_name(experiment.name)
-    console().print(f"Testbed: {_where(chosen)}", highlight=False)
-    with _ending(folder):
-        with open_testbed(chosen, name, experiment.name, psk_file) as testbed:
+    console().print(f"Testbed: {_describe(selected)}", highlight=False)
+    with _handle_signals(folder):
+        with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             _announce(testbed, f"{experiment.name}: resuming {folder}", None)
             with _progress(run_folder.campaign.get("baseline", experiment.baseline), expansion) as progress:
                 failed = _execute(campaign.resume(run_folder, testbed, progress))
         _report(folder, failed)
 
 
-def _where(chosen: SelectedTestbed) -> str:
-    """The testbed in one line, the first that `run` prints."""
-    if chosen.testbed != LAB:
-        return chosen.describe()
+def _describe(selected: SelectedTestbed) -> str:
+    """Describe the testbed in one line, the first line that `run` prints."""
+    if selected.testbed != LAB:
+        return selected.describe()
     how = "as root" if os.geteuid() == 0 else "without root"
     return f"lab (network namespaces on this machine, {how})"
 
 
 def _execute(started: Any) -> InvalidTrials | None:
-    """Run to the end. Invalid trials are given back, to end the command after the report."""
+    """Run a campaign; return InvalidTrials instead of raising it, so that the report is written first."""
     try:
         started.execute()
     except InvalidTrials as error:
@@ -192,18 +206,19 @@ def _report(folder: Path, failed: InvalidTrials | None) -> None:
 def _announce(testbed: Any, what: str, seconds: float | None) -> None:
     takes = f", about {format_duration(seconds)}" if seconds is not None else ""
     console().print(f"{what}{takes}", highlight=False)
-    for disturbance in testbed.interference():
-        console().print(f"Note: {disturbance}", highlight=False)
+    for interference in testbed.interference():
+        console().print(f"Note: {interference}", highlight=False)
 
 
-def _folder_is_free(folder: Path) -> None:
-    """Before benches are built for it: the folder can be made, or is empty and writable."""
+def _require_free_folder(folder: Path) -> None:
+    """Check that the run folder can be created or is empty, before networks are built."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write to {nearest}", "give another --output")
+        raise InputError(f"cannot write to {nearest}", "choose another folder: --output")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(
-            f"{folder} exists already", f"continue it: k8sdds run --resume {folder}; or give another"
+            f"{folder} already exists",
+            f"continue it: k8sdds run --resume {folder}; or choose another folder: --output",
         )
 
 
@@ -218,14 +233,19 @@ def _progress(baseline: str, expansion: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _ending(folder: Path) -> Iterator[None]:
-    """The first signal ends the campaign in order, the second one at once; both say how to go on."""
+def _handle_signals(folder: Path) -> Iterator[None]:
+    """Stop the campaign cleanly on the first signal and at once on the second one.
+
+    Raises:
+        Interrupted: Ctrl-C.
+        Aborted: SIGTERM or SIGHUP.
+    """
     received: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
         received.append(number)
         if len(received) > 1:
-            # The sandboxes end with this process: their holders read the end of a pipe.
+            # The sandboxes end with this process, because their holders wait for the end of a pipe.
             os.write(2, (SHOW_CURSOR if sys.stderr.isatty() else b"") + STOPPED_AT_ONCE)
             os._exit(130)
         raise KeyboardInterrupt
@@ -235,10 +255,10 @@ def _ending(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         started = (folder / CAMPAIGN).exists()
-        kept = "; what was measured is kept" if started else "; nothing was measured"
-        remedy = f"go on: k8sdds run --resume {folder}" if started else ""
+        kept = "; the results so far are kept" if started else "; nothing was measured"
+        remedy = f"continue: k8sdds run --resume {folder}" if started else ""
         if received and received[-1] != signal.SIGINT:
-            raise Aborted(f"ended by {signal.Signals(received[-1]).name}{kept}", remedy) from None
+            raise Aborted(f"stopped by {signal.Signals(received[-1]).name}{kept}", remedy) from None
         raise Interrupted(f"interrupted{kept}", remedy) from None
     finally:
         for number, handler in before.items():

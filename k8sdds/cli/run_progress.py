@@ -1,4 +1,7 @@
-"""What the terminal shows while a campaign runs: redrawn between trials, never while one measures."""
+"""Show the progress of a campaign.
+
+The terminal is redrawn only between trials, so that drawing does not disturb a measurement.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
 
 SMOOTHING = 0.2
-"""Weight of the newest trial in the expected time of the next one."""
+"""Weight of the latest trial in the expected duration of the next one."""
 
 
 class Progress:
-    """A campaign's observer on the terminal; plain lines where there is none."""
+    """Observes a campaign: a live table on a terminal, plain lines otherwise."""
 
     def __init__(self, baseline: str, expected_trial_s: float) -> None:
         self._baseline = baseline
@@ -29,7 +32,7 @@ class Progress:
         if console().is_terminal:
             from rich.live import Live
 
-            # No refresh by a thread: only `_draw` draws, and it is called between trials.
+            # Without automatic refresh, only `_draw` draws, and it runs between trials.
             self._live = Live(console=console(), auto_refresh=False, transient=True)
             self._live.start()
         return self
@@ -39,12 +42,12 @@ class Progress:
             self._live.stop()
 
     def prepared(self, seconds: float) -> None:
-        """All benches stand."""
+        """Report that all networks are up."""
         if seconds > 0.05:
-            self.note(f"networks built and proven in {seconds:.1f} s")
+            self.note(f"networks built and verified in {seconds:.1f} s")
 
     def trial_starts(self, trial: Trial, done: int, total: int) -> None:
-        """Show the coming trial and the time left, then nothing until it has ended."""
+        """Show the next trial and the remaining time."""
         self._left = total - done
         self._started_at = time.monotonic()
         left = format_duration(self._left * self._trial_s)
@@ -55,19 +58,19 @@ class Progress:
             self._draw(f"{self._status}   {left} left")
 
     def trial_ended(self, trial: Trial, record: TrialRecord) -> None:
-        """Keep the result; on failure say why at once."""
+        """Record the result; print why an attempt is invalid, and warnings."""
         took = time.monotonic() - self._started_at
         self._trial_s += SMOOTHING * (took - self._trial_s)
         self._records.append(record.as_json())
         if not record.valid:
-            self.note(f"{trial.describe()}: attempt {record.attempt} not valid: {record.reason}")
+            self.note(f"{trial.describe()}: attempt {record.attempt} is invalid: {record.reason}")
         elif self._live is None:
             self.note(f"    {_result(record)}")
         for warning in record.warnings or ():
             self.note(f"{trial.describe()}: {warning}")
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         console().print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _draw(self, status: str) -> None:

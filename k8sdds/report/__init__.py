@@ -59,6 +59,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
     from k8sdds.analysis import overhead
     from k8sdds.report import content as contents
     from k8sdds.report import summary
+    from k8sdds.results.metrics import HEADLINES
 
     content = contents.read(run)
     testbed = content.campaign.get("testbed")
@@ -83,7 +84,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
         "overheads": [_ordered(row) for row in overhead.plain_rows(content.overheads)],
         "contrasts": [
             {key: _finite(value) for key, value in row.items()}
-            for name in contents.HEADLINES
+            for name in HEADLINES
             for row in content.contrasts(name)
         ],
         "levels": [_ordered(row) for row in overhead.plain_rows(content.levels)],

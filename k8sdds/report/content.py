@@ -17,7 +17,7 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report import formats
 from k8sdds.results import tidy
-from k8sdds.results.metrics import METRICS, Metric
+from k8sdds.results.metrics import HEADLINES, METRICS, Metric
 from k8sdds.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-THROUGHPUT, LATENCY = HEADLINES = ("throughput_mbps", "latency_p90_us")
-"""The main metric of each workload."""
+THROUGHPUT, LATENCY = "throughput_mbps", "latency_p90_us"
 
 
 class Point(NamedTuple):

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from k8sdds.analysis.conditions import CONDITION, UNIT, payload
 from k8sdds.report import formats, summary
-from k8sdds.report.content import HEADLINES, Content, Row, Setting
-from k8sdds.results.metrics import METRICS
+from k8sdds.report.content import Content, Row, Setting
+from k8sdds.results.metrics import HEADLINES, METRICS
 
 MAX_SETTINGS = 6
 """Largest number of tables to print; the report's files have all."""

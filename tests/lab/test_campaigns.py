@@ -277,7 +277,7 @@ def test_an_interrupted_campaign_ends_in_order_and_goes_on(
     process.send_signal(number)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == code
-    assert "go on: k8sdds run --resume out" in stderr
+    assert "continue: k8sdds run --resume out" in stderr
     assert len(valid_trials(tmp_path / "out")) == 1
     resume_quickly(tmp_path / "out")
     resumed(k8sdds, tmp_path)
@@ -370,7 +370,7 @@ def test_a_trial_whose_participant_dies_is_tried_again_and_told(
     os.kill(pid, signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
-    assert "attempt 1 not valid: crashed: sub0: the participant was killed by signal 9" in stdout
+    assert "attempt 1 is invalid: crashed: sub0: the participant was killed by signal 9" in stdout
     (failed,) = [record for record in attempts(tmp_path / "out") if not record["valid"]]
     (second,) = [r for r in attempts(tmp_path / "out") if r["trial_id"] == failed["trial_id"] and r["valid"]]
     assert second["attempt"] == 2

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from k8sdds.report.content import HEADLINES, Content
+from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import Figure
+from k8sdds.results.metrics import HEADLINES
 
 __all__ = ["Figure", "make"]
 

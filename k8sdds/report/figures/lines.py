@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from k8sdds.analysis.conditions import describe, payload
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import HEADLINES, THROUGHPUT, Content, Curve, Point, Row, Setting, test_of
+from k8sdds.report.content import THROUGHPUT, Content, Curve, Point, Row, Setting, test_of
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.theme import INK, network_colors
-from k8sdds.results.metrics import METRICS
+from k8sdds.results.metrics import HEADLINES, METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

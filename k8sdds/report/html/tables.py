@@ -8,7 +8,6 @@ from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top
 from k8sdds.analysis.conditions import UNIT, describe, payload
 from k8sdds.report import formats
 from k8sdds.report.content import (
-    HEADLINES,
     INTERVAL,
     PROTECTION_GROUP,
     Content,
@@ -18,7 +17,7 @@ from k8sdds.report.content import (
     protected_name,
     test_of,
 )
-from k8sdds.results.metrics import METRICS
+from k8sdds.results.metrics import HEADLINES, METRICS
 from k8sdds.results.run_folder import RunFolder
 
 MIB = 2**20
