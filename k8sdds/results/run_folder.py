@@ -1,6 +1,6 @@
-"""The run folder: written append-only by a campaign, read by everything that comes after.
+"""Read and write run folders, which hold the raw results of a campaign.
 
-Its layout and every key are documented in docs/results.md.
+A campaign only appends to a run folder. docs/results.md documents its layout and every key.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ READINGS = "readings.jsonl"
 
 
 def utc_now() -> str:
-    """Now as a UTC ISO 8601 time with milliseconds."""
+    """Return the current UTC time in ISO 8601 format with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class RunFolder:
-    """One run folder. Opening reads nothing; each property reads what it names."""
+    """A run folder. Each property and method reads the file that it names; nothing is cached."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -41,34 +41,41 @@ class RunFolder:
     def create(
         cls, path: Path, campaign: dict[str, Any], experiment_yaml: str, qos: dict[str, str] | None = None
     ) -> RunFolder:
-        """Make a new run folder; an existing one with a campaign in it is an error.
+        """Create a run folder.
 
-        `qos`: the QoS profiles that its trials use, file name to text.
+        Args:
+            path: The folder, which must be empty or not exist.
+            campaign: Content of campaign.json.
+            experiment_yaml: The resolved experiment.
+            qos: The QoS profiles that the trials use: file name to text.
+
+        Raises:
+            InputError: The folder is not empty or cannot be written.
         """
         qos = qos or {}
         if (path / CAMPAIGN).exists():
             raise InputError(
-                f"{path} holds a campaign already",
-                f"continue it with: k8sdds run --resume {path}, or give another --output",
+                f"{path} already contains a campaign",
+                f"continue it with: k8sdds run --resume {path}, or use another --output folder",
             )
         if path.exists() and any(path.iterdir()):
-            raise InputError(f"{path} is not empty", "give an --output folder that does not exist")
+            raise InputError(f"{path} is not empty", "use an --output folder that does not exist")
         try:
             path.mkdir(parents=True, exist_ok=True)
             write_atomically(path / EXPERIMENT, experiment_yaml, durable=True)
             for name, text in qos.items():
                 (path / QOS).mkdir(exist_ok=True)
                 write_atomically(path / QOS / name, text, durable=True)
-            # Last, because a folder with campaign.json is one that can be resumed.
+            # Written last, because a folder with campaign.json can be resumed.
             text = json.dumps(campaign, indent=1, ensure_ascii=False) + "\n"
             write_atomically(path / CAMPAIGN, text, durable=True)
         except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}", "give another --output") from error
+            raise InputError(f"cannot write {path}: {error.strerror}", "use another --output") from error
         return cls(path)
 
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
-        """An existing run folder; anything else is an InputError that says what is missing."""
+        """Return an existing run folder. Raises InputError if the path is not a run folder."""
         run = cls(path)
         if not run.path.is_dir():
             raise InputError(f"{run.path} is not a folder", "name a run folder, such as runs/TIME-EXPERIMENT")
@@ -78,7 +85,7 @@ class RunFolder:
 
     @property
     def campaign(self) -> dict[str, Any]:
-        """campaign.json, as docs/results.md describes it."""
+        """The content of campaign.json. Raises InputError if it cannot be read or has a newer schema."""
         path = self.path / CAMPAIGN
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -95,7 +102,7 @@ class RunFolder:
 
     @property
     def reached(self) -> dict[str, Any] | None:
-        """How its testbed was reached, as testbeds.current writes it; None where that is not recorded."""
+        """How the campaign accessed its testbed (`testbeds.selection`); None if that is not recorded."""
         testbed = self.campaign.get("testbed")
         if not isinstance(testbed, dict):
             return None
@@ -104,60 +111,64 @@ class RunFolder:
         return known or ({"testbed": "lab"} if testbed.get("name") == "lab" else None)
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Every attempt in the order of its end. Lines that are not whole JSON objects are ignored:
-        only a torn last line can occur, after a crash."""
+        """Return every attempt, in the order of their ends.
+
+        Lines that are not complete JSON objects are ignored: a crash can leave an incomplete last line.
+        """
         return list(_json_lines(self.path / TRIALS))
 
     def events(self) -> list[dict[str, Any]]:
-        """What happened around the trials, each with `at` and `event`."""
+        """Return the events around the trials, each with `at` and `event`."""
         return list(_json_lines(self.path / EVENTS))
 
     def append_attempt(self, attempt: dict[str, Any]) -> None:
-        """Add one attempt; on return it is on the disk."""
+        """Append an attempt and sync it to disk."""
         _append_line(self.path / TRIALS, attempt)
 
     def append_attempts(self, attempts: list[dict[str, Any]]) -> None:
-        """Add many attempts that are known already, such as imported ones; then they are on the disk."""
+        """Append several attempts at once, such as imported attempts, and sync them to disk."""
         _append(self.path / TRIALS, b"".join(_line(attempt) for attempt in attempts))
 
     def append_event(self, event: str, **details: Any) -> None:
-        """Add one event, stamped with the time."""
+        """Append an event with the current time."""
         _append_line(self.path / EVENTS, {"at": utc_now(), "event": event, **details})
 
     def append_reading(self, reading: dict[str, Any]) -> None:
-        """Add what a node's meters said at one moment (docs/results.md)."""
+        """Append a reading of a node or of pods (docs/results.md)."""
         _append_line(self.path / READINGS, reading)
 
     def readings(self) -> list[dict[str, Any]]:
-        """Every reading of the nodes' meters, in the order of time."""
+        """Return every reading, in the order of time."""
         return list(_json_lines(self.path / READINGS))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other campaigns out of this folder meanwhile; a second one is an InputError."""
+        """Lock the folder for one campaign. Raises InputError if another campaign holds the lock."""
         with open(self.path / CAMPAIGN, "rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise InputError(f"a campaign is writing to {self.path} now", "wait for its end") from None
+                raise InputError(
+                    f"another campaign is writing to {self.path}", "wait until it ends"
+                ) from None
             yield
 
     def raw(self, trial_id: str, attempt: int) -> Path:
-        """The folder of one attempt's raw files; it may not exist yet."""
+        """Return the folder of an attempt's raw files, which may not exist."""
         return self.path / "raw" / trial_id / str(attempt)
 
     @property
     def derived(self) -> Path:
-        """Folder of what can be made again from the raw data; made when missing."""
-        return _made(self.path / "derived")
+        """The folder of data derived from the raw data; created if missing."""
+        return _created(self.path / "derived")
 
     @property
     def report(self) -> Path:
-        """Folder of the report; made when missing."""
-        return _made(self.path / "report")
+        """The folder of the report; created if missing."""
+        return _created(self.path / "report")
 
 
-def _made(path: Path) -> Path:
+def _created(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -172,7 +183,7 @@ def _line(data: dict[str, Any]) -> bytes:
 
 def _append(path: Path, lines: bytes) -> None:
     with open(path, "a+b") as file:
-        # After a crash the last line may lack its end; a fresh line must not be glued to it.
+        # After a crash the last line may be incomplete; the next line must not continue it.
         if file.seek(0, os.SEEK_END) > 0:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":

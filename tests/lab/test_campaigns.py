@@ -397,7 +397,7 @@ def test_two_campaigns_never_write_to_one_folder(k8sdds: Command, small: Path, t
     wait_for_trial(process, 1)
     second = k8sdds("run", "--resume", "out")
     assert second.returncode == 2
-    assert "a campaign is writing to out now" in second.stderr
+    assert "another campaign is writing to out" in second.stderr
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
 

@@ -1,4 +1,4 @@
-"""The run folder survives what a crash does to it, and refuses what it cannot read."""
+"""Run folders survive crashes, and unreadable or foreign folders are rejected."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", CAMPAIGN, "name: e\n")
 
 
-def test_attempts_come_back_in_order(tmp_path: Path) -> None:
+def test_attempts_are_read_in_order(tmp_path: Path) -> None:
     run = folder(tmp_path)
     for number in range(3):
         run.append_attempt({"attempt": number, "network": "µ"})
@@ -23,22 +23,22 @@ def test_attempts_come_back_in_order(tmp_path: Path) -> None:
     assert run.campaign == CAMPAIGN
 
 
-def test_every_torn_last_line_is_ignored_and_not_glued_to_the_next(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored_and_not_continued(tmp_path: Path) -> None:
     run = folder(tmp_path)
     run.append_attempt({"attempt": 1, "reason": "ü"})
     run.append_attempt({"attempt": 2, "reason": "ü"})
-    whole = (run.path / "trials.jsonl").read_bytes()
-    first = whole.index(b"\n") + 1
-    for cut in range(first, len(whole) - 1):
-        (run.path / "trials.jsonl").write_bytes(whole[:cut])
+    complete = (run.path / "trials.jsonl").read_bytes()
+    first = complete.index(b"\n") + 1
+    for cut in range(first, len(complete) - 1):
+        (run.path / "trials.jsonl").write_bytes(complete[:cut])
         assert [r["attempt"] for r in run.attempts()] == [1]
         run.append_attempt({"attempt": 3})
         assert [r["attempt"] for r in run.attempts()] == [1, 3]
 
 
-def test_a_campaign_is_never_overwritten(tmp_path: Path) -> None:
+def test_create_never_overwrites_a_folder(tmp_path: Path) -> None:
     run = folder(tmp_path)
-    with pytest.raises(InputError, match="holds a campaign already"):
+    with pytest.raises(InputError, match="already contains a campaign"):
         RunFolder.create(run.path, CAMPAIGN, "")
     other = tmp_path / "other"
     other.mkdir()
@@ -47,7 +47,7 @@ def test_a_campaign_is_never_overwritten(tmp_path: Path) -> None:
         RunFolder.create(other, CAMPAIGN, "")
 
 
-def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+def test_open_rejects_other_folders(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a folder"):
         RunFolder.open(tmp_path / "nowhere")
     with pytest.raises(InputError, match="not a run folder"):
@@ -55,14 +55,14 @@ def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": "1"}'])
-def test_a_broken_or_newer_campaign_file_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_damaged_or_newer_campaign_file_is_rejected(tmp_path: Path, text: str) -> None:
     run = folder(tmp_path)
     (run.path / "campaign.json").write_text(text)
     with pytest.raises(InputError, match=r"campaign\.json"):
         _ = run.campaign
 
 
-def test_numbers_that_json_lacks_are_refused_when_written(tmp_path: Path) -> None:
+def test_numbers_that_json_cannot_represent_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         folder(tmp_path).append_attempt({"latency_mean_us": float("nan")})
 
