@@ -42,7 +42,7 @@ struct ControlMessage {
     Announcement announcement;
 };
 
-bool same(const sockaddr_in& a, const sockaddr_in& b) {
+bool equal(const sockaddr_in& a, const sockaddr_in& b) {
     return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
 }
 
@@ -94,7 +94,7 @@ private:
     std::thread control_thread_, data_thread_;
     std::atomic<bool> closing_{false};
     std::atomic<unsigned> known_peers_{0};
-    int error_ = 0;
+    int error_ = 0;                                       // of the last failed write(); used by the writing thread
 
     std::mutex mutex_;                                    // guards peers_ and control_addresses_
     std::vector<Peer> peers_;                             // by id
@@ -255,7 +255,7 @@ void Raw::on_hello(const Announcement& a, sockaddr_in from) {
         std::lock_guard<std::mutex> lock(mutex_);
         from.sin_port = htons(static_cast<uint16_t>(a.value[1]));
         if (std::none_of(control_addresses_.begin(), control_addresses_.end(),
-                         [&](const auto& c) { return same(c, from); }))
+                         [&](const auto& c) { return equal(c, from); }))
             control_addresses_.push_back(from);
         if (a.id < peers_.size() && known_peers_.load() < expected_peers_) {
             Peer& peer = peers_[a.id];

@@ -11,7 +11,7 @@ constexpr int64_t repeat_ns = 50'000'000;                  // period at which un
 
 uint32_t random_number();                                  // never 0
 
-// Sends announcements of this process. Any thread may call send().
+// Sends the announcements of this process. Any thread may call send().
 class Announcer {
 public:
     Announcer(Backend& backend, Role role, unsigned id);

@@ -17,6 +17,7 @@
 namespace k8sdds {
 namespace {
 
+// Frees OpenSSL objects.
 template <auto release>
 struct Release {
     template <typename T>
@@ -28,8 +29,9 @@ using Key = std::unique_ptr<EVP_PKEY, Release<EVP_PKEY_free>>;
 using Store = std::unique_ptr<X509_STORE, Release<X509_STORE_free>>;
 using Signed = std::unique_ptr<PKCS7, Release<PKCS7_free>>;
 
-const std::string renew = "; create new credentials: k8sdds security init DIR";
+const std::string create_new = "; create new credentials: k8sdds security init DIR";
 
+// A file of DDS Security and the option that names it.
 struct File {
     const char* option;
     const std::string& path;
@@ -57,9 +59,9 @@ Certificate certificate_of(const File& file) {
     Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
     if (!certificate) file.fail("is not a PEM certificate; give another file");
     if (X509_cmp_current_time(X509_get0_notBefore(certificate.get())) > 0)
-        file.fail("is not valid before " + utc(X509_get0_notBefore(certificate.get())) + "; check this machine's clock");
+        file.fail("is not valid before " + utc(X509_get0_notBefore(certificate.get())) + "; check this host's clock");
     if (X509_cmp_current_time(X509_get0_notAfter(certificate.get())) < 0)
-        file.fail("has expired on " + utc(X509_get0_notAfter(certificate.get())) + renew);
+        file.fail("has expired on " + utc(X509_get0_notAfter(certificate.get())) + create_new);
     return certificate;
 }
 
@@ -111,18 +113,19 @@ std::string document_of(const File& file, const File& authority) {
     const Bio bio = file.open();
     BIO* content = nullptr;
     const Signed signed_document(SMIME_read_PKCS7(bio.get(), &content));
-    const Bio owned(content);
+    const Bio content_owner(content);
     if (!signed_document) file.fail("is not an S/MIME signed document; give another file");
     const Bio text(BIO_new(BIO_s_mem()));
     const Store store = store_of(authority);
     if (PKCS7_verify(signed_document.get(), nullptr, store.get(), content, text.get(), PKCS7_TEXT) != 1)
         file.fail("was not signed by " + authority.path + " of " + authority.option +
-                    ", or was modified after signing; give files of one authority");
+                  ", or was modified after signing; give files of one authority");
     char* data = nullptr;
     const long length = BIO_get_mem_data(text.get(), &data);
     return {data, static_cast<size_t>(length)};
 }
 
+// Splits a subject name at its commas.
 std::vector<std::string> parts_of(const std::string& subject) {
     std::vector<std::string> parts;
     std::istringstream text(subject);
@@ -145,6 +148,8 @@ std::string now_utc() {
     return text;
 }
 
+// Checks that the permissions contain a valid grant for the subject. With require_order the grant's subject name must have
+// its parts in the same order.
 void check_permissions(const File& file, const std::string& xml, const std::string& subject, bool require_order) {
     tinyxml2::XMLDocument document;
     document.Parse(xml.data(), xml.size());
@@ -165,16 +170,16 @@ void check_permissions(const File& file, const std::string& xml, const std::stri
             continue;
         }
         if (require_order && !ordered)
-            file.fail("names '" + name + "', but Fast DDS requires RFC 2253 order: '" + subject + "'" + renew);
+            file.fail("names '" + name + "', but Fast DDS requires RFC 2253 order: '" + subject + "'" + create_new);
         const auto* validity = grant->FirstChildElement("validity");
         const std::string from = text_of(validity, "not_before"), until = text_of(validity, "not_after");
         if (!from.empty() && now_utc() < from.substr(0, 19))
-            file.fail("is not valid before " + from + "; check this machine's clock");
-        if (!until.empty() && until.substr(0, 19) <= now_utc()) file.fail("has expired on " + until + renew);
+            file.fail("is not valid before " + from + "; check this host's clock");
+        if (!until.empty() && until.substr(0, 19) <= now_utc()) file.fail("has expired on " + until + create_new);
         return;
     }
     file.fail("has no grant for '" + subject + "' of -secureCertFile, only for: " + (others.empty() ? "nothing" : others) +
-                "; give the permissions of this participant");
+              "; give the permissions of this participant");
 }
 
 }  // namespace

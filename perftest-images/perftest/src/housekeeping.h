@@ -33,7 +33,7 @@ public:
 
     static void block_signals();                           // call before any thread is created
     void start();
-    void attach(PeriodicTasks tasks);                      // what the tasks refer to must outlive detach()
+    void attach(PeriodicTasks tasks);                      // all objects that the tasks use must outlive detach()
     void detach();                                         // no task runs after it returns
     void finish();
 

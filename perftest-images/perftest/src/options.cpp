@@ -128,9 +128,9 @@ std::string nearest(const std::string& name) {
             size_t diagonal = row[0];
             row[0] = i;
             for (size_t j = 1; j <= b.size(); ++j) {
-                const size_t changed = diagonal + (a[i - 1] != b[j - 1]);
+                const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
                 diagonal = row[j];
-                row[j] = std::min({changed, row[j] + 1, row[j - 1] + 1});
+                row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
             }
         }
         if (row.back() < least) { least = row.back(); best = option.name; }
@@ -145,7 +145,7 @@ double parse_number(const Option& option, const std::string& text, bool whole) {
     const bool digits = text.find_first_not_of(whole ? "0123456789" : "0123456789.") == std::string::npos;
     if (text.empty() || !digits || *end || errno)
         throw UsageError(std::string(option.name) + ": '" + text + "' is not " +
-                         (whole ? "a whole number" : "a number") + "; give a value from " +
+                         (whole ? "an integer" : "a number") + "; give a value from " +
                          number_text(option.low) + " to " + number_text(option.high));
     if (value < option.low || value > option.high)
         throw UsageError(std::string(option.name) + ": " + text + " is out of range; give a value from " +

@@ -13,7 +13,7 @@
 
 namespace k8sdds {
 
-// What the summary is made of.
+// The data of the summary.
 struct Report {
     const Options& options;
     const Settings* settings = nullptr;       // null until the backend is open

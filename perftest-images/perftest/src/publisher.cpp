@@ -89,8 +89,10 @@ bool Publisher::start_subscribers() {
                          options_.data_length, !options_.best_effort});
     };
     started_ = repeat(now_ns() + to_ns(options_.peer_timeout), start, [&] { return all(&Peer::started); });
-    if (!started_)
+    if (!started_) {
+        std::lock_guard<std::mutex> lock(state_.mutex);
         state_.stop(exit_peer_lost, "peer lost: no answer to START from subscriber " + ids_without(&Peer::started));
+    }
     return started_;
 }
 
@@ -112,11 +114,13 @@ void Publisher::collect_reports() {
         std::lock_guard<std::mutex> lock(state_.mutex);
         running_ = false;                                  // the result is complete: peers may leave
     }
-    const int64_t patience = std::min<int64_t>(to_ns(options_.peer_timeout), 1'000'000'000);
+    const int64_t confirm_ns = std::min<int64_t>(to_ns(options_.peer_timeout), 1'000'000'000);
     const auto done = [&] { announcer_.send(Kind::done, run_); };
-    if (!repeat(now_ns() + patience, done, [&] { return all(&Peer::left); }) && !state_.stopped.load())
-        log_line("%zu subscriber(s) did not confirm the end of the test; their reports have arrived",
-                 peers_.size() - count(&Peer::left));
+    if (!repeat(now_ns() + confirm_ns, done, [&] { return all(&Peer::left); }) && !state_.stopped.load()) {
+        std::lock_guard<std::mutex> lock(state_.mutex);
+        log_line("subscriber %s did not confirm the end of the test; its report has arrived",
+                 ids_without(&Peer::left).c_str());
+    }
     if (state_.samples.load() == 0)
         state_.stop(exit_no_samples, "no samples were sent in time; raise -executionTime or -pubRate");
     else if (results().received == 0)

@@ -37,7 +37,7 @@ void check_discovery(Options& options) {
     if (options.discovery.empty()) options.discovery = options.multicast ? "multicast" : "peers";
     const bool server = options.discovery == "server";
     if (server && options.discovery_servers.empty())
-        throw UsageError("-discovery: server needs the server's address; add -discoveryServer ADDR[:PORT]");
+        throw UsageError("-discovery: server requires the address of a server; add -discoveryServer ADDR[:PORT]");
     if (!server && !options.discovery_servers.empty())
         throw UsageError("-discoveryServer: has an effect only with -discovery server; add it");
     if (server && !options.peers.empty())

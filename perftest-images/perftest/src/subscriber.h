@@ -31,7 +31,7 @@ public:
     void on_received() override;
 
 private:
-    // What is known about one publisher.
+    // The state of one publisher.
     struct Source {
         // Written only by the receiving thread, except `run`, which START sets.
         std::atomic<uint32_t> run{0};

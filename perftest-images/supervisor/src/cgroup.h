@@ -16,6 +16,7 @@ struct Throttling {
     std::int64_t ns = 0;
 };
 
+// The cgroup directories of the pod, one per hierarchy.
 class PodCgroup {
 public:
     // Returns the joined cgroups, else the own cgroup if it is a container's or if own_is_pod.

@@ -111,7 +111,7 @@ Snapshot Meters::read() const {
     if (uses_cgroup()) {
         s.pod_cpu = cgroup_.cpu();
     } else {
-        s.pod_cpu = reaped_ + cpu_of_processes(descendants_quickly(getpid()));
+        s.pod_cpu = reaped_ + cpu_of_processes(descendants_fast(getpid()));
     }
     s.throttling = cgroup_.throttling();
     add_network("/proc/self/net/snmp", s.network);

@@ -27,6 +27,7 @@ using MachineTimes = std::array<std::int64_t, kMachineTimes.size()>;  // ns
 
 std::vector<std::string> network_counter_names();
 
+// All counters at one point in time.
 struct Snapshot {
     std::int64_t monotonic_ns = 0;
     std::int64_t supervisor_ns = 0;
@@ -44,6 +45,7 @@ struct Snapshot {
 // Returns end - start of a counter that may be 32 bits wide and may have wrapped.
 std::int64_t counter_difference(std::int64_t start, std::int64_t end);
 
+// The meters of one participant and its pod.
 class Meters {
 public:
     Meters(PodCgroup cgroup, pid_t participant);
@@ -76,7 +78,7 @@ private:
     std::set<std::string> libraries_;
 };
 
-int machine_cpus();
-std::optional<double> load_1m();
+int machine_cpus();  // of the host, not of the pod
+std::optional<double> load_1m();  // load average of the host over one minute
 
 }  // namespace k8sdds

@@ -11,6 +11,7 @@
 
 namespace k8sdds {
 
+// What the participant is started with.
 struct Launch {
     std::string path;  // of the executable
     std::vector<std::string> argv;
@@ -31,6 +32,7 @@ cpu_set_t current_cpus();
 void pin_to(const cpu_set_t& cpus);
 std::vector<int> list_cpus(const cpu_set_t& cpus);
 
+// The child process of the participant. Destroying it does not end the process.
 class Participant {
 public:
     // Returns when the child process is completely prepared and waits for release().

@@ -81,7 +81,7 @@ std::vector<pid_t> descendants(pid_t ancestor) {
     return all;
 }
 
-std::vector<pid_t> descendants_quickly(pid_t ancestor) {
+std::vector<pid_t> descendants_fast(pid_t ancestor) {
     static const bool has_children_files = exists("/proc/thread-self/children");  // CONFIG_PROC_CHILDREN
     if (!has_children_files) return descendants(ancestor);
     std::vector<pid_t> all, open = {ancestor};

@@ -31,10 +31,10 @@ std::optional<ProcessStat> read_stat(pid_t pid);
 // Returns the CPU time of a process. Also works for a process that has ended and was not waited for.
 std::optional<std::int64_t> process_clock_ns(pid_t pid);
 
-// Both return the descendants without the ancestor. The quick variant may miss a process that starts or ends
+// Both return the descendants without the ancestor. The fast variant may miss a process that starts or ends
 // meanwhile.
 std::vector<pid_t> descendants(pid_t ancestor);
-std::vector<pid_t> descendants_quickly(pid_t ancestor);
+std::vector<pid_t> descendants_fast(pid_t ancestor);
 CpuTime cpu_of_processes(const std::vector<pid_t>& pids);
 
 using Switches = std::map<pid_t, std::pair<std::int64_t, std::int64_t>>;  // thread -> voluntary, involuntary

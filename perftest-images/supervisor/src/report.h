@@ -11,6 +11,7 @@
 
 namespace k8sdds {
 
+// How the run ended, and the counters of its interval.
 struct Outcome {
     std::int64_t started_at_ns = 0, ended_at_ns = 0;  // since 1970
     std::int64_t start_monotonic_ns = 0;
