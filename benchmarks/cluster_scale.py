@@ -32,12 +32,11 @@ import simulated
 from k8sdds.campaign.preflight import refuse
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell, Trial
-from k8sdds.testbeds.cluster import namespace as spaces
-from k8sdds.testbeds.cluster import permissions
+from k8sdds.testbeds.cluster import namespace as campaign_namespace
 from k8sdds.testbeds.cluster.nodes import assign, usable
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot, memory_bytes
-from k8sdds.testbeds.cluster.testbed import Cluster
+from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
 from k8sdds.versions import PERFTEST_IMAGE
 
@@ -63,26 +62,26 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
         found[title] = {"seconds": now - began, "calls": dict(calls - before)}
         began, before = now, calls
 
-    cluster = Cluster(
+    cluster = ClusterTestbed(
         client, SelectedTestbed("cluster", kubeconfig=str(kubeconfig), network="flannel-vxlan"), name
     )
     trial = Trial(cell=cell, testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
     refuse(cluster.check([trial]))
     phase("check")
-    space = spaces.make(client, name, None, with_host=False)
+    namespace = campaign_namespace.create(client, name, None, with_host=False)
     phase("namespace")
-    crew = PodPool(client, space, PERFTEST_IMAGE, memory_bytes([cell]), name)
+    pod_pool = PodPool(client, namespace, PERFTEST_IMAGE, memory_bytes([cell]), name)
     places = assign(cell, usable(cluster.nodes, [simulated.ARCH_HERE]))
     slots = [Slot.of(participant, node, False, None) for participant, node in places.items()]
-    crew.place(slots)
+    pod_pool.create(slots)
     phase("placed")
-    crew.delete_unless(unless=lambda slot: False)
+    pod_pool.delete_unless(keep=lambda slot: False)
     phase("removed")
-    crew.place(slots)
+    pod_pool.create(slots)
     phase("again")
-    crew.close()
-    space.remove()
-    spaces.await_gone(client, f"{permissions.NAMESPACES}/{space.namespace}")
+    pod_pool.close()
+    namespace.delete()
+    campaign_namespace.wait_deleted(client, namespace.name)
     phase("cleaned")
     plane.check()
     return found

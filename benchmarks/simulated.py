@@ -26,7 +26,7 @@ from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import permissions
-from k8sdds.testbeds.cluster.nodes import Node
+from k8sdds.testbeds.cluster.nodes import NodeInfo
 
 KWOK = recipe.Program("kwok", "0.8.0", "kwok", "sigs.k8s.io/kwok/cmd/kwok")
 MODULES = Path(__file__).parent
@@ -182,13 +182,13 @@ class ControlPlane:
             self.admin.create(permissions.NODES, _node(name))
         end = time.monotonic() + READY_S
         listed = self.admin.get(permissions.NODES)
-        waiting = {one["metadata"]["name"] for one in listed["items"] if Node.of(one).unfit}
+        waiting = {one["metadata"]["name"] for one in listed["items"] if NodeInfo.parse(one).unusable}
         version = listed["metadata"]["resourceVersion"]
         while waiting and (left := end - time.monotonic()) > 0:
             self.check()
             for event in self.admin.watch(permissions.NODES, for_s=max(1.0, left), resourceVersion=version):
                 version = event["object"]["metadata"]["resourceVersion"]
-                if not (node := Node.of(event["object"])).unfit:
+                if not (node := NodeInfo.parse(event["object"])).unusable:
                     waiting.discard(node.name)
                 if not waiting:
                     break

@@ -15,7 +15,7 @@ from typing import Any
 from k8sdds.analysis import network_usage
 from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.kubernetes.metrics.pod_startup import STEPS
-from k8sdds.kubernetes.metrics.quantities import unix_s
+from k8sdds.kubernetes.metrics.quantities import parse_time_s
 from k8sdds.results import aggregate
 from k8sdds.results.run_folder import RunFolder
 
@@ -80,7 +80,7 @@ def _block(lines: Sequence[Row], attempts: Sequence[Row]) -> Row:
     for line in lines:
         if line.get("kind") == "node" and line.get("when") in ends:
             try:
-                reading = node_meter.read(line)
+                reading = node_meter.parse(line)
             except ValueError:
                 continue  # written by another version of the meter
             # A resumed block has several readings: use the first before and the last after it.
@@ -99,7 +99,7 @@ def _delivered_gbit(ends: dict[str, dict[str, node_meter.Reading]], attempts: Se
     bits: float = sum(
         (attempt.get("received") or 0) * attempt["payload_bytes"] * 8
         for attempt in attempts
-        if attempt.get("started_at") and first <= unix_s(attempt["started_at"]) <= last
+        if attempt.get("started_at") and first <= parse_time_s(attempt["started_at"]) <= last
     )
     return bits / 1e9
 

@@ -57,13 +57,13 @@ def _clean_cluster(selected: SelectedTestbed, everything: bool) -> tuple[list[st
     from k8sdds.testbeds.cluster import namespace as campaign_namespace
 
     removed, kept = [], []
-    with cluster_api(selected) as api:
-        for leftover in campaign_namespace.leftovers(api, selected.namespace):
-            name = f"{leftover.name} in namespace {leftover.space.namespace}"
+    with cluster_api(selected) as client:
+        for leftover in campaign_namespace.leftovers(client, selected.namespace):
+            name = f"{leftover.campaign_name} in namespace {leftover.namespace.name}"
             if leftover.in_use and not everything:
                 kept.append(f"{name} ({leftover.in_use})")
                 continue
-            leftover.space.remove()
+            leftover.namespace.delete()
             removed.append(name)
     return removed, kept, []
 

@@ -139,7 +139,7 @@ def _check_access(selected: SelectedTestbed) -> None:
 
     with cluster_api(selected) as client:
         version = client.get("/version")["gitVersion"]
-        refuse(permissions.lacks(client, selected.namespace))
+        refuse(permissions.missing_rights(client, selected.namespace))
         console().print(f"{client.server} is reachable: Kubernetes {version}", highlight=False)
 
 
@@ -191,7 +191,7 @@ def open_testbed(
             "leave out --psk-file, or add --testbed lab",
         )
     else:
-        from k8sdds.testbeds.cluster.testbed import Cluster
+        from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 
-        with cluster_api(selected) as client, Cluster(client, selected, campaign) as cluster:
+        with cluster_api(selected) as client, ClusterTestbed(client, selected, campaign) as cluster:
             yield cluster

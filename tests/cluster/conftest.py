@@ -130,7 +130,7 @@ def nothing_left(admin: KubernetesClient) -> Iterator[None]:
     yield
     for one in admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]:
         assert "deletionTimestamp" in one["metadata"], one["metadata"]["name"]
-        spaces.await_gone(admin, f"{CORE}/namespaces/{one['metadata']['name']}")
+        spaces.wait_deleted(admin, one["metadata"]["name"])
 
 
 __all__ = ["ApiError", "User", "account", "apply", "rights"]

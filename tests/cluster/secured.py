@@ -60,7 +60,7 @@ def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict
         assert [path for path in run.rglob("*") if path.is_file() and line in path.read_bytes()] == []
     for one in admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]:
         assert "deletionTimestamp" in one["metadata"]
-        namespace.await_gone(admin, f"{CORE}/namespaces/{one['metadata']['name']}")
+        namespace.wait_deleted(admin, one["metadata"]["name"])
     return [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
 
 

@@ -20,9 +20,14 @@ def test_pods_pass_strict_validation_and_pod_security(
     name, with_host = namespace
     path = f"{CORE}/namespaces/{name}/pods"
     for slot in (Slot("pub0", "pub", "somewhere", False, 0.5), Slot("sub0", "sub", "", False, None)):
-        admin.create(path, pods.pod("a", slot, PERFTEST_IMAGE, "c", MEMORY, "flannel-vxlan"), dryRun="All")
+        admin.create(path, pods.pod("a", slot, PERFTEST_IMAGE, "c", MEMORY), dryRun="All")
     licensed = pods.pod(
-        "c", Slot("pub0", "pub", "", False, None), PERFTEST_IMAGE, "c", MEMORY, parts=license.pod_parts()
+        "c",
+        Slot("pub0", "pub", "", False, None),
+        PERFTEST_IMAGE,
+        "c",
+        MEMORY,
+        extra_volumes=license.pod_parts(),
     )
     admin.create(path, licensed, dryRun="All")
     secret = license.secret(name, b"a licence")

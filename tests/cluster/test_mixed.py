@@ -71,7 +71,7 @@ def two(admin: KubernetesClient, other_image: str) -> Iterator[dict[str, str]]:
         time.sleep(0.5)
     yield {name: one["status"]["podIP"] for name, one in found.items()}
     admin.delete(f"{CORE}/namespaces/{SPACE}")
-    namespace.await_gone(admin, f"{CORE}/namespaces/{SPACE}")
+    namespace.wait_deleted(admin, SPACE)
 
 
 def test_both_architectures_exchange_samples(admin: KubernetesClient, two: dict[str, str]) -> None:

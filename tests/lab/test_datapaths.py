@@ -12,7 +12,7 @@ from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.datapath import Batch
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
-from k8sdds.testbeds.cluster import datapath as carrying
+from k8sdds.testbeds.cluster import datapath
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.lab.conftest import cell, enter, json_of, said
@@ -84,21 +84,27 @@ def test_the_nodes_links_tell_which_network_carries_packets(
 ) -> None:
     """As a cluster's campaign proves it, by the same objects that the plugins make."""
     lab_network = lab_networks[network]
-    addresses = {lab_network.node_of(pod): lab_network.plan.datapath.attachments[pod].address for pod in ("pub0", "sub0")}
+    addresses = {
+        lab_network.node_of(pod): lab_network.plan.datapath.attachments[pod].address
+        for pod in ("pub0", "sub0")
+    }
 
-    def looks() -> list[carrying.LinkCounters]:
+    def looks() -> list[datapath.LinkCounters]:
         return [
-            carrying.read(said(lab_network, node, *carrying.COMMAND, *addresses.values())) for node in addresses
+            datapath.parse_counters(said(lab_network, node, *datapath.COMMAND, *addresses.values()))
+            for node in addresses
         ]
 
     before = looks()
     target, size = lab_network.plan.datapath.attachments["sub0"].address, lab_network.plan.datapath.mtu - 28
-    said(lab_network, "pub0", "ping", "-n", "-q", "-c", "40", "-i", "0.01", "-M", "do", "-s", str(size), target)
-    one, other = map(carrying.End, addresses, addresses.values(), before, looks())
+    said(
+        lab_network, "pub0", "ping", "-n", "-q", "-c", "40", "-i", "0.01", "-M", "do", "-s", str(size), target
+    )
+    one, other = map(datapath.PathEnd, addresses, addresses.values(), before, looks())
     for name in SEEN:
         half = find(name).cluster
         assert half is not None
-        wrong = carrying.amiss(half.path, one, other, 40 * size)
+        wrong = datapath.deviation(half.path, one, other, 40 * size)
         assert bool(wrong) == (name != network), (name, wrong)
 
 
@@ -115,7 +121,9 @@ def test_flannel_vxlan_device(lab_networks: dict[str, LabNetwork]) -> None:
 
 
 @pytest.mark.parametrize(("network", "protocol"), [("flannel-hostgw", "None"), ("kube-router", "17")])
-def test_routes_by_the_nodes_addresses(lab_networks: dict[str, LabNetwork], network: str, protocol: str) -> None:
+def test_routes_by_the_nodes_addresses(
+    lab_networks: dict[str, LabNetwork], network: str, protocol: str
+) -> None:
     routes = json_of(lab_networks[network], "node0", "ip", "-j", "route")
     to_node1 = next(route for route in routes if route["dst"] == "10.244.1.0/24")
     assert (to_node1["gateway"], to_node1["dev"], str(to_node1.get("protocol"))) == (
@@ -141,16 +149,29 @@ def test_weave_chain_of_devices(lab_networks: dict[str, LabNetwork]) -> None:
 
 
 @pytest.mark.parametrize("network", POD_NETWORKS)
-def test_packets_between_nodes_pass_the_forward_chain(lab_networks: dict[str, LabNetwork], network: str) -> None:
+def test_packets_between_nodes_pass_the_forward_chain(
+    lab_networks: dict[str, LabNetwork], network: str
+) -> None:
     lab_network = lab_networks[network]
 
     def counted() -> int:
-        rules = json_of(lab_network, "node1", "nft", "-j", "list", "chain", "ip", "filter", "FORWARD")["nftables"]
+        rules = json_of(lab_network, "node1", "nft", "-j", "list", "chain", "ip", "filter", "FORWARD")[
+            "nftables"
+        ]
         expressions = [e for item in rules if "rule" in item for e in item["rule"]["expr"]]
         return sum(e["counter"]["packets"] for e in expressions if "counter" in e)
 
     before = counted()
-    said(lab_network, "pub0", "ping", "-c", "3", "-i", "0.01", lab_network.plan.datapath.attachments["sub0"].address)
+    said(
+        lab_network,
+        "pub0",
+        "ping",
+        "-c",
+        "3",
+        "-i",
+        "0.01",
+        lab_network.plan.datapath.attachments["sub0"].address,
+    )
     assert counted() > before
 
 
@@ -162,7 +183,9 @@ def test_a_pod_is_a_pod(lab_networks: dict[str, LabNetwork], network: str) -> No
     assert set(processes) <= {"k8sdds-supervis", "ps"}
     kinds = ("mnt", "pid", "uts", "ipc") if network == "host" else ("mnt", "pid", "uts", "ipc", "net")
     for kind in kinds:
-        of_pods = {said(lab_network, pod, "readlink", f"/proc/self/ns/{kind}") for pod in ("pub0", "sub0", "sub1")}
+        of_pods = {
+            said(lab_network, pod, "readlink", f"/proc/self/ns/{kind}") for pod in ("pub0", "sub0", "sub1")
+        }
         of_node = said(lab_network, "node1", "readlink", f"/proc/self/ns/{kind}")
         assert len(of_pods) == 3
         assert of_node not in of_pods
@@ -193,10 +216,19 @@ def test_loss_is_lost_and_counted(lab: Lab) -> None:
         "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "for i in range(1000): s.sendto(b'x', (sys.argv[1], 9))"
     )
-    said(lab_network, "pub0", sys.executable, "-c", sender, lab_network.plan.datapath.attachments["sub0"].address)
+    said(
+        lab_network,
+        "pub0",
+        sys.executable,
+        "-c",
+        sender,
+        lab_network.plan.datapath.attachments["sub0"].address,
+    )
     (rule,) = [
         item["rule"]
-        for item in json_of(lab_network, "node1", "nft", "-j", "list", "table", "netdev", "impairments")["nftables"]
+        for item in json_of(lab_network, "node1", "nft", "-j", "list", "table", "netdev", "impairments")[
+            "nftables"
+        ]
         if "rule" in item
     ]
     dropped = next(e["counter"]["packets"] for e in rule["expr"] if "counter" in e)

@@ -14,10 +14,16 @@ from k8sdds.campaign import experiments
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
-from k8sdds.testbeds.cluster import namespace as spaces
-from k8sdds.testbeds.cluster import pods, preflight
-from k8sdds.testbeds.cluster.nodes import CONTROL_PLANE, Node, assign, installed_network, one_kernel, usable
-from k8sdds.testbeds.cluster.testbed import Cluster
+from k8sdds.testbeds.cluster import namespace, pods, preflight
+from k8sdds.testbeds.cluster.nodes import (
+    CONTROL_PLANE,
+    NodeInfo,
+    assign,
+    installed_network,
+    one_kernel,
+    usable,
+)
+from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
 
 RECORDED = Path(__file__).parent / "recorded" / "cluster"
@@ -26,14 +32,14 @@ NODES = json.loads((RECORDED / "nodes.json").read_text())
 IMAGE = "k8sdds.local/perftest:0.1.0"
 
 
-def nodes(**changes: dict[str, Any]) -> list[Node]:
+def nodes(**changes: dict[str, Any]) -> list[NodeInfo]:
     """The recorded nodes, some with other spec or status."""
     found = []
     for data in copy.deepcopy(NODES):
         change = changes.get(data["metadata"]["name"], {})
         data["spec"] |= change.get("spec", {})
         data["status"] |= change.get("status", {})
-        found.append(Node.of(data))
+        found.append(NodeInfo.parse(data))
     return found
 
 
@@ -50,7 +56,7 @@ def test_workers_come_before_control_planes_and_unfit_nodes_are_left_out() -> No
         "n1",
     ]
     away = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "no word"}]}}
-    assert [node.unfit for node in nodes(n2=away) if node.name == "n2"] == ["not ready: no word"]
+    assert [node.unusable for node in nodes(n2=away) if node.name == "n2"] == ["not ready: no word"]
     assert usable(nodes(), ["arm64"]) == []
 
 
@@ -102,24 +108,24 @@ def test_a_placement_that_cannot_be_is_wrong_input(values: dict[str, Any], named
     [
         ("image", "ErrImageNeverPull"),
         ("pull", "ImagePullBackOff"),
-        ("crash", "ended with code 7"),
+        ("crash", "exited with code 7"),
         ("start", "/nothing"),
         ("oom", "OOMKilled"),
     ],
 )
 def test_a_pod_that_will_not_become_ready_says_why(name: str, said: str) -> None:
-    assert said in pods.trouble(PODS[name])
+    assert said in pods.failure(PODS[name])
     assert not pods.is_ready(PODS[name])
 
 
 def test_pods_that_may_become_ready_or_are() -> None:
-    assert pods.trouble(PODS["nowhere"]) == ""
-    assert "nodes are available" in pods.unscheduled(PODS["nowhere"])
+    assert pods.failure(PODS["nowhere"]) == ""
+    assert "nodes are available" in pods.unscheduled_reason(PODS["nowhere"])
     assert pods.is_ready(PODS["good"])
-    assert pods.trouble(PODS["good"]) == ""
+    assert pods.failure(PODS["good"]) == ""
     going = copy.deepcopy(PODS["good"])
     going["metadata"]["deletionTimestamp"] = "2026-11-21T16:00:00Z"
-    assert pods.trouble(going)
+    assert pods.failure(going)
     assert not pods.is_ready(going)
 
 
@@ -127,7 +133,7 @@ def test_another_architecture_is_named() -> None:
     wrong = copy.deepcopy(PODS["start"])
     state = wrong["status"]["containerStatuses"][0]["state"]["terminated"]
     state["message"] = "exec /opt/k8sdds/k8sdds-supervisor: exec format error"
-    assert "another architecture" in pods.trouble(wrong)
+    assert "another architecture" in pods.failure(wrong)
 
 
 def test_memory_and_cpu_follow_the_cells() -> None:
@@ -142,57 +148,61 @@ def test_memory_and_cpu_follow_the_cells() -> None:
 
 def test_what_only_the_lab_can_do_is_refused() -> None:
     cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
-    found = preflight.unfit(cells, switched=True)
+    found = preflight.unsupported(cells, can_switch=True)
     assert len(found) == 3
     assert all(problem.input for problem in found)
-    assert preflight.unfit([cell()], switched=False) == []
+    assert preflight.unsupported([cell()], can_switch=False) == []
     smaller = cell(network_options={"mtu": 1376})
-    assert preflight.unfit([smaller], switched=True) == []
-    assert "mtu" in preflight.unfit([smaller], switched=False)[0].what
+    assert preflight.unsupported([smaller], can_switch=True) == []
+    assert "mtu" in preflight.unsupported([smaller], can_switch=False)[0].what
 
 
 def test_networks_that_are_not_there() -> None:
-    (problem,) = preflight.networks([cell(network="weavenet"), cell(network="host")], ["host", "kube-router"])
+    (problem,) = preflight.missing_networks(
+        [cell(network="weavenet"), cell(network="host")], ["host", "kube-router"]
+    )
     assert "weavenet" in problem.what
     assert "kube-router" in problem.what
-    (problem,) = preflight.networks([cell(network="weavenet")], ["host"], lambda name: "no kernel")
+    (problem,) = preflight.missing_networks([cell(network="weavenet")], ["host"], lambda name: "no kernel")
     assert "--pod-network" in problem.remedy
-    (problem,) = preflight.networks(
+    (problem,) = preflight.missing_networks(
         [cell(network="weavenet")], ["host", "kube-router"], lambda name: "no kernel"
     )
     assert problem.what == "weavenet cannot be installed on this cluster: no kernel"
     quickstart = experiments.load("quickstart")
-    fitting, left_out = preflight.only(quickstart, ["host", "flannel-vxlan"], [])
+    fitting, left_out = preflight.reduce_networks(quickstart, ["host", "flannel-vxlan"], [])
     assert [choice.name for choice in fitting.sweeps[0].networks] == ["host", "flannel-vxlan"]
     assert left_out == ["flannel-hostgw", "kube-router", "weavenet"]
     # Without its baseline nothing is left out in silence.
-    assert preflight.only(quickstart, ["flannel-vxlan"], []) == (quickstart, [])
-    asked, left_out = preflight.only(quickstart, ["host"], ["weavenet"])
+    assert preflight.reduce_networks(quickstart, ["flannel-vxlan"], []) == (quickstart, [])
+    asked, left_out = preflight.reduce_networks(quickstart, ["host"], ["weavenet"])
     assert [choice.name for choice in asked.sweeps[0].networks] == ["host", "weavenet"]
     assert "weavenet" not in left_out
 
 
 def test_what_is_wrong_with_the_nodes_is_told_before_the_start() -> None:
-    assert preflight.placement([cell()], nodes(), IMAGE) == []
-    (bare,) = preflight.placement([cell()], nodes(n2={"status": {"images": [{"names": ["other"]}]}}), IMAGE)
+    assert preflight.placement_problems([cell()], nodes(), IMAGE) == []
+    (bare,) = preflight.placement_problems(
+        [cell()], nodes(n2={"status": {"images": [{"names": ["other"]}]}}), IMAGE
+    )
     # The condition of n2 is kept by `|=`, its images are not.
     assert "is not on n2" in bare.what
     cordoned = {"spec": {"unschedulable": True}}
-    (few,) = preflight.placement([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
+    (few,) = preflight.placement_problems([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
     assert "n2: cordoned" in few.what
-    (same,) = preflight.placement([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
+    (same,) = preflight.placement_problems([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
     assert same.input
     # Whether they have it or not: nothing in it runs there by itself.
-    (foreign,) = preflight.placement([cell()], nodes(), f"{IMAGE}-arm64")
-    assert foreign.input and "is for arm64" in foreign.what and foreign.remedy == f"--image {IMAGE}"
+    (foreign,) = preflight.placement_problems([cell()], nodes(), f"{IMAGE}-arm64")
+    assert foreign.input and "runs on arm64 only" in foreign.what and foreign.remedy == f"use --image {IMAGE}"
 
 
 def test_names_of_campaigns_fit_kubernetes() -> None:
-    name = spaces.identifier("20261121T162359Z-Quick_start.with-a-very-long-name-that-goes-on")
+    name = namespace.identifier("20261121T162359Z-Quick_start.with-a-very-long-name-that-goes-on")
     assert len(f"k8sdds-{name}") <= 63
     assert name == name.lower()
-    assert name != spaces.identifier("20261121T162359Z-Quick_start.with-a-very-long-name-that-goes-off")
-    made = spaces.manifest(name, "n", with_host=False)
+    assert name != namespace.identifier("20261121T162359Z-Quick_start.with-a-very-long-name-that-goes-off")
+    made = namespace.manifest(name, "n", with_host=False)
     assert made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
@@ -235,10 +245,10 @@ def test_networks_that_replace_each_other_are_blocks_of_their_own() -> None:
             for test in ("throughput", "latency")
         ]
 
-    metered = Cluster(None, SelectedTestbed("cluster", meter=True), "c")  # type: ignore[arg-type]
+    metered = ClusterTestbed(None, SelectedTestbed("cluster", meter=True), "c")  # type: ignore[arg-type]
     for block in metered.blocks(trials("host", "flannel-vxlan"), 7):
         assert len({trial.cell.network for trial in block.trials}) == 1 and len(block.trials) == 2
-    cluster = Cluster(None, SelectedTestbed("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
+    cluster = ClusterTestbed(None, SelectedTestbed("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
     together = cluster.blocks(trials("host", "flannel-vxlan"), 7)
     assert [len(block.trials) for block in together] == [4, 4, 4]
     several = trials("host", "flannel-vxlan", "flannel-hostgw")

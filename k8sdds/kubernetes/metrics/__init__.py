@@ -1,6 +1,6 @@
-"""What a cluster's network costs beside the trials: readings of nodes and pods, and what they come to.
+"""Parse metrics of nodes and pods, from which the background cost of a cluster's network is calculated.
 
-Pure parsers of what the Kubernetes API, the kubelets and our meter say. Whoever reads gives a function `get`
-that answers a raw path of the API server; nothing here knows a client library. `kubectl top` and the kubelet
-give averages of 10 to 30 s, so nothing here is the record of a trial: that is the supervisor's.
+Pure parsers of the output of the Kubernetes API, the kubelet and the node meter. To read from the API server,
+they take a function `get` that returns the response for a URL path. The metrics API and the kubelet report
+averages over 10 to 30 s, which are too coarse for a trial: the supervisor measures CPU and memory of trials.
 """

@@ -1,8 +1,8 @@
-"""The kubelet's own readings: /metrics/resource, and the process metrics of /metrics.
+"""Parse the kubelet's metrics: /metrics/resource, and the process metrics in /metrics.
 
-Both need `get` on `nodes/metrics` and nothing more; `nodes/proxy`, which would do too, lets one run commands
-in every pod. The kubelet reads its cgroups each 10 to 15 s and says when: differences are only worth
-something over a minute and more, and by the time of the readings.
+Reading them needs only `get` on `nodes/metrics`. `nodes/proxy` would also allow it, but lets a user run commands
+in every pod. The kubelet reads cgroups every 10 to 15 s and reports when it did. Differences between two readings
+are meaningful only over a minute or more, and only with the kubelet's own timestamps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Pod = tuple[str, str]
 
 @dataclass(frozen=True)
 class Usage:
-    """What something has used so far, and uses now. None where it was not said."""
+    """Accumulated CPU time and current memory of a node, pod or process; None: not reported."""
 
     cpu_s: float | None = None
     cpu_at_s: float | None = None
@@ -28,38 +28,39 @@ class Usage:
 
 @dataclass(frozen=True)
 class Resources:
-    """/metrics/resource of one kubelet."""
+    """The content of a kubelet's /metrics/resource."""
 
     node: Usage
     pods: Mapping[Pod, Usage]
 
 
-def read(text: str) -> Resources:
-    """The resources in the kubelet's text. ValueError where it is no such text."""
+def parse_resources(text: str) -> Resources:
+    """Parse /metrics/resource. Raises ValueError if the text is not in Prometheus format."""
     node: dict[str, float | None] = {}
     pods: dict[Pod, dict[str, float | None]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name.startswith("node_"):
-                into = node
+                values = node
             elif sample.name.startswith("pod_"):
-                into = pods.setdefault((sample.labels["namespace"], sample.labels["pod"]), {})
+                values = pods.setdefault((sample.labels["namespace"], sample.labels["pod"]), {})
             else:
                 continue
             if sample.name.endswith("_cpu_usage_seconds_total"):
-                into["cpu_s"], into["cpu_at_s"] = sample.value, sample.timestamp
+                values["cpu_s"], values["cpu_at_s"] = sample.value, sample.timestamp
             elif sample.name.endswith("_memory_working_set_bytes"):
-                into["memory_bytes"] = sample.value
+                values["memory_bytes"] = sample.value
     return Resources(Usage(**node), {pod: Usage(**values) for pod, values in pods.items()})
 
 
-def process(text: str) -> Usage:
-    """A process's own account of itself (`process_…`): CPU time and resident memory."""
-    found: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            found[sample.name] = sample.value
+def parse_process(text: str) -> Usage:
+    """Parse a process's metrics about itself (`process_*`): CPU time and resident memory."""
+    values = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
     return Usage(
-        cpu_s=found.get("process_cpu_seconds_total"),
-        memory_bytes=found.get("process_resident_memory_bytes"),
+        cpu_s=values.get("process_cpu_seconds_total"),
+        memory_bytes=values.get("process_resident_memory_bytes"),
     )

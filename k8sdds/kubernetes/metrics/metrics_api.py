@@ -1,6 +1,6 @@
-"""metrics.k8s.io: what `kubectl top` shows, with the time and the window that it leaves out.
+"""Read the metrics API (metrics.k8s.io): the values of `kubectl top`, with their time and window.
 
-Needs `get` and `list` on `pods` and `nodes` of that API group.
+Needs the rights `get` and `list` on `pods` and `nodes` of that API group.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds.kubernetes.metrics.quantities import duration_s, quantity
+from k8sdds.kubernetes.metrics.quantities import parse_duration_s, parse_quantity
 from k8sdds.system.errors import PrerequisiteError
 
 Get = Callable[[str], bytes]
-"""Answers a raw path of the API server."""
+"""Returns the API server's response for a URL path."""
 PATH = "/apis/metrics.k8s.io/v1beta1"
 
 
 @dataclass(frozen=True)
-class Top:
-    """What one node or pod used on average over a window."""
+class AverageUsage:
+    """Average resource use of a node or pod over a time window."""
 
     name: str
     namespace: str
@@ -30,37 +30,41 @@ class Top:
     window_s: float
     cpu_cores: float
     memory_bytes: float
-    """Working set, of all containers of a pod."""
+    """Working set, summed over the containers of a pod."""
 
 
-def nodes(get: Get) -> list[Top]:
-    """A reading of every node that the metrics server knows. PrerequisiteError where it says something else."""
-    return read(get(f"{PATH}/nodes"))
+def nodes(get: Get) -> list[AverageUsage]:
+    """Return the use of every node. Raises PrerequisiteError like `parse`."""
+    return parse(get(f"{PATH}/nodes"))
 
 
-def pods(get: Get, namespace: str) -> list[Top]:
-    """A reading of every pod of a namespace."""
-    return read(get(f"{PATH}/namespaces/{namespace}/pods"))
+def pods(get: Get, namespace: str) -> list[AverageUsage]:
+    """Return the use of every pod of a namespace. Raises PrerequisiteError like `parse`."""
+    return parse(get(f"{PATH}/namespaces/{namespace}/pods"))
 
 
-def read(document: bytes) -> list[Top]:
-    """The readings in a NodeMetricsList or PodMetricsList. PrerequisiteError for anything else."""
+def parse(document: bytes) -> list[AverageUsage]:
+    """Parse a NodeMetricsList or PodMetricsList.
+
+    Raises:
+        PrerequisiteError: the document is something else.
+    """
     try:
-        return [_top(item) for item in json.loads(document)["items"]]
+        return [_parse_item(item) for item in json.loads(document)["items"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PrerequisiteError(
-            f"the metrics API answered something else than metrics: {error!r}",
-            "kubectl get --raw /apis/metrics.k8s.io/v1beta1/nodes",
+            f"the metrics API returned something else than metrics: {error!r}",
+            "inspect its response: kubectl get --raw /apis/metrics.k8s.io/v1beta1/nodes",
         ) from error
 
 
-def _top(item: dict[str, Any]) -> Top:
-    used = [item["usage"]] if "usage" in item else [one["usage"] for one in item["containers"]]
-    return Top(
+def _parse_item(item: dict[str, Any]) -> AverageUsage:
+    parts = [item["usage"]] if "usage" in item else [container["usage"] for container in item["containers"]]
+    return AverageUsage(
         name=item["metadata"]["name"],
         namespace=item["metadata"].get("namespace", ""),
         at=item["timestamp"],
-        window_s=duration_s(item["window"]),
-        cpu_cores=sum(quantity(one["cpu"]) for one in used),
-        memory_bytes=sum(quantity(one["memory"]) for one in used),
+        window_s=parse_duration_s(item["window"]),
+        cpu_cores=sum(parse_quantity(part["cpu"]) for part in parts),
+        memory_bytes=sum(parse_quantity(part["memory"]) for part in parts),
     )

@@ -1,4 +1,4 @@
-"""How many chains and rules of packet filters a node has: each may be looked at for each packet."""
+"""Count the chains and rules of a node's packet filters; every packet may have to pass all of them."""
 
 from __future__ import annotations
 
@@ -8,24 +8,32 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Rules:
+class RuleCounts:
     """Numbers of chains and rules."""
 
     nft_chains: int = 0
-    """nftables, with what iptables-nft made there."""
+    """In nftables, including those that iptables-nft created."""
     nft_rules: int = 0
     legacy_chains: int = 0
-    """The older kernel interface of iptables, IPv4 and IPv6."""
+    """In the legacy kernel interface of iptables, IPv4 and IPv6."""
     legacy_rules: int = 0
 
 
-def count(nft: Any, iptables: str) -> Rules:
-    """What `nft --json list ruleset` (parsed) and `iptables-legacy-save` said. ValueError for else."""
+def count(nft: Any, iptables: str) -> RuleCounts:
+    """Count chains and rules.
+
+    Args:
+        nft: Parsed output of `nft --json list ruleset`.
+        iptables: Output of `iptables-legacy-save`.
+
+    Raises:
+        ValueError: `nft` is something else.
+    """
     if not isinstance(nft, dict) or not isinstance(nft.get("nftables"), list):
-        raise ValueError(f"no nftables rule set: {json.dumps(nft)[:80]}")
+        raise ValueError(f"not an nftables rule set: {json.dumps(nft)[:80]}")
     kinds = [next(iter(entry), "") for entry in nft["nftables"] if isinstance(entry, dict)]
     lines = iptables.splitlines()
-    return Rules(
+    return RuleCounts(
         nft_chains=kinds.count("chain"),
         nft_rules=kinds.count("rule"),
         legacy_chains=sum(line.startswith(":") for line in lines),

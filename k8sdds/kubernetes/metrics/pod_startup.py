@@ -1,8 +1,8 @@
-"""How long pods take to start: made → scheduled → network ready → running → ready.
+"""Measure how long pods take to start: created → scheduled → network ready → running → ready.
 
-The API's own times have whole seconds, so the steps are timed by when a watch tells of them: what is added
-is the way of the event, some milliseconds. A pod whose event was lost with a connection has the step from
-the API's times, marked by `coarse`.
+The API server's timestamps have a resolution of one second. The steps are therefore timed by the arrival of
+watch events, which adds some milliseconds. If an event was lost with a connection, the step has the API server's
+timestamp, and the pod is marked as `coarse`.
 """
 
 from __future__ import annotations
@@ -10,65 +10,64 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from k8sdds.kubernetes.metrics.quantities import unix_s
+from k8sdds.kubernetes.metrics.quantities import parse_time_s
 
 STEPS = ("scheduled_s", "network_ready_s", "running_s", "ready_s")
 NETWORK_READY = ("PodReadyToStartContainers", "PodHasNetwork")
-"""Condition that the sandbox and its network stand: since Kubernetes 1.29, and before 1.28."""
+"""Condition for a ready sandbox and network: its name since Kubernetes 1.29, and before 1.28."""
 
 
-def steps(pod: dict[str, Any]) -> dict[str, float]:
-    """The steps that a pod has done, with the API's time of each in seconds since 1970 (whole seconds)."""
+def completed_steps(pod: dict[str, Any]) -> dict[str, float]:
+    """Return the completed steps of a pod with the API server's timestamps (whole seconds since 1970)."""
     status = pod.get("status") or {}
     conditions = {
-        one["type"]: one.get("lastTransitionTime")
-        for one in status.get("conditions") or ()
-        if one.get("status") == "True"
+        condition["type"]: condition.get("lastTransitionTime")
+        for condition in status.get("conditions") or ()
+        if condition.get("status") == "True"
     }
-    running = [
-        ((one.get("state") or {}).get("running") or {}).get("startedAt")
-        for one in status.get("containerStatuses") or ()
+    started = [
+        ((container.get("state") or {}).get("running") or {}).get("startedAt")
+        for container in status.get("containerStatuses") or ()
     ]
-    network = next((conditions[name] for name in NETWORK_READY if name in conditions), None)
-    found = {
+    times = {
         "scheduled_s": conditions.get("PodScheduled"),
-        "network_ready_s": network,
-        "running_s": max(running) if running and all(running) else None,
+        "network_ready_s": next((conditions[name] for name in NETWORK_READY if name in conditions), None),
+        "running_s": max(started, key=str) if started and all(started) else None,
         "ready_s": conditions.get("Ready"),
     }
-    return {step: unix_s(at) for step, at in found.items() if at}
+    return {step: parse_time_s(time) for step, time in times.items() if time}
 
 
 @dataclass
-class Startups:
-    """The starts of the pods of a block, as a watch tells of them."""
+class PodStarts:
+    """The start times of a block's pods, from watch events."""
 
-    _made: dict[str, float] = field(default_factory=dict)
-    _seen: dict[str, dict[str, float]] = field(default_factory=dict)
+    _created: dict[str, float] = field(default_factory=dict)
+    _steps: dict[str, dict[str, float]] = field(default_factory=dict)
     _coarse: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def made(self, name: str, at_s: float) -> None:
-        """A pod was asked for; `at_s` on any clock that does not jump, the same for all calls."""
-        self._made.setdefault(name, at_s)
+    def created(self, name: str, at_s: float) -> None:
+        """Record that a pod was created, at a time of the monotonic clock that all calls use."""
+        self._created.setdefault(name, at_s)
 
-    def seen(self, pod: dict[str, Any], at_s: float) -> None:
-        """An event shows the pod so."""
+    def observe(self, pod: dict[str, Any], at_s: float) -> None:
+        """Record the state of a pod in a watch event that arrived at `at_s`."""
         name = pod["metadata"]["name"]
-        self._made.setdefault(name, at_s)
-        known = self._seen.setdefault(name, {})
-        done = steps(pod)
-        if not known and len(done) > 1:
-            # The first sight of a pod that is on its way already: only the API knows when.
-            made = unix_s(pod["metadata"]["creationTimestamp"])
-            self._coarse[name] = {step: at - made for step, at in done.items()}
-        for step in done:
-            known.setdefault(step, at_s)
+        self._created.setdefault(name, at_s)
+        observed = self._steps.setdefault(name, {})
+        completed = completed_steps(pod)
+        if not observed and len(completed) > 1:
+            # The first event shows several completed steps: only the API server knows their times.
+            created = parse_time_s(pod["metadata"]["creationTimestamp"])
+            self._coarse[name] = {step: time - created for step, time in completed.items()}
+        for step in completed:
+            observed.setdefault(step, at_s)
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """Pod to seconds from being asked for to each step (null: not reached), and if that is coarse."""
-        found = {}
-        for name, known in self._seen.items():
+        """Return for each pod the seconds from creation to each step (None: not reached), and `coarse`."""
+        result = {}
+        for name, observed in self._steps.items():
             coarse = self._coarse.get(name)
-            times = coarse or {step: at - self._made[name] for step, at in known.items()}
-            found[name] = {step: times.get(step) for step in STEPS} | {"coarse": coarse is not None}
-        return found
+            times = coarse or {step: at_s - self._created[name] for step, at_s in observed.items()}
+            result[name] = {step: times.get(step) for step in STEPS} | {"coarse": coarse is not None}
+        return result

@@ -1,4 +1,4 @@
-"""Numbers as Kubernetes writes them: quantities (`250m`, `12Ki`), durations (`1m0.5s`), times."""
+"""Parse numbers as Kubernetes writes them: quantities (`250m`, `12Ki`), durations (`1m0.5s`) and times."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-
 _PART = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(h|ms|m|s|us|µs|ns)", re.ASCII)
 
 
-def quantity(text: str) -> float:
-    """The number that a quantity stands for. ValueError for anything else."""
-    found = _QUANTITY.fullmatch(text)
-    if not found:
-        raise ValueError(f"{text[:80]!r} is no quantity")
-    number, suffix, exponent = found.groups()
+def parse_quantity(text: str) -> float:
+    """Parse a quantity. Raises ValueError if it is not valid."""
+    match = _QUANTITY.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text[:80]!r} is not a quantity")
+    number, suffix, exponent = match.groups()
     scale = Decimal(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""]
     return float(Decimal(number) * scale)
 
 
-def duration_s(text: str) -> float:
-    """A duration in Go's notation, in seconds. ValueError for anything else."""
+def parse_duration_s(text: str) -> float:
+    """Parse a duration in Go's notation, in seconds. Raises ValueError if it is not valid."""
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{text[:80]!r} is no duration")
+        raise ValueError(f"{text[:80]!r} is not a duration")
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
-def unix_s(text: str) -> float:
-    """A time (RFC 3339) in seconds since 1970. ValueError for anything else."""
+def parse_time_s(text: str) -> float:
+    """Parse an RFC 3339 time, in seconds since 1970. Raises ValueError if it is not valid."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text[:80]!r} has no time zone")

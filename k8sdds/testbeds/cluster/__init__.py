@@ -1,1 +1,1 @@
-"""The cluster: participants as pods that Kubernetes places and runs."""
+"""The cluster testbed: participants run as pods that Kubernetes schedules."""

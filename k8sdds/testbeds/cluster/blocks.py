@@ -1,4 +1,4 @@
-"""Which trials of a campaign on a cluster are measured together, and in which order. Pure."""
+"""Group the trials of a campaign on a cluster into blocks. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ from k8sdds.model.trial import Cell, Trial
 from k8sdds.testbeds import Block, repetitions
 
 HOST = "host"
+"""The network of pods that use the nodes' own network."""
 PodNetwork = tuple[str, tuple[tuple[str, object], ...]]
+"""Name and sorted options of a pod network."""
 
 
 def pod_network(cell: Cell) -> PodNetwork | None:
-    """What tells a cell's pod network from others; None on the nodes' own network."""
+    """Return the pod network that a cell needs; None: it uses the nodes' own network."""
     return None if cell.network == HOST else (cell.network, tuple(sorted(cell.network_options.items())))
 
 
-def of(trials: Sequence[Trial], seed: int, apart: bool) -> list[Block]:
-    """In each repetition one block per network, in random order, for pod networks replace each other; what
-    needs no other network than the installed one is one block.
+def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[Block]:
+    """Group trials into blocks in random order.
 
-    `apart`: blocks of one network in any case, so that what is read around a block is of that network alone.
+    Pod networks replace each other on a cluster. With several of them, every repetition has one block per
+    network; with one, every repetition is one block.
+
+    Args:
+        trials: The trials of the campaign.
+        seed: Seed of the random order.
+        one_network: Always use blocks of one network, so that metrics read around a block belong to it.
     """
-    if not apart and len({pod_network(trial.cell) for trial in trials} - {None}) < 2:
+    if not one_network and len({pod_network(trial.cell) for trial in trials} - {None}) < 2:
         return repetitions(trials, seed)
     order = random.Random(seed)
     blocks: list[Block] = []

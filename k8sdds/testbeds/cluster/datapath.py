@@ -1,4 +1,4 @@
-"""Which links of the nodes carry a network's packets, by what `ip` says there before and after. Pure."""
+"""Decide from link counters and routes of nodes which links carry a network's packets. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,62 +10,67 @@ from fnmatch import fnmatchcase
 from k8sdds.networks.cluster_install import PathEvidence
 
 TUNNELS = ("vxlan", "geneve", "wireguard", "tun", "ipip", "gre", "gretap", "ip6tnl", "sit", "vti", "xfrm")
-"""Kinds of links that put packets into others."""
+"""Kinds of links that encapsulate packets."""
 
-# By its path: busybox's shell would take its own, which cannot do this.
+# With its path: busybox's shell would run its built-in `ip`, which has no JSON output.
 COMMAND = (
     "sh", "-c",
     '/bin/ip -json -details -statistics link && for one; do /bin/ip -json route get "$one"; done', "ip",
 )  # fmt: skip
-"""What is run on a node's own network, with addresses behind it; its output is for `read`."""
+"""Command for a node's own network, to which addresses are appended; `parse_counters` parses its output."""
 
 
 @dataclass(frozen=True)
-class Link:
-    """A link and its counters."""
+class NodeLink:
+    """A link of a node and its counters."""
 
     kind: str
     """As `ip` names it, such as vxlan; empty for a network card."""
-    over: str
-    """The link below it, where a tunnel is bound to one."""
+    underlay: str
+    """The link that a tunnel is bound to; empty: none."""
     sent_bytes: int
     received_bytes: int
 
 
 @dataclass(frozen=True)
 class LinkCounters:
-    """A node's links and routes at one moment."""
+    """The links and routes of a node at one moment."""
 
-    links: dict[str, Link]
+    links: dict[str, NodeLink]
     routes: dict[str, str]
-    """Address to the link by which packets for it leave."""
+    """Address to the link by which packets for it leave the node."""
 
 
-def read(said: str) -> LinkCounters:
-    """What `COMMAND` printed: JSON documents one after another. ValueError for anything else."""
-    documents, decoder, at = [], json.JSONDecoder(), 0
-    while at < len(said.rstrip()):
-        found, at = decoder.raw_decode(said, at)
-        documents.append(found)
-        at += len(said[at:]) - len(said[at:].lstrip())
+def parse_counters(output: str) -> LinkCounters:
+    """Parse the output of `COMMAND`: JSON documents, one after another.
+
+    Raises:
+        ValueError: the output has another form.
+    """
+    documents, decoder, position = [], json.JSONDecoder(), 0
+    while position < len(output.rstrip()):
+        document, position = decoder.raw_decode(output, position)
+        documents.append(document)
+        position += len(output[position:]) - len(output[position:].lstrip())
     try:
         links = {
-            one["ifname"]: Link(
-                one.get("linkinfo", {}).get("info_kind", ""),
-                one.get("linkinfo", {}).get("info_data", {}).get("link", ""),
-                one["stats64"]["tx"]["bytes"],
-                one["stats64"]["rx"]["bytes"],
+            link["ifname"]: NodeLink(
+                link.get("linkinfo", {}).get("info_kind", ""),
+                link.get("linkinfo", {}).get("info_data", {}).get("link", ""),
+                link["stats64"]["tx"]["bytes"],
+                link["stats64"]["rx"]["bytes"],
             )
-            for one in documents[0]
+            for link in documents[0]
         }
-        return LinkCounters(links, {one["dst"]: one["dev"] for found in documents[1:] for one in found})
+        routes = {route["dst"]: route["dev"] for document in documents[1:] for route in document}
     except (IndexError, KeyError, TypeError) as error:
-        raise ValueError(f"no links of a node: {error!r}") from error
+        raise ValueError(f"not the links of a node: {error!r}") from error
+    return LinkCounters(links, routes)
 
 
 @dataclass(frozen=True)
-class End:
-    """A node with a participant: looked at before and after something was sent between the two."""
+class PathEnd:
+    """A node with a participant, with its counters before and after packets were sent to the other end."""
 
     node: str
     address: str
@@ -74,57 +79,71 @@ class End:
     after: LinkCounters
 
 
-def links(carrier: PathEvidence, look: LinkCounters, peer: str) -> tuple[str, ...]:
-    """The links of a node that carry this network's packets between it and a participant elsewhere."""
-    if carrier.tunnels:
-        return tuple(name for name in look.links if _matches(name, carrier.tunnels))
-    device = look.routes.get(peer)
+def path_links(evidence: PathEvidence, counters: LinkCounters, peer: str) -> tuple[str, ...]:
+    """Return the links of a node that carry a network's packets to and from a participant on another node."""
+    if evidence.tunnels:
+        return tuple(name for name in counters.links if _matches(name, evidence.tunnels))
+    device = counters.routes.get(peer)
     return (device,) if device else ()
 
 
-def received_bytes(look: LinkCounters, names: Sequence[str]) -> int:
-    """What these links have received so far."""
-    return sum(look.links[name].received_bytes for name in names if name in look.links)
+def received_bytes(counters: LinkCounters, names: Sequence[str]) -> int:
+    """Return the number of bytes that these links have received so far."""
+    return sum(counters.links[name].received_bytes for name in names if name in counters.links)
 
 
-def amiss(carrier: PathEvidence, one: End, other: End, sent_bytes: int, interface: str = "") -> str:
-    """What shows that packets between two nodes do not go this network's way; empty where all is as it says.
+def deviation(evidence: PathEvidence, a: PathEnd, b: PathEnd, sent_bytes: int, interface: str = "") -> str:
+    """Return how the path of packets between two nodes deviates from the network's; empty if it does not.
 
-    `sent_bytes`: at least so much went each way meanwhile. `interface`: the nodes' link that was asked for.
+    Args:
+        evidence: What the network must show.
+        a: One end.
+        b: The other end.
+        sent_bytes: Minimum number of bytes sent in each direction between the two readings.
+        interface: The node's link that the packets must use; empty: any.
     """
-    return _at(carrier, one, other, sent_bytes, interface) or _at(carrier, other, one, sent_bytes, interface)
+    return _deviation_at(evidence, a, b, sent_bytes, interface) or _deviation_at(
+        evidence, b, a, sent_bytes, interface
+    )
 
 
-def _at(carrier: PathEvidence, here: End, there: End, sent_bytes: int, interface: str) -> str:
-    own = here.after.routes.get(here.address)
-    if carrier.bridge and own != carrier.bridge:
-        return f"pods of {here.node} are on {own or 'no link'}, not on {carrier.bridge}"
-    names = links(carrier, here.after, there.address)
+def _deviation_at(
+    evidence: PathEvidence, end: PathEnd, other: PathEnd, sent_bytes: int, interface: str
+) -> str:
+    own_link = end.after.routes.get(end.address)
+    if evidence.bridge and own_link != evidence.bridge:
+        return f"pods of {end.node} are on {own_link or 'no link'}, not on {evidence.bridge}"
+    names = path_links(evidence, end.after, other.address)
     if not names:
-        wanted = " or ".join(carrier.tunnels) or f"route to {there.address}"
-        return f"{here.node} has no {wanted}"
+        expected = " or ".join(evidence.tunnels) or f"route to {other.address}"
+        return f"{end.node} has no {expected}"
     for name in names:
-        kind = here.after.links[name].kind if name in here.after.links else "unknown"
-        if not carrier.tunnels and kind in TUNNELS and not _matches(name, carrier.optional_tunnels):
-            return f"packets for pods of {there.node} leave {here.node} by {name}, a tunnel ({kind})"
-        card = _card(here.after, name)
-        if interface and card and card != interface:
-            return f"packets leave {here.node} by {card}, not by {interface}"
-    for words, moved in (("sent", _moved(here, "sent_bytes")), ("received", _moved(here, "received_bytes"))):
-        through = sum(moved.get(name, 0) for name in names)
-        if through < sent_bytes:
+        kind = end.after.links[name].kind if name in end.after.links else "unknown"
+        if not evidence.tunnels and kind in TUNNELS and not _matches(name, evidence.optional_tunnels):
+            return f"packets for pods of {other.node} leave {end.node} by {name}, a tunnel ({kind})"
+        underlay = _underlay(end.after, name)
+        if interface and underlay and underlay != interface:
+            return f"packets leave {end.node} by {underlay}, not by {interface}"
+    for direction, moved in (
+        ("sent", _moved(end, "sent_bytes")),
+        ("received", _moved(end, "received_bytes")),
+    ):
+        count = sum(moved.get(name, 0) for name in names)
+        if count < sent_bytes:
             others = ", ".join(
-                f"{name} {count}" for name, count in moved.items() if count >= sent_bytes and name != "lo"
+                f"{name} {moved_bytes}"
+                for name, moved_bytes in moved.items()
+                if moved_bytes >= sent_bytes and name != "lo"
             )
             return (
-                f"{' and '.join(names)} of {here.node} has {words} {through} bytes, while at least"
+                f"{' and '.join(names)} of {end.node} has {direction} {count} bytes, while at least"
                 f" {sent_bytes} were sent each way (by other links: {others or 'none'})"
             )
     return ""
 
 
-def _moved(end: End, counter: str) -> Mapping[str, int]:
-    """Link to how much its counter has grown."""
+def _moved(end: PathEnd, counter: str) -> Mapping[str, int]:
+    """Return by how much a counter of each link has grown."""
     return {
         name: getattr(link, counter) - getattr(end.before.links[name], counter)
         for name, link in end.after.links.items()
@@ -132,23 +151,24 @@ def _moved(end: End, counter: str) -> Mapping[str, int]:
     }
 
 
-def _card(look: LinkCounters, name: str) -> str:
-    """The node's own link by which a link's packets leave; empty where that cannot be told."""
-    link = look.links.get(name)
-    return link.over if link is not None and link.kind in TUNNELS else name
+def _underlay(counters: LinkCounters, name: str) -> str:
+    """Return the link by which packets on a link leave the node; empty: unknown."""
+    link = counters.links.get(name)
+    return link.underlay if link is not None and link.kind in TUNNELS else name
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def describe(one: End, other: End, carrier: PathEvidence) -> str:
-    """What carries packets between two nodes, in words."""
+def describe(evidence: PathEvidence, a: PathEnd, b: PathEnd) -> str:
+    """Return a phrase that names the links which carry packets between two nodes."""
     parts = []
-    for here, there in ((one, other), (other, one)):
-        for name in links(carrier, here.after, there.address):
-            kind = here.after.links[name].kind if name in here.after.links else ""
-            below = f" over {card}" if (card := _card(here.after, name)) else ""
-            parts.append(f"{name} ({kind}){below}" if kind in TUNNELS else name)
-    ways = " and ".join(dict.fromkeys(parts))
-    return f"carried by {ways}" if any("(" in part for part in parts) else f"routed by {ways}, no tunnel"
+    for end, other in ((a, b), (b, a)):
+        for name in path_links(evidence, end.after, other.address):
+            kind = end.after.links[name].kind if name in end.after.links else ""
+            underlay = _underlay(end.after, name)
+            over = f" over {underlay}" if underlay else ""
+            parts.append(f"{name} ({kind}){over}" if kind in TUNNELS else name)
+    links = " and ".join(dict.fromkeys(parts))
+    return f"carried by {links}" if any("(" in part for part in parts) else f"routed by {links}, no tunnel"

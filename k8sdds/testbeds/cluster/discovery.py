@@ -1,6 +1,7 @@
-"""Discovery services of a campaign: made in its own namespace when a trial first needs one, gone with it.
+"""Run discovery servers for a campaign: place them in its namespace and find their addresses.
 
-In a prepared namespace k8sdds makes nothing but pods: there the administrator applies deploy/discovery too.
+k8sdds creates a server when a cell first needs one; it is deleted with the namespace. In a prepared namespace
+k8sdds creates only pods, so the administrator applies deploy/discovery there.
 """
 
 from __future__ import annotations
@@ -17,82 +18,90 @@ from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.selection import beside
 
-READY_S = 90
+READY_TIMEOUT_S = 90
 KINDS = ("Service", "StatefulSet")
-"""A campaign needs no more of the manifests."""
+"""The objects of the manifests that a campaign needs."""
 
 
-def _service(cell: Cell) -> discovery.Service:
-    service = middleware.find(cell.middleware).service
-    assert service is not None  # preflight checks reject `discovery: server` for other middlewares
-    return service
+class DiscoveryServers:
+    """The discovery servers of a campaign, by middleware."""
 
-
-class Services:
-    """The discovery services of one campaign, by middleware."""
-
-    def __init__(self, client: KubernetesClient, space: CampaignNamespace, image: str) -> None:
-        """`image`: the participants' own; ours for services are from where it is from."""
+    def __init__(self, client: KubernetesClient, namespace: CampaignNamespace, image: str) -> None:
+        """Create no objects yet. The servers' image is pulled from the registry of `image`."""
         self._client = client
         self._image = image
-        self._space = space
-        self._made: dict[str, dict[str, Any]] = {}
-        """Middleware to its StatefulSet."""
+        self._namespace = namespace
+        self._statefulsets: dict[str, dict[str, Any]] = {}
+        """By middleware."""
 
-    def servers(self, cell: Cell) -> tuple[str, ...]:
-        """Where the cell's participants ask for the others; nothing unless they discover by server.
+    def provide(self, cell: Cell) -> None:
+        """Create the server that a cell needs, if it does not exist, and wait until it is ready.
 
-        InstallOptions before every trial: a server that was lost comes back with another address, and a resolver may
-        remember the old one. A name stands for one that is not there, so that the others keep their ids.
+        Raises:
+            PrerequisiteError: it cannot be created or does not become ready.
+        """
+        if cell.discovery_kind != discovery.SERVER or not self._namespace.owned:
+            return
+        service = _service(cell)
+        if cell.middleware not in self._statefulsets:
+            self._statefulsets[cell.middleware] = self._create(cell.middleware, service)
+        ready, _ = objects.wait_for_replicas(
+            self._client, self._statefulsets[cell.middleware], READY_TIMEOUT_S
+        )
+        # Participants need only one server; do not wait for another that is being replaced.
+        if ready < 1:
+            raise PrerequisiteError(
+                f"no {service.title} is ready after {READY_TIMEOUT_S} s",
+                f"inspect it: kubectl -n {self._namespace.name} describe pods; check that its image is on the nodes",
+            )
+
+    def _create(self, middleware_name: str, service: discovery.Service) -> dict[str, Any]:
+        """Create a server's objects; return its StatefulSet."""
+        if service.image is None:
+            image = middleware.find(middleware_name).service_image()
+        else:
+            image = beside(self._image, service.image)
+        manifests = service.objects(self._namespace.name, image=image)
+        wanted = [manifest for manifest in manifests if manifest["kind"] in KINDS]
+        for manifest in wanted:
+            manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._namespace.campaign
+        objects.create(self._client, wanted)
+        return wanted[-1]
+
+    def addresses(self, cell: Cell) -> tuple[str, ...]:
+        """Return `HOST:PORT` of the servers for a cell's participants; empty if the cell uses no server.
+
+        To be called before every trial: a server that was replaced has another address, and resolvers may cache
+        the old one. A server that is not ready is returned by name, so that the others keep their ids.
         """
         if cell.discovery_kind != discovery.SERVER:
             return ()
         service = _service(cell)
-        there = self._addresses(service)
+        ready = self._wait_ready(service)
         return tuple(
-            f"{there[name]}:{service.port}" if (name := one.partition(".")[0]) in there else one
-            for one in service.servers(self._space.namespace)
+            f"{ready[pod]}:{service.port}" if (pod := server.partition(".")[0]) in ready else server
+            for server in service.servers(self._namespace.name)
         )
 
-    def _addresses(self, service: discovery.Service) -> dict[str, str]:
-        """Ready servers by the names of their pods; returns when there is one, or the time is over."""
-        path, query = self._space.pods, {"labelSelector": f"app.kubernetes.io/name={service.name}"}
-        end = time.monotonic() + READY_S
+    def _wait_ready(self, service: discovery.Service) -> dict[str, str]:
+        """Wait until one server is ready, at most `READY_TIMEOUT_S`; return address by pod name."""
+        path, query = self._namespace.pods, {"labelSelector": f"app.kubernetes.io/name={service.name}"}
+        end = time.monotonic() + READY_TIMEOUT_S
         while True:
-            listed = self._client.get(path, **query)
-            ready = [one for one in listed["items"] if pods.is_ready(one)]
-            left = end - time.monotonic()
-            if ready or left <= 0:
-                return {one["metadata"]["name"]: one["status"]["podIP"] for one in ready}
-            version = listed["metadata"]["resourceVersion"]
-            for event in self._client.watch(path, for_s=max(1.0, left), resourceVersion=version, **query):
+            listing = self._client.get(path, **query)
+            ready = [pod for pod in listing["items"] if pods.is_ready(pod)]
+            remaining_s = end - time.monotonic()
+            if ready or remaining_s <= 0:
+                return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in ready}
+            version = listing["metadata"]["resourceVersion"]
+            for event in self._client.watch(
+                path, for_s=max(1.0, remaining_s), resourceVersion=version, **query
+            ):
                 if event["type"] == "ERROR" or pods.is_ready(event["object"]):
                     break
 
-    def provide(self, cell: Cell) -> None:
-        """Returns when the cell's service runs; one that is there stays. PrerequisiteError where it does not come."""
-        if cell.discovery_kind != discovery.SERVER:
-            return
-        if not self._space.own:
-            return
-        service = _service(cell)
-        if cell.middleware not in self._made:
-            image = middleware.find(cell.middleware).service_image()
-            if service.image is not None:
-                image = beside(self._image, service.image)
-            made = service.objects(self._space.namespace, image=image)
-            wanted = [one for one in made if one["kind"] in KINDS]
-            for one in wanted:
-                one["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._space.campaign
-            objects.create(self._client, wanted)
-            self._made[cell.middleware] = wanted[-1]
-        self._await(service, self._made[cell.middleware])
 
-    def _await(self, service: discovery.Service, statefulset: dict[str, Any]) -> None:
-        ready, _ = objects.wait_for_replicas(self._client, statefulset, READY_S)
-        # One is enough for participants to meet; a second that is being replaced is no reason to wait on.
-        if ready < 1:
-            raise PrerequisiteError(
-                f"no {service.title} is ready after {READY_S} s",
-                f"kubectl -n {self._space.namespace} describe pods; is its image on the nodes?",
-            )
+def _service(cell: Cell) -> discovery.Service:
+    service = middleware.find(cell.middleware).service
+    assert service is not None  # the preflight check rejects `discovery: server` for other middlewares
+    return service

@@ -1,7 +1,7 @@
-"""One participant in its pod: started at an agreed moment, its files brought home whole.
+"""Run one participant in its pod: start it at an agreed moment and fetch all of its files.
 
-All of it goes over one stream. When that breaks before the start, nothing starts; after it the supervisor in
-the pod goes on, and its files are fetched over another stream.
+Everything goes over one exec stream. If the stream breaks before the start, the participant does not start.
+If it breaks later, the supervisor in the pod continues, and the files are fetched over another stream.
 """
 
 from __future__ import annotations
@@ -17,49 +17,67 @@ from k8sdds.kubernetes.exec_stream import ExecStream, StreamLost
 from k8sdds.model.measurement import Launch
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import private_folder
-from k8sdds.testbeds.cluster.pods import SUPERVISOR, trouble
+from k8sdds.testbeds.cluster.pods import SUPERVISOR, failure
 
 GRACE_S = 2
-"""Between SIGTERM and SIGKILL for a participant that overstays its deadline."""
-READY_S = 30
+"""Time between SIGTERM and SIGKILL for a participant that exceeds its deadline."""
+READY_TIMEOUT_S = 30
 """From the request to the supervisor's `ready`."""
-FETCH_S = 60
-"""How long after a trial's end its files may be out of reach before they count as lost."""
+FETCH_TIMEOUT_S = 60
+"""How long after the end of a trial its files may be unreachable before they count as lost."""
 NOT_STARTED = 125
 LOST = 254
-"""In place of an exit code: nobody knows how the participant ended."""
+"""Exit code of a participant whose outcome is unknown."""
 
 
 @dataclass(frozen=True)
-class Ending:
+class ExecResult:
     """How a participant ended."""
 
     code: int
     message: str = ""
     lost: str = ""
-    """Why its files could not be had; empty where they are in the launch's folder."""
+    """Why the files could not be fetched; empty: they are in the launch's folder."""
 
 
 class ParticipantExec:
-    """`prepare`, then `go` or `abort`, then `finish`; each in any thread, one at a time."""
+    """The execution of a participant: `prepare`, then `start_at` or `abort`, then `finish`.
+
+    Each call may be made from another thread, but only one at a time.
+    """
 
     def __init__(
-        self, client: KubernetesClient, namespace: str, pod: str, launch: Launch, output: str, options: Sequence[str],
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        pod: str,
+        launch: Launch,
+        output: str,
+        options: Sequence[str],
         deadline_s: float,
-    ) -> None:  # fmt: skip
-        """`output`: the participant's folder in the pod; `options`: further ones for the supervisor."""
+    ) -> None:
+        """Do not contact the cluster yet.
+
+        Args:
+            client: The cluster.
+            namespace: Namespace of the pod.
+            pod: Name of the pod.
+            launch: What to start.
+            output: The participant's output folder in the pod.
+            options: Additional options for the supervisor.
+            deadline_s: Time after which the supervisor ends the participant.
+        """
         self.launch = launch
         self.pod = pod
         self.offset_ns = 0
-        """The pod's clock minus ours."""
+        """The pod's clock minus the clock of this machine."""
         self.uncertainty_ns = 0
-        """At most so much the offset may be wrong."""
+        """Maximum error of `offset_ns`."""
         self._client = client
         self._namespace = namespace
         self._output = output
         self._deadline_s = deadline_s
         self._stream: ExecStream | None = None
-        self._released = False
         self._argv = [
             SUPERVISOR, "attend", "--dir", output, "--deadline", f"{deadline_s:.3f}", "--grace", str(GRACE_S),
             *options,
@@ -68,63 +86,64 @@ class ParticipantExec:
             self._argv += ["--env", f"{key}={value}"]
         self._argv += ["--", *launch.argv]
 
-    def prepare(self, files: dict[str, tuple[str, bytes]]) -> str:
-        """Start the supervisor and bring it its files (path to mode and content).
+    def prepare(self) -> str:
+        """Start the supervisor, send it the participant's files and compare clocks.
 
-        Returns why it is not ready, or an empty string.
+        Returns:
+            Why the participant is not ready; empty: it is ready.
         """
-        end = time.monotonic() + READY_S
+        end = time.monotonic() + READY_TIMEOUT_S
+        files = _input_files(self.launch)
         try:
             self._stream = ExecStream(self._client, self._namespace, self.pod, self._argv, stdin=True)
             for path, (mode, content) in files.items():
                 self._stream.write(f"file {mode} {len(content)} {path}\n".encode() + content)
             for _ in range(len(files) + 1):
-                word = self._stream.read_line(end)
-                if not word.startswith((b"ready", b"taken")):
-                    return word.decode(errors="replace")
+                reply = self._stream.read_line(end)
+                if not reply.startswith((b"ready", b"taken")):
+                    return reply.decode(errors="replace")
             self._compare_clocks(self._stream, end)
         except (StreamLost, ApiError) as error:
             return str(error)
         except TimeoutError:
-            return f"not ready after {READY_S} s"
+            return f"not ready after {READY_TIMEOUT_S} s"
         return ""
 
     def _compare_clocks(self, stream: ExecStream, end: float) -> None:
-        best = None
+        shortest_ns = None
         for _ in range(3):
-            asked = time.time_ns()
+            sent_ns = time.time_ns()
             stream.write(b"clock\n")
-            word = stream.read_line(end)
-            answered = time.time_ns()
-            there = int(word.removeprefix(b"clock "))
-            if best is None or answered - asked < best:
-                best = answered - asked
-                self.offset_ns = there - (asked + answered) // 2
-                self.uncertainty_ns = best // 2
+            reply = stream.read_line(end)
+            received_ns = time.time_ns()
+            pod_ns = int(reply.removeprefix(b"clock "))
+            if shortest_ns is None or received_ns - sent_ns < shortest_ns:
+                shortest_ns = received_ns - sent_ns
+                self.offset_ns = pod_ns - (sent_ns + received_ns) // 2
+                self.uncertainty_ns = shortest_ns // 2
 
-    def go(self, at_ns: int) -> None:
-        """Start the participant at a moment of the pod's own clock."""
+    def start_at(self, time_ns: int) -> None:
+        """Start the participant at a time of this machine's clock."""
         assert self._stream is not None
-        self._released = True
         try:
-            self._stream.write(f"go {at_ns}\n".encode())
+            self._stream.write(f"go {time_ns + self.offset_ns}\n".encode())
         except StreamLost:
-            # Whether it got the word, its files tell.
+            # The files will show whether the supervisor received it.
             self._stream = None
 
     def abort(self) -> None:
-        """Let it not start."""
+        """Cancel a start that `prepare` prepared."""
         if self._stream is not None:
             with contextlib.suppress(StreamLost):
                 self._stream.write(b"abort\n")
             self._stream.close()
 
-    def finish(self) -> Ending:
-        """Wait for its end and bring its files home. After `go`."""
+    def finish(self) -> ExecResult:
+        """Wait until the started participant has ended, and fetch its files."""
         end = time.monotonic() + self._deadline_s + GRACE_S + 15
         try:
             if self._stream is not None:
-                return self._read(self._stream, end)
+                return self._receive(self._stream, end)
         except (StreamLost, TimeoutError):
             pass
         finally:
@@ -132,39 +151,38 @@ class ParticipantExec:
                 self._stream.close()
         return self._fetch(end)
 
-    def _fetch(self, end: float) -> Ending:
-        """Over new streams, until it has ended and all is here."""
-        said = ""
-        while time.monotonic() < end + FETCH_S:
+    def _fetch(self, end: float) -> ExecResult:
+        """Fetch the files over new streams until the participant has ended and all files are here."""
+        problem = ""
+        while time.monotonic() < end + FETCH_TIMEOUT_S:
             wait_s = max(1, round(end - time.monotonic()))
             argv = [SUPERVISOR, "fetch", "--dir", self._output, "--deadline", str(wait_s)]
             try:
                 with ExecStream(self._client, self._namespace, self.pod, argv) as stream:
-                    return self._read(stream, time.monotonic() + wait_s + 10)
-            except ApiError as refused:
-                said = refused.message
-                # A kubelet that has just restarted does not know its pods yet; the API server does.
-                if self._is_gone():
+                    return self._receive(stream, time.monotonic() + wait_s + 10)
+            except ApiError as error:
+                problem = error.message
+                # A kubelet that has just restarted does not know its pods yet, but the API server does.
+                if self._pod_has_ended():
                     break
             except (StreamLost, TimeoutError) as error:
-                said = str(error) or "no answer"
-                if "holds no run" in said:
+                problem = str(error) or "no answer"
+                if "holds no run" in problem:
                     break
             except (PrerequisiteError, OSError) as error:
-                said = str(error)
+                problem = str(error)
             time.sleep(0.5)
-        return Ending(LOST, lost=f"pod {self.pod}: {said}")
+        return ExecResult(LOST, lost=f"pod {self.pod}: {problem}")
 
-    def _is_gone(self) -> bool:
-        """Whether the pod is no more, or no longer runs."""
+    def _pod_has_ended(self) -> bool:
         try:
-            found = self._client.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
+            pod = self._client.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
         except PrerequisiteError:
-            return False  # nobody knows; asked again
-        return found is None or bool(trouble(found))
+            return False  # unknown; `_fetch` tries again
+        return pod is None or bool(failure(pod))
 
-    def _read(self, stream: ExecStream, end: float) -> Ending:
-        """Files and the end, as the supervisor prints them. Nothing is written until all is here."""
+    def _receive(self, stream: ExecStream, end: float) -> ExecResult:
+        """Read files and exit code from the supervisor's output. Writes no file until all have arrived."""
         files: dict[str, bytes] = {}
         while True:
             kind, _, rest = stream.read_line(end).decode(errors="replace").partition(" ")
@@ -173,29 +191,29 @@ class ParticipantExec:
                 files[Path(name).name] = stream.read_bytes(int(size), end)
             elif kind == "end":
                 break
-            # Else an answer that nobody waits for any more.
+            # Ignore other lines, such as a late reply to `clock`.
         for name, content in files.items():
             (self.launch.directory / name).write_bytes(content)
         code, _, message = rest.partition(" ")
         if code == "lost":
-            return Ending(LOST, lost=f"pod {self.pod}: the supervisor was killed")
-        return Ending(int(code), message or _log(self.launch.directory))
+            return ExecResult(LOST, lost=f"pod {self.pod}: the supervisor was killed")
+        return ExecResult(int(code), message or _supervisor_log(self.launch.directory))
 
 
-def _log(directory: Path) -> str:
-    """What the supervisor said itself; its empty log is no file worth keeping."""
-    log = directory / "supervisor.log"
+def _supervisor_log(directory: Path) -> str:
+    """Return the supervisor's log, and delete the file if it is empty."""
+    path = directory / "supervisor.log"
     try:
-        said = log.read_text(encoding="utf-8", errors="replace").strip()
+        log = path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-    if not said:
-        log.unlink()
-    return said
+    if not log:
+        path.unlink()
+    return log
 
 
-def files_of(launch: Launch) -> dict[str, tuple[str, bytes]]:
-    """What a participant finds in its pod before it starts: path to (mode, content)."""
+def _input_files(launch: Launch) -> dict[str, tuple[str, bytes]]:
+    """Return the files that a participant needs in its pod: path to (mode, content)."""
     private = private_folder(launch.participant.name)
-    found = {path: ("0644", local.read_bytes()) for path, local in launch.inputs.items()}
-    return found | {str(private / name): ("0600", content) for name, content in launch.private.items()}
+    files = {path: ("0644", local.read_bytes()) for path, local in launch.inputs.items()}
+    return files | {str(private / name): ("0600", content) for name, content in launch.private.items()}

@@ -1,8 +1,8 @@
-"""What a campaign on a cluster records of it: its version, and of each node what the API and its pods say."""
+"""Record the provenance of a campaign on a cluster: its version, and facts of each node."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +10,7 @@ from k8sdds import versions
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
-from k8sdds.testbeds.cluster.nodes import Node, one_kernel
+from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.selection import SelectedTestbed
 
@@ -22,14 +22,21 @@ POD_FACTS = (
 
 def facts(
     client: KubernetesClient,
-    chosen: SelectedTestbed,
-    nodes: Sequence[Node],
-    members: Sequence[ReadyPod],
+    selected: SelectedTestbed,
+    nodes: Sequence[NodeInfo],
+    ready_pods: Iterable[ReadyPod],
     installed: str | None,
 ) -> dict[str, Any]:
-    """`nodes` as far as this user may see them; `members`: pods that are ready."""
-    version = client.get("/version")
-    known = {
+    """Return the facts for campaign.json.
+
+    Args:
+        client: The cluster.
+        selected: How the cluster was selected.
+        nodes: The nodes; empty: this user may not list them.
+        ready_pods: Pods whose supervisors reported facts of their nodes.
+        installed: The installed pod network, if known.
+    """
+    node_facts: dict[str, dict[str, Any]] = {
         node.name: {
             "boot_id": node.boot_id,
             "architecture": node.arch,
@@ -37,30 +44,30 @@ def facts(
         }
         for node in nodes
     }
-    for member in members:
-        known.setdefault(member.node, {}).update(
-            {key: value for key, value in member.facts.items() if key in POD_FACTS}
+    for pod in ready_pods:
+        node_facts.setdefault(pod.node, {}).update(
+            {key: value for key, value in pod.facts.items() if key in POD_FACTS}
         )
-    kernels = {one.get("kernelVersion") or one.get("kernel") for one in known.values()}
-    models = {one.get("cpu_model") for one in known.values()} - {None}
+    kernels = {node.get("kernelVersion") or node.get("kernel") for node in node_facts.values()}
+    models = {node.get("cpu_model") for node in node_facts.values()} - {None}
     return {
-        "server_version": version.get("gitVersion"),
-        "nodes": known,
+        "server_version": client.get("/version").get("gitVersion"),
+        "nodes": node_facts,
         "one_kernel": one_kernel(nodes),
         "kernel": kernels.pop() if len(kernels) == 1 else None,
         "cpu_model": models.pop() if len(models) == 1 else None,
         "installed_network": installed,
-        "image": chosen.image,
-        "cluster_uid": _uid(client),
-        "reached": {key: value for key, value in asdict(chosen).items() if value},
+        "image": selected.image,
+        "cluster_uid": _cluster_uid(client),
+        "reached": {key: value for key, value in asdict(selected).items() if value},
         "api_calls": dict(client.calls),
     }
 
 
-def _uid(client: KubernetesClient) -> str | None:
-    """What tells this cluster from others, where this user may know it."""
+def _cluster_uid(client: KubernetesClient) -> str | None:
+    """Return the UID of kube-system, which identifies a cluster; None: this user may not read it."""
     try:
-        found = client.find(f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}")
+        namespace = client.find(f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}")
     except PrerequisiteError:
         return None
-    return found["metadata"]["uid"] if found else None
+    return namespace["metadata"]["uid"] if namespace else None

@@ -1,14 +1,14 @@
-"""Readings of nodes and pods around the blocks of a campaign, as far as this user may have them.
+"""Collect metrics of nodes and pods before and after each block, as far as this user's rights allow.
 
-The meter is a DaemonSet of the campaign's own namespace and goes with it. In a prepared namespace, and where
-this user may not make it, there are only the readings of `kubectl top`; where no ClusterRole may be made for
-it, the meter reads softirqs but no kubelet.
+The node meter is a DaemonSet in the campaign's namespace and is deleted with it. In a prepared namespace, or
+without the right to create it, only the metrics of `kubectl top` are collected. Without the right to create a
+ClusterRole, the meter reads the nodes but not the kubelets.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -17,152 +17,170 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.kubernetes import exec_stream, objects
 from k8sdds.kubernetes.client import KubernetesClient
-from k8sdds.kubernetes.metrics import metrics_api as top
-from k8sdds.kubernetes.metrics import node_meter
-from k8sdds.kubernetes.metrics.pod_startup import Startups
+from k8sdds.kubernetes.metrics import metrics_api, node_meter
+from k8sdds.kubernetes.metrics.pod_startup import PodStarts
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 
-READY_S = 30
-"""A node that is not ready by then goes without."""
+READY_TIMEOUT_S = 30
+"""Nodes whose meter is not ready after this time are not read."""
 WORKERS = 16
+"""Number of nodes read concurrently."""
 
 
-class Metering:
-    """The meters of one campaign, and what they have said since somebody asked."""
+class MetricsCollector:
+    """Collects the lines of readings.jsonl for the blocks of a campaign."""
 
     def __init__(
         self,
         client: KubernetesClient,
-        space: CampaignNamespace,
-        filters: bool,
+        namespace: CampaignNamespace,
+        packet_filters: bool,
         image: str = versions.TOOLS_IMAGE,
     ) -> None:
-        """`filters`: the namespace lets pods use the nodes' own network, so packet filters can be counted."""
+        """Create no objects yet.
+
+        Args:
+            client: The cluster.
+            namespace: The campaign's namespace.
+            packet_filters: Whether to count packet filters, for which the namespace must allow pods on the
+                nodes' own network.
+            image: Image of the node meter.
+        """
         self._client = client
         self._image = image
-        self._space = space
-        self._filters = filters
-        self._made: dict[str, Any] | None = None
-        """The meter's DaemonSet; empty where there is none."""
+        self._namespace = namespace
+        self._packet_filters = packet_filters
+        self._daemonset: dict[str, Any] | None = None
+        """The node meter; empty: it could not be created; None: not tried yet."""
         self._lines: list[dict[str, Any]] = []
-        self._startups = Startups()
+        self._pod_starts = PodStarts()
         self._block: dict[str, Any] = {}
+        """Fields of the current block, for each line."""
 
-    def seen(self, pod: dict[str, Any], at_s: float) -> None:
-        """An event of the campaign's pods, for their starts."""
+    def observe_pod(self, pod: dict[str, Any], at_s: float) -> None:
+        """Record an event of one of the campaign's pods; a listener for `PodWatch`."""
         on_host = (pod.get("spec") or {}).get("hostNetwork", False)
         if versions.PARTICIPANT_LABEL in pod["metadata"].get("labels", {}) and not on_host:
-            self._startups.seen(pod, at_s)
+            self._pod_starts.observe(pod, at_s)
 
-    def begins(self, block: int, networks: Sequence[str]) -> None:
-        """The block's pods are ready: read every node."""
+    def start_block(self, block: int, networks: Sequence[str]) -> None:
+        """Read every node before the trials of a block, whose pods must be ready."""
         if self._block.get("block") == block:
-            return  # prepared once more, before any of its trials
+            return  # the block is prepared again before its first trial
         self._block = {"block": block, "network": " + ".join(sorted(set(networks)))}
-        starts, self._startups = self._startups.facts(), Startups()
+        starts, self._pod_starts = self._pod_starts.facts(), PodStarts()
         if starts:
             self._lines.append({"kind": "starts", **self._block, "pods": starts})
-        if self._made is None:
-            self._make()
+        if self._daemonset is None:
+            self._create()
         self._read("before")
 
-    def ends(self) -> list[dict[str, Any]]:
-        """The block's trials are over: read every node again; all lines for the run folder."""
+    def finish_block(self) -> list[dict[str, Any]]:
+        """Read every node after the trials of a block; return all new lines for readings.jsonl."""
         if self._block:
             self._read("after")
             self._block = {}
         lines, self._lines = self._lines, []
         return lines
 
-    # -- making it --------------------------------------------------------------------------------------
+    # -- creating the node meter ------------------------------------------------------------------------
 
-    def _make(self) -> None:
-        self._made = {}
-        wanted = node_meter.objects(self._space.namespace, self._filters, self._image)
-        inside = [one for one in wanted if "namespace" in one["metadata"]]
-        outside = [one for one in wanted if "namespace" not in one["metadata"]]
-        if not self._space.own:
-            self._lacks("nodes: in a prepared namespace k8sdds makes no meter")
+    def _create(self) -> None:
+        self._daemonset = {}
+        manifests = node_meter.objects(self._namespace.name, self._packet_filters, self._image)
+        namespaced = [manifest for manifest in manifests if "namespace" in manifest["metadata"]]
+        cluster_wide = [manifest for manifest in manifests if "namespace" not in manifest["metadata"]]
+        if not self._namespace.owned:
+            self._add_missing("nodes: k8sdds creates no meter in a prepared namespace")
             return
-        refused = self._refused(inside)
-        if refused:
-            self._lacks(f"nodes: this user may not create {refused} in the campaign's namespace")
+        forbidden = self._forbidden(namespaced)
+        if forbidden:
+            self._add_missing(f"nodes: this user may not create {forbidden} in the campaign's namespace")
             return
         try:
-            refused = self._refused(outside)
-            if refused:
-                self._lacks(
-                    f"kubelets and the network's own pods: this user may not create {refused},"
-                    " by which the meter would get `nodes/metrics`"
+            forbidden = self._forbidden(cluster_wide)
+            if forbidden:
+                self._add_missing(
+                    f"kubelets and the network's own pods: this user may not create {forbidden},"
+                    " which give the meter the right `nodes/metrics`"
                 )
             else:
-                objects.create(self._client, self._owned(outside))
-            objects.create(self._client, inside)
-            self._made = inside[-1]
-            objects.wait_for_replicas(self._client, self._made, READY_S)
+                objects.create(self._client, self._owned(cluster_wide))
+            objects.create(self._client, namespaced)
+            self._daemonset = namespaced[-1]
+            objects.wait_for_replicas(self._client, self._daemonset, READY_TIMEOUT_S)
         except PrerequisiteError as error:
-            # What cannot be read is missing in a table; no reason to measure nothing.
-            self._lacks(f"nodes: {error.message}")
+            # Missing metrics leave gaps in a table; they must not stop a campaign.
+            self._add_missing(f"nodes: {error.message}")
 
-    def _refused(self, wanted: list[dict[str, Any]]) -> str:
-        """The kinds of these objects that this user may not make."""
-        kinds = {
-            self._client.resource(one["apiVersion"], one["kind"])
-            for one in wanted
-            if not objects.may_create(self._client, one)
+    def _forbidden(self, manifests: list[dict[str, Any]]) -> str:
+        """Return the resources of these objects that this user may not create."""
+        resources = {
+            self._client.resource(manifest["apiVersion"], manifest["kind"])
+            for manifest in manifests
+            if not objects.may_create(self._client, manifest)
         }
-        return " and ".join(sorted(kinds))
+        return " and ".join(sorted(resources))
 
-    def _lacks(self, said: str) -> None:
-        self._lines.append({"kind": "lack", **self._block, "said": said})
+    def _add_missing(self, message: str) -> None:
+        self._lines.append({"kind": "lack", **self._block, "said": message})
 
-    def _owned(self, outside: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Objects that belong to no namespace, told to go with the campaign's own, whatever becomes of us."""
-        found = self._client.get(f"{permissions.NAMESPACES}/{self._space.namespace}")
-        owner = {"apiVersion": "v1", "kind": "Namespace", "name": self._space.namespace}
-        for one in outside:
-            one["metadata"]["ownerReferences"] = [{**owner, "uid": found["metadata"]["uid"]}]
-            one["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._space.campaign
-        return outside
-
-    def _ready(self) -> list[str]:
-        listed = self._client.get(self._space.pods, labelSelector=node_meter.LABELS)["items"]
-        return [one["metadata"]["name"] for one in listed if pods.is_ready(one)]
+    def _owned(self, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Make the campaign's namespace the owner of cluster-wide objects, so that they are deleted with it."""
+        namespace = self._client.get(f"{permissions.NAMESPACES}/{self._namespace.name}")
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "name": self._namespace.name,
+            "uid": namespace["metadata"]["uid"],
+        }
+        for manifest in manifests:
+            manifest["metadata"]["ownerReferences"] = [owner]
+            manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._namespace.campaign
+        return manifests
 
     # -- reading ----------------------------------------------------------------------------------------
 
     def _read(self, when: str) -> None:
-        # InstallOptions each time: pods of the meter are replaced where a node was away.
-        with ThreadPoolExecutor(WORKERS) as pool:
-            # Packet filters once: they are many lines, and the network is what it is.
-            read = partial(self._node, filters=self._filters and when == "after")
-            for line in pool.map(read, self._ready() if self._made else []):
+        # List the meter's pods each time: they are replaced after a node was unavailable.
+        meter_pods = self._ready_meter_pods() if self._daemonset else []
+        with ThreadPoolExecutor(WORKERS) as executor:
+            # Packet filters are long lists that do not change within a block: read them once.
+            read = partial(self._read_node, packet_filters=self._packet_filters and when == "after")
+            for line in executor.map(read, meter_pods):
                 self._lines.append({**line, **self._block, "when": when})
-        tops = [
-            *self._top("nodes", top.nodes),
-            *self._top("pods", lambda get: top.pods(get, self._space.namespace)),
+        usage = [
+            *self._read_top("nodes", metrics_api.nodes),
+            *self._read_top("pods", lambda get: metrics_api.pods(get, self._namespace.name)),
         ]
-        if tops:
-            self._lines.append({"kind": "top", **self._block, "when": when, "tops": tops})
+        if usage:
+            self._lines.append({"kind": "top", **self._block, "when": when, "tops": usage})
 
-    def _node(self, pod: str, filters: bool) -> dict[str, Any]:
-        argv = node_meter.command(filters)
+    def _ready_meter_pods(self) -> list[str]:
+        listed = self._client.get(self._namespace.pods, labelSelector=node_meter.LABELS)["items"]
+        return [pod["metadata"]["name"] for pod in listed if pods.is_ready(pod)]
+
+    def _read_node(self, pod: str, packet_filters: bool) -> dict[str, Any]:
+        argv = node_meter.command(packet_filters)
         try:
-            done = exec_stream.run_command(self._client, self._space.namespace, pod, argv)
-            if done.code:
-                raise PrerequisiteError(done.stderr.decode(errors="replace").strip() or f"code {done.code}")
-            data = json.loads(done.stdout)
-            node_meter.read(data)
-            return {"kind": "node", **data}
+            result = exec_stream.run_command(self._client, self._namespace.name, pod, argv)
+            if result.code:
+                message = result.stderr.decode(errors="replace").strip()
+                raise PrerequisiteError(message or f"exit code {result.code}")
+            reading = json.loads(result.stdout)
+            node_meter.parse(reading)
+            return {"kind": "node", **reading}
         except (PrerequisiteError, ValueError) as error:
-            return {"kind": "lack", "said": f"a node, by {pod}: {error}"}
+            return {"kind": "lack", "said": f"the node of pod {pod}: {error}"}
 
-    def _top(self, what: str, read: Any) -> list[dict[str, Any]]:
+    def _read_top(
+        self, resource: str, read: Callable[[metrics_api.Get], list[metrics_api.AverageUsage]]
+    ) -> list[dict[str, Any]]:
         try:
-            return [asdict(one) for one in read(self._client.get_raw)]
+            return [asdict(usage) for usage in read(self._client.get_raw)]
         except PrerequisiteError as error:
-            # No metrics server, or not for this user.
-            self._lacks(f"what `kubectl top {what}` shows: {error.message}")
+            # The cluster has no metrics server, or this user may not read its metrics.
+            self._add_missing(f"metrics of `kubectl top {resource}`: {error.message}")
             return []

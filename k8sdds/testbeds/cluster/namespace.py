@@ -1,4 +1,4 @@
-"""Where a campaign's objects live: a namespace of its own, removed at the end, or one that was prepared."""
+"""Create and delete the namespace of a campaign, and find what killed campaigns left on a cluster."""
 
 from __future__ import annotations
 
@@ -14,55 +14,62 @@ from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
+from k8sdds.testbeds.cluster.permissions import NAMESPACES
 
 SELECTOR = f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY},{versions.CAMPAIGN_LABEL}"
-BESIDE = "-nodes"
-"""Ends the name of the namespace that a campaign has beside its own."""
+NODE_PROBES_SUFFIX = "-nodes"
+"""Suffix of the name of a campaign's second namespace, for node probes."""
 
 
 def identifier(campaign: str) -> str:
-    """A campaign's name as labels and names of objects may be: short, and its own."""
+    """Return a short, unique form of a campaign's name that is valid in labels and object names."""
     clean = re.sub(r"[^a-z0-9-]+", "-", campaign.lower()).strip("-")
     return f"{clean[:28].strip('-')}-{hashlib.sha256(campaign.encode()).hexdigest()[:6]}"
 
 
 def owner() -> str:
-    """This process, for whoever finds its objects."""
+    """Return the value of the owner annotation: host, PID and start time of this process."""
     return f"{socket.gethostname()} {os.getpid()} {processes.start_time(os.getpid())}"
 
 
 @dataclass(frozen=True)
 class CampaignNamespace:
-    """A campaign's namespace."""
+    """The namespace that a campaign's pods are created in."""
 
     client: KubernetesClient
     campaign: str
     """The campaign's identifier."""
-    namespace: str
-    own: bool
-    """Whether it ends with the campaign."""
+    name: str
+    owned: bool
+    """Whether k8sdds created it and deletes it with the campaign; False: an administrator prepared it."""
 
     @property
     def selector(self) -> str:
-        """Of the campaign's objects."""
+        """Label selector of the campaign's objects."""
         return f"{versions.CAMPAIGN_LABEL}={self.campaign}"
 
     @property
     def pods(self) -> str:
-        """Path of its pods."""
-        return f"{CORE}/namespaces/{self.namespace}/pods"
+        """URL path of the namespace's pods."""
+        return f"{CORE}/namespaces/{self.name}/pods"
 
-    def remove(self) -> None:
-        """Begin to remove all of it; the cluster finishes that by itself."""
-        if self.own:
-            self.client.delete(f"{permissions.NAMESPACES}/{self.namespace}")
+    def delete(self) -> None:
+        """Start to delete the namespace, or the campaign's pods in a prepared one. Does not wait."""
+        if self.owned:
+            self.client.delete(f"{NAMESPACES}/{self.name}")
         else:
-            for one in self.client.get(self.pods, labelSelector=self.selector)["items"]:
-                self.client.delete(f"{self.pods}/{one['metadata']['name']}", grace_s=0)
+            for pod in self.client.get(self.pods, labelSelector=self.selector)["items"]:
+                self.client.delete(f"{self.pods}/{pod['metadata']['name']}", grace_s=0)
 
 
 def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
-    """A campaign's own namespace. Its pods must satisfy `restricted`, unless some use the node's network."""
+    """Return the manifest of a campaign's namespace.
+
+    Args:
+        campaign: The campaign's identifier.
+        name: The campaign's full name.
+        with_host: Whether pods on the nodes' own network are allowed. If not, Pod Security `restricted` applies.
+    """
     level = "privileged" if with_host else "restricted"
     return {
         "apiVersion": "v1",
@@ -80,92 +87,95 @@ def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
     }
 
 
-def make(client: KubernetesClient, name: str, prepared: str | None, with_host: bool) -> CampaignNamespace:
-    """The namespace of a campaign; what a killed process has left of the same campaign is removed first."""
-    campaign = identifier(name)
+def create(
+    client: KubernetesClient, campaign_name: str, prepared: str | None, with_host: bool
+) -> CampaignNamespace:
+    """Create a campaign's namespace, or use the prepared one.
+
+    Leftovers of a killed process that ran the same campaign are deleted first.
+    """
+    campaign = identifier(campaign_name)
     if prepared is not None:
-        space = CampaignNamespace(client, campaign, prepared, own=False)
-        space.remove()
-        return space
-    return _made(client, campaign, manifest(campaign, name, with_host))
+        namespace = CampaignNamespace(client, campaign, prepared, owned=False)
+        namespace.delete()
+        return namespace
+    return _create(client, campaign, manifest(campaign, campaign_name, with_host))
 
 
-def beside(space: CampaignNamespace, name: str) -> CampaignNamespace:
-    """A second namespace of a campaign, for pods on the nodes' own network, that its own does not take."""
-    wanted = manifest(space.campaign, name, with_host=True)
-    wanted["metadata"]["name"] += BESIDE
-    return _made(space.client, space.campaign, wanted)
+def create_for_node_probes(namespace: CampaignNamespace, campaign_name: str) -> CampaignNamespace:
+    """Create a second namespace of a campaign, which allows pods on the nodes' own network."""
+    body = manifest(namespace.campaign, campaign_name, with_host=True)
+    body["metadata"]["name"] += NODE_PROBES_SUFFIX
+    return _create(namespace.client, namespace.campaign, body)
 
 
-def _made(client: KubernetesClient, campaign: str, wanted: dict[str, Any]) -> CampaignNamespace:
-    space = CampaignNamespace(client, campaign, wanted["metadata"]["name"], own=True)
-    path = f"{permissions.NAMESPACES}/{space.namespace}"
+def _create(client: KubernetesClient, campaign: str, body: dict[str, Any]) -> CampaignNamespace:
+    namespace = CampaignNamespace(client, campaign, body["metadata"]["name"], owned=True)
+    path = f"{NAMESPACES}/{namespace.name}"
     if client.find(path) is not None:
-        space.remove()
-        await_gone(client, path)
-    client.create(permissions.NAMESPACES, wanted)
-    permissions.take(client, space.namespace)
-    return space
+        namespace.delete()
+        wait_deleted(client, namespace.name)
+    client.create(NAMESPACES, body)
+    permissions.bind_campaign_role(client, namespace.name)
+    return namespace
 
 
-def await_gone(client: KubernetesClient, path: str, timeout_s: float = 90) -> None:
-    """Returns when a namespace is gone."""
-    name = path.rpartition("/")[2]
-    listed = client.get(permissions.NAMESPACES, fieldSelector=f"metadata.name={name}")
-    if not listed["items"]:
+def wait_deleted(client: KubernetesClient, name: str, timeout_s: float = 90) -> None:
+    """Wait until a namespace no longer exists.
+
+    Raises:
+        PrerequisiteError: it still exists after `timeout_s`.
+    """
+    query = {"fieldSelector": f"metadata.name={name}"}
+    listing = client.get(NAMESPACES, **query)
+    if not listing["items"]:
         return
-    version = listed["metadata"]["resourceVersion"]
-    for event in client.watch(
-        permissions.NAMESPACES,
-        fieldSelector=f"metadata.name={name}",
-        resourceVersion=version,
-        for_s=timeout_s,
-    ):
+    version = listing["metadata"]["resourceVersion"]
+    for event in client.watch(NAMESPACES, for_s=timeout_s, resourceVersion=version, **query):
         if event["type"] == "DELETED":
             return
     raise PrerequisiteError(
-        f"namespace {name} is still being removed after {timeout_s:g} s",
-        "kubectl get namespace -o yaml tells why",
+        f"namespace {name} is still being deleted after {timeout_s:g} s",
+        f"see its conditions: kubectl get namespace {name} -o yaml",
     )
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """What a campaign that may have ended left on a cluster."""
+    """Objects on a cluster of a campaign that may have ended."""
 
-    space: CampaignNamespace
-    name: str
+    namespace: CampaignNamespace
+    campaign_name: str
     in_use: str
-    """Who still works with it, or empty."""
+    """The process that still uses them; empty: none."""
 
 
 def leftovers(client: KubernetesClient, prepared: str | None) -> list[Leftover]:
-    """All campaigns that have something on the cluster, or in a prepared namespace."""
+    """Return all campaigns that have objects on the cluster, or in a prepared namespace."""
     if prepared is None:
-        listed = client.get(permissions.NAMESPACES, labelSelector=SELECTOR)["items"]
+        listed = client.get(NAMESPACES, labelSelector=SELECTOR)["items"]
     else:
         listed = client.get(f"{CORE}/namespaces/{prepared}/pods", labelSelector=SELECTOR)["items"]
     found = {}
-    for one in listed:
-        meta = one["metadata"]
-        campaign = meta["labels"][versions.CAMPAIGN_LABEL]
-        space = CampaignNamespace(client, campaign, prepared or meta["name"], own=prepared is None)
-        notes = meta.get("annotations", {})
-        if "deletionTimestamp" not in meta:
-            key = campaign if prepared else space.namespace
-            found[key] = Leftover(
-                space,
-                notes.get(versions.NAME_ANNOTATION, campaign),
-                _in_use(notes.get(versions.OWNER_ANNOTATION, "")),
+    for obj in listed:
+        metadata = obj["metadata"]
+        campaign = metadata["labels"][versions.CAMPAIGN_LABEL]
+        namespace = CampaignNamespace(client, campaign, prepared or metadata["name"], owned=prepared is None)
+        annotations = metadata.get("annotations", {})
+        if "deletionTimestamp" not in metadata:
+            found[campaign if prepared else namespace.name] = Leftover(
+                namespace,
+                annotations.get(versions.NAME_ANNOTATION, campaign),
+                _in_use(annotations.get(versions.OWNER_ANNOTATION, "")),
             )
     return list(found.values())
 
 
-def _in_use(said: str) -> str:
-    parts = said.split()
-    if len(parts) != 3:
+def _in_use(owner_annotation: str) -> str:
+    fields = owner_annotation.split()
+    if len(fields) != 3:
         return ""
-    host, pid, started = parts
+    host, pid, started = fields
     if host != socket.gethostname():
         return f"process {pid} on {host}"
     alive = pid.isdigit() and started.isdigit() and processes.is_alive(int(pid), int(started))

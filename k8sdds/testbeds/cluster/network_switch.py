@@ -1,4 +1,4 @@
-"""Networks of a cluster that `deploy` built: which it could have, and another one for the next block."""
+"""Replace the pod network of a cluster that k8sdds deployed."""
 
 from __future__ import annotations
 
@@ -11,67 +11,67 @@ from k8sdds.system.errors import InputError
 from k8sdds.system.kernel_features import available, probe
 
 
-class Switch:
-    """The pod network of one deployed cluster."""
+class NetworkSwitch:
+    """The pod network of a deployed cluster, which can be replaced."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self.current = deployed_clusters.current_of(cluster)
-        """The network that is installed now."""
+        """The installed network."""
         self._profile = profiles.deployed(cluster)
-        self._first = self.current
+        self._original = self.current
         self._options: dict[str, object] = {}
-        """Other than the profile's, of the one that is installed now."""
+        """Options of the installed network that differ from the profile."""
 
-    def able(self) -> list[str]:
-        """Networks that can be installed with what is here; the installed one is among them."""
-        found = [name for name, one in NETWORKS.items() if one.cluster and not self.lack(name)]
-        return list(dict.fromkeys([self.current, *found]))
+    def installable(self) -> list[str]:
+        """Return the installed network and all networks that can replace it."""
+        names = [name for name, network in NETWORKS.items() if network.cluster and not self.obstacle(name)]
+        return list(dict.fromkeys([self.current, *names]))
 
     @property
     def interface(self) -> str:
-        """The nodes' link that its profile wants networks to use; empty: that of the default route."""
+        """The nodes' link that networks must use, from the profile; empty: that of the default route."""
         return self._profile.network.interface or ""
 
-    def lack(self, network: str) -> str:
-        """Why a network cannot be installed here; empty where it can."""
-        return _lack(self._profile, find(network))
+    def obstacle(self, network: str) -> str:
+        """Return why a network cannot be installed on this cluster; empty: it can."""
+        return _obstacle(self._profile, find(network))
 
-    def is_there(self, network: str, options: dict[str, object]) -> bool:
-        """Whether this very network is installed."""
-        return self.current == network and self._options == _given(options)
+    def is_installed(self, network: str, options: dict[str, object]) -> bool:
+        """Return whether a network is installed with these options."""
+        return self.current == network and self._options == _cluster_options(options)
 
-    def to(self, network: str, options: dict[str, object]) -> None:
-        """Install a network in place of the one that is there; returns when it carries datagrams."""
-        deployed_clusters.switch_cluster(self._cluster, network, _given(options))
-        self.current, self._options = network, _given(options)
+    def install(self, network: str, options: dict[str, object]) -> None:
+        """Replace the installed network and wait until the new one carries packets."""
+        deployed_clusters.switch_cluster(self._cluster, network, _cluster_options(options))
+        self.current, self._options = network, _cluster_options(options)
 
-    def back(self) -> None:
-        """Install the network that was there first, if another one is there now."""
-        if not self.is_there(self._first, {}):
-            self.to(self._first, {})
+    def restore(self) -> None:
+        """Install the original network, if another one is installed now."""
+        if not self.is_installed(self._original, {}):
+            self.install(self._original, {})
 
 
-def _given(options: dict[str, object]) -> dict[str, object]:
-    """What an experiment may ask of a network on a cluster; the engine is always the plugin's own."""
+def _cluster_options(options: dict[str, object]) -> dict[str, object]:
+    """Return the options that apply on a cluster. The engine does not: it is always the plugin's own."""
     return {key: value for key, value in options.items() if key == "mtu"}
 
 
-def _lack(profile: Profile, network: Network) -> str:
+def _obstacle(profile: Profile, network: Network) -> str:
     if profile.provider == "local":
-        # The nodes have this machine's kernel; those of others are looked at by their own preflight.
+        # Local nodes run on this machine's kernel. On other machines, the preflight check of deploy applies.
         own = {"engine": network.engines[0].name} if network.engines else {}
-        lacking = [need for need in network.requirements(own) if not available(need)]
-        if lacking:
-            feature = lacking[-1]
+        missing_features = [feature for feature in network.requirements(own) if not available(feature)]
+        if missing_features:
+            feature = missing_features[-1]
             reason = probe([feature]).missing[feature.name]
             return f"this machine does not provide {feature.name}: {reason}"
     try:
-        chosen = network_install.choose_network(profile, network.name)
-        wanted = network_install.install(network_install.with_network(profile, chosen))
+        network_profile = network_install.choose_network(profile, network.name)
+        installation = network_install.install(network_install.with_network(profile, network_profile))
     except InputError as error:
-        return error.message  # it needs what only its user can give, such as a password
-    missing = set(wanted.images) - {image.name for image in recipe.IMAGES}
+        return error.message  # it needs input that only the user has, such as a password
+    missing = set(installation.images) - {image.name for image in recipe.IMAGES}
     if profile.software.source == "bundle" and missing:
-        return f"the bundle lacks its image {', '.join(sorted(missing))}"
+        return f"the bundle does not contain its image {', '.join(sorted(missing))}"
     return ""

@@ -1,8 +1,8 @@
-"""A pod beside the participants on each of their nodes, on the node's own network: it may look, and no more.
+"""Read link counters and routes of nodes with probe pods on the nodes' own network.
 
-It has no rights, but whoever is in a node's network namespace may read its links, counters and routes. Where
-the campaign's own namespace takes no such pods, they get one beside it. Where they may not be at all, what a
-network does on the nodes is not proven, and every trial says why.
+A node probe has no rights: any process in a node's network namespace may read links, counters and routes. If
+the campaign's namespace does not allow such pods, they get a second namespace. If they are not allowed at all,
+the path of packets between nodes cannot be verified, and every trial records why.
 """
 
 from __future__ import annotations
@@ -17,65 +17,74 @@ from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 
-NAME, ROLE = "witness", "wit"
+NAME, ROLE = "node-probe", "probe"
 MEMORY = (16 * pods.MIB, 64 * pods.MIB)
 
 
 class NodeProbes:
-    """The witnesses of a campaign, made when a proof first needs them."""
+    """The node probes of a campaign, created on first use."""
 
     def __init__(
-        self, client: KubernetesClient, space: CampaignNamespace, with_host: bool, image: str, campaign: str
+        self,
+        client: KubernetesClient,
+        campaign_namespace: CampaignNamespace,
+        with_host: bool,
+        image: str,
+        campaign: str,
     ) -> None:
-        """`with_host`: whether the campaign's namespace takes pods on the nodes' own network."""
+        """Create no pods yet. `with_host`: the campaign's namespace allows pods on the nodes' own network."""
         self._client = client
-        self._space = space
+        self._campaign_namespace = campaign_namespace
         self._with_host = with_host
         self._image = image
         self._campaign = campaign
-        self._crew: PodPool | None = None
-        self._beside: CampaignNamespace | None = None
-        self._have_looked = False
-        self.lack = ""
-        """Why nobody could look the last time; empty where somebody has."""
+        self._pods: PodPool | None = None
+        self._own_namespace: CampaignNamespace | None = None
+        self._has_worked = False
+        self.unavailable = ""
+        """Why the last reading failed; empty if it succeeded."""
 
-    def looks(self, nodes: Iterable[str], addresses: Sequence[str] = ()) -> dict[str, LinkCounters]:
-        """Links of these nodes now, and their routes to addresses; none, with `lack`, where none may look."""
-        if self.lack and not self._have_looked:
-            return {}  # nor will it be possible later
+    def read_counters(self, nodes: Iterable[str], addresses: Sequence[str] = ()) -> dict[str, LinkCounters]:
+        """Return the current links of these nodes and their routes to addresses.
+
+        Returns:
+            Counters by node; empty if they cannot be read, with the reason in `unavailable`.
+        """
+        if self.unavailable and not self._has_worked:
+            return {}  # no need to try again
         try:
-            found = self._looks(sorted(set(nodes)), addresses)
+            counters = self._read_counters(sorted(set(nodes)), addresses)
         except PrerequisiteError as error:
-            self.lack = error.message
-            if self._crew is not None:
-                self._crew.invalidate()
+            self.unavailable = error.message
+            if self._pods is not None:
+                self._pods.invalidate()
             return {}
-        self.lack, self._have_looked = "", True
-        return found
+        self.unavailable, self._has_worked = "", True
+        return counters
 
-    def _looks(self, nodes: Sequence[str], addresses: Sequence[str]) -> dict[str, LinkCounters]:
-        if self._crew is None:
-            space = self._space
-            if space.own and not self._with_host:
-                space = self._beside = namespace.beside(space, self._campaign)
-            self._crew = PodPool(self._client, space, self._image, MEMORY, self._campaign)
+    def _read_counters(self, nodes: Sequence[str], addresses: Sequence[str]) -> dict[str, LinkCounters]:
+        if self._pods is None:
+            target = self._campaign_namespace
+            if target.owned and not self._with_host:
+                target = self._own_namespace = namespace.create_for_node_probes(target, self._campaign)
+            self._pods = PodPool(self._client, target, self._image, MEMORY, self._campaign)
         slots = [Slot(NAME, ROLE, node, True, None) for node in nodes]
-        self._crew.ensure(slots)
-        said = self._crew.run_all([(slot, [*datapath.COMMAND, *addresses]) for slot in slots])
-        found = {}
-        for node, done in zip(nodes, said, strict=True):
+        self._pods.ensure(slots)
+        results = self._pods.run_all([(slot, [*datapath.COMMAND, *addresses]) for slot in slots])
+        counters = {}
+        for node, result in zip(nodes, results, strict=True):
             try:
-                found[node] = datapath.read(done.stdout.decode(errors="replace"))
+                counters[node] = datapath.parse_counters(result.stdout.decode(errors="replace"))
             except ValueError as error:
-                why = " ".join(done.stderr.decode(errors="replace").split())[:200] or str(error)
-                raise PrerequisiteError(f"links of node {node} cannot be read: {why}") from error
-        return found
+                reason = " ".join(result.stderr.decode(errors="replace").split())[:200] or str(error)
+                raise PrerequisiteError(f"cannot read the links of node {node}: {reason}") from error
+        return counters
 
     def close(self) -> None:
-        """Stop watching them, and remove the namespace beside the campaign's. Safe to call twice."""
-        if self._crew is not None:
-            self._crew.close()
-            self._crew = None
-        if self._beside is not None:
-            beside, self._beside = self._beside, None
-            beside.remove()
+        """Stop watching the pods, and delete the second namespace. Safe to call twice."""
+        if self._pods is not None:
+            self._pods.close()
+            self._pods = None
+        if self._own_namespace is not None:
+            own_namespace, self._own_namespace = self._own_namespace, None
+            own_namespace.delete()

@@ -1,4 +1,4 @@
-"""The cluster's nodes, and which participant goes to which of them. Pure: read from what the API says."""
+"""Select nodes for participants, from the Node objects of the API server. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 
 @dataclass(frozen=True)
-class Node:
-    """What the API says of a node."""
+class NodeInfo:
+    """A node as the API server describes it."""
 
     name: str
     labels: dict[str, str]
@@ -24,31 +24,33 @@ class Node:
     arch: str
     boot_id: str
     info: dict[str, Any]
+    """`status.nodeInfo` of the Node object."""
     images: frozenset[str]
-    unfit: str
-    """Why no pod of ours would run there, or empty."""
+    unusable: str
+    """Why participants cannot run on the node; empty: they can."""
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> Node:
-        """From a Node object."""
-        meta, spec, status = data["metadata"], data.get("spec", {}), data.get("status", {})
+    def parse(cls, node: dict[str, Any]) -> NodeInfo:
+        """Parse a Node object."""
+        metadata, spec, status = node["metadata"], node.get("spec", {}), node.get("status", {})
         info = status.get("nodeInfo", {})
         return cls(
-            name=meta["name"],
-            labels=meta.get("labels", {}),
-            annotations=meta.get("annotations", {}),
+            name=metadata["name"],
+            labels=metadata.get("labels", {}),
+            annotations=metadata.get("annotations", {}),
             arch=info.get("architecture", ""),
             boot_id=info.get("bootID", ""),
             info=info,
             images=frozenset(name for image in status.get("images", []) for name in image.get("names") or []),
-            unfit=_unfit(spec, status),
+            unusable=_unusable(spec, status),
         )
 
 
-def _unfit(spec: dict[str, Any], status: dict[str, Any]) -> str:
-    ready = next((one for one in status.get("conditions", []) if one.get("type") == "Ready"), {})
+def _unusable(spec: dict[str, Any], status: dict[str, Any]) -> str:
+    conditions: list[dict[str, Any]] = status.get("conditions", [])
+    ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {})
     if ready.get("status") != "True":
-        return f"not ready: {ready.get('message') or ready.get('reason') or 'no word from its kubelet'}"
+        return f"not ready: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"
     if spec.get("unschedulable"):
         return "cordoned"
     for taint in spec.get("taints", []):
@@ -57,67 +59,76 @@ def _unfit(spec: dict[str, Any], status: dict[str, Any]) -> str:
     return ""
 
 
-def usable(nodes: Sequence[Node], arches: Sequence[str]) -> list[Node]:
-    """Where participants may go: workers before control planes, each by name."""
-    fit = [node for node in nodes if not node.unfit and node.arch in arches]
-    return sorted(fit, key=lambda node: (CONTROL_PLANE in node.labels, node.name))
+def usable(nodes: Sequence[NodeInfo], architectures: Sequence[str]) -> list[NodeInfo]:
+    """Return the nodes that participants can run on: workers, then control planes, each sorted by name."""
+    candidates = [node for node in nodes if not node.unusable and node.arch in architectures]
+    return sorted(candidates, key=lambda node: (CONTROL_PLANE in node.labels, node.name))
 
 
-def assign(cell: Cell, nodes: Sequence[Node]) -> dict[Participant, str]:
-    """Participant to node. InputError where the cell asks for what these nodes cannot give."""
+def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
+    """Return the node's name of each participant of a cell.
+
+    Raises:
+        InputError: these nodes do not satisfy the cell's placement or number of nodes.
+    """
     if cell.nodes and cell.nodes > len(nodes):
-        raise InputError(f"{cell.describe()}: nodes: {cell.nodes} are asked for, {len(nodes)} are there")
-    if not isinstance(cell.placement, dict):
-        count = cell.nodes or len(nodes)
-        if count < 2:
-            raise InputError(
-                f"samples cross a link only between two nodes; {count} can take pods",
-                "see: kubectl get nodes; kubectl describe node",
-            )
-        if cell.placement == "packed":
-            numbers = packed(cell.publishers, cell.subscribers)
-        else:
-            numbers = spread(cell.publishers, cell.subscribers, count)
-        return {participant: nodes[number].name for participant, number in numbers.items()}
-    return {participant: _wanted(cell, participant, nodes) for participant in cell.participants}
-
-
-def _wanted(cell: Cell, participant: Participant, nodes: Sequence[Node]) -> str:
-    """The node that an explicit placement wants: a number, a name or a label."""
-    assert isinstance(cell.placement, dict)
-    wanted = cell.placement.get(participant.name, cell.placement.get(participant.short_role))
-    if wanted is None:
+        raise InputError(f"{cell.describe()}: nodes: {cell.nodes} requested, {len(nodes)} available")
+    if isinstance(cell.placement, dict):
+        return {participant: _placed(cell, participant, nodes) for participant in cell.participants}
+    count = cell.nodes or len(nodes)
+    if count < 2:
         raise InputError(
-            f"placement names no node for {participant}",
-            "name one for it, or for all of its kind: pub, sub",
+            f"a trial needs two nodes, so that samples cross a link; {count} can run pods",
+            "inspect them: kubectl get nodes; kubectl describe node",
         )
-    if isinstance(wanted, int):
-        if not 0 <= wanted < len(nodes):
+    if cell.placement == "packed":
+        numbers = packed(cell.publishers, cell.subscribers)
+    else:
+        numbers = spread(cell.publishers, cell.subscribers, count)
+    return {participant: nodes[number].name for participant, number in numbers.items()}
+
+
+def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> str:
+    """Return the node that an explicit placement selects by number, name or label."""
+    assert isinstance(cell.placement, dict)
+    place = cell.placement.get(participant.name, cell.placement.get(participant.short_role))
+    if place is None:
+        raise InputError(
+            f"placement has no node for {participant}",
+            "add an entry for it, or for all participants of its role: pub, sub",
+        )
+    if isinstance(place, int):
+        if not 0 <= place < len(nodes):
             raise InputError(
-                f"placement puts {participant} on node {wanted}; there are 0 to {len(nodes) - 1}"
+                f"placement puts {participant} on node {place}; valid numbers: 0 to {len(nodes) - 1}"
             )
-        return nodes[wanted].name
-    key, equals, value = wanted.partition("=")
+        return nodes[place].name
+    key, equals, value = place.partition("=")
     if equals:
-        found = [node for node in nodes if node.labels.get(key) == value]
-        if not found:
-            raise InputError(f"no node that can take pods has the label {wanted}", "kubectl get nodes -L KEY")
-        return found[participant.index % len(found)].name
-    if wanted not in {node.name for node in nodes}:
-        known = ", ".join(node.name for node in nodes)
-        raise InputError(f"placement puts {participant} on {wanted!r}; nodes that take pods: {known}")
-    return wanted
+        labeled = [node for node in nodes if node.labels.get(key) == value]
+        if not labeled:
+            raise InputError(
+                f"no node that can run pods has the label {place}",
+                "list labels: kubectl get nodes --show-labels",
+            )
+        return labeled[participant.index % len(labeled)].name
+    names = [node.name for node in nodes]
+    if place not in names:
+        raise InputError(
+            f"placement puts {participant} on {place!r}; nodes that can run pods: {', '.join(names)}"
+        )
+    return place
 
 
-def installed_network(nodes: Sequence[Node]) -> str | None:
-    """The pod network, by what it writes on the nodes; None where it cannot be told."""
-    found = set()
-    for node in nodes:
-        found.add(networks.detect(node.annotations) or node.labels.get(versions.NETWORK_LABEL, ""))
+def installed_network(nodes: Sequence[NodeInfo]) -> str | None:
+    """Return the pod network that annotations and labels of the nodes show; None: unknown or ambiguous."""
+    found = {
+        networks.detect(node.annotations) or node.labels.get(versions.NETWORK_LABEL, "") for node in nodes
+    }
     found.discard("")
     return found.pop() if len(found) == 1 else None
 
 
-def one_kernel(nodes: Sequence[Node]) -> bool:
-    """Whether several nodes run on one kernel."""
+def one_kernel(nodes: Sequence[NodeInfo]) -> bool:
+    """Return whether several nodes share one kernel."""
     return len(nodes) > 1 and len({node.boot_id for node in nodes}) == 1

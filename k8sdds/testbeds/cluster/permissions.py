@@ -1,53 +1,61 @@
-"""What this user may do on the cluster, against what a campaign needs. docs/cluster.md has the manifests."""
+"""Check and grant the rights that a campaign needs on a cluster; docs/cluster.md shows the manifests."""
 
 from __future__ import annotations
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.system.errors import Problem
 
+NODES = f"{CORE}/nodes"
+NAMESPACES = f"{CORE}/namespaces"
+
 IN_NAMESPACE = (
     ("create", "", "pods"), ("get", "", "pods"), ("list", "", "pods"), ("watch", "", "pods"),
     ("delete", "", "pods"), ("create", "", "pods/exec"), ("get", "", "pods/exec"), ("list", "", "events"),
 )  # fmt: skip
-"""(verb, API group, resource)"""
-WITHOUT_NAMESPACE = (
+"""Rights in the campaign's namespace: (verb, API group, resource)."""
+CLUSTER_WIDE = (
     ("create", "", "namespaces"), ("get", "", "namespaces"), ("list", "", "namespaces"),
     ("watch", "", "namespaces"), ("delete", "", "namespaces"), ("list", "", "nodes"),
 )  # fmt: skip
+"""Rights that a campaign needs to create its own namespace."""
 CAMPAIGN_ROLE = "k8sdds-campaign"
-"""ClusterRole that a user may bind to itself in the namespace of a campaign; deploy/rights/cluster.yaml."""
-BINDING = ("create", "rbac.authorization.k8s.io", "rolebindings")
+"""ClusterRole in deploy/rights/cluster.yaml that users may bind to themselves in a campaign's namespace."""
+CREATE_BINDING = ("create", "rbac.authorization.k8s.io", "rolebindings")
 
 
-def lacks(client: KubernetesClient, namespace: str | None) -> list[Problem]:
-    """What this user may not do and would have to: in a prepared namespace, or in one of its own."""
+def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Problem]:
+    """Return the rights that this user needs and does not have.
+
+    Args:
+        client: The cluster and the user.
+        namespace: A prepared namespace; None: the campaign creates its own.
+    """
     if namespace is not None:
-        missing = [_words(one) for one in IN_NAMESPACE if not client.is_allowed(*one, namespace=namespace)]
-        remedy = f"deploy/rights/namespace.yaml has the Role, for an administrator to apply in {namespace}"
-        return (
-            [Problem(f"not allowed in namespace {namespace}: {', '.join(missing)}", remedy)]
-            if missing
-            else []
+        missing = [
+            _describe(right) for right in IN_NAMESPACE if not client.is_allowed(*right, namespace=namespace)
+        ]
+        remedy = f"let an administrator apply the Role of deploy/rights/namespace.yaml in {namespace}"
+        where = f"in namespace {namespace}"
+    else:
+        missing = [_describe(right) for right in CLUSTER_WIDE if not client.is_allowed(*right)]
+        if not _may_bind_campaign_role(client):
+            missing += [_describe(right) for right in IN_NAMESPACE if not client.is_allowed(*right)]
+        remedy = (
+            "let an administrator apply deploy/rights/cluster.yaml, or use a namespace that an administrator"
+            " has prepared: --namespace"
         )
-    missing = [_words(one) for one in WITHOUT_NAMESPACE if not client.is_allowed(*one)]
-    if not may_bind(client):
-        missing += [_words(one) for one in IN_NAMESPACE if not client.is_allowed(*one)]
-    remedy = (
-        "deploy/rights/cluster.yaml has the ClusterRole, for an administrator to apply; or work in a"
-        " namespace that an administrator has prepared: --namespace"
-    )
-    return [Problem(f"not allowed on this cluster: {', '.join(missing)}", remedy)] if missing else []
+        where = "on this cluster"
+    return [Problem(f"not allowed {where}: {', '.join(missing)}", remedy)] if missing else []
 
 
-def may_bind(client: KubernetesClient) -> bool:
-    """Whether this user may give itself the rights of a campaign in a namespace it has made."""
-    return client.is_allowed(*BINDING) and client.is_allowed(
+def _may_bind_campaign_role(client: KubernetesClient) -> bool:
+    return client.is_allowed(*CREATE_BINDING) and client.is_allowed(
         "bind", "rbac.authorization.k8s.io", "clusterroles", name=CAMPAIGN_ROLE
     )
 
 
-def take(client: KubernetesClient, namespace: str) -> None:
-    """Bind the campaign's role to this user in its namespace, unless it may do all that already."""
+def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
+    """Bind the campaign role to this user in a namespace, unless the user already has its rights there."""
     if client.is_allowed("create", "", "pods/exec", namespace=namespace):
         return
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -71,14 +79,11 @@ def take(client: KubernetesClient, namespace: str) -> None:
     )  # fmt: skip
 
 
-def may_see_nodes(client: KubernetesClient) -> bool:
-    """Whether the nodes may be asked for; else the scheduler places participants."""
+def can_list_nodes(client: KubernetesClient) -> bool:
+    """Return whether this user may list nodes. If not, the scheduler places the participants."""
     return client.is_allowed("list", "", "nodes")
 
 
-def _words(one: tuple[str, str, str]) -> str:
-    return f"{one[0]} {one[2]}"
-
-
-NODES = f"{CORE}/nodes"
-NAMESPACES = f"{CORE}/namespaces"
+def _describe(right: tuple[str, str, str]) -> str:
+    verb, _, resource = right
+    return f"{verb} {resource}"

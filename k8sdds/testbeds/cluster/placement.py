@@ -1,4 +1,4 @@
-"""Where a cell's participants are: the slots of their pods, and their cores on each machine. Pure."""
+"""Place the participants of a cell: the slots of their pods, and their cores on each machine. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,31 +7,40 @@ from collections.abc import Mapping, Sequence
 from k8sdds.model.trial import Cell, participants
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.blocks import HOST
-from k8sdds.testbeds.cluster.nodes import Node, assign
+from k8sdds.testbeds.cluster.nodes import NodeInfo, assign
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 
 
-def slots(cell: Cell, nodes: Sequence[Node] | None) -> dict[str, Slot]:
-    """Participant to its pod's slot, on these nodes; where none may be seen the scheduler will place them."""
+def slots(cell: Cell, nodes: Sequence[NodeInfo] | None) -> dict[str, Slot]:
+    """Return the pod slot of each participant.
+
+    Args:
+        cell: The cell.
+        nodes: Nodes that can run participants; None: unknown, the scheduler selects nodes.
+    """
     places = dict.fromkeys(cell.participants, "") if nodes is None else assign(cell, nodes)
     host = cell.network == HOST
-    return {one.name: Slot.of(one, node, host, cell.cpu_quota) for one, node in places.items()}
+    return {
+        participant.name: Slot.of(participant, node, host, cell.cpu_quota)
+        for participant, node in places.items()
+    }
 
 
-def layout(cell: Cell, members: Mapping[str, ReadyPod]) -> core_layout.Layout:
-    """Cores on each machine for the participants that run there, each machine by itself."""
+def pin_cores(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> core_layout.Layout:
+    """Apply the cell's core layout on each machine, to the participants that run there."""
     cpus: dict[str, tuple[int, ...] | None] = {}
-    scheduling, harness = False, None
-    for machine in {member.machine for member in members.values()}:
-        here = {name: one for name, one in members.items() if one.machine == machine}
-        pubs = [one.name for one in cell.participants if one.publishes and one.name in here]
-        subs = [one.name for one in cell.participants if one.subscribes and one.name in here]
-        free = tuple(next(iter(here.values())).facts["cpus"])
-        assigned = core_layout.assign(cell.layout, len(pubs), len(subs), free)
-        # The layout numbers the participants of this machine alone.
-        for name, numbered in zip([*pubs, *subs], participants(len(pubs), len(subs)), strict=True):
-            cpus[name] = assigned.cpus[numbered.name]
-        scheduling = scheduling or assigned.includes_scheduling
+    includes_scheduling, harness = False, None
+    for machine in {pod.machine for pod in ready_pods.values()}:
+        local = {name: pod for name, pod in ready_pods.items() if pod.machine == machine}
+        publishers = [one.name for one in cell.participants if one.publishes and one.name in local]
+        subscribers = [one.name for one in cell.participants if one.subscribes and one.name in local]
+        cores = tuple(next(iter(local.values())).facts["cpus"])
+        assigned = core_layout.assign(cell.layout, len(publishers), len(subscribers), cores)
+        # `assign` numbers the participants of this machine only.
+        numbered = participants(len(publishers), len(subscribers))
+        for name, local_participant in zip([*publishers, *subscribers], numbered, strict=True):
+            cpus[name] = assigned.cpus[local_participant.name]
+        includes_scheduling = includes_scheduling or assigned.includes_scheduling
         harness = assigned.harness
-    return core_layout.Layout(cpus, harness, scheduling)
+    return core_layout.Layout(cpus, harness, includes_scheduling)

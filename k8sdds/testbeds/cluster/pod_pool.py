@@ -1,13 +1,13 @@
-"""The participants' pods of a campaign: made when a trial needs them, kept for all that follow."""
+"""Keep the pods of a campaign: create them when a trial needs them, reuse them, replace lost ones."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
@@ -19,12 +19,15 @@ from k8sdds.testbeds.cluster.pods import SUPERVISOR, Slot
 from k8sdds.testbeds.cluster.watch import PodWatch
 
 WORKERS = 16
-"""Requests at a time."""
+"""Number of concurrent requests."""
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class ReadyPod:
-    """A pod that is ready, and what it said of itself."""
+    """A ready pod and the facts that its supervisor reported."""
 
     name: str
     address: str
@@ -35,172 +38,175 @@ class ReadyPod:
 
     @property
     def machine(self) -> str:
-        """What tells its kernel from others."""
+        """Identifies the kernel that the pod runs on."""
         return str(self.facts.get("boot_id") or self.node)
 
 
 class PodPool:
-    """All pods of a campaign by slot."""
+    """The pods of a campaign by slot."""
 
     def __init__(
         self,
         client: KubernetesClient,
-        space: CampaignNamespace,
+        namespace: CampaignNamespace,
         image: str,
         memory: tuple[int, int],
         campaign: str,
-        parts: Mapping[str, Any] | None = None,
+        extra_volumes: Mapping[str, Any] | None = None,
     ) -> None:
-        """`parts`: what every pod has beside its own (`pods.pod`)."""
+        """Start to watch the namespace. Image, memory and volumes apply to every pod, see `pods.pod`."""
         self._client = client
-        self._parts = parts
-        self._space = space
+        self._namespace = namespace
         self._image = image
         self._memory = memory
         self._campaign = campaign
-        self._members: dict[Slot, ReadyPod] = {}
-        self._gone: dict[Slot, ReadyPod] = {}
-        """What is known of those that have none."""
+        self._extra_volumes = extra_volumes
         self._names: dict[Slot, str] = {}
-        self._made = 0
-        self._suspect = False
-        self.watch = PodWatch(client, space.namespace, space.selector)
+        """Names of the existing pods."""
+        self._ready: dict[Slot, ReadyPod] = {}
+        self._deleted: dict[Slot, ReadyPod] = {}
+        """Last known state of deleted pods that were not replaced."""
+        self._created = 0
+        self._invalid = False
+        self.watch = PodWatch(client, namespace.name, namespace.selector)
 
-    def member(self, slot: Slot) -> ReadyPod:
-        """The pod of a slot that `muster` has made ready; the last one, where it is lost and not replaced."""
-        return self._members[slot] if slot in self._members else self._gone[slot]
+    def pod(self, slot: Slot) -> ReadyPod:
+        """Return the pod of a slot that `ensure` prepared; the last one if it was lost and not replaced."""
+        return self._ready[slot] if slot in self._ready else self._deleted[slot]
 
-    def has(self, slot: Slot) -> bool:
-        """Whether a slot's pod is ready."""
-        return slot in self._members
+    def is_ready(self, slot: Slot) -> bool:
+        """Return whether a slot has a ready pod."""
+        return slot in self._ready
 
-    def slots(self) -> list[Slot]:
-        """Those whose pods are ready."""
-        return list(self._members)
+    def ready_pods(self) -> dict[Slot, ReadyPod]:
+        """Return all ready pods."""
+        return dict(self._ready)
 
     def invalidate(self) -> None:
-        """Something was lost: `muster` asks every pod before it counts as ready again."""
-        self._suspect = True
+        """Make the next `ensure` query every pod again, because a pod may have been lost."""
+        self._invalid = True
 
-    def ensure(self, slots: Iterable[Slot], network: str = "") -> None:
-        """Returns when every slot has a ready pod that has been asked for its machine; those that are there
-        already are kept. PrerequisiteError with the reason when one cannot be had."""
+    def ensure(self, slots: Iterable[Slot]) -> None:
+        """Wait until every slot has a ready pod whose facts are known. Ready pods are reused.
+
+        Raises:
+            PrerequisiteError: a pod cannot be created or does not become ready.
+        """
         wanted = list(dict.fromkeys(slots))
-        self.place(wanted, network)
-        unknown = wanted if self._suspect else [slot for slot in wanted if slot not in self._members]
-        for slot, member in zip(unknown, self._each(self._meet, unknown), strict=True):
-            self._members[slot] = member
-        self._suspect = False
+        self.create(wanted)
+        unknown = wanted if self._invalid else [slot for slot in wanted if slot not in self._ready]
+        for slot, pod in zip(unknown, _parallel(self._query_facts, unknown), strict=True):
+            self._ready[slot] = pod
+        self._invalid = False
 
-    def place(self, slots: Sequence[Slot], network: str = "") -> None:
-        """Returns when every slot has a ready pod; lost ones are replaced. PrerequisiteError as of `muster`."""
-        self._remove([slot for slot in slots if slot in self._names and not self._is_up(slot)])
-        missing = [slot for slot in slots if slot not in self._names]
-        named = [(slot, self._name(slot)) for slot in missing]
-        self._each(lambda one: self._create(*one, network), named)
-        self.watch.await_ready(self._names[slot] for slot in slots)
+    def create(self, slots: Sequence[Slot]) -> None:
+        """Create missing pods, replace failed ones and wait until all are ready. Raises like `ensure`."""
+        self._delete([slot for slot in slots if slot in self._names and not self._is_up(slot)])
+        missing = [(slot, self._new_name(slot)) for slot in slots if slot not in self._names]
+        _parallel(lambda item: self._create(*item), missing)
+        self.watch.wait_ready(self._names[slot] for slot in slots)
 
-    def delete_unless(self, unless: Callable[[Slot], bool]) -> None:
-        """Remove pods, as before their network is replaced."""
-        self._remove([slot for slot in self._names if not unless(slot)])
+    def delete_unless(self, keep: Callable[[Slot], bool]) -> None:
+        """Delete all pods except those to keep, for example before their network is replaced."""
+        self._delete([slot for slot in self._names if not keep(slot)])
 
     def close(self) -> None:
-        """Stop watching. The pods go with their namespace."""
+        """Stop watching. The pods are deleted with their namespace."""
         self.watch.close()
 
     def _is_up(self, slot: Slot) -> bool:
-        data = self.watch.pod(self._names[slot])
-        # Not seen yet: made a moment ago.
-        return slot not in self._members if data is None else not pods.trouble(data)
+        pod = self.watch.pod(self._names[slot])
+        # The watch may not know a new pod yet.
+        return slot not in self._ready if pod is None else not pods.failure(pod)
 
-    def _name(self, slot: Slot) -> str:
-        self._made += 1
+    def _new_name(self, slot: Slot) -> str:
+        self._created += 1
         kind = "host" if slot.host else "pod"
-        return f"{slot.participant}-{kind}-{self._made}-{self._space.campaign[-6:]}"
+        return f"{slot.participant}-{kind}-{self._created}-{self._namespace.campaign[-6:]}"
 
-    def _create(self, slot: Slot, name: str, network: str) -> None:
-        made = pods.pod(name, slot, self._image, self._space.campaign, self._memory, network, self._parts)
-        made["metadata"]["annotations"] = {
+    def _create(self, slot: Slot, name: str) -> None:
+        body = pods.pod(name, slot, self._image, self._namespace.campaign, self._memory, self._extra_volumes)
+        body["metadata"]["annotations"] = {
             versions.OWNER_ANNOTATION: owner(),
             versions.NAME_ANNOTATION: self._campaign,
         }
         try:
-            self._client.create(self._space.pods, made)
-        except ApiError as refused:
+            self._client.create(self._namespace.pods, body)
+        except ApiError as error:
             raise PrerequisiteError(
-                f"pod {name} is refused: {refused.message}",
-                f"a quota or a policy of the namespace {self._space.namespace} stands against it",
-            ) from refused
+                f"cannot create pod {name}: {error.message}",
+                f"check the quotas and admission policies of namespace {self._namespace.name}",
+            ) from error
         self._names[slot] = name
 
-    def _remove(self, slots: Sequence[Slot]) -> None:
+    def _delete(self, slots: Sequence[Slot]) -> None:
         names = [self._names[slot] for slot in slots]
-
-        def remove(name: str) -> None:
-            self._client.delete(f"{self._space.pods}/{name}", grace_s=0)
-
-        self._each(remove, names)
+        _parallel(lambda name: self._client.delete(f"{self._namespace.pods}/{name}", grace_s=0), names)
         for slot in slots:
             del self._names[slot]
-            if slot in self._members:
-                self._gone[slot] = self._members.pop(slot)
-        self.watch.await_gone(names)
+            if slot in self._ready:
+                self._deleted[slot] = self._ready.pop(slot)
+        self.watch.wait_deleted(names)
 
-    def _meet(self, slot: Slot) -> ReadyPod:
-        """Ask a ready pod for its interfaces and its machine."""
+    def _query_facts(self, slot: Slot) -> ReadyPod:
+        """Query the interfaces and the machine of a ready pod."""
         name = self._names[slot]
+        remedy = f"check that {self._image} is an image of k8sdds"
         try:
-            done = exec_stream.run_command(self._client, self._space.namespace, name, [SUPERVISOR, "facts"])
+            result = exec_stream.run_command(self._client, self._namespace.name, name, [SUPERVISOR, "facts"])
         except PrerequisiteError as error:
-            why = self.watch.ended(name)
-            if not why:
+            failure = self.watch.wait_failure(name)
+            if not failure:
                 raise
-            raise PrerequisiteError(f"pod {name}: {why}", f"is {self._image} an image of k8sdds?") from error
-        if done.code:
-            said = done.stderr.decode(errors="replace").strip() or self.watch.ended(name) or "it said nothing"
+            raise PrerequisiteError(f"pod {name}: {failure}", remedy) from error
+        if result.code:
+            message = result.stderr.decode(errors="replace").strip() or self.watch.wait_failure(name)
             raise PrerequisiteError(
-                f"pod {name}: {SUPERVISOR} facts failed: {said}", f"is {self._image} an image of k8sdds?"
+                f"pod {name}: {SUPERVISOR} facts failed: {message or 'it printed nothing'}", remedy
             )
-        facts = json.loads(done.stdout)
-        status = (self.watch.pod(name) or {"status": {}})["status"]
-        address = status.get("podIP", "")
-        for interface, one in facts["interfaces"].items():
-            if one["address"] == address:
-                node = (self.watch.pod(name) or {"spec": {}})["spec"].get("nodeName", slot.node)
-                return ReadyPod(name, address, interface, one["mtu_bytes"], node, facts)
+        facts = json.loads(result.stdout)
+        pod = self.watch.pod(name) or {"spec": {}, "status": {}}
+        address = pod["status"].get("podIP", "")
+        for interface, properties in facts["interfaces"].items():
+            if properties["address"] == address:
+                node = pod["spec"].get("nodeName", slot.node)
+                return ReadyPod(name, address, interface, properties["mtu_bytes"], node, facts)
         raise PrerequisiteError(
-            f"pod {name} has no interface with its address {address}", "see: kubectl get pod -o wide"
+            f"pod {name} has no interface with its address {address}", "inspect it: kubectl get pod -o wide"
         )
 
-    def _each(self, what: Callable[[Any], Any], things: Sequence[Any]) -> list[Any]:
-        if not things:
-            return []
-        with ThreadPoolExecutor(min(WORKERS, len(things))) as pool:
-            return list(pool.map(what, things))
-
     def run(self, slot: Slot, argv: Sequence[str], timeout_s: float = 30) -> exec_stream.CommandResult:
-        """A command in the pod of a slot, between trials."""
+        """Run a command in a slot's pod. Not during a trial."""
         return exec_stream.run_command(
-            self._client, self._space.namespace, self._members[slot].name, argv, timeout_s
+            self._client, self._namespace.name, self._ready[slot].name, argv, timeout_s
         )
 
     def run_all(
         self, commands: Sequence[tuple[Slot, Sequence[str]]], timeout_s: float = 30
     ) -> list[exec_stream.CommandResult]:
-        """Commands side by side."""
-        return self._each(lambda one: self.run(one[0], one[1], timeout_s), commands)
+        """Run commands in parallel."""
+        return _parallel(lambda command: self.run(command[0], command[1], timeout_s), commands)
 
     @contextlib.contextmanager
-    def background(self, commands: Sequence[tuple[Slot, Sequence[str]]]):
-        """Commands that run as long as the `with`; they must end by themselves."""
+    def background(
+        self, commands: Sequence[tuple[Slot, Sequence[str]]]
+    ) -> Iterator[list[exec_stream.ExecStream]]:
+        """Run commands while the `with` block runs. The commands must end without a signal."""
 
-        def start(one: tuple[Slot, Sequence[str]]) -> exec_stream.ExecStream:
-            name = self._members[one[0]].name
-            return exec_stream.ExecStream(self._client, self._space.namespace, name, one[1])
+        def start(command: tuple[Slot, Sequence[str]]) -> exec_stream.ExecStream:
+            slot, argv = command
+            return exec_stream.ExecStream(self._client, self._namespace.name, self._ready[slot].name, argv)
 
-        opened = self._each(start, commands)
+        streams = _parallel(start, commands)
         try:
-            yield opened
+            yield streams
         finally:
-            for stream in opened:
+            for stream in streams:
                 stream.close()
+
+
+def _parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    if not items:
+        return []
+    with ThreadPoolExecutor(min(WORKERS, len(items))) as executor:
+        return list(executor.map(function, items))

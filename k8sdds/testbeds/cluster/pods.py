@@ -1,4 +1,4 @@
-"""A participant's pod as a manifest, and what the state of a pod means. Pure."""
+"""Build the manifest of a participant's pod and interpret the state of a pod. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ PERFTEST = "/opt/k8sdds/k8sdds-perftest"
 OUTPUT = "/out"
 MIB = 2**20
 
-
 FINAL = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "CrashLoopBackOff", "RunContainerError",
          "CreateContainerConfigError", "CreateContainerError", "StartError")  # fmt: skip
-"""Why a container waits when waiting longer does not help."""
+"""Reasons of a waiting container that do not resolve with time."""
+
+_OPPOSITE = {SHORT_ROLES[PUBLISHER]: SHORT_ROLES[SUBSCRIBER], SHORT_ROLES[SUBSCRIBER]: SHORT_ROLES[PUBLISHER]}
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What tells one pod from another: trials that need the same share it for a whole block."""
+    """The properties that distinguish pods. Trials that need the same slot share a pod for a whole block."""
 
     participant: str
     role: str
     """The role's short name, for a label: `pub` or `sub`."""
     node: str
-    """Empty: wherever the scheduler puts it, apart from the other kind."""
+    """Name of the node; empty: the scheduler selects one without participants of the opposite role."""
     host: bool
+    """Whether the pod uses the node's own network."""
     cpu_quota: float | None
 
     @classmethod
@@ -40,7 +42,7 @@ class Slot:
 
 
 def memory_bytes(cells: Iterable[Cell]) -> tuple[int, int]:
-    """(request, limit) that the largest sample of these cells needs, with the middleware's queues."""
+    """Return the memory (request, limit) for the largest sample of these cells, with the middleware's queues."""
     largest = max((cell.payload_bytes for cell in cells), default=0)
     return 64 * MIB + 8 * largest, 512 * MIB + 128 * largest
 
@@ -51,14 +53,19 @@ def pod(
     image: str,
     campaign: str,
     memory: tuple[int, int],
-    network: str = "",
-    parts: Mapping[str, Any] | None = None,
+    extra_volumes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The manifest of a slot's pod. On a pod network it satisfies Pod Security `restricted`.
+    """Return the manifest of a slot's pod. On a pod network it satisfies Pod Security `restricted`.
 
-    `parts`: `volumes` and `volumeMounts` beside its own.
+    Args:
+        name: Name of the pod.
+        slot: What the pod is for.
+        image: Its image.
+        campaign: Identifier of the campaign.
+        memory: Request and limit in bytes.
+        extra_volumes: `volumes` and `volumeMounts` to add.
     """
-    more = parts or {}
+    extra = extra_volumes or {}
     request, limit = (f"{math.ceil(size / MIB)}Mi" for size in memory)
     limits = {"memory": limit}
     if slot.cpu_quota:
@@ -83,7 +90,7 @@ def pod(
                 "image": image,
                 "imagePullPolicy": "IfNotPresent",
                 "command": [SUPERVISOR, "pause"],
-                # What it said last, such as `exec format error`, is the reason why it ended.
+                # The last log lines, such as `exec format error`, become the reason of the failure.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "resources": {"requests": {"cpu": "50m", "memory": request}, "limits": limits},
                 "securityContext": {
@@ -93,15 +100,15 @@ def pod(
                 "volumeMounts": [
                     {"name": "output", "mountPath": OUTPUT},
                     {"name": "private", "mountPath": "/run/k8sdds"},
-                    *more.get("volumeMounts", []),
+                    *extra.get("volumeMounts", []),
                 ],
             }
         ],
         "volumes": [
             {"name": "output", "emptyDir": {}},
-            # Keys of participants: in memory, gone with the pod.
+            # Keys of participants stay in memory and are deleted with the pod.
             {"name": "private", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
-            *more.get("volumes", []),
+            *extra.get("volumes", []),
         ],
     }
     if slot.host:
@@ -113,8 +120,6 @@ def pod(
         versions.ROLE_LABEL: slot.role,
         versions.KIND_LABEL: "host" if slot.host else "pod",
     }
-    if network:
-        labels[versions.NETWORK_LABEL] = network
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -123,75 +128,71 @@ def pod(
     }
 
 
-_OPPOSITE = {SHORT_ROLES[PUBLISHER]: SHORT_ROLES[SUBSCRIBER], SHORT_ROLES[SUBSCRIBER]: SHORT_ROLES[PUBLISHER]}
-
-
 def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
     if slot.node:
-        # By the field, not by the label, which need not be the node's name. The scheduler still sees to
-        # taints and resources, and says why a pod waits.
+        # Match the node's name, not the hostname label, which may differ from it. The scheduler still
+        # applies taints and resource requests, and reports why a pod is pending.
         field = {"key": "metadata.name", "operator": "In", "values": [slot.node]}
         terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    other = _OPPOSITE[slot.role]
     kind = "host" if slot.host else "pod"
 
-    def beside(**labels: str) -> dict[str, Any]:
-        named = {
+    def same_node_as(**labels: str) -> dict[str, Any]:
+        selector = {
             versions.CAMPAIGN_LABEL: campaign,
             **{f"k8sdds.io/{key}": value for key, value in labels.items()},
         }
-        return {"labelSelector": {"matchLabels": named}, "topologyKey": "kubernetes.io/hostname"}
+        return {"labelSelector": {"matchLabels": selector}, "topologyKey": "kubernetes.io/hostname"}
 
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     return {
-        # Where a participant is on one network, there it shall be on the others, to be compared.
+        # Prefer the node where the same participant runs on other networks, for comparable results.
         "podAffinity": {
-            preferred: [{"weight": 100, "podAffinityTerm": beside(participant=slot.participant)}],
+            preferred: [{"weight": 100, "podAffinityTerm": same_node_as(participant=slot.participant)}],
         },
         "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [beside(role=other, kind=kind)],
-            preferred: [{"weight": 50, "podAffinityTerm": beside(role=slot.role, kind=kind)}],
+            required: [same_node_as(role=_OPPOSITE[slot.role], kind=kind)],
+            preferred: [{"weight": 50, "podAffinityTerm": same_node_as(role=slot.role, kind=kind)}],
         },
     }
 
 
-def is_ready(data: dict[str, Any]) -> bool:
-    """Whether commands can run in a pod."""
-    status = data.get("status", {})
-    conditions = {one["type"]: one["status"] for one in status.get("conditions", [])}
-    going = "deletionTimestamp" not in data["metadata"]
-    return going and status.get("phase") == "Running" and conditions.get("Ready") == "True"
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Return whether commands can run in a pod."""
+    status = pod.get("status", {})
+    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", [])}
+    terminating = "deletionTimestamp" in pod["metadata"]
+    return not terminating and status.get("phase") == "Running" and conditions.get("Ready") == "True"
 
 
-def trouble(data: dict[str, Any]) -> str:
-    """Why a pod will not become ready by waiting; empty where it still may."""
-    status = data.get("status", {})
-    if "deletionTimestamp" in data["metadata"]:
+def failure(pod: dict[str, Any]) -> str:
+    """Return why a pod cannot become ready by waiting; empty if it still can."""
+    status = pod.get("status", {})
+    if "deletionTimestamp" in pod["metadata"]:
         return "it is being deleted"
     for container in status.get("containerStatuses", []):
         state = container.get("state", {})
-        waiting, ended = state.get("waiting", {}), state.get("terminated", {})
+        waiting, terminated = state.get("waiting", {}), state.get("terminated", {})
         if waiting.get("reason") in FINAL:
-            return _sentence(waiting)
-        if ended:
-            return f"its container ended with code {ended.get('exitCode')}: {_sentence(ended)}"
+            return _reason(waiting)
+        if terminated:
+            return f"its container exited with code {terminated.get('exitCode')}: {_reason(terminated)}"
     if status.get("phase") in ("Failed", "Succeeded"):
-        return _sentence(status) or f"it is {status['phase']}"
+        return _reason(status) or f"it is {status['phase']}"
     return ""
 
 
-def unscheduled(data: dict[str, Any]) -> str:
-    """Why no node takes a pod, as the scheduler says; empty where it has one."""
-    for one in data.get("status", {}).get("conditions", []):
-        if one["type"] == "PodScheduled" and one["status"] == "False":
-            return str(one.get("message") or one.get("reason") or "")
+def unscheduled_reason(pod: dict[str, Any]) -> str:
+    """Return the scheduler's reason why no node fits a pod; empty if the pod is scheduled."""
+    for condition in pod.get("status", {}).get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("message") or condition.get("reason") or "")
     return ""
 
 
-def _sentence(state: dict[str, Any]) -> str:
-    parts = [str(state[key]) for key in ("reason", "message") if state.get(key)]
-    said = ": ".join(parts)
-    if "exec format error" in said:
-        said += " (the image is for another architecture than the node's)"
-    return said
+def _reason(state: dict[str, Any]) -> str:
+    text = ": ".join(str(state[key]) for key in ("reason", "message") if state.get(key))
+    if "exec format error" in text:
+        text += " (the image is for another architecture than the node's)"
+    return text

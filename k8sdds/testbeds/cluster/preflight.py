@@ -1,4 +1,4 @@
-"""What stands against trials on a cluster, before anything is made there."""
+"""Check that trials can run on a cluster, before anything is created there. Makes no changes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.system.errors import InputError, Problem
-from k8sdds.testbeds.cluster.nodes import Node, assign, usable
+from k8sdds.testbeds.cluster.blocks import HOST
+from k8sdds.testbeds.cluster.nodes import NodeInfo, assign, usable
 
 
-def unfit(cells: Sequence[Cell], switched: bool) -> list[Problem]:
-    """What cannot be on a cluster; `switched`: on one whose network k8sdds can replace."""
+def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
+    """Return the settings that no trial on a cluster supports.
+
+    Args:
+        cells: The cells of the campaign.
+        can_switch: Whether k8sdds can replace the cluster's network.
+    """
     problems: dict[str, Problem] = {}
 
     def add(what: str, remedy: str) -> None:
@@ -22,118 +28,136 @@ def unfit(cells: Sequence[Cell], switched: bool) -> list[Problem]:
 
     for cell in cells:
         if cell.network == "baremetal":
-            add("baremetal runs in no pod: a cluster has no place for it", "leave it out, or: --testbed lab")
-        if cell.link != Link():
             add(
-                "a cluster's links are as they are: `link` shapes those of the lab",
-                "leave it out, or: --testbed lab",
+                "baremetal runs outside of pods, so a cluster cannot measure it",
+                "remove it, or use --testbed lab",
             )
+        if cell.link != Link():
+            add("`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab")
         if cell.services:
             for what, remedy in middleware.find(cell.middleware).service_problems():
                 add(what, remedy)
-        if "mtu" in cell.network_options and not switched:
+        if "mtu" in cell.network_options and not can_switch:
             add(
-                f"{cell.network_label}: the network of this cluster is as it is: no mtu can be asked of it",
-                "leave it out, or measure on a cluster of `k8sdds deploy`",
+                f"{cell.network_label}: the mtu of an existing cluster network cannot be changed",
+                "remove it, or measure on a cluster that `k8sdds deploy` built",
             )
         if cell.capture:
-            add("`capture` needs the lab's links", "leave it out, or: --testbed lab")
+            add("`capture` is available only in the lab", "remove it, or use --testbed lab")
     return list(problems.values())
 
 
-def only(experiment: Experiment, there: Sequence[str], asked: Sequence[str]) -> tuple[Experiment, list[str]]:
-    """The experiment without networks that are not there, and their labels.
+def reduce_networks(
+    experiment: Experiment, available: Sequence[str], requested: Sequence[str]
+) -> tuple[Experiment, list[str]]:
+    """Remove the networks that are not available from an experiment.
 
-    Those that were asked for by name stay, so that the check can refuse them; so does everything in an
-    experiment that would lose its baseline.
+    Networks that the user requested by name remain, so that the check reports them. If the baseline is not
+    available, nothing is removed.
+
+    Returns:
+        The experiment and the labels of the removed networks.
     """
-    left_out: dict[str, None] = {}
+    removed: dict[str, None] = {}
     sweeps = []
     for sweep in experiment.sweeps:
-        here = [one for one in sweep.networks if one.name in there or one.name in asked]
-        left_out |= dict.fromkeys(one.label or one.name for one in sweep.networks if one not in here)
-        if here:
-            sweeps.append(sweep.model_copy(update={"networks": here}).at(sweep.where))
+        kept = [choice for choice in sweep.networks if choice.name in available or choice.name in requested]
+        removed |= dict.fromkeys(
+            choice.label or choice.name for choice in sweep.networks if choice not in kept
+        )
+        if kept:
+            sweeps.append(sweep.model_copy(update={"networks": kept}).at(sweep.where))
     labels = {choice.label or choice.name for sweep in sweeps for choice in sweep.networks}
     if experiment.baseline not in labels:
         return experiment, []
-    return experiment.model_copy(update={"sweeps": sweeps}), list(left_out)
+    return experiment.model_copy(update={"sweeps": sweeps}), list(removed)
 
 
-def networks(
-    cells: Sequence[Cell], there: Sequence[str], lack: Callable[[str], str] = lambda name: ""
+def missing_networks(
+    cells: Sequence[Cell], available: Sequence[str], obstacle: Callable[[str], str] = lambda name: ""
 ) -> list[Problem]:
-    """Networks that are asked for and not there; `lack`: why one cannot be installed, where that is known."""
-    wanted = dict.fromkeys(cell.network for cell in cells)
-    missing = [name for name in wanted if name not in there]
+    """Return problems for networks that are not available.
+
+    Args:
+        cells: The cells of the campaign.
+        available: Networks that the cluster has or can install.
+        obstacle: Returns why a network cannot be installed, if known.
+    """
+    missing = [name for name in dict.fromkeys(cell.network for cell in cells) if name not in available]
     if not missing:
         return []
-    if there == ["host"]:
+    if available == [HOST]:
         return [
             Problem(
-                "which pod network this cluster has cannot be told from here",
-                "name it: --pod-network NAME; names: k8sdds list --networks",
+                "the pod network of this cluster could not be detected",
+                "name it with --pod-network NAME; list names with: k8sdds list --networks",
             )
         ]
-    known = ", ".join(there)
-    reasons = {name: why for name in missing if (why := lack(name))}
-    if reasons:
+    names = ", ".join(available)
+    obstacles = {name: reason for name in missing if (reason := obstacle(name))}
+    if obstacles:
         return [
-            Problem(f"{name} cannot be installed on this cluster: {why}", f"leave it out: it has {known}")
-            for name, why in reasons.items()
+            Problem(f"{name} cannot be installed on this cluster: {reason}", f"remove it; available: {names}")
+            for name, reason in obstacles.items()
         ]
     return [
         Problem(
             f"this cluster does not have the network{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-            f" (it has: {known})",
-            "leave them out: --network; or, where another one is installed, name it: --pod-network",
+            f" (it has: {names})",
+            "select others with --network; if the detected network is wrong, name it with --pod-network",
         )
     ]
 
 
-def placement(cells: Sequence[Cell], nodes: Sequence[Node], image: str) -> list[Problem]:
-    """Nodes that are missing, not ready, of another architecture, or without the image."""
+def placement_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], image: str) -> list[Problem]:
+    """Return problems of the cells' placements, and of the image on the nodes.
+
+    Args:
+        cells: The cells of the campaign.
+        nodes: The cluster's nodes; empty: this user may not list them, so nothing is checked.
+        image: Image of the participants.
+    """
     if not nodes:
-        return []  # nobody may ask; the pods will tell
-    fit = usable(nodes, versions.BUNDLE_ARCHITECTURES)
+        return []
+    candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
     problems: dict[str, Problem] = {}
-    used: set[str] = set()
+    used_names: set[str] = set()
     for cell in cells:
         architectures = find(cell.network).architectures
         try:
-            found = assign(cell, [node for node in fit if node.arch in architectures])
+            places = assign(cell, [node for node in candidates if node.arch in architectures])
         except InputError as error:
-            why = "; ".join(
-                f"{node.name}: {node.unfit or f'is {node.arch}'}" for node in nodes if node not in fit
+            unused = "; ".join(
+                f"{node.name}: {node.unusable or f'is {node.arch}'}"
+                for node in nodes
+                if node not in candidates
             )
-            what = error.message + (f" (not used: {why})" if why else "")
+            what = error.message + (f" (not used: {unused})" if unused else "")
             problems.setdefault(what, Problem(what, error.remedy))
             continue
-        pair = same_node(found)
+        pair = same_node(places)
         if pair:
             what = (
-                f"{cell.describe()}: {pair[0]} and {pair[1]} are both on node {found[pair[0]]}:"
-                " samples would not cross a link"
+                f"{cell.describe()}: {pair[0]} and {pair[1]} are both on node {places[pair[0]]},"
+                " so samples would not cross a link"
             )
-            problems.setdefault(what, Problem(what, "give another placement, or add a node", input=True))
-        used |= set(found.values())
-    foreign = next(
-        (
-            arch
-            for arch in versions.BUNDLE_ARCHITECTURES
-            if image.startswith(versions.LOCAL_REGISTRY) and image.endswith(f"-{arch}")
-        ),
-        "",
-    )
-    wrong = [node.name for node in fit if node.name in used and foreign and node.arch != foreign]
-    if wrong:
-        what = f"the image {image} is for {foreign}, to be emulated by hand: {', '.join(wrong)} cannot run it"
-        problems[image] = Problem(what, f"--image {image.removesuffix(f'-{foreign}')}", input=True)
-    elif image.startswith(versions.LOCAL_REGISTRY):
-        # An empty list says nothing: kubelets may be told not to report images.
-        bare = [node.name for node in fit if node.name in used and node.images and image not in node.images]
-        if bare:
-            problems[image] = Problem(
-                f"the image {image} is not on {', '.join(bare)}", "k8sdds images load; see docs/cluster.md"
-            )
-    return list(problems.values())
+            problems.setdefault(what, Problem(what, "change the placement, or add a node", input=True))
+        used_names |= set(places.values())
+    used = [node for node in candidates if node.name in used_names]
+    return [*problems.values(), *_image_problems(used, image)]
+
+
+def _image_problems(nodes: Sequence[NodeInfo], image: str) -> list[Problem]:
+    if not image.startswith(versions.LOCAL_REGISTRY):
+        return []
+    foreign = next((arch for arch in versions.BUNDLE_ARCHITECTURES if image.endswith(f"-{arch}")), "")
+    other = [node.name for node in nodes if foreign and node.arch != foreign]
+    if other:
+        what = f"the image {image} runs on {foreign} only, but {', '.join(other)} have another architecture"
+        return [Problem(what, f"use --image {image.removesuffix(f'-{foreign}')}", input=True)]
+    # An empty list means that the kubelet does not report images.
+    without = [node.name for node in nodes if node.images and image not in node.images]
+    if without:
+        what = f"the image {image} is not on {', '.join(without)}"
+        return [Problem(what, "load it with `k8sdds images load`; see docs/cluster.md")]
+    return []

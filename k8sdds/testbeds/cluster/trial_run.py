@@ -1,127 +1,121 @@
-"""One attempt in the pods: start all at one moment, see all end, and what was measured."""
+"""Run one attempt in the pods: start all participants at one moment, await their ends, collect measurements."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from k8sdds.model.measurement import Launch, Measurement, Outcome
-from k8sdds.model.trial import FIRST_PUBLISHER, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.testbeds import core_layout, read_meters
-from k8sdds.testbeds.cluster.exec import LOST, NOT_STARTED, Ending, ParticipantExec, files_of
+from k8sdds.testbeds.cluster.exec import LOST, NOT_STARTED, ExecResult, ParticipantExec
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import OUTPUT
 
 LEAD_S = 0.3
-"""From the word to the agreed start: every pod must have it by then."""
-LEAD_EACH_S = 0.005
-"""The same for every further participant."""
+"""From sending the start time to the start: every pod must have received it by then."""
+LEAD_PER_PARTICIPANT_S = 0.005
+"""Added to `LEAD_S` for each participant."""
 WARN_SKEW_S = 0.25
-"""Starts so far apart are told: discovery and warm-up are no longer the same for all."""
+"""Start skew above which a trial gets a warning: discovery and warm-up then differ between participants."""
 
 
-def output(directory: Path) -> str:
-    """Where a participant writes in its pod: the trial and the attempt, as in the run folder."""
-    trial, number = directory.parts[-3:-1]
-    return f"{OUTPUT}/{trial}-{number}"
+def output_folder(directory: Path) -> str:
+    """Return a participant's output folder in its pod, named after the trial and the attempt."""
+    trial, attempt = directory.parts[-3:-1]
+    return f"{OUTPUT}/{trial}-{attempt}"
 
 
-def options(layout: core_layout.Layout, participant: str) -> list[str]:
-    """What the supervisor is told of cores: the participant's, and its own."""
-    words = []
+def core_options(layout: core_layout.Layout, participant: str) -> list[str]:
+    """Return the supervisor's options for the cores of a participant and of the supervisor itself."""
+    options = []
     cpus = layout.cpus.get(participant)
     if cpus:
-        words += ["--cpus", ",".join(map(str, cpus))]
+        options += ["--cpus", ",".join(map(str, cpus))]
     if layout.harness:
-        words += ["--own-cpus", ",".join(map(str, layout.harness))]
-    return words
+        options += ["--own-cpus", ",".join(map(str, layout.harness))]
+    return options
 
 
-def lost(launches: Sequence[Launch], why: str) -> Measurement:
-    """Of an attempt whose pods were not there."""
-    outcomes = {one.participant.name: Outcome(one.participant, LOST, None, lost=why) for one in launches}
+def lost(launches: Sequence[Launch], reason: str) -> Measurement:
+    """Return the measurement of an attempt whose pods are missing."""
+    outcomes = {
+        launch.participant.name: Outcome(launch.participant, LOST, None, lost=reason) for launch in launches
+    }
     return Measurement(outcomes=outcomes, sent_bytes=None, received_bytes={})
 
 
-def attend(attended: Sequence[ParticipantExec]) -> dict[str, Ending]:
-    """Prepare all, tell them one moment at which to start, see all end: the ending of each participant."""
-    with ThreadPoolExecutor(len(attended)) as pool:
-        late = {
-            one.launch.participant.name: why
-            for one, why in zip(
-                attended, pool.map(lambda one: one.prepare(files_of(one.launch)), attended), strict=True
-            )
-            if why
-        }
-        if late:
-            list(pool.map(ParticipantExec.abort, attended))
-            said = "; ".join(f"{name}: {why}" for name, why in late.items())
-            return {one.launch.participant.name: Ending(NOT_STARTED, said) for one in attended}
-        start_ns = time.time_ns() + round((LEAD_S + LEAD_EACH_S * len(attended)) * 1e9)
-        for one in attended:
-            one.go(start_ns + one.offset_ns)
-        ended = list(pool.map(ParticipantExec.finish, attended))
-    return {one.launch.participant.name: ending for one, ending in zip(attended, ended, strict=True)}
+def run_participants(execs: Sequence[ParticipantExec]) -> dict[str, ExecResult]:
+    """Prepare all participants, start them at one moment and wait until all have ended.
+
+    If a participant does not get ready, none is started.
+    """
+    names = [execution.launch.participant.name for execution in execs]
+    with ThreadPoolExecutor(len(execs)) as executor:
+        problems = dict(zip(names, executor.map(ParticipantExec.prepare, execs), strict=True))
+        if any(problems.values()):
+            list(executor.map(ParticipantExec.abort, execs))
+            message = "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
+            return dict.fromkeys(names, ExecResult(NOT_STARTED, message))
+        start_ns = time.time_ns() + round((LEAD_S + LEAD_PER_PARTICIPANT_S * len(execs)) * 1e9)
+        for execution in execs:
+            execution.start_at(start_ns)
+        return dict(zip(names, executor.map(ParticipantExec.finish, execs), strict=True))
 
 
 def measurement(
-    trial: Trial,
-    members: dict[str, ReadyPod],
-    attended: Sequence[ParticipantExec],
-    endings: dict[str, Ending],
+    ready_pods: Mapping[str, ReadyPod],
+    execs: Sequence[ParticipantExec],
+    results: Mapping[str, ExecResult],
     layout: core_layout.Layout,
 ) -> Measurement:
-    """Endings, meters and counters of an attempt as the testbed's answer."""
+    """Combine results, meters and interface counters of an attempt."""
     outcomes = {}
-    crossed: dict[str, dict[str, int]] = {}
-    for one in attended:
-        name = one.launch.participant.name
-        meters = read_meters(one.launch.directory) if not endings[name].lost else None
-        ending, interface = endings[name], members[name].interface
-        outcomes[name] = Outcome(
-            one.launch.participant, ending.code, meters, ending.message, interface, ending.lost
-        )
-        counters = ((meters or {}).get("attempt_interfaces") or {}).get(interface)
-        if counters:
-            crossed[name] = counters
-    # Publishers that share the node's own interface share its counter too.
+    counters: dict[str, dict[str, int]] = {}
+    for execution in execs:
+        participant = execution.launch.participant
+        name, result = participant.name, results[participant.name]
+        interface = ready_pods[name].interface
+        meters = read_meters(execution.launch.directory) if not result.lost else None
+        outcomes[name] = Outcome(participant, result.code, meters, result.message, interface, result.lost)
+        interface_counters = ((meters or {}).get("attempt_interfaces") or {}).get(interface)
+        if interface_counters:
+            counters[name] = interface_counters
+    # Publishers on the same node's own interface read the same counter: count it once.
     sent = {
-        (members[name].node, members[name].address): counters["tx_bytes"]
-        for name, counters in crossed.items()
+        (ready_pods[name].node, ready_pods[name].address): values["tx_bytes"]
+        for name, values in counters.items()
         if outcomes[name].participant.publishes
     }
-    skew_s = _skew_s(attended, outcomes)
+    skew_s = _start_skew_s(execs, outcomes)
     warnings = []
     if skew_s is not None and skew_s > WARN_SKEW_S:
         warnings.append(f"start: participants started up to {skew_s:.2f} s apart")
+    first_machine = ready_pods[FIRST_PUBLISHER.name].machine
     return Measurement(
         outcomes=outcomes,
         sent_bytes=sum(sent.values()) if sent else None,
         received_bytes={
-            name: counters["rx_bytes"]
-            for name, counters in crossed.items()
+            name: values["rx_bytes"]
+            for name, values in counters.items()
             if outcomes[name].participant.subscribes
         },
         includes_scheduling=layout.includes_scheduling,
         start_skew_s=skew_s,
-        elsewhere=frozenset(
-            name
-            for name, member in members.items()
-            if member.machine != members[FIRST_PUBLISHER.name].machine
-        ),
+        elsewhere=frozenset(name for name, pod in ready_pods.items() if pod.machine != first_machine),
         warnings=tuple(warnings),
     )
 
 
-def _skew_s(attended: Sequence[ParticipantExec], outcomes: dict[str, Outcome]) -> float | None:
-    """From the first start to the last one, by the pods' clocks as they were compared with ours."""
-    starts = []
-    for one in attended:
-        meters = outcomes[one.launch.participant.name].meters or {}
+def _start_skew_s(execs: Sequence[ParticipantExec], outcomes: Mapping[str, Outcome]) -> float | None:
+    """Return the maximum time between the first and the last start, with the error of the compared clocks."""
+    starts_ns: list[int] = []
+    for execution in execs:
+        meters = outcomes[execution.launch.participant.name].meters or {}
         if meters.get("started_at_ns") is None:
             return None
-        starts.append(meters["started_at_ns"] - one.offset_ns)
-    doubt = max(one.uncertainty_ns for one in attended)
-    return (max(starts) - min(starts) + doubt) / 1e9
+        starts_ns.append(meters["started_at_ns"] - execution.offset_ns)
+    uncertainty_ns = max(execution.uncertainty_ns for execution in execs)
+    return (max(starts_ns) - min(starts_ns) + uncertainty_ns) / 1e9

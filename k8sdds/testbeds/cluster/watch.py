@@ -1,4 +1,4 @@
-"""The campaign's pods as they are now, by one watch: nobody polls, and nothing sleeps blindly."""
+"""Follow the state of a campaign's pods with one watch, and wait for changes of it without polling."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 
-READY_S = 120
-"""From creation to ready, images pulled and network attached."""
-READY_EACH_S = 0.5
-"""As much longer for each pod: a kubelet starts its pods a few at a time."""
-GONE_S = 60
+READY_TIMEOUT_S = 120
+"""From creation to ready, including image pulls and network setup."""
+TIMEOUT_PER_POD_S = 0.5
+"""Added to timeouts for each pod, because a kubelet starts only a few pods at a time."""
+DELETE_TIMEOUT_S = 60
 UNSCHEDULED_S = 15
-"""How long the scheduler may not find a node; other campaigns' pods may be going."""
+"""How long a pod may stay unscheduled: pods of other campaigns may be terminating."""
+
+Condition = Callable[[list[str], float, bool], str | None]
+"""Evaluates a wait: (changed pods, seconds since the wait began, whether a second has passed since the last
+such call) → the result, or None to wait on."""
 
 
 class PodWatch:
-    """The pods of a namespace with a label, kept up to date in the background until `close`."""
+    """The pods of a namespace with a label, updated by a background thread until `close`."""
 
     def __init__(self, client: KubernetesClient, namespace: str, selector: str) -> None:
         self._client = client
@@ -32,167 +36,183 @@ class PodWatch:
         self._selector = selector
         self._pods: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
-        self._hearing: list[dict[str, None]] = []
-        """For each that waits: the pods of which something was heard since it looked."""
+        """Guards `_pods` and `_waits`."""
+        self._waits: list[dict[str, None]] = []
+        """For each active wait, the names of the pods that changed since it last evaluated its condition."""
         self._closed = False
         self.listeners: list[Callable[[dict[str, Any], float], None]] = []
-        """Told of every event: the pod, and when it came (monotonic seconds)."""
+        """Called by the watch thread for every event, with the pod and the time (monotonic clock, seconds)."""
         self._thread = threading.Thread(target=self._follow, name="pod-watch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching; the thread ends with its connection."""
+        """Stop watching. The thread ends with its connection."""
         self._closed = True
 
     def pod(self, name: str) -> dict[str, Any] | None:
-        """A pod as last seen; None where there is none."""
+        """Return the last known state of a pod, or None if it does not exist."""
         with self._changed:
             return self._pods.get(name)
 
     def _follow(self) -> None:
         version = ""
         while not self._closed:
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 version = version or self._list()
-                query = {"labelSelector": self._selector, "resourceVersion": version}
+                query: dict[str, Any] = {"labelSelector": self._selector, "resourceVersion": version}
                 for event in self._client.watch(self._path, allowWatchBookmarks="true", **query):
                     if self._closed:
                         break
                     if event["type"] == "ERROR":
-                        version = ""  # it is too old: listed anew
+                        version = ""  # the resource version has expired
                         break
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         self._apply(event)
             except (PrerequisiteError, urllib3.exceptions.HTTPError, OSError, ValueError, KeyError):
-                version = ""  # the server is away, or the connection broke within a line
-            if time.monotonic() - began < 1:
+                version = ""  # the server is unavailable, or the connection broke within a line
+            if time.monotonic() - started < 1:
                 time.sleep(0.5)
 
     def _list(self) -> str:
-        """All pods as they are now; the version from which they are to be watched."""
-        listed = self._client.get(self._path, labelSelector=self._selector)
+        """Load the state of all pods; return the resource version from which to watch."""
+        listing = self._client.get(self._path, labelSelector=self._selector)
         with self._changed:
             before = self._pods
-            self._pods = {one["metadata"]["name"]: one for one in listed["items"]}
-            self._tell({**before, **self._pods})
-        return str(listed["metadata"]["resourceVersion"])
+            self._pods = {pod["metadata"]["name"]: pod for pod in listing["items"]}
+            self._notify({**before, **self._pods})
+        return str(listing["metadata"]["resourceVersion"])
 
     def _apply(self, event: dict[str, Any]) -> None:
-        one = event["object"]
-        name = one["metadata"]["name"]
+        pod = event["object"]
+        name = pod["metadata"]["name"]
         with self._changed:
             if event["type"] == "DELETED":
                 self._pods.pop(name, None)
             else:
-                self._pods[name] = one
-            self._tell([name])
+                self._pods[name] = pod
+            self._notify([name])
         now = time.monotonic()
         for listener in self.listeners:
-            listener(one, now)
+            listener(pod, now)
 
-    def _tell(self, names: Iterable[str]) -> None:
-        for heard in self._hearing:
-            heard.update(dict.fromkeys(names))
+    def _notify(self, names: Iterable[str]) -> None:
+        for changed in self._waits:
+            changed.update(dict.fromkeys(names))
         self._changed.notify_all()
 
-    def await_ready(self, names: Iterable[str], timeout_s: float | None = None) -> None:
-        """Returns when all these pods are ready. PrerequisiteError with the reason when one will not be.
+    def wait_ready(self, names: Iterable[str], timeout_s: float | None = None) -> None:
+        """Wait until all these pods are ready.
 
-        `timeout_s`: by default long enough for so many.
+        Args:
+            names: Names of the pods.
+            timeout_s: None: depends on the number of pods.
+
+        Raises:
+            PrerequisiteError: a pod cannot become ready, or is not ready when the time is over.
         """
         wanted = dict.fromkeys(names)
-        waiting = dict(wanted)
-        limit_s = timeout_s or READY_S + READY_EACH_S * len(wanted)
+        pending = dict(wanted)
+        limit_s = timeout_s or READY_TIMEOUT_S + TIMEOUT_PER_POD_S * len(wanted)
 
-        def look(heard: Iterable[str], waited_s: float, on_time: bool) -> str | None:
-            for name in heard:
-                data = self._pods.get(name)
-                if why := pods.trouble(data) if data else "":
-                    return f"pod {name}: {why}"
-                if data and pods.is_ready(data):
-                    waiting.pop(name, None)
+        def evaluate(changed: Iterable[str], waited_s: float, periodic: bool) -> str | None:
+            for name in changed:
+                pod = self._pods.get(name)
+                if failure := pods.failure(pod) if pod else "":
+                    return f"pod {name}: {failure}"
+                if pod and pods.is_ready(pod):
+                    pending.pop(name, None)
                 else:
-                    waiting[name] = None
-            if on_time and waited_s > UNSCHEDULED_S:
-                # That a pod stays unscheduled is no event.
-                for name in waiting:
-                    if why := pods.unscheduled(self._pods.get(name) or {}):
-                        return f"pod {name}: {why}"
-            return None if waiting else ""
+                    pending[name] = None
+            if periodic and waited_s > UNSCHEDULED_S:
+                # A pod that stays unscheduled causes no event.
+                for name in pending:
+                    if reason := pods.unscheduled_reason(self._pods.get(name) or {}):
+                        return f"pod {name}: {reason}"
+            return None if pending else ""
 
-        said = self._wait(wanted, look, limit_s)
-        if said is None:
-            late = next(iter(waiting))
-            said = f"pod {late} is not ready after {limit_s:g} s: {self.why(late)}"
-        if said:
+        problem = self._wait(wanted, evaluate, limit_s)
+        if problem is None:
+            late = next(iter(pending))
+            problem = f"pod {late} is not ready after {limit_s:g} s: {self.reason(late)}"
+        if problem:
             raise PrerequisiteError(
-                said, f"kubectl -n {self._namespace} describe pods; k8sdds clean removes them"
+                problem,
+                f"inspect them: kubectl -n {self._namespace} describe pods; remove leftovers: k8sdds clean",
             )
 
-    def await_gone(self, names: Iterable[str], timeout_s: float | None = None) -> None:
-        """Returns when none of these pods is there any more; PrerequisiteError when one stays."""
-        waiting = set(names)
-        limit_s = timeout_s or GONE_S + READY_EACH_S * len(waiting)
+    def wait_deleted(self, names: Iterable[str], timeout_s: float | None = None) -> None:
+        """Wait until none of these pods exists.
 
-        def look(heard: Iterable[str], _waited_s: float, _on_time: bool) -> str | None:
-            waiting.difference_update([name for name in heard if name not in self._pods])
-            return None if waiting else ""
+        Args:
+            names: Names of the pods.
+            timeout_s: None: depends on the number of pods.
 
-        if self._wait(dict.fromkeys(waiting), look, limit_s) is None:
-            stuck = ", ".join(sorted(waiting)[:5])
-            raise PrerequisiteError(f"pods do not go: {stuck}", "is their node alive? kubectl get nodes")
-
-    def ended(self, name: str, timeout_s: float = 5) -> str:
-        """Why a pod that was ready is so no more, when the word of it comes soon; else empty."""
-
-        def look(_heard: Iterable[str], _waited_s: float, _on_time: bool) -> str | None:
-            return pods.trouble(self._pods.get(name) or {"metadata": {}}) or None
-
-        return self._wait({name: None}, look, timeout_s) or ""
-
-    def _wait(
-        self, wanted: Mapping[str, None], look: Callable[[list[str], float, bool], str | None], limit_s: float
-    ) -> str | None:
-        """What `look` says first, or None when the time is over.
-
-        It gets the pods that something was heard of since (at first all), how long it took so far, and, once
-        a second, whether it is time to look at the others: more pods cost more looks, not their square.
+        Raises:
+            PrerequisiteError: a pod still exists when the time is over.
         """
-        heard: dict[str, None] = dict.fromkeys(wanted)
-        began = spoke = time.monotonic()
+        pending = set(names)
+        limit_s = timeout_s or DELETE_TIMEOUT_S + TIMEOUT_PER_POD_S * len(pending)
+
+        def evaluate(changed: Iterable[str], _waited_s: float, _periodic: bool) -> str | None:
+            pending.difference_update([name for name in changed if name not in self._pods])
+            return None if pending else ""
+
+        if self._wait(dict.fromkeys(pending), evaluate, limit_s) is None:
+            stuck = ", ".join(sorted(pending)[:5])
+            raise PrerequisiteError(
+                f"pods were not deleted after {limit_s:g} s: {stuck}",
+                "check that their nodes are ready: kubectl get nodes",
+            )
+
+    def wait_failure(self, name: str, timeout_s: float = 5) -> str:
+        """Return why a pod that was ready has failed; empty if no failure is reported within `timeout_s`."""
+
+        def evaluate(_changed: Iterable[str], _waited_s: float, _periodic: bool) -> str | None:
+            return pods.failure(self._pods.get(name) or {"metadata": {}}) or None
+
+        return self._wait({name: None}, evaluate, timeout_s) or ""
+
+    def _wait(self, wanted: Mapping[str, None], evaluate: Condition, limit_s: float) -> str | None:
+        """Return the first result of a condition that is not None, or None after `limit_s`.
+
+        The condition gets only the pods that changed since its last call (first: all), so the total work grows
+        with the number of events and not with the square of the number of pods.
+        """
+        changed: dict[str, None] = dict.fromkeys(wanted)
+        started = last_periodic = time.monotonic()
         with self._changed:
-            self._hearing.append(heard)
+            self._waits.append(changed)
             try:
                 while True:
                     now = time.monotonic()
-                    on_time = now - spoke >= 1
-                    spoke = now if on_time else spoke
-                    fresh = [name for name in heard if name in wanted]
-                    heard.clear()
-                    said = look(fresh, now - began, on_time)
-                    left = began + limit_s - time.monotonic()
-                    if said is not None or left <= 0:
-                        return said
-                    self._changed.wait(min(left, 1.0))
+                    periodic = now - last_periodic >= 1
+                    last_periodic = now if periodic else last_periodic
+                    names = [name for name in changed if name in wanted]
+                    changed.clear()
+                    result = evaluate(names, now - started, periodic)
+                    remaining_s = started + limit_s - time.monotonic()
+                    if result is not None or remaining_s <= 0:
+                        return result
+                    self._changed.wait(min(remaining_s, 1.0))
             finally:
-                # By identity: two that wait may have heard the same.
-                self._hearing = [one for one in self._hearing if one is not heard]
+                # Compare by identity: two waits may have equal dicts.
+                self._waits = [other for other in self._waits if other is not changed]
 
-    def why(self, name: str) -> str:
-        """What the events say of a pod, the last warning first."""
-        data = self.pod(name)
-        if data is None:
-            return "it is not there"
+    def reason(self, name: str) -> str:
+        """Return why a pod is not ready: its last warning event, or its phase."""
+        pod = self.pod(name)
+        if pod is None:
+            return "it does not exist"
         try:
-            listed = self._client.get(
+            events = self._client.get(
                 f"{CORE}/namespaces/{self._namespace}/events", fieldSelector=f"involvedObject.name={name}"
             )["items"]
         except PrerequisiteError:
-            listed = []
-        warnings = [one for one in listed if one.get("type") == "Warning"] or listed
+            events = []
+        warnings = [event for event in events if event.get("type") == "Warning"] or events
         if warnings:
-            last = max(warnings, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
+            last = max(warnings, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
             return f"{last.get('reason')}: {last.get('message')}"
-        return pods.unscheduled(data) or f"it is {data.get('status', {}).get('phase', 'new')}"
+        return pods.unscheduled_reason(pod) or f"it is {pod.get('status', {}).get('phase', 'new')}"

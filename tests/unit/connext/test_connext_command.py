@@ -164,7 +164,7 @@ def test_the_licence_comes_to_the_pods_as_a_secret(tmp_path: Path) -> None:
     assert secret["metadata"]["namespace"] == "there"
     assert base64.b64decode(secret["data"][license.KEY]) == b"one\xff"
     slot = pods.Slot("pub0", "pub", "n1", False, None)
-    made = pods.pod("x", slot, "image", "c", (1, 1), parts=license.pod_parts())["spec"]
+    made = pods.pod("x", slot, "image", "c", (1, 1), extra_volumes=license.pod_parts())["spec"]
     volumes = {one["name"]: one for one in made["volumes"]}
     mounts = {one["name"]: one["mountPath"] for one in made["containers"][0]["volumeMounts"]}
     assert volumes.keys() == mounts.keys() and len(volumes) == 3

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.kubernetes.metrics.quantities import duration_s, quantity, unix_s
+from k8sdds.kubernetes.metrics.quantities import parse_duration_s, parse_quantity, parse_time_s
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from k8sdds.kubernetes.metrics.quantities import duration_s, quantity, unix_s
     ],
 )  # fmt: skip
 def test_quantities(text: str, number: float) -> None:
-    assert quantity(text) == pytest.approx(number)
+    assert parse_quantity(text) == pytest.approx(number)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_quantities(text: str, number: float) -> None:
     [("20.069s", 20.069), ("1m0.5s", 60.5), ("1h2m3s", 3723), ("250ms", 0.25), ("3µs", 3e-6)],
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert duration_s(text) == pytest.approx(seconds)
+    assert parse_duration_s(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -37,24 +37,24 @@ def test_durations(text: str, seconds: float) -> None:
 )
 def test_what_is_neither(text: str) -> None:
     with pytest.raises(ValueError):
-        duration_s(text)
+        parse_duration_s(text)
     if text != "1" and text != "1Ki":
         with pytest.raises(ValueError):
-            quantity(text)
+            parse_quantity(text)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_number_or_an_error(text: str) -> None:
-    for read in (quantity, duration_s, unix_s):
+    for read in (parse_quantity, parse_duration_s, parse_time_s):
         with suppress(ValueError):
             assert isinstance(read(text), float)
 
 
 @given(st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)))
 def test_times(moment: datetime) -> None:
-    assert unix_s(moment.isoformat().replace("+00:00", "Z")) == pytest.approx(moment.timestamp())
+    assert parse_time_s(moment.isoformat().replace("+00:00", "Z")) == pytest.approx(moment.timestamp())
 
 
 def test_a_time_without_a_zone_is_none() -> None:
     with pytest.raises(ValueError, match="time zone"):
-        unix_s("2026-11-21T16:27:09")
+        parse_time_s("2026-11-21T16:27:09")

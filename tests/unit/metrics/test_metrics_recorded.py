@@ -24,7 +24,7 @@ BEFORE, AFTER, FILTERS = (text(f"meter-{name}.json") for name in ("before", "aft
 
 
 def changed(document: str, **values: Any) -> node_meter.Reading:
-    return node_meter.read(json.loads(document) | values)
+    return node_meter.parse(json.loads(document) | values)
 
 
 # -- metrics.k8s.io -----------------------------------------------------------------------------------------
@@ -38,7 +38,9 @@ def test_what_kubectl_top_shows() -> None:
         return text("top-nodes.json" if path.endswith("nodes") else "top-pods.json").encode()
 
     assert metrics_api.nodes(get) == [
-        metrics_api.Top("n1", "", "2026-11-21T16:27:39Z", 20.075, pytest.approx(0.29594214), 887256 * 1024)
+        metrics_api.AverageUsage(
+            "n1", "", "2026-11-21T16:27:39Z", 20.075, pytest.approx(0.29594214), 887256 * 1024
+        )
     ]
     pods = {pod.name: pod for pod in metrics_api.pods(get, "kube-system")}
     server = pods["kube-apiserver-n1"]
@@ -55,15 +57,15 @@ def test_what_kubectl_top_shows() -> None:
 )
 def test_an_answer_that_is_none(answer: bytes) -> None:
     with pytest.raises(PrerequisiteError, match="something else than metrics"):
-        metrics_api.read(answer)
+        metrics_api.parse(answer)
 
 
 # -- the meter ----------------------------------------------------------------------------------------------
 
 
 def test_a_reading() -> None:
-    found = node_meter.read(BEFORE)
-    assert (found.node, found.cpus, found.lacks) == ("n1", 2, {})
+    found = node_meter.parse(BEFORE)
+    assert (found.node, found.cpus, found.missing) == ("n1", 2, {})
     assert found.boot_id == "e6d88def-0845-4eb9-98c9-d7a26c9bec17"
     assert (found.stat["user_s"], found.stat["softirq_s"], found.stat["steal_s"]) == (9904.07, 4284.26, 49.43)
     assert found.kubelet and (found.kubelet.cpu_s, found.kubelet.memory_bytes) == (6.71, 158855168)
@@ -77,10 +79,10 @@ def test_a_reading() -> None:
 
 def test_packet_filters() -> None:
     # kube-proxy in iptables mode on a node with one Flannel, by iptables-nft.
-    assert node_meter.read(FILTERS).rules == packet_filters.Rules(nft_chains=61, nft_rules=89)
+    assert node_meter.parse(FILTERS).rules == packet_filters.RuleCounts(nft_chains=61, nft_rules=89)
     legacy = "*filter\n:INPUT ACCEPT [0:0]\n:KUBE-FORWARD - [0:0]\n-A KUBE-FORWARD -j ACCEPT\nCOMMIT\n"
     counted = packet_filters.count({"nftables": []}, legacy)
-    assert counted == packet_filters.Rules(legacy_chains=2, legacy_rules=1)
+    assert counted == packet_filters.RuleCounts(legacy_chains=2, legacy_rules=1)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_packet_filters() -> None:
 )
 def test_what_is_no_reading(document: str) -> None:
     with pytest.raises(ValueError):
-        node_meter.read(document)
+        node_meter.parse(document)
 
 
 def test_objects_of_the_meter() -> None:
@@ -120,7 +122,7 @@ def test_objects_of_the_meter() -> None:
 
 
 def test_what_a_network_has_cost() -> None:
-    one, other = node_meter.read(BEFORE), node_meter.read(AFTER)
+    one, other = node_meter.parse(BEFORE), node_meter.parse(AFTER)
     found = network_usage.between({"n1": one}, {"n1": other}, delivered_gbit=2)
     interval_s = 108.797864
     assert found["interval_s"] == pytest.approx(interval_s)
@@ -136,7 +138,7 @@ def test_what_a_network_has_cost() -> None:
 
 
 def test_nodes_of_one_kernel_count_it_once_and_pods_each() -> None:
-    one, other = node_meter.read(BEFORE), node_meter.read(AFTER)
+    one, other = node_meter.parse(BEFORE), node_meter.parse(AFTER)
     both = network_usage.between({"n1": one, "n2": one}, {"n1": other, "n2": other}, 2)
     single = network_usage.between({"n1": one}, {"n1": other}, 2)
     assert both["softirq_s"] == single["softirq_s"] and both["softirq_percent"] == single["softirq_percent"]
@@ -145,7 +147,7 @@ def test_nodes_of_one_kernel_count_it_once_and_pods_each() -> None:
 
 
 def test_what_cannot_be_said_is_left_out() -> None:
-    one, other = node_meter.read(BEFORE), node_meter.read(AFTER)
+    one, other = node_meter.parse(BEFORE), node_meter.parse(AFTER)
     assert network_usage.between({}, {"n1": other}, 2)["softirq_s"] is None
     booted = changed(AFTER, boot_id="another")
     assert network_usage.between({"n1": one}, {"n1": booted}, 2)["nodes"] == 0
@@ -162,7 +164,7 @@ def test_what_cannot_be_said_is_left_out() -> None:
 
 def test_a_network_pod_that_was_started_again_counts_from_its_start() -> None:
     one = changed(BEFORE, resource=json.loads(BEFORE)["resource"].replace("1.347299541", "99.5"))
-    found = network_usage.between({"n1": one}, {"n1": node_meter.read(AFTER)}, 2)
+    found = network_usage.between({"n1": one}, {"n1": node_meter.parse(AFTER)}, 2)
     assert found["network_cpu_s"] == pytest.approx(2.278635055)
 
 
@@ -188,9 +190,9 @@ def events() -> list[dict[str, Any]]:
 
 
 def test_pod_starts_are_timed_by_their_events() -> None:
-    seen = pod_startup.Startups()
+    seen = pod_startup.PodStarts()
     for number, event in enumerate(events()):
-        seen.seen(event["object"], 100 + number / 10)
+        seen.observe(event["object"], 100 + number / 10)
     assert seen.facts() == {
         "k8sdds-discovery-0": pytest.approx(
             {"scheduled_s": 0.1, "network_ready_s": 0.7, "running_s": 1.0, "ready_s": 1.1, "coarse": False}
@@ -202,18 +204,18 @@ def test_pod_starts_are_timed_by_their_events() -> None:
 
 
 def test_a_pod_that_was_asked_for_earlier() -> None:
-    seen = pod_startup.Startups()
-    seen.made("k8sdds-discovery-0", 99.0)
-    seen.seen(events()[0]["object"], 100.0)
-    seen.seen(events()[1]["object"], 100.5)
+    seen = pod_startup.PodStarts()
+    seen.created("k8sdds-discovery-0", 99.0)
+    seen.observe(events()[0]["object"], 100.0)
+    seen.observe(events()[1]["object"], 100.5)
     assert seen.facts()["k8sdds-discovery-0"] == {
         "scheduled_s": 1.5, "network_ready_s": None, "running_s": None, "ready_s": None, "coarse": False,
     }  # fmt: skip
 
 
 def test_a_pod_first_seen_when_it_runs_has_the_apis_whole_seconds() -> None:
-    seen = pod_startup.Startups()
-    seen.seen(events()[-1]["object"], 100.0)
+    seen = pod_startup.PodStarts()
+    seen.observe(events()[-1]["object"], 100.0)
     assert seen.facts()["k8sdds-discovery-0"] == {
         "scheduled_s": 0, "network_ready_s": 0, "running_s": 0, "ready_s": 1, "coarse": True,
     }  # fmt: skip
@@ -224,6 +226,6 @@ def test_older_and_stranger_pods() -> None:
     for condition in pod["status"]["conditions"]:
         if condition["type"] == "PodReadyToStartContainers":
             condition["type"] = "PodHasNetwork"
-    assert "network_ready_s" in pod_startup.steps(pod)
-    assert pod_startup.steps({"metadata": {"name": "x"}}) == {}
-    assert pod_startup.steps({"status": {"containerStatuses": [{"state": {"waiting": {}}}]}}) == {}
+    assert "network_ready_s" in pod_startup.completed_steps(pod)
+    assert pod_startup.completed_steps({"metadata": {"name": "x"}}) == {}
+    assert pod_startup.completed_steps({"status": {"containerStatuses": [{"state": {"waiting": {}}}]}}) == {}

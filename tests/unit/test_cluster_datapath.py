@@ -11,17 +11,22 @@ import pytest
 from k8sdds.networks import NETWORKS
 from k8sdds.networks.cluster_install import PathEvidence
 from k8sdds.testbeds.cluster import datapath
-from k8sdds.testbeds.cluster.datapath import End
+from k8sdds.testbeds.cluster.datapath import PathEnd
 
 RECORDED = Path(__file__).parent / "recorded" / "cluster"
 SENT = 40 * 1422
 
 
-def ends(name: str) -> tuple[End, End]:
+def ends(name: str) -> tuple[PathEnd, PathEnd]:
     """Two nodes before and after datagrams went between their pods; RECORDED says how that was made."""
     data: dict[str, dict[str, Any]] = json.loads((RECORDED / f"carried-{name}.json").read_text())
     one, other = (
-        End(node, said["address"], datapath.read(said["before"]), datapath.read(said["after"]))
+        PathEnd(
+            node,
+            said["address"],
+            datapath.parse_counters(said["before"]),
+            datapath.parse_counters(said["after"]),
+        )
         for node, said in data.items()
     )
     return one, other
@@ -42,8 +47,8 @@ def carrier(network: str) -> PathEvidence:
 )
 def test_a_network_is_what_its_name_says(there: str, words: str) -> None:
     one, other = ends(there)
-    assert datapath.amiss(carrier(there), one, other, SENT) == ""
-    assert datapath.describe(one, other, carrier(there)) == words
+    assert datapath.deviation(carrier(there), one, other, SENT) == ""
+    assert datapath.describe(carrier(there), one, other) == words
 
 
 @pytest.mark.parametrize(
@@ -57,28 +62,30 @@ def test_a_network_is_what_its_name_says(there: str, words: str) -> None:
     ],
 )
 def test_a_network_that_is_another_one_is_caught(there: str, claimed: str, said: str) -> None:
-    assert said in datapath.amiss(carrier(claimed), *ends(there), SENT)
+    assert said in datapath.deviation(carrier(claimed), *ends(there), SENT)
 
 
 @pytest.mark.parametrize("there", ["flannel-vxlan", "flannel-hostgw"])
 def test_the_nodes_link_that_was_asked_for(there: str) -> None:
-    assert datapath.amiss(carrier(there), *ends(there), SENT, interface="eth0") == ""
-    assert "by eth0, not by wlan0" in datapath.amiss(carrier(there), *ends(there), SENT, interface="wlan0")
+    assert datapath.deviation(carrier(there), *ends(there), SENT, interface="eth0") == ""
+    assert "by eth0, not by wlan0" in datapath.deviation(
+        carrier(there), *ends(there), SENT, interface="wlan0"
+    )
 
 
 def test_a_tunnel_that_is_there_and_carries_nothing_is_a_fallback() -> None:
     """As Weave's VXLAN device when it falls back to userspace, or Flannel's with direct routes."""
     one, other = ends("flannel-vxlan")
     more = 10 * SENT
-    said = datapath.amiss(carrier("flannel-vxlan"), one, other, more)
+    said = datapath.deviation(carrier("flannel-vxlan"), one, other, more)
     assert said.startswith(f"flannel.1 of {one.node} has sent") and f"at least {more}" in said
-    idle = End(other.node, other.address, other.after, other.after)
-    assert f"flannel.1 of {other.node} has" in datapath.amiss(carrier("flannel-vxlan"), one, idle, SENT)
+    idle = PathEnd(other.node, other.address, other.after, other.after)
+    assert f"flannel.1 of {other.node} has" in datapath.deviation(carrier("flannel-vxlan"), one, idle, SENT)
 
 
 def test_what_a_subscribers_node_got_through_the_network() -> None:
     one, other = ends("flannel-vxlan")
-    names = datapath.links(carrier("flannel-vxlan"), other.after, one.address)
+    names = datapath.path_links(carrier("flannel-vxlan"), other.after, one.address)
     assert names == ("flannel.1",)
     moved = datapath.received_bytes(other.after, names) - datapath.received_bytes(other.before, names)
     assert moved >= SENT
@@ -98,4 +105,4 @@ def test_every_network_of_a_cluster_says_what_carries_it() -> None:
 @pytest.mark.parametrize("said", ["", "{", '[{"ifname": "eth0"}]', "[1]", '[] [{"dst": 1}]'])
 def test_what_is_no_list_of_links(said: str) -> None:
     with pytest.raises(ValueError):
-        datapath.read(said)
+        datapath.parse_counters(said)

@@ -87,11 +87,11 @@ def test_looks_grow_with_the_pods_and_nobody_polls(
             server.tell("MODIFIED", name, "Running", Ready="True")
 
     threading.Thread(target=tell).start()
-    watch.await_ready(names, 60)
+    watch.wait_ready(names, 60)
     # One for each event at most, and none for what nobody has spoken of.
     assert count <= looks <= 3 * count
     threading.Thread(target=lambda: [server.tell("DELETED", name, "") for name in names]).start()
-    watch.await_gone(names, 60)
+    watch.wait_deleted(names, 60)
     assert server.asked == [f"get {PATH}", f"watch {PATH} from 1"]
 
 
@@ -99,7 +99,7 @@ def test_one_that_fails_ends_the_wait_with_its_reason(server: Server, watch: Pod
     server.tell("ADDED", "a", "Running", Ready="True")
     server.tell("ADDED", "b", "Failed")
     with pytest.raises(PrerequisiteError, match="pod b: it is Failed"):
-        watch.await_ready(["a", "b"], 60)
+        watch.wait_ready(["a", "b"], 60)
 
 
 def test_a_pod_that_was_ready_and_is_no_more_is_waited_for(server: Server, watch: PodWatch) -> None:
@@ -109,7 +109,7 @@ def test_a_pod_that_was_ready_and_is_no_more_is_waited_for(server: Server, watch
     ready = threading.Event()
 
     def wait() -> None:
-        watch.await_ready(["a", "b"], 60)
+        watch.wait_ready(["a", "b"], 60)
         ready.set()
 
     threading.Thread(target=wait).start()
@@ -122,10 +122,10 @@ def test_a_pod_that_was_ready_and_is_no_more_is_waited_for(server: Server, watch
 def test_what_never_comes_is_named_when_the_time_is_over(server: Server, watch: PodWatch) -> None:
     server.tell("ADDED", "a", "Running", Ready="True")
     seen(watch, "a")
-    with pytest.raises(PrerequisiteError, match=r"pod b is not ready after 0\.2 s: it is not there"):
-        watch.await_ready(["a", "b"], 0.2)
-    with pytest.raises(PrerequisiteError, match="pods do not go: a"):
-        watch.await_gone(["a", "b"], 0.2)
+    with pytest.raises(PrerequisiteError, match=r"pod b is not ready after 0\.2 s: it does not exist"):
+        watch.wait_ready(["a", "b"], 0.2)
+    with pytest.raises(PrerequisiteError, match="pods were not deleted after 0.2 s: a"):
+        watch.wait_deleted(["a", "b"], 0.2)
 
 
 def test_a_watch_that_ends_goes_on_where_it_was_and_one_too_old_begins_anew(
@@ -135,8 +135,8 @@ def test_a_watch_that_ends_goes_on_where_it_was_and_one_too_old_begins_anew(
     server.tell("BOOKMARK", "", "")
     server.end()
     server.tell("ADDED", "b", "Running", Ready="True")
-    watch.await_ready(["a", "b"], 60)
+    watch.wait_ready(["a", "b"], 60)
     assert server.asked == [f"get {PATH}", f"watch {PATH} from 1", f"watch {PATH} from 3"]
     server.tell("ERROR", "", "")
     # The list is empty here: what it does not have is gone.
-    watch.await_gone(["a", "b"], 60)
+    watch.wait_deleted(["a", "b"], 60)

@@ -1,0 +1,248 @@
+"""Run the trials of a campaign in pods that are kept for all blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from k8sdds import middleware, versions
+from k8sdds.kubernetes import objects
+from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.middleware import Middleware
+from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
+from k8sdds.networks import find
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds import Block
+from k8sdds.testbeds.cluster import placement, trial_run
+from k8sdds.testbeds.cluster.blocks import HOST, PodNetwork, pod_network
+from k8sdds.testbeds.cluster.discovery import DiscoveryServers
+from k8sdds.testbeds.cluster.exec import NOT_STARTED, ParticipantExec
+from k8sdds.testbeds.cluster.metrics import MetricsCollector
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
+from k8sdds.testbeds.cluster.node_probes import NodeProbes
+from k8sdds.testbeds.cluster.nodes import NodeInfo
+from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
+from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
+from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
+from k8sdds.testbeds.selection import SelectedTestbed, beside
+
+if TYPE_CHECKING:
+    from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
+
+
+class ClusterSession:
+    """A campaign's pods, discovery servers and node probes on a cluster."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        namespace: CampaignNamespace,
+        selected: SelectedTestbed,
+        campaign: str,
+        trials: Sequence[Trial],
+        image: str,
+        nodes: Sequence[NodeInfo] | None,
+        switch: NetworkSwitch | None,
+    ) -> None:
+        """Set up what all blocks share.
+
+        Args:
+            client: The cluster.
+            namespace: The campaign's namespace.
+            selected: How the cluster was selected.
+            campaign: Name of the campaign.
+            trials: All trials of the campaign.
+            image: Image of all pods.
+            nodes: Nodes that can run participants; None: this user may not list them.
+            switch: Replaces the pod network; None: it cannot be replaced.
+        """
+        self._client = client
+        self._namespace = namespace
+        self._nodes = nodes
+        self._switch = switch
+        with_host = any(trial.cell.network == HOST for trial in trials)
+        self._pods = PodPool(
+            client,
+            namespace,
+            image,
+            memory_bytes(trial.cell for trial in trials),
+            campaign,
+            self._provide_volumes(trials),
+        )
+        self._discovery = DiscoveryServers(client, namespace, selected.image)
+        self._probes = NodeProbes(client, namespace, with_host, image, campaign)
+        self._verifier = PathVerifier(self._pods, self._probes, switch.interface if switch else "")
+        self._metrics: MetricsCollector | None = None
+        if selected.meter:
+            meter_image = beside(selected.image, versions.TOOLS_IMAGE)
+            self._metrics = MetricsCollector(client, namespace, with_host, meter_image)
+            self._pods.watch.listeners.append(self._metrics.observe_pod)
+        self._missing_pods = ""
+        """Why the next trial has no pods; empty: it has."""
+        self._files_to_delete: dict[str, str] = {}
+        """Pod to the output folder of an attempt whose files were fetched."""
+        self._calls = 0
+        """Requests to the API server up to the end of the last trial or preparation."""
+
+    def _provide_volumes(self, trials: Sequence[Trial]) -> dict[str, list[Any]]:
+        """Return the volumes that the trials' middlewares need in a pod, and create the Secrets behind them.
+
+        In a prepared namespace, the administrator creates the Secrets.
+        """
+        volumes: dict[str, list[Any]] = {}
+        for member in middlewares(trials):
+            secret = member.secret(self._namespace.name)
+            if secret is not None and self._namespace.owned:
+                objects.create(self._client, [secret])
+            for key, items in member.pod_parts().items():
+                volumes.setdefault(key, []).extend(items)
+        return volumes
+
+    # -- preparing a block ------------------------------------------------------------------------------
+
+    def prepare(self, block: Block) -> None:
+        """Install the block's network, wait for its pods and discovery servers, and verify its paths."""
+        cells = list({trial.cell.cell_id: trial.cell for trial in block.trials}.values())
+        self._install_network(next(filter(None, map(pod_network, cells)), None))
+        self._pods.ensure(slot for cell in cells for slot in self._slots(cell).values())
+        for cell in cells:
+            self._verifier.verify(cell, self._slots(cell))
+            self._discovery.provide(cell)
+        if self._metrics is not None:
+            self._metrics.start_block(block.index, [cell.network_label for cell in cells])
+        self._calls = self._client.calls.total()
+
+    def _install_network(self, network: PodNetwork | None) -> None:
+        """Install a pod network, if another one is installed; delete the pods of the other one first."""
+        if network is None or self._switch is None:
+            return
+        name, options = network[0], dict(network[1])
+        if not self._switch.is_installed(name, options):
+            self._pods.delete_unless(keep=lambda slot: slot.host)
+            self._verifier.forget_pod_networks()
+            self._switch.install(name, options)
+
+    def _slots(self, cell: Cell) -> dict[str, Slot]:
+        return placement.slots(cell, self._nodes)
+
+    def _cell_pods(self, cell: Cell) -> dict[str, ReadyPod]:
+        """Return the pod of each participant."""
+        return {name: self._pods.pod(slot) for name, slot in self._slots(cell).items()}
+
+    # -- the session protocol ---------------------------------------------------------------------------
+
+    def network_facts(self, trial: Trial) -> dict[str, Any]:
+        """Return MTU, engine, fidelity and path of the trial's network, and the participants' number of nodes."""
+        network, options = find(trial.cell.network), trial.cell.network_options
+        engine = network.engine_for(options)
+        slots = self._slots(trial.cell)
+        # For networks of later blocks, only facts of the network itself are known.
+        if all(map(self._pods.is_ready, slots.values())):
+            pods = self._cell_pods(trial.cell)
+            mtu_bytes = pods[FIRST_PUBLISHER.name].mtu_bytes
+            nodes = {pod.node for pod in pods.values()}
+            proof = self._verifier.proof(trial.cell, slots)
+        else:
+            mtu_bytes, nodes, proof = None, {slot.node for slot in slots.values()}, None
+        return {
+            "mtu_bytes": mtu_bytes or network.mtu(options),
+            "engine": network.engine_title(options),
+            "engine_mode": engine.mode if engine else None,
+            "fidelity": "real",
+            "nodes": len(nodes),
+            "network_proof": proof.describe() if proof else None,
+        }
+
+    def link_facts(self, trial: Trial) -> dict[str, Any]:
+        """Return the MTU of the nodes' links, if pods on the nodes' own network reported it."""
+        mtus = [pod.mtu_bytes for slot, pod in self._pods.ready_pods().items() if slot.host]
+        # A cluster is a real network, so nothing differs from it.
+        return {"link_mtu_bytes": min(filter(None, mtus), default=None), "offloads": None, "differences": ""}
+
+    def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
+        """Replace lost pods, then return address, interface and cores of each participant.
+
+        If a lost pod cannot be replaced, `run` returns an attempt without results.
+        """
+        self._missing_pods = self._ensure_pods(trial.cell)
+        pods = self._cell_pods(trial.cell)
+        layout = placement.pin_cores(trial.cell, pods)
+        return {name: Endpoint(pod.address, pod.interface, layout.cpus[name]) for name, pod in pods.items()}
+
+    def _ensure_pods(self, cell: Cell) -> str:
+        """Make the pods of a cell ready and verify their path; return why this failed, or an empty string."""
+        slots = self._slots(cell)
+        try:
+            self._pods.ensure(slots.values())
+            self._verifier.verify(cell, slots)
+        except PrerequisiteError as error:
+            self._pods.invalidate()
+            return error.message
+        return ""
+
+    def servers(self, trial: Trial) -> tuple[str, ...]:
+        """Return `HOST:PORT` of the discovery servers for the trial's participants."""
+        return self._discovery.addresses(trial.cell)
+
+    def readings(self) -> list[dict[str, Any]]:
+        """Return the lines for readings.jsonl about the block that has just ended."""
+        return self._metrics.finish_block() if self._metrics is not None else []
+
+    def paths(
+        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None
+    ) -> ParticipantPaths:
+        """Return the paths in the participant's pod."""
+        pod_qos = Path("/run/k8sdds/qos") / qos.name if qos else None
+        return ParticipantPaths(PERFTEST, Path(trial_run.output_folder(directory)), pod_qos)
+
+    def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
+        """Run one attempt: start all participants at one moment, await their ends and fetch their files."""
+        measurement = self._run(trial, launches, deadline_s)
+        before, self._calls = self._calls, self._client.calls.total()
+        return replace(measurement, api_calls=self._calls - before)
+
+    def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
+        if self._missing_pods:
+            return trial_run.lost(launches, self._missing_pods)
+        pods = self._cell_pods(trial.cell)
+        layout = placement.pin_cores(trial.cell, pods)
+        execs = []
+        for launch in launches:
+            name = launch.participant.name
+            pod, output = pods[name].name, trial_run.output_folder(launch.directory)
+            options = trial_run.core_options(layout, name)
+            if pod in self._files_to_delete:
+                options += ["--forget", self._files_to_delete.pop(pod)]
+            execs.append(
+                ParticipantExec(self._client, self._namespace.name, pod, launch, output, options, deadline_s)
+            )
+        results = trial_run.run_participants(execs)
+        # After a failed start too, the next attempt must wait until all pods answer.
+        if any(result.lost or result.code == NOT_STARTED for result in results.values()):
+            self._pods.invalidate()
+        for execution in execs:
+            if not results[execution.launch.participant.name].lost:
+                self._files_to_delete[execution.pod] = trial_run.output_folder(execution.launch.directory)
+        measurement = trial_run.measurement(pods, execs, results, layout)
+        carried_bytes, unproven = self._verifier.carried_bytes(trial.cell, self._slots(trial.cell))
+        warnings = (*measurement.warnings, *((f"{UNPROVEN}: {unproven}",) if unproven else ()))
+        return replace(measurement, carried_bytes=carried_bytes, warnings=warnings)
+
+    # -- for the testbed --------------------------------------------------------------------------------
+
+    def ready_pods(self) -> list[ReadyPod]:
+        """Return all ready pods."""
+        return list(self._pods.ready_pods().values())
+
+    def close(self) -> None:
+        """Stop watching pods, and delete the node probes' namespace. Safe to call twice."""
+        self._pods.close()
+        self._probes.close()
+
+
+def middlewares(trials: Sequence[Trial]) -> list[Middleware]:
+    """Return the middlewares of some trials, each once."""
+    return [middleware.find(name) for name in dict.fromkeys(trial.cell.middleware for trial in trials)]
