@@ -1,4 +1,4 @@
-"""The authors' artifact, imported once."""
+"""The published artifact of the paper, imported once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from k8sdds.importing import Import, import_folder
 
 
 def artifact_folder() -> Path | None:
-    """`shared/data/k8sdds-artifact` beside the project or above it: never committed, it has no licence."""
+    """Return the folder of the published artifact, which has no license and is therefore not committed."""
     for above in Path(__file__).resolve().parents:
         found = above / "shared" / "data" / "k8sdds-artifact"
         if found.is_dir():
@@ -22,7 +22,9 @@ def artifact_folder() -> Path | None:
 def artifact() -> Path:
     found = artifact_folder()
     if found is None:
-        pytest.skip("the authors' artifact is not here: shared/data/k8sdds-artifact beside the project")
+        pytest.skip(
+            "the published artifact is missing: put it into shared/data/k8sdds-artifact next to the project"
+        )
     return found
 
 

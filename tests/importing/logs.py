@@ -1,4 +1,4 @@
-"""Logs of PerfTest in every grammar, written here by the grammar's description; their numbers are made up."""
+"""Logs of PerfTest in every output format, with invented numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def configuration(
     peers: int = 1,
     more: str = "",
 ) -> str:
-    """What a participant says of itself on stderr."""
+    """Return the settings that a participant prints on stderr."""
     lines = [f"RTI Perftest {version} {commit} ({product})", ""]
     if publisher:
         lines += [f"Mode: {'LATENCY TEST (Ping-Pong test)' if latency else 'THROUGHPUT TEST'}", ""]
@@ -75,7 +75,7 @@ LEGACY_THROUGHPUT = (
 def csv_latency(
     unit: str = "μs", first: str = "Sample Size (Bytes)", cpu: bool = True, more: bool = False
 ) -> str:
-    """3.1 to 4.x, with intervals."""
+    """Return a latency log of 3.1 to 4.x, with intervals."""
     scale = 1000 if unit == "ns" else 1
     tail = (f", Serialization ({unit}), Deserialization ({unit}), Total ({unit})" if more else "") + (
         ", CPU (%)" if cpu else ""
@@ -97,7 +97,7 @@ def csv_latency(
 
 
 def csv_throughput(avg: str = "Avg", first: str = "Sample Size (Bytes)", cpu: bool = True) -> str:
-    """3.1 to 4.x, with intervals."""
+    """Return a throughput log of 3.1 to 4.x, with intervals."""
     tail, a, b = (", CPU (%)", ",    8.76", ",    8.78") if cpu else ("", "", "")
     return (
         "\nInterval Throughput for 1024 Bytes:\n"
@@ -132,4 +132,4 @@ JSON_LATENCY, JSON_THROUGHPUT = (
     f'{{"perftest":\n[\n{{\n{body}}}\n]\n}}\n' for body in (_JSON_LATENCY, _JSON_THROUGHPUT)
 )
 BROKEN_JSON_LATENCY, BROKEN_JSON_THROUGHPUT = _JSON_LATENCY + "}\n", _JSON_THROUGHPUT + "}\n"
-"""As C++ prints it from 3.1 to 4.3: without its beginning, with a brace too many."""
+"""As the C++ version prints it from 3.1 to 4.3: without the beginning, with an additional brace."""

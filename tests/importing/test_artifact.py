@@ -1,4 +1,4 @@
-"""The authors' published logs: their tables as printed, and every file accounted for."""
+"""The published logs of the paper: its tables, and an account of every file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plain(table: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("name", "printed"), [("throughput_overhead", TABLE_I), ("latency_p90_overhead", TABLE_II)]
 )
-def test_the_papers_tables_come_out_as_printed(reported, name, printed):
+def test_the_tables_of_the_paper_are_reproduced(reported, name, printed):
     table = plain(pd.read_csv(reported / "tables" / f"{name}_by_run.csv"))
     first = table[(table.run == 1) & table.payload_bytes.isin(PAYLOADS)]
     found = first.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
@@ -52,7 +52,7 @@ def test_the_papers_tables_come_out_as_printed(reported, name, printed):
     assert first.ci_low_percent.isna().all(), "one run carries no interval"
 
 
-def test_the_papers_tables_of_its_main_run_alone(artifact, tmp_path):
+def test_the_tables_of_the_paper_from_its_main_run(artifact, tmp_path):
     done = import_folder(artifact / "CNI-Test", tmp_path / "run", skip=["run2", "run3"])
     report.write_report(done.run, None)
     table = plain(pd.read_csv(done.run.report / "tables" / "throughput_overhead.csv"))
@@ -78,7 +78,7 @@ def test_other_runs_are_repetitions_with_intervals(reported):
     assert set(alone.n) == {1} and alone.ci_low_percent.isna().all()
 
 
-def test_every_file_is_accounted_for_and_kept_byte_for_byte(artifact, imported):
+def test_every_file_is_accounted_for_and_copied_unchanged(artifact, imported):
     account = json.loads((imported.run.path / "import.json").read_text())
     originals = {path.relative_to(artifact): path for path in artifact.rglob("*") if path.is_file()}
     assert {one["path"] for one in account["files"]} == {str(path) for path in originals}
@@ -91,7 +91,7 @@ def test_every_file_is_accounted_for_and_kept_byte_for_byte(artifact, imported):
     assert kept == Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in originals.values())
 
 
-def test_the_account_adds_up(imported):
+def test_the_account_is_consistent(imported):
     account = imported.account
     assert account["files"] == 1106 == sum(account["by_kind"].values())
     assert account["by_kind"] == {"log": 874, "metrics": 230, "note": 2}
@@ -101,7 +101,7 @@ def test_the_account_adds_up(imported):
     assert len({attempt["trial_id"] for attempt in imported.run.attempts()}) == 349
 
 
-def test_copies_are_named_and_count_once(imported, best):
+def test_copies_are_listed_and_count_once(imported, best):
     assert len(imported.copies) == 60
     assert (
         "CNI-Test/run2/throughputTest/weavenet-udp/test-0 is a byte-for-byte copy of"

@@ -1,4 +1,4 @@
-"""Folders of others: names, maps, repetitions, and logs that must not count."""
+"""Folders of published logs: names, maps, repetitions, and invalid logs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from k8sdds.system.errors import InputError
 from tests.importing import logs
 
 
-def trial(folder: Path, *, latency: bool = False, subs: int = 1, seed: int = 0, **said: object) -> None:
-    """One trial's logs; `seed` makes its numbers its own."""
+def trial(folder: Path, *, latency: bool = False, subs: int = 1, seed: int = 0, **settings: object) -> None:
+    """Write the logs of one trial; `seed` makes its numbers unique."""
     folder.mkdir(parents=True, exist_ok=True)
-    pub = logs.configuration(True, latency=latency, peers=subs, **said)
-    # The maximum, and with it the highest percentile, is each trial's own.
+    pub = logs.configuration(True, latency=latency, peers=subs, **settings)
+    # The maximum, and with it the highest percentile, differs between trials.
     numbers = logs.csv_latency().replace("       60", f"{60 + seed:9}")
     (folder / "perftest-pub0.log").write_text(pub + numbers + logs.END)
     for number in range(subs):
-        sub = logs.configuration(False, number=number, **said)
+        sub = logs.configuration(False, number=number, **settings)
         rows = logs.csv_throughput().replace("181000", str(181000 + seed)).replace("   3,", "   0,")
         (folder / f"perftest-sub{number}.log").write_text(sub + rows.replace("0.01", "0.00") + logs.END)
 
 
 def imported(tmp_path: Path, **options: object) -> dict[str, dict]:
-    """Records by source."""
+    """Import the folder and return the records by source."""
     done = import_folder(tmp_path / "in", tmp_path / "out", **options)
     assert len(done.run.attempts()) == len(done.trials)
     return {attempt["source"]: attempt for attempt in done.run.attempts()}
@@ -47,7 +47,7 @@ def test_auto_reads_names_and_repetitions(tmp_path):
     assert one["cell_id"] == found["vxlan/1024B/run2"]["cell_id"]
 
 
-def test_the_same_cell_again_is_its_next_repetition(tmp_path):
+def test_further_trials_of_a_cell_are_repetitions(tmp_path):
     for number in (1, 2):
         trial(tmp_path / "in" / "weave" / f"measurement-{number}", latency=True, seed=number)
     assert sorted(r["repetition"] for r in imported(tmp_path).values()) == [0, 1]
@@ -66,14 +66,14 @@ def test_files_of_several_trials_in_one_folder(tmp_path):
     )
 
 
-def test_the_log_wins_over_the_names_and_says_so(tmp_path):
+def test_logs_take_precedence_over_names_with_a_warning(tmp_path):
     trial(tmp_path / "in" / "BestEffort" / "latencyTest" / "kube-router" / "test-0", latency=False)
     (one,) = imported(tmp_path, layout="k8sdds").values()
     assert (one["reliability"], one["test"], one["payload_bytes"]) == ("reliable", "throughput", 1024)
     assert len([w for w in one["warnings"] if w.startswith("name: ")]) == 3
 
 
-def test_map_adds_what_logs_cannot_say(tmp_path):
+def test_map_adds_settings_that_logs_do_not_state(tmp_path):
     trial(tmp_path / "in" / "node-a")
     (one,) = imported(tmp_path, maps=["node-a:network=antrea,repetition=2,test=latency"]).values()
     assert (one["network"], one["repetition"], one["test"]) == ("antrea", 1, "throughput")
@@ -83,14 +83,14 @@ def test_map_adds_what_logs_cannot_say(tmp_path):
 @pytest.mark.parametrize(
     "text", ["x", "a:b", "a:netwrok=x", "a:repetition=0", "a:payload_bytes=-1", ":network=x", "a:test=both"]
 )
-def test_maps_that_cannot_be_meant(tmp_path, text):
+def test_invalid_maps_are_rejected(tmp_path, text):
     trial(tmp_path / "in" / "host")
     with pytest.raises(InputError):
         imported(tmp_path, maps=[text])
     assert not (tmp_path / "out").exists()
 
 
-def test_several_subscribers_are_averaged_and_must_all_be_there(tmp_path):
+def test_subscribers_are_averaged_and_all_required(tmp_path):
     trial(tmp_path / "in" / "host", subs=4)
     trial(tmp_path / "in" / "weavenet", subs=4, seed=1)
     (tmp_path / "in" / "weavenet" / "perftest-sub2.log").unlink()
@@ -117,14 +117,14 @@ def rewritten(path: Path, old: str, new: str) -> None:
         ("sub0", "Test ended.", "command terminated with exit code 137", "error"),
     ],
 )
-def test_logs_that_prove_nothing(tmp_path, file, old, new, word):
+def test_invalid_logs_have_a_reason(tmp_path, file, old, new, word):
     trial(tmp_path / "in" / "host", seed=5)
     rewritten(tmp_path / "in" / "host" / f"perftest-{file}.log", old, new)
     (one,) = imported(tmp_path).values()
     assert not one["valid"] and one["reason"].startswith(f"{word}:"), one["reason"]
 
 
-def test_a_truncated_log_is_said_to_be(tmp_path):
+def test_a_truncated_log_is_reported(tmp_path):
     trial(tmp_path / "in" / "host")
     path = tmp_path / "in" / "host" / "perftest-sub0.log"
     path.write_bytes(path.read_bytes()[:-60])
@@ -132,7 +132,7 @@ def test_a_truncated_log_is_said_to_be(tmp_path):
     assert one["reason"].startswith("truncated: sub0")
 
 
-def test_bad_files_stop_nothing_and_are_counted(tmp_path):
+def test_unreadable_files_are_counted_and_do_not_stop_the_import(tmp_path):
     trial(tmp_path / "in" / "host")
     (tmp_path / "in" / "photo.png").write_bytes(b"\x89PNG\0\0")
     (tmp_path / "in" / "empty.log").touch()
@@ -144,7 +144,7 @@ def test_bad_files_stop_nothing_and_are_counted(tmp_path):
     assert not list((tmp_path / "out").rglob("link.log"))
 
 
-def test_copies_byte_for_byte_and_number_for_number(tmp_path):
+def test_copies_by_bytes_and_by_numbers(tmp_path):
     for run in (1, 2, 3):
         trial(tmp_path / "in" / "host" / f"run{run}", latency=True, seed=3)
     path = tmp_path / "in" / "host" / "run3" / "perftest-pub0.log"
@@ -157,7 +157,7 @@ def test_copies_byte_for_byte_and_number_for_number(tmp_path):
     assert found["host/run3"]["reason"] == "copy: its log has the same numbers as host/run1"
 
 
-def test_names_that_are_no_utf8(tmp_path):
+def test_names_that_are_not_utf8(tmp_path):
     trial(tmp_path / "in" / "host")
     folder = os.fsencode(tmp_path / "in") + b"/caf\xe9-\xff"
     os.rename(tmp_path / "in" / "host", folder)
@@ -172,7 +172,7 @@ def test_an_output_within_the_source_is_not_read(tmp_path):
     assert done.account["trials"] == 1 and done.account["skipped"] > 0
 
 
-def test_what_cannot_be_written_leaves_nothing(tmp_path):
+def test_a_failed_write_leaves_no_folder(tmp_path):
     trial(tmp_path / "in" / "host")
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot write"):
@@ -180,7 +180,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "in"]
 
 
-def test_an_imported_folder_is_not_resumed(tmp_path, k8sdds):
+def test_an_imported_folder_cannot_be_resumed(tmp_path, k8sdds):
     trial(tmp_path / "in" / "host")
     assert k8sdds("import", "in", "-o", "out").returncode == 0
     done = k8sdds("run", "--resume", "out")

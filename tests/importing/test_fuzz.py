@@ -1,6 +1,6 @@
-"""Damaged logs: never a traceback, never a number that does not stand in the file.
+"""Damaged logs never cause an exception and never yield a number that is not in the file.
 
-Every case is made from its number, so a failing one can be made again: `damaged(bodies, number)`.
+Each case follows from its number, so that a failing case can be repeated: `damaged(bodies, number)`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ OWN = [
 
 @pytest.fixture(scope="module")
 def bodies() -> list[bytes]:
-    """Our logs of every grammar, and the authors' where they are here: each as often as the other kind."""
+    """Return logs in every format and the published logs, if available, in equal shares."""
     folder = artifact_folder()
     theirs = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
     return OWN * max(1, len(theirs) // len(OWN)) + [path.read_bytes() for path in theirs]
 
 
 def damaged(bodies: list[bytes], number: int) -> bytes:
-    """Case `number`: a log cut, doubled, mixed with another, or with bytes flipped, dropped and put in."""
+    """Return case `number`: a log truncated, repeated, mixed with another log, or with changed bytes."""
     chance = random.Random(number)
     body = bytearray(chance.choice(bodies))
     for _ in range(chance.randint(1, 4)):
@@ -71,8 +71,8 @@ def damaged(bodies: list[bytes], number: int) -> bytes:
 
 
 def check(data: bytes) -> None:
-    """The two promises, for both readers."""
-    standing = {float(text) for text in NUMBER.findall(data) if len(text) < 300}
+    """Check both guarantees for both readers."""
+    in_file = {float(text) for text in NUMBER.findall(data) if len(text) < 300}
     read = log.read(data)
     _ = (
         read.role,
@@ -82,18 +82,18 @@ def check(data: bytes) -> None:
         read.settings.receive_mode,
     )
     for result in read.results:
-        assert result.payload_bytes in standing
+        assert result.payload_bytes in in_file
         for name, value in result.values.items():
-            # A log in nanoseconds is read in microseconds; signs are judged elsewhere.
-            assert abs(value) in standing or abs(value) * 1000 in standing or value in {
-                number / 1000 for number in standing
+            # A log in nanoseconds is read in microseconds; other tests check signs.
+            assert abs(value) in in_file or abs(value) * 1000 in in_file or value in {
+                number / 1000 for number in in_file
             }, (name, value)  # fmt: skip
     stated = (read.settings.rate, read.settings.duration_s, read.settings.batch_bytes, read.settings.identity)
     for value in (*read.settings.payloads, *(value for value in stated if value)):
-        assert value in standing
+        assert value in in_file
     nodes, _ = kubectl_top.read(data)
     for values in nodes.values():
-        assert set(values.values()) <= standing
+        assert set(values.values()) <= in_file
 
 
 def test_a_sample_of_damaged_logs(bodies):
@@ -111,18 +111,18 @@ def test_many_damaged_logs(bodies):
 @given(
     st.lists(st.sampled_from([*b"\n\t ,:.(%)0123456789", *b"LengthPacketsLatencyAveusMbps"]), max_size=300)
 )
-def test_bytes_of_their_alphabet(data):
+def test_random_text_of_log_characters(data):
     check(bytes(data))
 
 
 @settings(max_examples=150)
 @given(st.binary(max_size=200), st.sampled_from(OWN), st.integers(0, 2000))
-def test_any_bytes_within_a_log(inserted, body, place):
+def test_random_bytes_within_a_log(inserted, body, place):
     check(body[:place] + inserted + body[place:])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_import_of_damaged_logs_ends_well(bodies, tmp_path: Path, seed):
+def test_an_import_of_damaged_logs_succeeds(bodies, tmp_path: Path, seed):
     chance = random.Random(seed)
     for number in range(60):
         folder = tmp_path / "in" / f"throughputTest/flannel-vxlan-udp/test-{number}"

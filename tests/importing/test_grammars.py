@@ -58,24 +58,24 @@ def test_throughput(name):
 
 @pytest.mark.parametrize("text", [*LATENCIES.values(), *THROUGHPUTS.values()])
 def test_stderr_between_the_lines(text):
-    """Whole lines of stderr anywhere in the output change nothing."""
+    """Complete lines of stderr anywhere in the output change nothing."""
     mixed = "\n".join(f"{line}\nTest ended." for line in text.split("\n")[:-1]) + "\n"
     assert [r.values for r in read(mixed).results] == [r.values for r in read(text).results] != []
 
 
 @pytest.mark.parametrize("text", [*LATENCIES.values(), *THROUGHPUTS.values()])
-def test_a_torn_last_line_is_never_a_row(text):
+def test_an_incomplete_last_line_is_never_a_row(text):
     whole = text.rstrip("\n")
     for end in range(len(whole)):
         found = read(whole[:end])
         if "{" not in text:
             assert found.results == (), whole[:end][-60:]
         elif found.results:
-            # JSON proves its end with its last brace.
+            # The last brace of JSON marks its end.
             assert whole[:end].rstrip().endswith("}")
 
 
-def test_a_row_torn_by_another_process_is_damage():
+def test_a_row_interrupted_by_another_process_is_damaged():
     torn = logs.csv_throughput().replace("90500, ", "90500,Test ended.\n ")
     found = read(logs.configuration(False) + torn)
     assert found.results == () and found.problems
@@ -103,11 +103,11 @@ def test_two_summaries_that_differ_are_a_problem():
         (logs.TEXT_LATENCY.replace("Std    3.0", "Std   -3.0"), "negative"),
     ],
 )
-def test_numbers_that_cannot_be_true_together(text, told):
+def test_inconsistent_numbers_are_a_problem(text, told):
     assert told in read(text).problems[0]
 
 
-def test_what_is_no_number_is_no_row():
+def test_rows_contain_only_numbers():
     for word in ("-nan", "inf", "1e5", "0x10", "٣"):
         assert read(logs.TEXT_THROUGHPUT.replace("90500", word)).results == ()
         assert read(logs.csv_throughput().replace("90500", word)).results == ()
@@ -116,7 +116,7 @@ def test_what_is_no_number_is_no_row():
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"\xff\xfe" * 50, b"[" * 200_000, b'"length"' + b"[" * 200_000,
                                   b'"length":' + b"9" * 9000, b"9" * 9000 + b",1\n"])  # fmt: skip
-def test_what_is_no_log(data):
+def test_other_files_are_not_logs(data):
     found = log.read(data)
     assert found.results == ()
 
@@ -159,7 +159,7 @@ def test_security(more, kind, level):
     assert read(logs.configuration(True, more=more, kind=kind)).settings.security == level
 
 
-def test_multicast_that_the_transport_cannot_carry_is_unicast():
+def test_multicast_on_a_transport_without_multicast_is_unicast():
     told = "False (Multicast is not supported for TCP)"
     assert read(logs.configuration(True, kind="TCP", multicast=told)).settings.transport == "unicast"
 

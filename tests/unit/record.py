@@ -1,4 +1,6 @@
-"""Records a run folder's attempts as inputs of test_attempt.py: record.py RUN_FOLDER, after `k8sdds run` of
+"""Record the attempts of a run folder as inputs of test_attempt.py: `python record.py RUN_FOLDER`.
+
+The run folder is the result of `k8sdds run` with an experiment that contains:
 
 sweeps: [{networks: host, test: latency},
          {networks: weavenet, subscribers: 2, transport: multicast},

@@ -1,4 +1,4 @@
-"""Records of attempts from recorded participants' files, and what makes an attempt invalid."""
+"""Records of attempts from recorded files of participants, and reasons for invalid attempts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("latency", "multicast", "best-effort")
 
 FACTS = ["block", "order", "domain", "started_at", "mtu_bytes", "engine", "engine_mode", "fidelity", "wall_s"]
-"""Keys of a record that the campaign and the testbed know."""
+"""Keys of a record that the campaign and the testbed provide."""
 
 
 class Recording:
-    """A trial measured in the lab: its files in a folder of the test's own, to be changed."""
+    """A trial recorded in the lab, with a copy of its files that a test can change."""
 
     def __init__(self, name: str, folder: Path) -> None:
         shutil.copytree(RECORDED / name, folder, dirs_exist_ok=True)
@@ -32,16 +32,18 @@ class Recording:
         self.trial = Trial.model_validate(expected["trial"])
         self.expected: dict[str, Any] = expected["record"]
         self.meters = {
-            one.name: json.loads((folder / one.name / "meters.json").read_text())
-            for one in self.trial.cell.participants
+            participant.name: json.loads((folder / participant.name / "meters.json").read_text())
+            for participant in self.trial.cell.participants
         }
 
     def measurement(self, **codes: int) -> Measurement:
         links = self.expected["link_bytes"]
         return Measurement(
             outcomes={
-                one.name: Outcome(one, codes.get(one.name, 0), self.meters[one.name])
-                for one in self.trial.cell.participants
+                participant.name: Outcome(
+                    participant, codes.get(participant.name, 0), self.meters[participant.name]
+                )
+                for participant in self.trial.cell.participants
             },
             sent_bytes=links["sent"],
             received_bytes=links["received"],
@@ -49,7 +51,7 @@ class Recording:
         )
 
     def change(self, participant: str, **values: Any) -> None:
-        """Change keys of what a participant printed."""
+        """Change keys in the output of a participant."""
         path = self.folder / participant / "stdout"
         data = json.loads(path.read_text())
         data["k8sdds"].update(values)
@@ -115,7 +117,7 @@ def test_lost_samples_of_a_best_effort_trial_are_a_result(recording: Recording) 
     )
 
 
-def test_nothing_received(recording: Recording) -> None:
+def test_no_sample_received(recording: Recording) -> None:
     for name in ("sub0", "sub1"):
         recording.change(name, received=0)
     assert reason(recording.record()).startswith("no-samples:")
@@ -128,48 +130,54 @@ def test_no_round_trip(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"perftest": []}', '{"k8sdds": 3}'])
-def test_no_whole_summary(recording: Recording, text: str) -> None:
+def test_incomplete_summary(recording: Recording, text: str) -> None:
     (recording.folder / "sub0" / "stdout").write_text(text)
     assert reason(recording.record()).startswith("no-report:")
 
 
-def test_samples_that_did_not_cross_the_wire(recording: Recording) -> None:
-    seen = recording.measurement()
-    few = {**seen.received_bytes, "sub1": 1000}
-    assert reason(recording.record(replace(seen, received_bytes=few))).startswith("not-on-wire: sub1 got")
+def test_samples_did_not_cross_the_link(recording: Recording) -> None:
+    measurement = recording.measurement()
+    few = {**measurement.received_bytes, "sub1": 1000}
+    assert reason(recording.record(replace(measurement, received_bytes=few))).startswith(
+        "not-on-wire: sub1 got"
+    )
 
 
-def test_samples_that_did_not_cross_the_links_of_the_network(recording: Recording) -> None:
-    seen = recording.measurement()
-    assert recording.record(replace(seen, carried_bytes=seen.received_bytes))["valid"]
-    few = {**seen.received_bytes, "sub1": 1000}
-    found = recording.record(replace(seen, carried_bytes=few))
-    assert reason(found).startswith("not-on-network: sub1 got")
-    assert found["link_bytes"]["carried"] == few
+def test_samples_did_not_cross_the_interfaces_of_the_network(recording: Recording) -> None:
+    measurement = recording.measurement()
+    assert recording.record(replace(measurement, carried_bytes=measurement.received_bytes))["valid"]
+    few = {**measurement.received_bytes, "sub1": 1000}
+    record = recording.record(replace(measurement, carried_bytes=few))
+    assert reason(record).startswith("not-on-network: sub1 got")
+    assert record["link_bytes"]["carried"] == few
 
 
-def test_warmup_samples_count_for_the_wire(recording: Recording) -> None:
+def test_warmup_samples_count_as_delivered(recording: Recording) -> None:
     sub1 = json.loads((recording.folder / "sub1" / "stdout").read_text())["k8sdds"]
     enough = (sub1["received"] + sub1["warmup_received"]) * recording.trial.cell.payload_bytes
-    seen = recording.measurement()
-    few = {**seen.received_bytes, "sub1": enough - 1}
-    assert reason(recording.record(replace(seen, received_bytes=few))).startswith("not-on-wire: sub1 got")
+    measurement = recording.measurement()
+    few = {**measurement.received_bytes, "sub1": enough - 1}
+    assert reason(recording.record(replace(measurement, received_bytes=few))).startswith(
+        "not-on-wire: sub1 got"
+    )
 
 
-def test_without_evidence_nothing_is_proven(recording: Recording) -> None:
-    seen = recording.measurement()
-    assert reason(recording.record(replace(seen, received_bytes={}))).startswith("no-proof: the link of sub0")
+def test_missing_counters_make_an_attempt_invalid(recording: Recording) -> None:
+    measurement = recording.measurement()
+    assert reason(recording.record(replace(measurement, received_bytes={}))).startswith(
+        "no-proof: the link of sub0"
+    )
     del recording.meters["pub0"]["network"]
     assert reason(recording.record()).startswith("no-proof: the counters of pub0")
 
 
-def test_a_burst_is_no_rate(recording: Recording) -> None:
+def test_a_burst_has_no_rate(recording: Recording) -> None:
     data = json.loads((recording.folder / "sub1" / "stdout").read_text())["k8sdds"]
     recording.change("sub1", last_sample_monotonic_ns=data["first_sample_monotonic_ns"] + 10**6)
     assert reason(recording.record()).startswith("uneven: sub1 got")
 
 
-def test_what_was_not_reached_is_told(recording: Recording) -> None:
+def test_missed_rate_and_duration_are_warnings(recording: Recording) -> None:
     recording.trial = recording.trial.model_copy(
         update={"duration_s": 0.3, "cell": recording.trial.cell.model_copy(update={"rate": 10**7})}
     )
@@ -178,24 +186,24 @@ def test_what_was_not_reached_is_told(recording: Recording) -> None:
     assert duration.startswith("duration: ")
 
 
-def test_multicast_that_was_unicast(recording: Recording) -> None:
+def test_multicast_trial_sent_as_unicast(recording: Recording) -> None:
     recording.meters["pub0"]["network"]["ip_out_mcast_bytes"] = 1000
     assert "as multicast" in reason(recording.record())
 
 
-def test_multicast_that_was_sent_once_for_each(recording: Recording) -> None:
+def test_multicast_trial_sent_once_per_subscriber(recording: Recording) -> None:
     pub = recording.meters["pub0"]
     pub["interfaces"]["eth0"]["tx_bytes"] += 3 * pub["network"]["ip_out_mcast_bytes"]
     assert reason(recording.record()).startswith("not-on-wire: pub0 sent")
 
 
 @pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
-def test_unicast_that_was_multicast(recording: Recording) -> None:
+def test_unicast_trial_sent_as_multicast(recording: Recording) -> None:
     recording.meters["pub0"]["network"]["ip_out_mcast_bytes"] = 10**9
     assert reason(recording.record()).endswith("as multicast in a unicast trial")
 
 
-def test_the_cause_is_named_before_its_consequence(recording: Recording) -> None:
+def test_the_reason_is_the_cause_not_its_consequence(recording: Recording) -> None:
     assert reason(recording.record(recording.measurement(pub0=4, sub1=139))).startswith(
         "crashed: sub1: the participant was killed by signal 11"
     )
@@ -207,13 +215,13 @@ def test_the_cause_is_named_before_its_consequence(recording: Recording) -> None
      (125, "not-started"), (127, "not-started"), (130, "interrupted"), (9, "crashed")],
 )  # fmt: skip
 def test_every_exit_code_has_its_reason(recording: Recording, code: int, word: str) -> None:
-    (recording.folder / "pub0" / "stderr").write_text("first\nthe last thing said\n")
-    said = reason(recording.record(recording.measurement(pub0=code)))
-    assert said.startswith(f"{word}: pub0: ")
-    assert said.endswith("the last thing said")
+    (recording.folder / "pub0" / "stderr").write_text("first\nlast line\n")
+    text = reason(recording.record(recording.measurement(pub0=code)))
+    assert text.startswith(f"{word}: pub0: ")
+    assert text.endswith("last line")
 
 
-def test_other_work_on_the_machine_is_told(recording: Recording) -> None:
+def test_other_load_on_the_machine_is_a_warning(recording: Recording) -> None:
     assert recording.record()["warnings"] == []
     machine = recording.meters["pub0"]["machine"]
     duration = recording.meters["pub0"]["interval"]["duration_s"]
@@ -228,7 +236,7 @@ def test_other_work_on_the_machine_is_told(recording: Recording) -> None:
     ]
 
 
-def test_without_any_file_there_is_still_a_record(recording: Recording, tmp_path: Path) -> None:
+def test_an_attempt_without_files_has_a_record(recording: Recording, tmp_path: Path) -> None:
     for name in recording.trial.cell.participants:
         shutil.rmtree(tmp_path / name.name)
     gone = Measurement(

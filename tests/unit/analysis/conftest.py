@@ -1,4 +1,4 @@
-"""The run folders of tests/report serve these tests too."""
+"""Make the generated run folders of tests/report available."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Comparisons of made trials whose true ratios are known; conditions on their rows."""
+"""Comparisons of generated trials with known true ratios, and conditions on their rows."""
 
 import math
 import random
@@ -28,7 +28,7 @@ def side(name, *groups, **more):
     return Side(name, name, [row for group in groups for row in group], **more)
 
 
-def test_a_true_change_is_found_and_called_by_its_direction():
+def test_true_change_is_found_with_its_direction():
     found = compare(side("a", rows()), side("b", rows(mbps=80, seed=2)))
     (row,) = found.rows
     assert row["worse"] and not row["better"] and row["different"]
@@ -36,13 +36,13 @@ def test_a_true_change_is_found_and_called_by_its_direction():
     assert row["change_percent"] == pytest.approx(-20, abs=3)
 
 
-def test_equal_sides_do_not_differ_and_say_what_could_have_been_seen():
+def test_equal_sides_do_not_differ_and_state_the_detectable_change():
     (row,) = compare(side("a", rows(noise=0.05)), side("b", rows(seed=2, noise=0.05))).rows
     assert not row["different"]
     assert row["detectable_percent"] > 5
 
 
-def test_pairs_within_a_folder_take_out_what_hits_a_repetition():
+def test_pairing_within_a_folder_removes_effects_of_a_repetition():
     a = Side("r@a", "r", rows("a", drift=0.5), label="a")
     b = Side("r@b", "r", rows("b", mbps=90, drift=0.5), label="b")
     paired = compare(a, b)
@@ -61,7 +61,7 @@ def test_p_values_are_corrected_over_all_cells():
     assert [row["payload_bytes"] for row in found] == list(sizes)
 
 
-def test_what_differs_between_the_sides_is_told_and_not_matched():
+def test_settings_that_differ_between_the_sides_are_reported_and_not_matched():
     lab = side("a", rows())
     paper = side("b", rows(testbed="imported", middleware="connext"))
     found = compare(lab, paper)
@@ -71,7 +71,7 @@ def test_what_differs_between_the_sides_is_told_and_not_matched():
     assert compare(lab, several).only_b == 1
 
 
-def test_cells_of_other_sizes_are_never_compared():
+def test_cells_of_different_sizes_are_never_compared():
     with pytest.raises(InputError, match="no cell in common"):
         compare(side("a", rows()), side("b", rows(payload_bytes=64)))
     with pytest.raises(InputError, match="are the same"):
@@ -92,7 +92,7 @@ def test_one_repetition_has_a_ratio_and_no_test():
     assert row["how"] == "no test: one repetition"
 
 
-def test_a_condition_ends_with_its_own_exit_code():
+def test_fail_if_has_an_exit_code():
     found = compare(side("a", rows()), side("b", rows(mbps=80, seed=2))).rows
     fail_if(found, "better")
     fail_if(found, "worse and change_percent < -50")
@@ -104,7 +104,7 @@ def test_a_condition_ends_with_its_own_exit_code():
 @pytest.mark.parametrize(
     "condition", ["", "wrose", "worse and", "change_percent", "@fail_if", "ratio.__class__", "1 +", "network"]
 )
-def test_what_is_no_condition_is_told(condition):
+def test_invalid_conditions_are_rejected(condition):
     found = compare(side("a", rows()), side("b", rows(seed=2))).rows
     with pytest.raises(InputError):
         fail_if(found, condition)

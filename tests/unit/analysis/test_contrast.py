@@ -1,4 +1,4 @@
-"""Which of several settings a contrast is shown in."""
+"""The setting in which a report shows a contrast."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def _row(payload_bytes: int, link: str, security: str = "SignRTPS") -> dict:
     }  # fmt: skip
 
 
-def test_the_setting_with_the_most_rows_stands_for_all_and_is_named() -> None:
+def test_the_setting_with_the_most_rows_is_shown_and_returned() -> None:
     rows = [_row(64, "100 Mbit/s"), _row(64, ""), _row(1024, ""), _row(1024, "100 Mbit/s"), _row(16384, "")]
     chosen, setting = shown(rows)
     assert [row["payload_bytes"] for row in chosen] == [64, 1024, 16384]
     assert setting == {"link": ""} and all(row["link"] == "" for row in chosen)
 
 
-def test_where_nothing_else_was_varied_there_is_nothing_to_name() -> None:
+def test_without_further_varied_settings_all_rows_are_shown() -> None:
     rows = [_row(64, ""), _row(1024, "")]
     assert shown(rows) == (rows, {})

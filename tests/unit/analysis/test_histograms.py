@@ -11,7 +11,7 @@ def run_with_logs(tmp_path):
     return folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), noise=0))
 
 
-def test_percentiles_of_a_log_are_those_of_the_trial(tmp_path):
+def test_percentiles_of_a_log_equal_those_of_the_trial(tmp_path):
     run = run_with_logs(tmp_path)
     attempt = next(item for item in run.attempts() if item["test"] == "latency")
     histogram = histograms.trial_histogram(run, attempt["trial_id"], 1, histograms.IDLE)
@@ -19,26 +19,26 @@ def test_percentiles_of_a_log_are_those_of_the_trial(tmp_path):
     assert histogram.get_total_count() == 4000
 
 
-def test_tags_are_kept_apart(tmp_path):
+def test_tags_select_histograms(tmp_path):
     run = run_with_logs(tmp_path)
     attempt = next(item for item in run.attempts() if item["test"] == "throughput")
     assert histograms.trial_histogram(run, attempt["trial_id"], 1, histograms.IDLE) is None
     assert histograms.trial_histogram(run, attempt["trial_id"], 1, histograms.LOADED) is not None
 
 
-def test_distribution_merges_trials_and_rises(tmp_path):
+def test_distribution_merges_trials_and_is_monotonic(tmp_path):
     run = run_with_logs(tmp_path)
     trials = [(item["trial_id"], 1) for item in run.attempts() if item["test"] == "latency"]
     merged = histograms.distribution(run, trials, histograms.IDLE)
     assert (merged.samples, merged.trials) == (12000, 3)
     assert merged.quantiles[0] == 0
     assert merged.latency_us == sorted(merged.latency_us)
-    # The made distribution has its 90th percentile at 310 µs, without noise in every repetition.
+    # The generated distribution has its 90th percentile at 310 µs, without noise, in every repetition.
     at_90 = next(v for q, v in zip(merged.quantiles, merged.latency_us, strict=True) if q >= 0.9)
     assert at_90 == pytest.approx(310, rel=0.02)
 
 
-def test_publishers_of_different_range_are_merged(tmp_path):
+def test_histograms_of_different_ranges_are_merged(tmp_path):
     run = run_with_logs(tmp_path)
     attempt = next(item for item in run.attempts() if item["test"] == "latency")
     small, large = HdrHistogram(1, 10_000_000, 2), HdrHistogram(1, 10_000_000_000, 3)
@@ -56,7 +56,7 @@ def test_publishers_of_different_range_are_merged(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "Tag=latency,0,3,1,HISTnot-base64!", "Tag=latency,0,3,1,HISTFAAA", "\x00\xff"]
 )
-def test_damaged_logs_are_like_missing_ones(tmp_path, text):
+def test_damaged_logs_count_as_missing(tmp_path, text):
     run = run_with_logs(tmp_path)
     attempt = next(item for item in run.attempts() if item["test"] == "latency")
     path = run.raw(attempt["trial_id"], 1) / "pub0/latency.hlog"
@@ -65,7 +65,7 @@ def test_damaged_logs_are_like_missing_ones(tmp_path, text):
     assert histograms.distribution(run, [(attempt["trial_id"], 1)], histograms.IDLE) is None
 
 
-def test_missing_raw_folder_is_no_error(tmp_path):
+def test_missing_raw_folder_is_not_an_error(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), histograms=False))
     assert histograms.distribution(run, [("nothing", 1)], histograms.IDLE) is None
 

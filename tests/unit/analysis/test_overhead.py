@@ -1,4 +1,4 @@
-"""Levels and overheads recover what was put into made folders."""
+"""Levels and overheads of generated run folders with known values."""
 
 import folders
 import pytest
@@ -37,7 +37,7 @@ def test_known_overheads_are_recovered_exactly_without_noise(tmp_path):
             assert row["detectable_percent"] == pytest.approx(0, abs=1e-9)
 
 
-def test_intervals_cover_the_truth_about_as_often_as_they_say(tmp_path):
+def test_intervals_cover_the_true_value_at_their_level(tmp_path):
     covered = total = 0
     for seed in range(8):
         plan = folders.Plan(seed=seed, noise=0.05, tests=("throughput",), histograms=False)
@@ -47,7 +47,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say(tmp_path):
             truth = folders.THROUGHPUT_OVERHEAD[row["network_label"]][index]
             covered += row["ci_low_percent"] <= truth <= row["ci_high_percent"]
             total += 1
-    # 160 intervals; 0.95 less four standard errors, and for sharing baselines.
+    # 160 intervals: 0.95 minus four standard errors, and a margin because they share baselines.
     assert covered / total > 0.86
 
 
@@ -64,14 +64,14 @@ def test_levels_have_intervals_and_every_value(tmp_path):
     assert (loss["mean"], loss["averaged_on"]) == (0, "linear")
 
 
-def test_variants_are_networks_of_their_own(tmp_path):
+def test_variants_count_as_separate_networks(tmp_path):
     plan = folders.Plan(networks=("host", "weavenet", "weavenet-1376"), payloads=(64,), histograms=False)
     _, _, overheads = tables(folders.make(tmp_path / "run", plan))
     labels = {row["network_label"] for row in rows(overheads, quantity="throughput_mbps")}
     assert labels == {"weavenet", "weavenet-1376"}
 
 
-def test_without_a_baseline_there_are_levels_only(tmp_path):
+def test_without_a_baseline_there_are_only_levels(tmp_path):
     run = folders.scaling(tmp_path / "run")
     _, levels, overheads = tables(run)
     assert len(rows(levels, quantity="throughput_mbps", transport="multicast")) == 4
@@ -80,7 +80,7 @@ def test_without_a_baseline_there_are_levels_only(tmp_path):
     assert len(tables(run, "no-such-network")[2]) == 0
 
 
-def test_only_repetitions_that_both_have_are_paired(tmp_path):
+def test_only_common_repetitions_are_paired(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(payloads=(64,), tests=("latency",), histograms=False))
     path = run.path / "trials.jsonl"
     lines = path.read_text().splitlines()
@@ -96,7 +96,7 @@ def test_one_repetition_has_no_interval(tmp_path):
     assert [(row["ci_low_percent"], row["seen"], row["n"]) for row in found] == [(None, None, 1)]
 
 
-def test_zero_is_compared_with_nothing(tmp_path):
+def test_zero_has_a_level_but_no_overhead(tmp_path):
     run = folders.single(tmp_path / "run")
     path = run.path / "trials.jsonl"
     path.write_text(path.read_text().replace('"throughput_mbps": ', '"throughput_mbps": 0, "was": '))
@@ -120,10 +120,10 @@ def condition(**values):
     return dict.fromkeys(conditions.CONDITION) | {"test": "throughput", "transport": "unicast"} | values
 
 
-def test_settings_differ_by_as_few_columns_as_possible():
+def test_settings_are_distinguished_by_as_few_columns_as_possible():
     assert conditions.distinguishing([]) == ()
     assert conditions.distinguishing([condition()]) == ()
-    # The layout follows the test, and the nodes follow the subscribers: neither makes a setting.
+    # The layout depends on the test and the nodes on the subscribers: neither distinguishes settings.
     both = [condition(layout="split"), condition(test="latency", layout="same")]
     assert conditions.distinguishing(both) == ()
     more = [condition(subscribers=1, nodes=2), condition(subscribers=4, nodes=5)]
@@ -133,7 +133,7 @@ def test_settings_differ_by_as_few_columns_as_possible():
     assert conditions.distinguishing(crossed) == ("transport", "link")
 
 
-def test_conditions_in_words():
+def test_descriptions_of_conditions():
     assert conditions.describe({"transport": "unicast", "subscribers": 4, "payload_bytes": 1024}) == (
         "1 KiB, unicast, 4 subscribers"
     )
@@ -151,7 +151,7 @@ def test_conditions_in_words():
 def test_contrasts_compare_settings_within_each_network(tmp_path):
     trials = overhead.plain_rows(tidy.best(tidy.frame(folders.scaling(tmp_path / "run"))))
     found = contrast.contrasts(trials, "throughput_mbps")
-    # Made: multicast carries 0.45 of one subscriber's unicast, and unicast is shared among subscribers.
+    # Generated: multicast has 0.45 of the unicast rate to one subscriber; subscribers share the unicast rate.
     assert {(row["network_label"], row["value"], row["reference"]) for row in found} == {
         ("weavenet", "multicast", "unicast")
     }
@@ -164,25 +164,25 @@ def test_contrasts_compare_settings_within_each_network(tmp_path):
     assert contrast.contrasts([], "throughput_mbps") == []
 
 
-def test_the_plain_setting_is_the_reference():
+def test_the_usual_setting_is_the_reference():
     assert contrast.reference_of({"multicast", "unicast"}) == "unicast"
     assert contrast.reference_of({"best-effort", "reliable"}) == "reliable"
     assert contrast.reference_of({"raw", "fastdds"}) == "fastdds"
     assert contrast.reference_of({8192, 0}) == 0
 
 
-def test_published_numbers_are_never_surer_than_their_rounding():
+def test_intervals_of_published_numbers_include_their_rounding():
     def trials(*mbps, testbed="imported"):
         return [
             {"testbed": testbed, "repetition": i, "throughput_mbps": value} for i, value in enumerate(mbps, 1)
         ]
 
     quantity = METRICS["throughput_mbps"]
-    # Both runs print the same two numbers: they may have been 93.55 to 93.65 and 92.95 to 93.05.
+    # Both runs print the same numbers, which stand for 93.55 to 93.65 and 92.95 to 93.05.
     ratio, _ = overhead.paired(trials(93.6, 93.6), trials(93.0, 93.0), quantity)
     assert ratio.low < 93.55 / 93.05 and ratio.high > 93.65 / 92.95
     ours, _ = overhead.paired(trials(93.6, 93.6, testbed="lab"), trials(93.0, 93.0, testbed="lab"), quantity)
     assert ours.low == pytest.approx(ours.high)
-    # More digits than PerfTest's one show that nothing was rounded to it.
+    # A second decimal shows that the values are not rounded to one decimal.
     assert overhead.rounding(trials(93.6, 93.61), "throughput_mbps") == 0
     assert overhead.rounding(trials(93.6, 93.7), "samples_per_s") == 0

@@ -1,4 +1,4 @@
-"""What protection costs, on made trials whose costs are known."""
+"""Cost of protection, on generated trials with known costs."""
 
 import pandas as pd
 import pytest
@@ -24,7 +24,7 @@ def found(*trials):
     return {(row["network_label"], row["security"]): row for row in rows}
 
 
-def test_a_level_is_compared_with_none_and_a_network_with_what_it_is_without():
+def test_protected_cells_are_compared_with_unprotected_cells():
     rows = found(
         trial("kube-router", 100), trial("kube-router", 60, security="SignRTPS"),
         trial("flannel-hostgw", 200), trial("flannel-ipsec (kernel ESP)", 50),
@@ -34,12 +34,12 @@ def test_a_level_is_compared_with_none_and_a_network_with_what_it_is_without():
     assert costs == {
         ("kube-router", "SignRTPS"): ("kube-router", 40),
         ("flannel-ipsec (kernel ESP)", "none"): ("flannel-hostgw", 75),
-        # Both at once: against neither.
+        # DDS Security and an encrypting network are compared with neither.
         ("flannel-ipsec (kernel ESP)", "SignRTPS"): ("flannel-hostgw", 90),
     }
 
 
-def test_only_the_same_condition_and_repetition_is_compared():
+def test_only_equal_conditions_and_repetitions_are_compared():
     rows = found(
         *(trial("kube-router", 100 + r, r) for r in range(3)),
         *(trial("kube-router", (100 + r) / 2, r, security="SignRTPS") for r in range(2)),

@@ -1,4 +1,4 @@
-"""The statistics against values worked out by hand, and their properties."""
+"""Statistics compared with values computed by hand, and their properties."""
 
 import math
 
@@ -42,8 +42,8 @@ def test_paired_ratio_by_hand():
     assert ratio.differs is False
 
 
-def test_pairing_takes_out_what_hits_a_repetition_alike():
-    # Half of the baseline in each repetition, though the machine doubles its speed from one to the next.
+def test_pairing_removes_effects_of_a_repetition():
+    # Half of the baseline in each repetition, while the machine doubles its speed between repetitions.
     ratio = s.paired_ratio([10, 20, 40], [20, 40, 80])
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((0.5, 0.5, 0.5))
     assert ratio.differs is True
@@ -60,7 +60,7 @@ def test_one_value_has_no_interval():
 
 
 @pytest.mark.parametrize("values", [[], [1, 0], [1, -2], [1, math.inf], [1, math.nan]])
-def test_values_without_a_logarithm_are_refused(values):
+def test_values_without_a_logarithm_are_rejected(values):
     for function in (s.log_mean, s.geometric_mean):
         with pytest.raises(ValueError):
             function(values)
@@ -68,7 +68,7 @@ def test_values_without_a_logarithm_are_refused(values):
         s.paired_ratio(values, [1] * len(values))
 
 
-def test_unpaired_values_are_refused():
+def test_unpaired_values_are_rejected():
     with pytest.raises(ValueError):
         s.paired_ratio([1, 2], [1])
 
@@ -78,11 +78,11 @@ def test_geometric_mean_by_hand():
 
 
 def test_overheads_by_hand():
-    # A throughput ratio of 0.7 [0.6, 0.8] is an overhead of 30 % [20, 40]; the bounds change places.
+    # A throughput ratio of 0.7 [0.6, 0.8] is an overhead of 30 % [20, 40]; the bounds swap.
     ratio = s.Ratio(0.7, 0.6, 0.8, 3, 0.1)
     lost = s.throughput_overhead(ratio)
     assert (lost.percent, lost.low, lost.high) == pytest.approx((30, 20, 40))
-    # A latency ratio of 1.2 [1.1, 1.4] is an overhead of 20 % [10, 40]; they do not.
+    # A latency ratio of 1.2 [1.1, 1.4] is an overhead of 20 % [10, 40]; the bounds do not swap.
     added = s.latency_overhead(s.Ratio(1.2, 1.1, 1.4, 3, 0.1))
     assert (added.percent, added.low, added.high) == pytest.approx((20, 10, 40))
 
@@ -99,7 +99,7 @@ def test_smallest_detectable_against_textbook(n, effect):
 
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_smallest_detectable_by_simulation(n):
-    # Independent of scipy's noncentral t: draw experiments with the difference that should be found.
+    # Without scipy's noncentral t: draw experiments with the difference that should be found.
     import numpy
 
     rng = numpy.random.default_rng(1)
@@ -136,7 +136,7 @@ def test_log_mean_lies_within_values_and_interval(values):
 
 
 @given(pairs)
-def test_ratio_turned_round_is_its_inverse(values):
+def test_swapping_sides_inverts_the_ratio(values):
     ours, theirs = [x for x, _ in values], [b for _, b in values]
     ratio, inverse = s.paired_ratio(ours, theirs), s.paired_ratio(theirs, ours)
     assert inverse.value == pytest.approx(1 / ratio.value, rel=1e-9)
@@ -153,7 +153,7 @@ def test_ratio_does_not_depend_on_unit_or_drift(values, factor):
 
 
 @given(several)
-def test_ratio_to_oneself_is_one(values):
+def test_ratio_of_equal_values_is_one(values):
     ratio = s.paired_ratio(values, values)
     assert (ratio.value, ratio.low, ratio.high, ratio.differs) == (1, 1, 1, False)
 

@@ -1,4 +1,4 @@
-"""The tests on log ratios, against scipy's own."""
+"""Tests on log ratios, compared with scipy."""
 
 import math
 
@@ -15,7 +15,7 @@ groups = st.lists(positive, min_size=2, max_size=8, unique=True)
 
 
 @given(st.lists(st.tuples(positive, positive), min_size=2, max_size=8, unique=True))
-def test_pairs_are_tested_as_scipy_does(pairs):
+def test_paired_test_agrees_with_scipy(pairs):
     xs, bs = zip(*pairs, strict=True)
     found = tests.paired(xs, bs)
     expected = stats.ttest_rel(np.log(xs), np.log(bs))
@@ -29,7 +29,7 @@ def test_pairs_are_tested_as_scipy_does(pairs):
 
 
 @given(groups, groups)
-def test_independent_groups_are_tested_as_scipy_does(xs, bs):
+def test_independent_test_agrees_with_scipy(xs, bs):
     found = tests.independent(xs, bs)
     expected = stats.ttest_ind(np.log(xs), np.log(bs), equal_var=False)
     if found.testable and math.isfinite(expected.pvalue):
@@ -37,7 +37,7 @@ def test_independent_groups_are_tested_as_scipy_does(xs, bs):
         assert found.df == pytest.approx(expected.df)
 
 
-def test_equal_numbers_have_no_spread_to_test_with():
+def test_equal_numbers_are_not_testable():
     found = tests.paired([310, 310, 310], [300, 300, 300])
     assert not found.testable
     assert tests.p_inside(found, 0, 1) is None and tests.p_outside(found, 0, 1) is None
@@ -58,7 +58,7 @@ def test_regions_with_an_open_end_are_one_sided():
     assert tests.p_outside(found, 0, 1) == pytest.approx(1 - below, rel=1e-6)
 
 
-def test_holm_is_that_of_the_books():
+def test_holm_agrees_with_the_published_example():
     assert tests.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert tests.holm([]) == []
 

@@ -1,4 +1,4 @@
-"""The tidy table of folders in every state."""
+"""The tidy table of run folders in every state."""
 
 import folders
 import pandas as pd
@@ -28,7 +28,7 @@ def test_parquet_is_written_when_asked(tmp_path):
     assert list(again["warnings"][0]) == table["warnings"][0]
 
 
-def test_empty_folder_can_be_written_as_parquet(tmp_path):
+def test_empty_folder_is_written_as_parquet(tmp_path):
     run = folders.empty(tmp_path / "run")
     tidy.frame(run, parquet=True)
     assert list(pd.read_parquet(run.derived / "trials.parquet").columns) == list(tidy.COLUMNS)
@@ -42,14 +42,14 @@ def test_unknown_keys_are_kept_and_missing_ones_null(tmp_path):
     assert table["repetition"].isna().all()
 
 
-def test_objects_become_text_and_their_numbers_columns(tmp_path):
+def test_objects_become_text_and_numeric_columns(tmp_path):
     row = tidy.frame(folders.single(tmp_path / "run")).iloc[0]
     assert row["link"] == '{"delay_us":0,"loss_percent":0,"rate_mbit":100}'
     assert row["link_rate_mbit"] == 100
     assert row["drops_interface_drops"] == 0
 
 
-def test_wrong_types_are_null_instead_of_an_error(tmp_path):
+def test_values_of_the_wrong_type_are_null_in_the_table(tmp_path):
     run = RunFolder.create(tmp_path / "run", {"schema": 1}, "")
     run.append_attempt({"trial_id": "a", "valid": "yes", "payload_bytes": "1k", "throughput_mbps": True,
                         "subscribers": 1.5, "warnings": "none", "link": 3})  # fmt: skip

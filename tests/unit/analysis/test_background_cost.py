@@ -1,4 +1,4 @@
-"""What networks cost beside the trials, from readings in a run folder, to the tables of the report."""
+"""Cost of networks outside of trials, from the readings of a run folder to the tables of the report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_block(run: RunFolder) -> None:
             "sub0": {"scheduled_s": 0.3, "network_ready_s": 3.0, "running_s": None, "ready_s": None}}  # fmt: skip
     run.append_reading({"kind": "starts", "block": 0, "network": "flannel-vxlan", "pods": pods})
     (row,) = background_cost.by_block(run)
-    # Only what was delivered between the readings counts: 100000 samples of 10000 bits.
+    # Only samples delivered between the readings count: 100000 samples of 10000 bits.
     assert (row["network"], row["block"], row["delivered_gbit"]) == ("flannel-vxlan", 0, 1)
     assert row["network_cpu_s_per_gbit"] == row["network_cpu_s"] == pytest.approx(0.9098, abs=1e-4)
     assert (row["pods"], row["pod_scheduled_s"], row["pod_network_ready_s"]) == (2, 0.2, 2.0)
@@ -59,7 +59,7 @@ def test_networks_are_means_of_their_blocks(run: RunFolder) -> None:
     assert table["rows"][0][0] == "flannel-vxlan" and table["rows"][0][1][heads.index("CPU of its pods")] == "0.910"
 
 
-def test_an_interrupted_block_counts_from_its_first_beginning_to_its_last_end(run: RunFolder) -> None:
+def test_a_resumed_block_uses_its_first_and_last_readings(run: RunFolder) -> None:
     read(run, "before", "before")
     read(run, "before", "after")
     read(run, "after", "after")
@@ -67,7 +67,7 @@ def test_an_interrupted_block_counts_from_its_first_beginning_to_its_last_end(ru
     assert row["interval_s"] == pytest.approx(108.797864)
 
 
-def test_without_readings_there_is_nothing(run: RunFolder) -> None:
+def test_without_readings_there_are_no_rows(run: RunFolder) -> None:
     assert background_cost.by_block(run) == [] and tables.background(run) is None
     run.append_reading(
         {"kind": "node", "when": "before", "block": 0, "network": "host", "stat": "of another kind"}
@@ -76,7 +76,7 @@ def test_without_readings_there_is_nothing(run: RunFolder) -> None:
     assert row["nodes"] == 0 and row["softirq_s"] is None and tables.background(run) is None
 
 
-def test_what_kubectl_top_showed(run: RunFolder) -> None:
+def test_kubectl_top_readings(run: RunFolder) -> None:
     def top(name: str, namespace: str, at: str, window_s: float, cores: float) -> dict[str, Any]:
         return {"name": name, "namespace": namespace, "at": at, "window_s": window_s, "cpu_cores": cores, "memory_bytes": 2**20}
 
@@ -96,7 +96,7 @@ def test_what_kubectl_top_showed(run: RunFolder) -> None:
     ]
 
 
-def test_what_could_not_be_metered_is_said_once(run: RunFolder) -> None:
+def test_missing_readings_are_reported_once(run: RunFolder) -> None:
     assert background_cost.missing_readings(run) == []
     for node in ("n2", "n1", "n2"):
         lacks = {"resource": f"https://{node}:10250/metrics/resource: 403 Forbidden"}
