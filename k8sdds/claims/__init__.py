@@ -1,9 +1,10 @@
-"""Claims of a study as data, and what run folders say of them. Reads `k8sdds.store` and nothing else.
+"""Test the claims of a study with the trials of run folders.
 
-model     a file of claims: statement, quantity, cells, region, what can test it
-library   claims by name or file
-evidence  the trials that speak to a part, by run folder and variant
-judge     verdicts from named tests: `k8sdds.claims.judge.judge(claims, runs)`
+model     the format of a claims file: statement, quantity, cells, region, and what can test it
+files     load claims files by name or path
+evidence  select the trials for each part of a claim, by run folder and variant
+judge     decide verdicts with statistical tests: `k8sdds.claims.judge.judge(claims, runs)`
+reasons   describe verdicts
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of claims by name or path."""
+"""Load claims files by name or path."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from k8sdds.system.shipped import ShippedFiles
 PAPER = "k8sdds-paper"
 """The claims of the study that k8sdds follows."""
 
-
 CLAIMS = ShippedFiles("experiments/claims", "claims file")
 
 
 def names() -> list[str]:
-    """Names of the installed files of claims."""
+    """Return the names of the installed claims files."""
     return CLAIMS.names()
 
 
 def load(name: str = PAPER) -> Claims:
-    """Installed claims by their name, or those of a YAML file by its path.
+    """Load an installed claims file by name, or a YAML file by path.
 
-    Raises InputError with file, line and key of every mistake.
+    Raises:
+        InputError: the file does not exist or has errors; the message contains file, line and key of each error.
     """
     path, text = CLAIMS.read(name)
     return yaml_text.parse(text, Claims, str(path))
 
 
 def read(name: str = PAPER) -> str:
-    """The text of a file of claims. InputError where there is none, or it is no text."""
+    """Return the text of a claims file. Raises InputError if it does not exist or is not text."""
     return CLAIMS.read(name)[1]
 
 
 def find(claims: Claims, claim_id: str) -> Claim:
-    """The claim of this id; an unknown one is an InputError that suggests the nearest."""
+    """Return the claim with an id. Raises InputError, with the nearest id, if it does not exist."""
     for claim in claims.claims:
         if claim.id == claim_id:
             return claim

@@ -1,10 +1,10 @@
-"""Verdicts on claims. Each comes from a named test at the claims' level, never from looking.
+"""Decide verdicts on claims. Every verdict follows from a statistical test at the claims' significance level.
 
-supported      every part's test says that the ratio lies in the claimed region
-contradicted   some part's test says that it lies outside, after Holm's correction over the points
-consistent with the model   supported, but by a model of the network, or where it holds by construction
-not enough data             neither test decides, or trials are missing
-not testable here           this testbed, engine or link cannot decide it
+supported      for every part, the test shows that the ratio lies in the claimed region
+contradicted   for a part, the test shows that it lies outside, after Holm's correction over the points
+consistent with the model   supported, but only by a model of the network, or true by construction
+not enough data             no test decides, or trials are missing
+not testable here           this testbed, engine or link cannot test the claim
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from typing import Any
 
 from k8sdds.analysis.tests import Contrast, holm, p_inside, p_outside
 from k8sdds.claims import evidence
-from k8sdds.claims.evidence import Point, Source, Variant
+from k8sdds.claims.evidence import PointData, Source
 from k8sdds.claims.model import Claim, Claims, Part
-from k8sdds.claims.reasons import extent, mixed_versions, models, named_test, where, why_undecided
+from k8sdds.claims.reasons import (
+    describe_point,
+    mixed_versions,
+    modeled_networks,
+    sample_size,
+    test_name,
+    undecided_reason,
+)
 from k8sdds.results.run_folder import RunFolder
 
 SUPPORTED = "supported"
@@ -32,8 +39,8 @@ _DECIDED = (SUPPORTED, CONTRADICTED, CONSISTENT)
 
 
 @dataclass(frozen=True)
-class Tested:
-    """One point of a part (or the mean of its points) with its tests."""
+class TestedPoint:
+    """A point of a part, or the mean of its points, with the results of its tests."""
 
     part: int
     values: dict[str, Any]
@@ -43,146 +50,146 @@ class Tested:
     counts: tuple[float, ...] = ()
     p_inside: float | None = None
     p_outside: float | None = None
-    modelled: bool = False
-    """Whether a network that the lab only models is among its trials."""
-    level: bool = False
-    """Whether it is a level that is claimed, not a ratio."""
+    modeled: bool = False
+    """Whether its trials include a network that the lab only models."""
+    is_level: bool = False
+    """Whether the claim is about a level instead of a ratio."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one variant of one run folder says of a claim."""
+    """The verdict of one variant of one run folder on a claim."""
 
     source: str
     imported: bool
     verdict: str
     reason: str
-    tested: list[Tested] = field(default_factory=list)
+    points: list[TestedPoint] = field(default_factory=list)
 
     @property
     def gaps(self) -> int:
-        """Points of which it says nothing."""
-        return sum(1 for one in self.tested if one.contrast is None and not one.counts)
+        """Number of points without data."""
+        return sum(1 for point in self.points if point.contrast is None and not point.counts)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A claim with all findings; its verdict is that of our runs, where they can decide it, else that of the
-    imported data."""
+class ClaimResult:
+    """A claim with all verdicts on it.
+
+    The overall verdict is that of k8sdds runs if they can test the claim, else that of imported data.
+    """
 
     claim: Claim
-    findings: list[Verdict]
+    verdicts: list[Verdict]
     verdict: str
     reason: str
 
-    def of(self, imported: bool) -> Verdict | None:
-        """The finding to show for imported data, or for our runs: a decided one before others, then the one
-        with the fewest gaps."""
-        found = [finding for finding in self.findings if finding.imported == imported]
+    def best(self, imported: bool) -> Verdict | None:
+        """Return the most decisive verdict of imported data, or of k8sdds runs; then that with the fewest gaps."""
+        candidates = [verdict for verdict in self.verdicts if verdict.imported == imported]
         order = [*_DECIDED, NOT_ENOUGH, NOT_TESTABLE]
-        return min(found, key=lambda one: (order.index(one.verdict), one.gaps), default=None)
+        return min(candidates, key=lambda found: (order.index(found.verdict), found.gaps), default=None)
 
 
-def judge(claims: Claims, runs: Sequence[RunFolder], only: Sequence[str] = ()) -> list[Judged]:
-    """Every claim (or those whose ids are in `only`) on all run folders together, in the file's order."""
+def judge(claims: Claims, runs: Sequence[RunFolder], only: Sequence[str] = ()) -> list[ClaimResult]:
+    """Judge every claim, or those with an id in `only`, by all run folders together, in the file's order."""
     sources = [Source.read(run) for run in runs]
     chosen = [claim for claim in claims.claims if not only or claim.id in only]
     return [judge_claim(claim, sources, claims.level) for claim in chosen]
 
 
-def judge_claim(claim: Claim, sources: Sequence[Source], level: float) -> Judged:
-    """One claim on some sources, at a level."""
+def judge_claim(claim: Claim, sources: Sequence[Source], level: float) -> ClaimResult:
+    """Judge one claim by some sources at a significance level."""
     if not claim.parts:
-        return Judged(claim, [], NOT_TESTABLE, claim.because)
-    findings = [finding for source in sources for finding in _findings(claim, source, level)]
-    ours, theirs = ([one for one in findings if one.imported == imported] for imported in (False, True))
-    for own in (ours, theirs):
-        verdict, reason = _together(own) if own else (NOT_TESTABLE, "")
-        # What our testbed cannot decide the imported data may.
-        if verdict != NOT_TESTABLE or (own and own is ours and not theirs):
-            return Judged(claim, findings, verdict, reason)
-    if findings:
-        return Judged(claim, findings, *_together(findings))
-    return Judged(claim, [], NOT_ENOUGH, f"no trial of it in these run folders; measure: {claim.command}")
+        return ClaimResult(claim, [], NOT_TESTABLE, claim.because)
+    verdicts = [verdict for source in sources for verdict in _verdicts(claim, source, level)]
+    measured = [verdict for verdict in verdicts if not verdict.imported]
+    imported = [verdict for verdict in verdicts if verdict.imported]
+    for group in (measured, imported):
+        verdict, reason = _combine(group) if group else (NOT_TESTABLE, "")
+        # Imported data may decide what this testbed cannot.
+        if verdict != NOT_TESTABLE or (group and group is measured and not imported):
+            return ClaimResult(claim, verdicts, verdict, reason)
+    if verdicts:
+        return ClaimResult(claim, verdicts, *_combine(verdicts))
+    reason = f"these run folders have no trial of it; measure: {claim.command}"
+    return ClaimResult(claim, [], NOT_ENOUGH, reason)
 
 
-def _together(findings: list[Verdict]) -> tuple[str, str]:
-    """One verdict of several findings: where decided ones disagree, none."""
-    decided = [finding for finding in findings if finding.verdict in _DECIDED]
-    kinds = {finding.verdict for finding in decided}
+def _combine(verdicts: list[Verdict]) -> tuple[str, str]:
+    """Combine verdicts into one, with its reason; undecided if they disagree."""
+    decided = [verdict for verdict in verdicts if verdict.verdict in _DECIDED]
+    kinds = {verdict.verdict for verdict in decided}
     if CONTRADICTED in kinds and len(kinds) > 1:
-        said = "; ".join(f"{finding.source}: {finding.verdict}" for finding in decided)
-        return NOT_ENOUGH, f"the runs disagree: {said}"
-    for verdict in VERDICTS:
-        for finding in findings:
-            if finding.verdict == verdict:
-                return verdict, finding.reason
-    raise AssertionError("a finding has one of the verdicts")
+        summary = "; ".join(f"{verdict.source}: {verdict.verdict}" for verdict in decided)
+        return NOT_ENOUGH, f"the runs disagree: {summary}"
+    first = min(verdicts, key=lambda verdict: VERDICTS.index(verdict.verdict))
+    return first.verdict, first.reason
 
 
 # -- one variant of one run folder ---------------------------------------------------------------------------
 
 
-def _findings(claim: Claim, source: Source, level: float) -> list[Verdict]:
+def _verdicts(claim: Claim, source: Source, level: float) -> list[Verdict]:
     by_part = [evidence.points(part, source) for part in claim.parts]
-    variants = list(dict.fromkeys(variant for found in by_part for variant in found))
-    findings = []
-    for variant in _plainest(variants):
-        found = [
+    variants = list(dict.fromkeys(variant for points in by_part for variant in points))
+    verdicts = []
+    for variant in sorted(variants, key=lambda variant: json.dumps(variant, default=str)):
+        parts = [
             (number, part, points[variant])
             for number, (part, points) in enumerate(zip(claim.parts, by_part, strict=True))
             if variant in points
         ]
-        if not any(point.contrast or point.counts for _, _, points in found for point in points):
+        if not any(point.contrast or point.counts for _, _, points in parts for point in points):
             continue
         name = ", ".join(filter(None, [source.name, evidence.describe(variant, variants)]))
-        verdict, reason, tested = _verdict(claim, found, source, level)
-        reason += mixed_versions([point for _, _, points in found for point in points])
-        findings.append(Verdict(name, source.imported, verdict, reason, tested))
-    return findings
-
-
-def _plainest(variants: list[Variant]) -> list[Variant]:
-    return sorted(variants, key=lambda variant: json.dumps(variant, default=str))
+        verdict, reason, tested = _verdict(claim, parts, source, level)
+        reason += mixed_versions([point for _, _, points in parts for point in points])
+        verdicts.append(Verdict(name, source.imported, verdict, reason, tested))
+    return verdicts
 
 
 def _verdict(
-    claim: Claim, found: list[tuple[int, Part, list[Point]]], source: Source, level: float
-) -> tuple[str, str, list[Tested]]:
-    tested = [one for number, part, points in found for one in _test(number, part, points)]
-    rows = [row for _, _, points in found for point in points for row in point.rows]
+    claim: Claim, parts: list[tuple[int, Part, list[PointData]]], source: Source, level: float
+) -> tuple[str, str, list[TestedPoint]]:
+    tested = [point for number, part, points in parts for point in _test(number, part, points)]
+    rows = [row for _, _, points in parts for point in points for row in point.rows]
     obstacle = _obstacle(claim, rows, source)
     if obstacle:
         return NOT_TESTABLE, obstacle, tested
-    missing = [one for one in tested if one.contrast is None and not one.counts]
-    parts_missing = len(found) < len(claim.parts)
-    outside = _outside(claim, tested, level, modelled=False)
+    missing = len(parts) < len(claim.parts) or any(
+        point.contrast is None and not point.counts for point in tested
+    )
+    outside = _outside(claim, tested, level, with_modeled=False)
     if outside is not None:
         return (*_contradiction(claim, outside, source), tested)
-    outside = _outside(claim, tested, level, modelled=True)
+    outside = _outside(claim, tested, level, with_modeled=True)
     if outside is not None:
-        disagrees = f"the lab's model of {models(rows)} does not agree ({where(outside)})"
-        return NOT_TESTABLE, f"{disagrees}, and only the real one can contradict", tested
-    if missing or parts_missing:
-        return NOT_ENOUGH, f"some of its cells have no valid trial; measure: {claim.command}", tested
+        disagrees = f"the lab's model of {modeled_networks(rows)} does not agree ({describe_point(outside)})"
+        return NOT_TESTABLE, f"{disagrees}, but only the real network can contradict the claim", tested
+    if missing:
+        return NOT_ENOUGH, f"some cells of the claim have no valid trial; measure: {claim.command}", tested
     undecided = _undecided(claim, tested, level)
     if undecided is not None:
-        return NOT_ENOUGH, why_undecided(undecided), tested
-    how = named_test(claim.parts[0])
+        return NOT_ENOUGH, undecided_reason(undecided), tested
+    test = test_name(claim.parts[0])
     if source.imported or not _only_a_model(claim, rows, source):
-        return SUPPORTED, f"{how}, {extent(tested)}", tested
-    because = claim.because if claim.lab == "model" else f"the lab models {models(rows)}"
-    return CONSISTENT, f"{how}, {extent(tested)}; {because}", tested
+        return SUPPORTED, f"{test}, {sample_size(tested)}", tested
+    because = claim.because if claim.lab == "model" else f"the lab models {modeled_networks(rows)}"
+    return CONSISTENT, f"{test}, {sample_size(tested)}; {because}", tested
 
 
-def _contradiction(claim: Claim, one: Tested, source: Source) -> tuple[str, str]:
+def _contradiction(claim: Claim, point: TestedPoint, source: Source) -> tuple[str, str]:
     if claim.lab == "model" and not source.imported:
-        return NOT_TESTABLE, f"the lab does not agree ({where(one)}), but cannot decide: {claim.because}"
-    return CONTRADICTED, f"{where(one)}; {named_test(claim.parts[one.part])}"
+        return (
+            NOT_TESTABLE,
+            f"the lab does not agree ({describe_point(point)}), but cannot decide: {claim.because}",
+        )
+    return CONTRADICTED, f"{describe_point(point)}; {test_name(claim.parts[point.part])}"
 
 
 def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
-    """Why this source cannot decide the claim whatever it measured; empty where it can."""
+    """Return why this source cannot test the claim, whatever it measured; empty: it can."""
     if source.imported:
         return ""
     for network, word in claim.engines.items():
@@ -203,36 +210,36 @@ def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
 def _other_engine(network: str, word: str, engine: str, source: Source) -> str:
     features = source.facts.get("features")
     if word == "kernel" and engine.endswith("ESP") and isinstance(features, list) and "esp" not in features:
-        return f"this kernel has no ESP: {network} was carried by {engine}"
-    return f"needs {network} by {word}; here its engine is {engine}"
+        return f"this kernel has no ESP: {network} used {engine}"
+    return f"needs {network} with an engine of kind {word}; its engine was {engine}"
 
 
 def _one_kernel(facts: dict[str, Any]) -> bool:
-    """Whether several nodes of a cluster have the same boot id."""
+    """Return whether several nodes of a cluster have the same boot ID."""
     nodes = facts.get("nodes")
-    found = [one.get("boot_id") for one in nodes.values()] if isinstance(nodes, dict) else []
-    return len(found) > 1 and len(set(found)) == 1
+    boot_ids = [node.get("boot_id") for node in nodes.values()] if isinstance(nodes, dict) else []
+    return len(boot_ids) > 1 and len(set(boot_ids)) == 1
 
 
 # -- tests -------------------------------------------------------------------------------------------------
 
 
-def _test(number: int, part: Part, points: list[Point]) -> list[Tested]:
+def _test(number: int, part: Part, points: list[PointData]) -> list[TestedPoint]:
     if part.over == "mean":
-        modelled = any(_modelled(point) for point in points)
-        whole = {"mean of points": len(points)}
-        return [_tested(number, part, whole, part.region(0), None, evidence.mean_of(points), modelled)]
+        modeled = any(_is_modeled(point) for point in points)
+        values = {"mean of points": len(points)}
+        return [_tested(number, part, values, part.region(0), None, evidence.mean_of(points), modeled)]
     tested = []
     for index, point in enumerate(points):
         region = part.region(index)
         published = part.published[index] if part.published else None
-        modelled = _modelled(point)
+        modeled = _is_modeled(point)
         if part.exact:
             tested.append(
-                Tested(number, point.values, region, published, None, point.counts, modelled=modelled)
+                TestedPoint(number, point.values, region, published, None, point.counts, modeled=modeled)
             )
         else:
-            tested.append(_tested(number, part, point.values, region, published, point.contrast, modelled))
+            tested.append(_tested(number, part, point.values, region, published, point.contrast, modeled))
     return tested
 
 
@@ -243,57 +250,69 @@ def _tested(
     region: tuple[float, float],
     published: float | None,
     contrast: Contrast | None,
-    modelled: bool,
-) -> Tested:
+    modeled: bool,
+) -> TestedPoint:
     inside = p_inside(contrast, *region) if contrast else None
     outside = p_outside(contrast, *region) if contrast else None
-    level = part.to is None
-    return Tested(number, values, region, published, contrast, (), inside, outside, modelled, level)
+    is_level = part.to is None
+    return TestedPoint(number, values, region, published, contrast, (), inside, outside, modeled, is_level)
 
 
-def _modelled(point: Point) -> bool:
+def _is_modeled(point: PointData) -> bool:
     return any(row.get("fidelity") == "modelled" for row in point.rows)
 
 
-def _outside(claim: Claim, tested: list[Tested], level: float, modelled: bool) -> Tested | None:
-    """The point that contradicts most clearly after Holm's correction, or None. `modelled`: among all
-    points; else only among those without a modelled network."""
-    for one in tested:
-        if one.counts and (modelled or not one.modelled):
-            low, high = one.region
-            if any(not low <= count <= high for count in one.counts):
-                return one
-    # A part that holds at any point is contradicted only by all of its points together.
+def _outside(claim: Claim, tested: list[TestedPoint], level: float, with_modeled: bool) -> TestedPoint | None:
+    """Return the point that contradicts the claim most clearly after Holm's correction, or None.
+
+    Args:
+        claim: The claim.
+        tested: All tested points of the claim.
+        level: Significance level.
+        with_modeled: Whether points with modeled networks count.
+    """
+    for point in tested:
+        if point.counts and (with_modeled or not point.modeled):
+            low, high = point.region
+            if any(not low <= count <= high for count in point.counts):
+                return point
+    # A part that holds if any point lies in the region is contradicted only by all of its points together.
     for number, part in enumerate(claim.parts):
-        group = [one for one in tested if one.part == number]
-        if part.over == "any" and group and all(one.p_outside is not None for one in group):
-            worst = max(group, key=lambda one: one.p_outside or 0)
-            if (worst.p_outside or 0) <= level / len(claim.parts) and (modelled or not worst.modelled):
+        group = [point for point in tested if point.part == number]
+        if part.over == "any" and group and all(point.p_outside is not None for point in group):
+            worst = max(group, key=lambda point: point.p_outside or 0)
+            if (worst.p_outside or 0) <= level / len(claim.parts) and (with_modeled or not worst.modeled):
                 return worst
-    # The correction is over all points, so that asking twice does not raise the rate of false verdicts.
-    able = [one for one in tested if one.p_outside is not None and claim.parts[one.part].over != "any"]
-    for p, one in sorted(
-        zip(holm([one.p_outside for one in able]), able, strict=True), key=lambda found: found[0]
-    ):
-        if p <= level and (modelled or not one.modelled):
-            return one
+    # The correction covers all points, modeled or not, so that testing twice does not raise the error rate.
+    testable = [
+        (point.p_outside, point)
+        for point in tested
+        if point.p_outside is not None and claim.parts[point.part].over != "any"
+    ]
+    corrected = holm([p for p, _ in testable])
+    pairs = zip(corrected, (point for _, point in testable), strict=True)
+    for p, point in sorted(pairs, key=lambda pair: pair[0]):
+        if p <= level and (with_modeled or not point.modeled):
+            return point
     return None
 
 
-def _undecided(claim: Claim, tested: list[Tested], level: float) -> Tested | None:
-    """A point that keeps the claim from being supported, or None: all must pass, so no correction is needed
-    (intersection-union test: Berger, Technometrics 24(4), 1982)."""
+def _undecided(claim: Claim, tested: list[TestedPoint], level: float) -> TestedPoint | None:
+    """Return a point that prevents the claim from being supported, or None.
+
+    All points must pass, so no correction is needed (intersection-union test: Berger, Technometrics 24(4), 1982).
+    """
     for number, part in enumerate(claim.parts):
-        group = [one for one in tested if one.part == number]
+        group = [point for point in tested if point.part == number]
         if part.exact:
             continue
-        failing = [one for one in group if one.p_inside is None or one.p_inside > level]
+        failing = [point for point in group if point.p_inside is None or point.p_inside > level]
         if part.over == "any":
-            ps = [1.0 if one.p_inside is None else one.p_inside for one in group]
+            ps = [1.0 if point.p_inside is None else point.p_inside for point in group]
             if min(holm(ps), default=1.0) > level:
                 return failing[0]
         elif failing:
-            return max(failing, key=lambda one: 2 if one.p_inside is None else one.p_inside)
+            return max(failing, key=lambda point: 2 if point.p_inside is None else point.p_inside)
     return None
 
 

@@ -1,7 +1,7 @@
-"""Claims as data: what somebody says, where, about which cells, and what of it could be tested where.
+"""Define the format of a claims file: statements, the cells they are about, and which testbeds can test them.
 
-A claim holds if all of its parts hold. A part states a *region* for a ratio (or for a level) at one or more
-points; `k8sdds.claims.judge` tests it. Every key is documented in docs/analysis.md.
+A claim holds if all of its parts hold. A part states a *region* for a ratio, or for a level, at one or more points;
+`k8sdds.claims.judge` tests it. docs/analysis.md documents every key.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from k8sdds.system.strict import Strict
 Scalar = str | int | float | bool | None
 Is = Literal["lower", "higher", "alike", "between", "published"]
 
-USUAL = {
+DEFAULTS = {
     "reliability": "reliable", "transport": "unicast", "publishers": 1, "subscribers": 1,
     "security": "none", "rate": 0, "batch_bytes": 0,
 }  # fmt: skip
-"""What cells are like where a claim says nothing else: reliable unicast, one to one, as fast as possible."""
+"""Settings of cells that a claim does not specify: reliable unicast, one to one, as fast as possible."""
 
 SELECTABLE = ("network", *(name for name in CONDITION if name not in ("testbed", "nodes")))
 """Keys of a selector; `network` is compared with the label of trials."""
@@ -36,7 +36,7 @@ def _selector(value: Any) -> Any:
             if key not in SELECTABLE:
                 from k8sdds.system.yaml_text import nearest
 
-                raise ValueError(f"{key!r} selects nothing{nearest(str(key), list(SELECTABLE))}")
+                raise ValueError(f"unknown key {key!r}{nearest(str(key), list(SELECTABLE))}")
     return value
 
 
@@ -47,63 +47,65 @@ Points = Annotated[
 
 
 class Pair(Strict):
-    """Two kinds of cells whose ratio is meant: `of` divided by `to`."""
+    """The ratio of two kinds of cells: `of` divided by `to`."""
 
     of: Selector
     to: Selector
 
 
 class Part(Strict):
-    """One statement: at each point the ratio `of`/`to` (or the level of `of`) lies in a region."""
+    """One statement: at each point the ratio `of`/`to`, or the level of `of`, lies in a region."""
 
     quantity: str
     of: Selector
-    to: Selector | None = Field(default=None, description="none: the level of `of` itself is meant")
-    against: Pair | None = Field(default=None, description="a second ratio, by which the first is divided")
-    cells: Selector = Field(default_factory=dict, description="what all of these cells have in common")
+    to: Selector | None = Field(default=None, description="omit it to state the level of `of`")
+    against: Pair | None = Field(default=None, description="a second ratio; the first is divided by it")
+    cells: Selector = Field(default_factory=dict, description="settings that all of these cells share")
     at: Points = Field(default_factory=dict, description="the points: every combination of these values")
     is_: Is = Field(alias="is")
-    by_percent: float = Field(default=0, ge=0, description="lower or higher by at least so much")
+    by_percent: float = Field(default=0, ge=0, description="minimum difference for `lower` and `higher`")
     within_percent: float | None = Field(default=None, gt=0, description="tolerance, in percent of the ratio")
-    between_percent: tuple[float, float] | None = Field(default=None, description="of/to - 1, both ends")
+    between_percent: tuple[float, float] | None = Field(
+        default=None, description="lower and upper limit of of/to - 1"
+    )
     published: Annotated[list[float], OneOrMore] | None = Field(
         default=None, description="the published numbers, in the order of the points"
     )
     published_as: Literal["overhead", "change", "ratio", "level"] = "overhead"
     over: Literal["all", "any", "mean"] = Field(
-        default="all", description="whether all points must lie there, one of them, or their mean"
+        default="all", description="whether all points, any of them, or their mean must lie in the region"
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> Part:
+    def _check_keys(self) -> Part:
         if self.quantity not in METRICS:
             from k8sdds.system.yaml_text import nearest
 
-            raise ValueError(f"{self.quantity!r} is not measured{nearest(self.quantity, list(METRICS))}")
+            raise ValueError(f"{self.quantity!r} is not a metric{nearest(self.quantity, list(METRICS))}")
         if (self.to is None) != (self.published_as == "level" and self.published is not None):
-            raise ValueError("a part without `to` needs published numbers with published_as: level")
+            raise ValueError("a part without `to` needs `published` with `published_as: level`")
         if self.is_ in ("alike", "published", "between") and self.within_percent is None and not self.exact:
             raise ValueError(f"`is: {self.is_}` needs within_percent")
         if (self.is_ == "between") != (self.between_percent is not None):
-            raise ValueError("`is: between` and between_percent belong together")
+            raise ValueError("`is: between` needs between_percent, and only `is: between` allows it")
         if self.is_ == "published" and self.published is None:
-            raise ValueError("`is: published` needs published numbers")
+            raise ValueError("`is: published` needs `published`")
         if self.published is not None and len(self.published) != len(self.points):
             raise ValueError(f"{len(self.published)} published numbers for {len(self.points)} points")
         return self
 
     @property
     def exact(self) -> bool:
-        """Whether the quantity is a count that is compared as it is, without statistics."""
+        """Whether the quantity is an exact count, compared without statistics."""
         return METRICS[self.quantity].exact
 
     @property
     def points(self) -> list[dict[str, Scalar]]:
-        """Every combination of `at`, in the order in which the published numbers are given."""
+        """Every combination of the values of `at`, in the order of `published`."""
         return [dict(zip(self.at, values, strict=True)) for values in itertools.product(*self.at.values())]
 
     def region(self, index: int) -> tuple[float, float]:
-        """The claimed region of the ratio (or level) at a point: low, high; 0 and inf are open ends."""
+        """Return the claimed region (low, high) of the ratio or level at a point; 0 and inf are open ends."""
         tolerance = 1 + (self.within_percent or 0) / 100
         match self.is_:
             case "lower":
@@ -120,7 +122,7 @@ class Part(Strict):
                 return value / tolerance, value * tolerance
 
     def published_ratio(self, index: int) -> float:
-        """The published number of a point as the ratio x/b, or as the level that it is."""
+        """Return the published number of a point as a ratio x/b, or as a level if it is one."""
         number = (self.published or [])[index]
         match self.published_as:
             case "overhead":
@@ -132,57 +134,64 @@ class Part(Strict):
 
 
 class Claim(Strict):
-    """One claim. Its verdict is made from its parts; without parts it is never testable."""
+    """One claim. Its verdict follows from its parts; a claim without parts is not testable."""
 
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
-    claim: str = Field(description="the statement, in a sentence")
-    paper: str = Field(description="where it is made: table, figure or section")
+    claim: str = Field(description="the statement, one sentence")
+    paper: str = Field(description="table, figure or section of the statement")
     parts: list[Part] = Field(default_factory=list)
     lab: Literal["tests", "model", "no"] = Field(
         default="tests",
-        description="what the lab can do: test it; at best agree, because it holds there by construction or"
-        " in a model only; nothing",
+        description="what the lab can do: `tests`: test it; `model`: only agree, because it holds there by"
+        " construction or in a model; `no`: nothing",
     )
-    because: str = Field(default="", description="why the lab, or anything, cannot test it")
-    note: str = Field(default="", description="what a reader of the verdict should know of the claim itself")
+    because: str = Field(default="", description="why the lab, or any testbed, cannot test it")
+    note: str = Field(default="", description="background that readers of the verdict need")
     engines: dict[str, str] = Field(
-        default_factory=dict, description="network to a word that its engine must have, such as kernel"
+        default_factory=dict,
+        description="network to a word that its engine's name must contain, such as kernel",
     )
-    link_mbit: float | None = Field(default=None, gt=0, description="rate of the links that it is about")
-    experiment: str = Field(default="", description="the experiment that tests it, by name")
-    settings: list[str] = Field(default_factory=list, description="its further --set KEY=VALUE")
-    minutes: float = Field(default=0, ge=0, description="time of that experiment")
+    link_mbit: float | None = Field(
+        default=None, gt=0, description="rate of the links that the claim is about"
+    )
+    experiment: str = Field(default="", description="name of the experiment that tests the claim")
+    settings: list[str] = Field(
+        default_factory=list, description="additional --set KEY=VALUE for the experiment"
+    )
+    minutes: float = Field(default=0, ge=0, description="duration of the experiment")
 
     @model_validator(mode="after")
-    def _reasons(self) -> Claim:
+    def _check_requirements(self) -> Claim:
         if (self.lab != "tests" or not self.parts) and not self.because:
-            raise ValueError("a claim that the lab cannot test says why: because")
+            raise ValueError("a claim that the lab cannot test needs a reason: because")
         if self.parts and not self.experiment:
-            raise ValueError("a testable claim names the experiment that tests it")
+            raise ValueError("a testable claim needs an experiment")
         return self
 
     @property
     def command(self) -> str:
-        """The command that measures what this claim needs; empty where nothing does."""
+        """The command that measures what this claim needs; empty: it is not testable."""
         sets = "".join(f" --set {setting}" for setting in self.settings)
         return f"k8sdds run {self.experiment}{sets}" if self.experiment else ""
 
 
 class Claims(Strict):
-    """One file of claims."""
+    """A claims file."""
 
     page: ClassVar[str] = "docs/analysis.md"
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     title: str = ""
-    source: str = Field(default="", description="who says so, and where it was published")
-    level: float = Field(default=0.05, gt=0, lt=0.5, description="of every test: the rate of false verdicts")
+    source: str = Field(default="", description="the publication that makes the claims")
+    level: float = Field(
+        default=0.05, gt=0, lt=0.5, description="significance level of every test: the rate of false verdicts"
+    )
     claims: list[Claim] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _no_twins(self) -> Claims:
+    def _check_ids(self) -> Claims:
         ids = [claim.id for claim in self.claims]
-        twins = sorted({one for one in ids if ids.count(one) > 1})
-        if twins:
-            raise ValueError(f"two claims have the id {', '.join(twins)}")
+        duplicates = sorted({claim_id for claim_id in ids if ids.count(claim_id) > 1})
+        if duplicates:
+            raise ValueError(f"several claims have the id {', '.join(duplicates)}")
         return self

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.claims.judge import VERDICTS, Judged, Tested, Verdict
+from k8sdds.claims.judge import VERDICTS, ClaimResult, TestedPoint, Verdict
 from k8sdds.claims.model import Claims, Part
 from k8sdds.claims.reasons import describe_region, describe_value
 from k8sdds.report import export, formats
@@ -25,23 +25,23 @@ COLUMNS = (
 """Columns of claims.csv: one row per claim, source and point; ratios with their 95 % intervals."""
 
 
-def rows(judged: list[Judged]) -> list[dict[str, Any]]:
+def rows(judged: list[ClaimResult]) -> list[dict[str, Any]]:
     """Return all tests as rows with the columns COLUMNS."""
     result = []
     for claim in judged:
         base = {"claim": claim.claim.id, "paper": claim.claim.paper, "verdict": claim.verdict,
                 "reason": claim.reason}  # fmt: skip
-        points = [(finding, tested) for finding in claim.findings for tested in finding.tested]
-        result += [base | _row(claim, finding, tested) for finding, tested in points] or [base]
+        points = [(verdict, tested) for verdict in claim.verdicts for tested in verdict.points]
+        result += [base | _row(claim, verdict, tested) for verdict, tested in points] or [base]
     return [{name: row.get(name) for name in COLUMNS} for row in result]
 
 
-def _row(claim: Judged, finding: Verdict, tested: Tested) -> dict[str, Any]:
+def _row(claim: ClaimResult, verdict: Verdict, tested: TestedPoint) -> dict[str, Any]:
     low, high = tested.contrast.interval() if tested.contrast else (None, None)
     region = [bound if 0 < bound < float("inf") else None for bound in tested.region]
     return {
-        "source": finding.source, "imported": finding.imported, "source_verdict": finding.verdict,
-        "source_reason": finding.reason, "part": tested.part + 1,
+        "source": verdict.source, "imported": verdict.imported, "source_verdict": verdict.verdict,
+        "source_reason": verdict.reason, "part": tested.part + 1,
         "quantity": claim.claim.parts[tested.part].quantity,
         "point": ", ".join(f"{key}={value}" for key, value in tested.values.items()),
         "claimed_ratio_low": region[0], "claimed_ratio_high": region[1], "published": tested.published,
@@ -52,7 +52,7 @@ def _row(claim: Judged, finding: Verdict, tested: Tested) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def data(claims: Claims, judged: list[Judged]) -> dict[str, Any]:
+def data(claims: Claims, judged: list[ClaimResult]) -> dict[str, Any]:
     """Return the verdicts as JSON-serializable data."""
     return {
         "schema": 1,
@@ -65,8 +65,8 @@ def data(claims: Claims, judged: list[Judged]) -> dict[str, Any]:
                 "id": claim.claim.id, "claim": claim.claim.claim, "paper": claim.claim.paper,
                 "note": claim.claim.note, "verdict": claim.verdict, "reason": claim.reason,
                 "command": claim.claim.command, "minutes": claim.claim.minutes,
-                "imported": (imported := claim.of(True)) and imported.verdict,
-                "ours": (measured := claim.of(False)) and measured.verdict,
+                "imported": (imported := claim.best(True)) and imported.verdict,
+                "ours": (measured := claim.best(False)) and measured.verdict,
             }
             for claim in judged
         ],
@@ -74,7 +74,7 @@ def data(claims: Claims, judged: list[Judged]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def show(claims: Claims, judged: list[Judged], console: Console) -> None:
+def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
     """Print the table of the claims and a summary."""
     from rich import box
     from rich.table import Table
@@ -101,13 +101,13 @@ def show(claims: Claims, judged: list[Judged], console: Console) -> None:
     )
 
 
-def summary(judged: list[Judged]) -> str:
+def summary(judged: list[ClaimResult]) -> str:
     """Return the number of claims per verdict: `3 supported, 1 contradicted, …`."""
     counts = Counter(claim.verdict for claim in judged)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
 
 
-def _published(judged: Judged) -> str:
+def _published(judged: ClaimResult) -> str:
     """Return the published numbers of all parts, or the claimed region if there are no numbers."""
     lines = []
     for part in judged.claim.parts:
@@ -121,15 +121,15 @@ def _published(judged: Judged) -> str:
     return "\n".join(lines) or "–"
 
 
-def _results(judged: Judged, imported: bool) -> str:
+def _results(judged: ClaimResult, imported: bool) -> str:
     """Return the results in imported run folders, or in measured ones."""
-    finding = judged.of(imported)
-    if finding is None:
+    verdict = judged.best(imported)
+    if verdict is None:
         return "–"
     lines = []
     for number, part in enumerate(judged.claim.parts):
-        lines += _by_network([(t.values, _number(part, t)) for t in finding.tested if t.part == number])
-    return "\n".join([*filter(None, lines), f"({finding.source}: {finding.verdict})"])
+        lines += _by_network([(t.values, _number(part, t)) for t in verdict.points if t.part == number])
+    return "\n".join([*filter(None, lines), f"({verdict.source}: {verdict.verdict})"])
 
 
 def _by_network(points: list[tuple[dict[str, Any], str]]) -> list[str]:
@@ -141,7 +141,7 @@ def _by_network(points: list[tuple[dict[str, Any], str]]) -> list[str]:
     return [f"{name}: {', '.join(texts)}" if name else ", ".join(texts) for name, texts in lines.items()]
 
 
-def _number(part: Part, tested: Tested) -> str:
+def _number(part: Part, tested: TestedPoint) -> str:
     if tested.counts:
         return " and ".join(f"{count:g}" for count in sorted(set(tested.counts)))
     if tested.contrast is None:
@@ -157,7 +157,7 @@ def _number(part: Part, tested: Tested) -> str:
     return formats.percent(*(None if bound is None else 100 * (bound - 1) for bound in (value, low, high)))
 
 
-def write(claims: Claims, judged: list[Judged], folder: Path) -> list[Path]:
+def write(claims: Claims, judged: list[ClaimResult], folder: Path) -> list[Path]:
     """Write claims.html, claims.csv and claims.json to a folder and return their paths."""
     table = {
         "caption": claims.title or claims.name,

@@ -6,8 +6,7 @@ import random
 import pytest
 
 from k8sdds.campaign import experiments
-from k8sdds.claims import judge as room
-from k8sdds.claims import load
+from k8sdds.claims import judge, load
 from k8sdds.claims.evidence import Source
 from k8sdds.claims.files import find
 from k8sdds.claims.model import Claim
@@ -42,7 +41,7 @@ def claim(is_="lower", **more):
 
 def judged(one, *trials, facts=None):
     rows = [row for group in trials for row in group]
-    return room.judge_claim(one, [Source("run", rows, facts or {})], 0.05)
+    return judge.judge_claim(one, [Source("run", rows, facts or {})], 0.05)
 
 
 def verdict(one, *trials, facts=None):
@@ -57,59 +56,62 @@ def reason(one, *trials, facts=None):
 
 def test_a_clear_difference_is_supported_and_its_opposite_contradicted():
     trials = rows("a", 50), rows("b", 100)
-    assert verdict(claim("lower"), *trials) == room.SUPPORTED
-    assert verdict(claim("higher"), *trials) == room.CONTRADICTED
+    assert verdict(claim("lower"), *trials) == judge.SUPPORTED
+    assert verdict(claim("higher"), *trials) == judge.CONTRADICTED
 
 
 def test_equivalence_needs_a_narrow_interval_not_the_lack_of_a_difference():
     alike = claim("alike", part={"within_percent": 5})
-    assert verdict(alike, rows("a", 100, n=10), rows("b", 100, n=10)) == room.SUPPORTED
-    assert verdict(alike, rows("a", 100, noise=0.3), rows("b", 100, noise=0.3)) == room.NOT_ENOUGH
-    assert verdict(alike, rows("a", 50), rows("b", 100)) == room.CONTRADICTED
+    assert verdict(alike, rows("a", 100, n=10), rows("b", 100, n=10)) == judge.SUPPORTED
+    assert verdict(alike, rows("a", 100, noise=0.3), rows("b", 100, noise=0.3)) == judge.NOT_ENOUGH
+    assert verdict(alike, rows("a", 50), rows("b", 100)) == judge.CONTRADICTED
 
 
 def test_published_overheads_are_tested_within_their_tolerance():
     published = claim("published", part={"published": [45.6], "within_percent": 5})
-    assert verdict(published, rows("a", 54.4, n=10), rows("b", 100, n=10)) == room.SUPPORTED
-    assert verdict(published, rows("a", 80), rows("b", 100)) == room.CONTRADICTED
+    assert verdict(published, rows("a", 54.4, n=10), rows("b", 100, n=10)) == judge.SUPPORTED
+    assert verdict(published, rows("a", 80), rows("b", 100)) == judge.CONTRADICTED
 
 
 def test_one_repetition_and_equal_repetitions_decide_nothing():
-    assert verdict(claim(), rows("a", 50, n=1), rows("b", 100, n=1)) == room.NOT_ENOUGH
-    assert verdict(claim(), rows("a", 50, noise=0), rows("b", 100, noise=0)) == room.NOT_ENOUGH
+    assert verdict(claim(), rows("a", 50, n=1), rows("b", 100, n=1)) == judge.NOT_ENOUGH
+    assert verdict(claim(), rows("a", 50, noise=0), rows("b", 100, noise=0)) == judge.NOT_ENOUGH
 
 
 def test_a_model_is_at_best_consistent_and_never_contradicts():
     trials = rows("a", 50, fidelity="modelled"), rows("b", 100)
-    assert verdict(claim("lower"), *trials) == room.CONSISTENT
-    assert verdict(claim("higher"), *trials) == room.NOT_TESTABLE
+    assert verdict(claim("lower"), *trials) == judge.CONSISTENT
+    assert verdict(claim("higher"), *trials) == judge.NOT_TESTABLE
     by_construction = claim("lower", lab="model", because="it is built so")
-    assert verdict(by_construction, rows("a", 50), rows("b", 100)) == room.CONSISTENT
+    assert verdict(by_construction, rows("a", 50), rows("b", 100)) == judge.CONSISTENT
 
 
 def test_what_needs_other_hardware_links_or_engines_is_not_testable():
     trials = rows("a", 50), rows("b", 100)
-    assert verdict(claim(lab="no", because="other boards"), *trials) == room.NOT_TESTABLE
-    assert verdict(claim(link_mbit=100), *trials) == room.NOT_TESTABLE
+    assert verdict(claim(lab="no", because="other boards"), *trials) == judge.NOT_TESTABLE
+    assert verdict(claim(link_mbit=100), *trials) == judge.NOT_TESTABLE
     shaped = rows("a", 50, link_rate_mbit=100), rows("b", 100, link_rate_mbit=100)
-    assert verdict(claim(link_mbit=100), *shaped) == room.SUPPORTED
+    assert verdict(claim(link_mbit=100), *shaped) == judge.SUPPORTED
     one_kernel = {"nodes": {"a": {"boot_id": "x"}, "b": {"boot_id": "x"}}}
     cluster = rows("a", 50, testbed="cluster"), rows("b", 100, testbed="cluster")
-    assert verdict(claim(lab="no", because="other boards"), *cluster) == room.SUPPORTED
-    assert verdict(claim(lab="no", because="other boards"), *cluster, facts=one_kernel) == room.NOT_TESTABLE
+    assert verdict(claim(lab="no", because="other boards"), *cluster) == judge.SUPPORTED
+    assert verdict(claim(lab="no", because="other boards"), *cluster, facts=one_kernel) == judge.NOT_TESTABLE
     esp = claim(engines={"a": "kernel"})
-    assert verdict(esp, rows("a", 50, engine="userspace ESP"), rows("b", 100)) == room.NOT_TESTABLE
+    assert verdict(esp, rows("a", 50, engine="userspace ESP"), rows("b", 100)) == judge.NOT_TESTABLE
     lacking, having = {"features": ["veth", "tun"]}, {"features": ["esp"]}
     userspace = rows("a", 50, engine="userspace ESP"), rows("b", 100)
-    assert reason(esp, *userspace, facts=lacking) == "this kernel has no ESP: a was carried by userspace ESP"
-    assert reason(esp, *userspace, facts=having) == "needs a by kernel; here its engine is userspace ESP"
+    assert reason(esp, *userspace, facts=lacking) == "this kernel has no ESP: a used userspace ESP"
+    assert (
+        reason(esp, *userspace, facts=having)
+        == "needs a with an engine of kind kernel; its engine was userspace ESP"
+    )
     labelled = rows("a", 50, engine="kernel ESP", network_label="a (kernel ESP)")
-    assert verdict(esp, labelled, rows("b", 100)) == room.SUPPORTED
+    assert verdict(esp, labelled, rows("b", 100)) == judge.SUPPORTED
 
 
 def test_imported_data_is_judged_whatever_the_lab_can_do():
     trials = rows("a", 50, testbed="imported"), rows("b", 100, testbed="imported")
-    assert verdict(claim(lab="no", because="other boards", link_mbit=100), *trials) == room.SUPPORTED
+    assert verdict(claim(lab="no", because="other boards", link_mbit=100), *trials) == judge.SUPPORTED
 
 
 def test_one_point_among_many_contradicts_only_after_holms_correction():
@@ -118,20 +120,20 @@ def test_one_point_among_many_contradicts_only_after_holms_correction():
     trials = []
     for size in sizes:
         trials += [rows("a", 50, payload_bytes=size), rows("b", 100, payload_bytes=size)]
-    assert verdict(many, *trials) == room.SUPPORTED
+    assert verdict(many, *trials) == judge.SUPPORTED
     weak = [row for group in trials for row in group if row["payload_bytes"] != 100]
     # Alone this point says at p = 0.03 that a is not lower; among thirty such a point is expected.
     pair = rows("a", 1, payload_bytes=100, noise=0), rows("b", 1, payload_bytes=100, noise=0)
     for row, log in zip(pair[0], (0.01, 0.05, 0.03, -0.005, 0.04), strict=True):
         row["throughput_mbps"] = math.exp(log)
-    assert verdict(claim("lower", part={"at": {"payload_bytes": [100]}}), *pair) == room.CONTRADICTED
-    assert verdict(many, weak, *pair) == room.NOT_ENOUGH
+    assert verdict(claim("lower", part={"at": {"payload_bytes": [100]}}), *pair) == judge.CONTRADICTED
+    assert verdict(many, weak, *pair) == judge.NOT_ENOUGH
 
 
 def test_missing_cells_leave_a_claim_open():
     two = claim("lower", part={"at": {"payload_bytes": [1024, 64]}})
-    assert verdict(two, rows("a", 50), rows("b", 100)) == room.NOT_ENOUGH
-    assert verdict(claim(), rows("c", 50)) == room.NOT_ENOUGH
+    assert verdict(two, rows("a", 50), rows("b", 100)) == judge.NOT_ENOUGH
+    assert verdict(claim(), rows("c", 50)) == judge.NOT_ENOUGH
 
 
 def test_variants_are_never_put_together():
@@ -141,16 +143,16 @@ def test_variants_are_never_put_together():
         rows("a", 90, middleware="fastdds"),
         rows("b", 45, middleware="fastdds"),
     ]
-    found = room.judge_claim(claim(), [Source("run", [row for group in trials for row in group])], 0.05)
-    assert {finding.verdict for finding in found.findings} == {room.SUPPORTED, room.CONTRADICTED}
-    assert found.verdict == room.NOT_ENOUGH and "disagree" in found.reason
+    found = judge.judge_claim(claim(), [Source("run", [row for group in trials for row in group])], 0.05)
+    assert {verdict.verdict for verdict in found.verdicts} == {judge.SUPPORTED, judge.CONTRADICTED}
+    assert found.verdict == judge.NOT_ENOUGH and "disagree" in found.reason
 
 
 def test_counts_are_compared_as_they_are():
     part = {"quantity": "ip_fragments_per_sample", "to": None, "published": [11], "published_as": "level"}
     counted = claim("published", part=part)
-    assert verdict(counted, rows("a", 1, n=2, ip_fragments_per_sample=11)) == room.SUPPORTED
-    assert verdict(counted, rows("a", 1, n=2, ip_fragments_per_sample=12)) == room.CONTRADICTED
+    assert verdict(counted, rows("a", 1, n=2, ip_fragments_per_sample=11)) == judge.SUPPORTED
+    assert verdict(counted, rows("a", 1, n=2, ip_fragments_per_sample=12)) == judge.CONTRADICTED
 
 
 # -- the installed file -------------------------------------------------------------------------------------
@@ -190,9 +192,9 @@ def test_mistakes_in_a_file_are_told_with_their_line(tmp_path):
 def test_runs_of_several_perftest_versions_are_told():
     old = {"testbed": "imported", "perftest_version": "3.0.1"}
     same = rows("a", 50, **old), rows("b", 100, **old)
-    assert "PerfTest" not in room.judge_claim(claim(), [Source("it", same[0] + same[1])], 0.05).reason
+    assert "PerfTest" not in judge.judge_claim(claim(), [Source("it", same[0] + same[1])], 0.05).reason
     mixed = same[0], rows("b", 100, **(old | {"perftest_version": "3.1.0"}))
-    found = room.judge_claim(claim(), [Source("it", mixed[0] + mixed[1])], 0.05)
+    found = judge.judge_claim(claim(), [Source("it", mixed[0] + mixed[1])], 0.05)
     assert found.reason.endswith("one run compares PerfTest 3.0.1 with 3.1.0")
 
 
@@ -208,5 +210,5 @@ def test_of_equal_verdicts_the_most_complete_is_shown():
             *rows("b", 100, payload_bytes=size, link="none"),
         )
     ]
-    found = room.judge_claim(sizes, [Source("it", gappy + whole)], 0.05)
-    assert len(found.findings) == 2 and found.of(False).gaps == 0
+    found = judge.judge_claim(sizes, [Source("it", gappy + whole)], 0.05)
+    assert len(found.verdicts) == 2 and found.best(False).gaps == 0
