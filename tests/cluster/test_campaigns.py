@@ -92,7 +92,7 @@ def metered(folder: Path, found: list[dict[str, Any]], said: str) -> None:
     reason = "this user may not create clusterrolebindings and clusterroles"
     assert any(line["kind"] == "lack" and reason in line["said"] for line in lines)
     assert reason in (folder / "report" / "report.html").read_text()
-    assert "Not metered: kubelets and the network's own pods" in " ".join(said.split())
+    assert "Not measured: kubelets and the network's own pods" in " ".join(said.split())
 
 
 @pytest.mark.long
