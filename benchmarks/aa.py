@@ -1,17 +1,17 @@
-"""How often `compare` and `claims` raise a false alarm, and how large a true difference they find.
+"""Measure the false alarm rate and the power of `compare` and `claims`.
 
-Measures A/A campaigns (`k8sdds run aa`: one network under two labels) or takes those of `--run FOLDER`, then
+Measures A/A campaigns (`k8sdds run aa`: one network under two labels) or uses those of `--run FOLDER`. Then:
 
-  campaigns   every campaign compared as it is: cells with p below 5 %, and campaigns with a cell that differs
+  campaigns   compares every measured campaign: cells with p below 5 %, and campaigns with a cell that differs
               after Holm's correction
-  resampled   thousands of campaigns of 3, 5 and 10 repetitions, each of different real blocks of all
-              campaigns, A and B exchanged at random in each repetition, so that nothing differs in truth:
-              the rate of false alarms of the very functions behind both commands
-              (paired: two networks of a campaign; independent: two campaigns)
-  normal      the same rates for campaigns whose log ratios are drawn from a normal distribution: what the
-              tests do where their assumption holds exactly
-  power       the same with one side made slower by a known factor: how often it is found, and the smallest
-              factor found in 80 % of the campaigns
+  resampled   builds thousands of campaigns of 3, 5 and 10 repetitions from different real blocks of all
+              campaigns. A and B are exchanged at random in each repetition, so there is no true difference.
+              Reports the false alarm rate of the functions behind both commands (paired: two networks of one
+              campaign; independent: two campaigns)
+  normal      reports the same rates for campaigns with normally distributed log ratios, where the assumption
+              of the tests holds exactly
+  power       makes one side slower by a known factor and reports how often this is detected, and the smallest
+              factor that is detected in 80 % of the campaigns
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Row = dict[str, Any]
 
 
 class Pool:
-    """Real trials of A/A campaigns: (campaign, repetition) to the rows of label A and of label B."""
+    """Real trials of A/A campaigns: the rows of labels A and B by (campaign, repetition)."""
 
     def __init__(self, runs: list[Path]) -> None:
         self.blocks: dict[tuple[int, int], dict[str, list[Row]]] = defaultdict(lambda: {"A": [], "B": []})
@@ -55,18 +55,18 @@ class Pool:
             for row in rows:
                 self.blocks[number, row["repetition"]][row["network_label"]].append(row)
         cells = max(len(block["A"]) for block in self.blocks.values())
-        # Only whole blocks, so that every resampled campaign has every cell in every repetition.
+        # Only complete blocks, so that every resampled campaign has every cell in every repetition.
         self.whole = [b for b in self.blocks.values() if len(b["A"]) == len(b["B"]) == cells]
 
     def draw(
         self, dice: random.Random, n: int, paired: bool, factor: float = 1
     ) -> tuple[list[Row], list[Row]]:
-        """Rows of A and of B of one made campaign of n repetitions; B is slower by the factor."""
+        """Return the rows of A and B of a resampled campaign; B is slower by the factor."""
         sides: tuple[list[Row], list[Row]] = ([], [])
-        # No block twice within a campaign: a real one never repeats a repetition, and a test that takes a
-        # copy for a repetition finds too small a spread.
+        # A block occurs only once in a campaign: real campaigns do not contain copies, and a test that treats
+        # a copy as a repetition underestimates the spread.
         blocks = dice.sample(self.whole, n)
-        rest = [block for block in self.whole if not any(block is one for one in blocks)]
+        rest = [block for block in self.whole if not any(block is drawn for drawn in blocks)]
         others = blocks if paired else dice.sample(rest if len(rest) >= n else self.whole, n)
         for repetition, (block, other) in enumerate(zip(blocks, others, strict=True)):
             labels = ["A", "B"]
@@ -82,8 +82,10 @@ class Pool:
 
 
 class Normal(Pool):
-    """Campaigns like those of another pool, but with normal log values of the same cells: a common deviation
-    of each repetition, and as much again of each trial."""
+    """Campaigns with the cells of another pool and normally distributed log values.
+
+    Each repetition has a common deviation, and each trial another one of the same size.
+    """
 
     def __init__(self, like: Pool, spread: float = 0.03) -> None:
         self.block, self.spread = like.whole[0], spread
@@ -91,7 +93,7 @@ class Normal(Pool):
     def draw(
         self, dice: random.Random, n: int, paired: bool, factor: float = 1
     ) -> tuple[list[Row], list[Row]]:
-        """As `Pool.draw`."""
+        """Return rows as `Pool.draw` does."""
         sides: tuple[list[Row], list[Row]] = ([], [])
         for repetition in range(n):
             drifts = [dice.gauss(0, self.spread) for _ in range(2)]
@@ -114,7 +116,7 @@ def _slow(row: Row, factor: float) -> None:
 
 
 def compared(a: list[Row], b: list[Row], paired: bool) -> list[Row]:
-    """The rows of `k8sdds compare` for two sides of one folder, or of two."""
+    """Return the rows of `k8sdds compare` for two sides of one folder (paired) or of two folders."""
     folders = ("one", "one") if paired else ("one", "other")
     return comparison.compare(
         Side("A", folders[0], a, label="A"), Side("B", folders[1], b, label="B"), level=LEVEL
@@ -122,7 +124,7 @@ def compared(a: list[Row], b: list[Row], paired: bool) -> list[Row]:
 
 
 def false_alarms(pool: Pool, n: int, times: int, seed: int) -> Row:
-    """Rates of false alarms in percent, of resampled campaigns in which nothing differs."""
+    """Return false alarm rates in percent, from resampled campaigns without a true difference."""
     dice, found = random.Random(seed), Counter()
     claims = load("aa").claims
     for _ in range(times):
@@ -152,7 +154,7 @@ def false_alarms(pool: Pool, n: int, times: int, seed: int) -> Row:
 
 
 def power(pool: Pool, n: int, times: int, seed: int) -> list[Row]:
-    """How often a true slowdown of each factor is found after Holm's correction, by quantity, in percent."""
+    """Return in percent how often a slowdown by each factor is detected after Holm's correction."""
     rows = []
     for factor in FACTORS:
         dice, found = random.Random(seed), Counter()
@@ -168,7 +170,7 @@ def power(pool: Pool, n: int, times: int, seed: int) -> list[Row]:
 
 
 def smallest(rows: list[Row], name: str) -> float | None:
-    """The smallest slowdown in percent from which on 80 % are found; None where none is."""
+    """Return the smallest slowdown in percent from which on 80 % are detected; None without one."""
     for position, row in enumerate(rows):
         if all(later[name] >= 80 for later in rows[position:]):
             return row["slower_percent"]
@@ -176,22 +178,22 @@ def smallest(rows: list[Row], name: str) -> float | None:
 
 
 def measure(folder: Path, seed: int, seconds: float) -> Path:
-    """One A/A campaign in the lab."""
+    """Measure one A/A campaign in the lab and return its folder."""
     path = folder / f"aa-{seed}"
     argv = [str(Path(sys.prefix) / "bin" / "k8sdds"), "run", "aa", "--output", str(path)]
     done = subprocess.run(
         [*argv, "--seed", str(seed), "--duration", f"{seconds:g}"], stdout=subprocess.DEVNULL, check=False
     )
     if done.returncode:
-        raise SystemExit(f"benchmark: {' '.join(argv)} ended with {done.returncode}")
+        raise SystemExit(f"benchmark: {' '.join(argv)} exited with code {done.returncode}")
     return path
 
 
 def main() -> int:
-    """Measure, resample, print."""
+    """Measure, resample and print."""
     parser = common.parser(__doc__ or "", common.Defaults(3, 1, 1, 0.5, "campaigns"))
-    parser.add_argument("--run", type=Path, action="append", help="an A/A run folder to take (repeatable)")
-    parser.add_argument("--resamples", type=int, help="made campaigns for each number of repetitions [10000]")
+    parser.add_argument("--run", type=Path, action="append", help="use this A/A run folder (repeatable)")
+    parser.add_argument("--resamples", type=int, help="resampled campaigns per number of repetitions [10000]")
     options = common.parse(parser)
     times = options.resamples or (500 if options.quick else 10_000)
     report = common.Report("aa", options)
@@ -203,10 +205,12 @@ def main() -> int:
         pool = Pool(runs)
     _campaigns(pool, report)
     if len(pool.whole) < max(REPETITIONS):
-        raise SystemExit(f"benchmark: {len(pool.whole)} whole blocks; {max(REPETITIONS)} are needed")
+        raise SystemExit(
+            f"benchmark: {len(pool.whole)} complete blocks; at least {max(REPETITIONS)} are required"
+        )
     alarms, normal, detected = [], [], []
     for n in REPETITIONS:
-        common.say(f"resampling {times} campaigns of {n} repetitions")
+        common.progress(f"resampling {times} campaigns of {n} repetitions")
         alarms.append(false_alarms(pool, n, times, options.seed))
         normal.append(false_alarms(Normal(pool), n, times, options.seed))
         detected.append(power(pool, n, max(100, times // 20), options.seed))
@@ -220,20 +224,20 @@ def main() -> int:
         "cell, indep.": "independent_single_percent",
         "any, indep.": "independent_any_percent",
         "false claim": "claims_false_percent",
-        "alike denied": "alike_contradicted_percent",
-        "alike shown": "alike_supported_percent",
+        "equality denied": "alike_contradicted_percent",
+        "equality shown": "alike_supported_percent",
     }
     real = f"resampled campaigns; {len(pool.whole)} real blocks"
-    for rows, of in ((alarms, real), (normal, "normal ones")):
+    for rows, kind in ((alarms, real), (normal, "campaigns with normal values")):
         report.text(
-            f"False alarms in % of {times} {of} (level {100 * LEVEL:g} ± {margin:.1f} by chance)\n"
+            f"False alarms in % of {times} {kind} (level {100 * LEVEL:g} ± {margin:.1f} by chance)\n"
             + common.table(
                 ["n", *heads],
                 [[str(row["n"]), *(f"{row[key]:.2f}" for key in heads.values())] for row in rows],
             )
         )
     report.text(
-        "Found in % of campaigns, throughput / p90 latency, by true slowdown in %\n"
+        "Detected in % of campaigns, throughput / p90 latency, by true slowdown in %\n"
         + common.table(
             ["n", *(f"{row['slower_percent']:g}" for row in detected[0])],
             [
@@ -243,7 +247,7 @@ def main() -> int:
         )
     )
     report.text(
-        "Smallest true slowdown found in 80 % of campaigns (compare, Holm over its cells)\n"
+        "Smallest true slowdown detected in 80 % of campaigns (compare, Holm over its cells)\n"
         + common.table(
             ["n", "throughput", "p90 latency"],
             [[str(rows[0]["n"]), *(_over(smallest(rows, name)) for name in VALUES)] for rows in detected],
@@ -258,7 +262,7 @@ def _over(percent: float | None) -> str:
 
 
 def _campaigns(pool: Pool, report: common.Report) -> None:
-    """The campaigns as they were measured."""
+    """Report on the measured campaigns."""
     cells = alarms = any_ = 0
     for rows in pool.campaigns:
         sides = ([row for row in rows if row["network_label"] == label] for label in "AB")

@@ -1,20 +1,20 @@
-"""Do the cluster's participants cost time and API calls in proportion to their number?
+"""Measure how time and API calls on a cluster grow with the number of participants.
 
-Places, removes and cleans 100 and 300 participants, by the same code as a campaign and as a user with the
-rights of deploy/rights/cluster.yaml, on a real API server with real etcd, scheduler and controllers. The
-nodes are simulated (kwok): their pods become ready without running anything. So this is about placing,
-waiting and cleaning; streams into pods, and with them trials, need real nodes.
+Creates, deletes and cleans up 100 and 300 participants with the same code as a campaign, as a user with the
+permissions of deploy/rights/cluster.yaml, on a real API server with real etcd, scheduler and controllers. The
+nodes are simulated by kwok: their pods become ready without running anything. The benchmark therefore covers
+creating, waiting and cleaning up. Exec streams, and with them trials, need real nodes.
 
-check      rights, nodes and images, before anything is made
-namespace  the campaign's own, with its rights
-placed     all participants' pods made, scheduled, ready, and seen to be
-removed    all pods removed and seen to be gone, as before a network is replaced
-again      placed once more
-cleaned    the namespace removed with all that is in it, and seen to be gone
+check      check permissions, nodes and images, before anything is created
+namespace  create the namespace of the campaign, with its permissions
+placed     create the pods of all participants and wait until they are ready
+removed    delete all pods and wait until they are gone, as before a network is replaced
+again      create them again
+cleaned    delete the namespace and wait until it is gone
 
-API calls are counted by k8sdds as it sends them, and by the server in its audit log.
+k8sdds counts its API calls, and the server counts them in its audit log.
 
-Builds kwok, etcd and Kubernetes as Go programs where they are not in the cache (minutes, once).
+Builds kwok, etcd and Kubernetes as Go programs if they are not in the cache (minutes, once).
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from k8sdds.testbeds.selection import SelectedTestbed
 from k8sdds.versions import PERFTEST_IMAGE
 
 EACH = 10
-"""Participants for each node."""
+"""Number of participants per node."""
 PHASES = ("check", "namespace", "placed", "removed", "again", "cleaned")
 WITHIN = "--within-sandbox"
 
 
 def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, dict[str, Any]]:
-    """Endpoint and clean so many participants: seconds and API calls of each phase."""
+    """Create and clean up participants; return seconds and API calls of each phase."""
     kubeconfig = plane.folder / "user.conf"
     client = KubernetesClient.from_kubeconfig(kubeconfig, None)
-    asked = {"payload_bytes": 1024, "subscribers": count - 1, "nodes": count // EACH}
-    cell = Cell(network="flannel-vxlan", test="throughput", **asked)
+    settings = {"payload_bytes": 1024, "subscribers": count - 1, "nodes": count // EACH}
+    cell = Cell(network="flannel-vxlan", test="throughput", **settings)
     name = f"scale-{count}-{number}"
-    found: dict[str, dict[str, Any]] = {}
+    phases: dict[str, dict[str, Any]] = {}
     began, before = time.monotonic(), Counter[str]()
 
     def phase(title: str) -> None:
         nonlocal began, before
         now, calls = time.monotonic(), Counter(client.calls)
-        found[title] = {"seconds": now - began, "calls": dict(calls - before)}
+        phases[title] = {"seconds": now - began, "calls": dict(calls - before)}
         began, before = now, calls
 
     cluster = ClusterTestbed(
@@ -84,44 +84,46 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     campaign_namespace.wait_deleted(client, namespace.name)
     phase("cleaned")
     plane.check()
-    return found
+    return phases
 
 
 def main() -> int:
-    """Measure every size in every round."""
+    """Measure all sizes in every round."""
     parser = common.parser(__doc__ or "", common.Defaults(3, 1, what="rounds"))
     parser.add_argument(
         "--participants", type=int, action="append", help="repeatable, 20 or more [100 and 300]"
     )
-    parser.add_argument(WITHIN, action="store_true", help="used by the script itself")
+    parser.add_argument(WITHIN, action="store_true", help="internal: run inside the sandbox")
     options = common.parse(parser)
     sizes = sorted(set(options.participants or (100, 300)))
     if sizes[0] < 2 * EACH:
-        parser.error(f"--participants must be {2 * EACH} or more")
-    found = simulated.programs(common.say)
+        parser.error(f"--participants must be at least {2 * EACH}")
+    programs = simulated.programs(common.progress)
     if not options.within_sandbox:
         return simulated.inside(Path(__file__), [*sys.argv[1:], WITHIN])
     report = common.Report("cluster_scale", options)
     rounds: dict[int, list[dict[str, dict[str, Any]]]] = {size: [] for size in sizes}
     with tempfile.TemporaryDirectory(prefix="k8sdds-simulated-") as folder:
         began = time.monotonic()
-        plane = simulated.ControlPlane(Path(folder), found)
+        plane = simulated.ControlPlane(Path(folder), programs)
         plane.nodes(sizes[-1] // EACH)
         report.data["control_plane_s"] = time.monotonic() - began
-        common.say(f"control plane and {sizes[-1] // EACH} nodes: {report.data['control_plane_s']:.1f} s")
+        common.progress(
+            f"control plane and {sizes[-1] // EACH} nodes: {report.data['control_plane_s']:.1f} s"
+        )
         for number, size in common.interleave(options.pairs, [sizes], options.seed):
-            one = once(plane, size, number)
-            took = ", ".join(f"{title} {one[title]['seconds']:.1f}" for title in PHASES)
-            common.say(f"[{number + 1}/{options.pairs}] {size} participants: {took} s")
-            rounds[size].append(one)
+            phases = once(plane, size, number)
+            took = ", ".join(f"{title} {phases[title]['seconds']:.1f}" for title in PHASES)
+            common.progress(f"[{number + 1}/{options.pairs}] {size} participants: {took} s")
+            rounds[size].append(phases)
         report.data["audited"] = dict(plane.audited())
-    tell(report, rounds)
+    add_tables(report, rounds)
     report.show()
     return 0
 
 
-def tell(report: common.Report, rounds: dict[int, list[dict[str, dict[str, Any]]]]) -> None:
-    """Tables and data."""
+def add_tables(report: common.Report, rounds: dict[int, list[dict[str, dict[str, Any]]]]) -> None:
+    """Add the tables and the data to the report."""
     times = {phase: common.Values() for phase in (*PHASES, "all")}
     counted: Counter[str] = Counter()
     for size, some in rounds.items():
@@ -145,15 +147,15 @@ def tell(report: common.Report, rounds: dict[int, list[dict[str, dict[str, Any]]
     report.text(common.table(["participants on nodes, median s", *times], rows))
     smallest, *others = rounds
     for other in others:
-        row = [f"{other} against {smallest}"]
+        row = [f"{other} relative to {smallest}"]
         for phase in times:
             ratio = times[phase].ratio(str(other), str(smallest))
             row.append(ratio.describe() if ratio else "–")
         linear = f"linear: {other / smallest:g}"
         report.text(common.table([f"time ({linear})", *times], [row]))
     report.text(common.table(["API calls", *PHASES, "all", "by kind"], calls))
-    same = "the same" if report.data["audited"] == report.data["counted"] else "OTHER NUMBERS"
-    report.text(f"The server's audit log has {same}: {report.data['audited']} in all rounds.")
+    same = "the same numbers" if report.data["audited"] == report.data["counted"] else "OTHER NUMBERS"
+    report.text(f"The audit log of the server has {same}: {report.data['audited']} in all rounds.")
 
 
 if __name__ == "__main__":

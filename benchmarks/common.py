@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, interleaving, pair ratios with their interval, tables, conditions."""
+"""Shared code of the benchmarks: options, interleaving, paired ratios, tables and conditions."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from k8sdds.testbeds.lab import facts
 
 @dataclass(frozen=True)
 class Defaults:
-    """Pairs and seconds of a full run and of `--quick`. Seconds are 0 where nothing runs for a time."""
+    """Pairs and seconds of a full run and of `--quick`; 0 seconds if nothing runs for a fixed time."""
 
     pairs: int
     quick_pairs: int
     seconds: float = 0
     quick_seconds: float = 0
     what: str = "pairs"
-    """What `--pairs` counts."""
+    """The noun for what `--pairs` counts."""
 
 
 def parser(doc: str, defaults: Defaults) -> argparse.ArgumentParser:
-    """The options that all benchmarks have; the script's docstring is the help."""
+    """Return a parser with the options of all benchmarks; the script's docstring is the help text."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--quick", action="store_true", help="few and short: does it work, roughly how much")
+    made.add_argument("--quick", action="store_true", help="a few short runs, for a rough result")
     made.add_argument("--pairs", type=int, help=f"number of {defaults.what} [{defaults.pairs}]")
     if defaults.seconds:
-        made.add_argument("--seconds", type=float, help=f"measured time of a run [{defaults.seconds:g}]")
-    made.add_argument("--seed", type=int, default=1, help="of the random order [1]")
+        made.add_argument("--seconds", type=float, help=f"measured seconds of a run [{defaults.seconds:g}]")
+    made.add_argument("--seed", type=int, default=1, help="seed of the random order [1]")
     made.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     made.set_defaults(defaults=defaults, **({} if defaults.seconds else {"seconds": 0.0}))
     return made
 
 
 def parse(made: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options, with the pairs and seconds that `--quick` or the defaults give filled in."""
+    """Parse the options and fill in pairs and seconds from the defaults."""
     options = made.parse_args()
     known: Defaults = options.defaults
     if options.pairs is None:
@@ -57,25 +57,25 @@ def parse(made: argparse.ArgumentParser) -> argparse.Namespace:
     return options
 
 
-def say(text: str) -> None:
-    """Progress: on stderr, so that stdout is the result alone."""
+def progress(text: str) -> None:
+    """Print progress to stderr, so that stdout contains only the result."""
     print(text, file=sys.stderr, flush=True)
 
 
-# -- what is there ----------------------------------------------------------------------------------------
+# -- prerequisites ----------------------------------------------------------------------------------------
 
 
-def lacking(tools: dict[str, str]) -> list[str]:
-    """Of {tool: its Debian package}, a sentence for each tool that is not here."""
+def missing(tools: dict[str, str]) -> list[str]:
+    """Return a message for each missing tool; `tools` maps each tool to its Debian package."""
     return [
-        f"{tool} is not here: apt-get install {package}"
+        f"{tool} is not installed: apt-get install {package}"
         for tool, package in tools.items()
         if shutil.which(tool) is None and not os.access(tool, os.X_OK)
     ]
 
 
 def conditions() -> dict[str, Any]:
-    """The machine and the moment, as a reader of a number asks for them."""
+    """Return the facts of the machine that the result depends on."""
     machine = facts.machine()
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -93,9 +93,9 @@ def conditions() -> dict[str, Any]:
 
 
 def interleave(rounds: int, groups: Iterable[Sequence[Any]], seed: int) -> list[tuple[int, Any]]:
-    """(round, item) for every round: the groups in a random order, and each group's items in one.
+    """Return (round, item) for every round, with the groups and their items in random order.
 
-    Items of a group follow each other, so that what is compared is measured side by side.
+    The items of a group stay together, so that compared items are measured one after the other.
     """
     order = random.Random(seed)
     listed = [list(group) for group in groups]
@@ -110,7 +110,7 @@ def interleave(rounds: int, groups: Iterable[Sequence[Any]], seed: int) -> list[
 
 @dataclass(frozen=True)
 class Paired:
-    """A comparison of two things by their pairs: the median of the ratios and a 95 % t interval."""
+    """A paired comparison: the median of the ratios and a 95 % t interval."""
 
     median: float
     low: float | None
@@ -118,11 +118,11 @@ class Paired:
     n: int
 
     def json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the fields as JSON-serializable data."""
         return {"median": self.median, "low": self.low, "high": self.high, "n": self.n}
 
     def describe(self) -> str:
-        """`1.02 (0.99 – 1.05)`; without an interval where there is one pair."""
+        """Return the ratio with its interval, such as `1.02 (0.99 – 1.05)`."""
         if self.low is None or self.high is None:
             return f"{self.median:.3f} (one pair)"
         return f"{self.median:.3f} ({_short(self.low)} – {_short(self.high)})"
@@ -134,23 +134,23 @@ def _short(value: float) -> str:
 
 @dataclass
 class Values:
-    """What was measured: thing to round to value."""
+    """The measured values by item and round."""
 
-    of: dict[str, dict[int, float]] = field(default_factory=dict)
+    by_item: dict[str, dict[int, float]] = field(default_factory=dict)
 
-    def add(self, thing: str, number: int, value: float | None) -> None:
-        """Keep a value that counts; None and zero do not."""
+    def add(self, item: str, number: int, value: float | None) -> None:
+        """Add a positive, finite value; ignore others."""
         if value is not None and math.isfinite(value) and value > 0:
-            self.of.setdefault(thing, {})[number] = value
+            self.by_item.setdefault(item, {})[number] = value
 
-    def median(self, thing: str) -> float | None:
-        """The median over all rounds, None where there is none."""
-        values = list(self.of.get(thing, {}).values())
+    def median(self, item: str) -> float | None:
+        """Return the median over all rounds; None without values."""
+        values = list(self.by_item.get(item, {}).values())
         return statistics.median(values) if values else None
 
-    def ratio(self, ours: str, other: str) -> Paired | None:
-        """ours/other from the rounds that have both."""
-        first, second = self.of.get(ours, {}), self.of.get(other, {})
+    def ratio(self, item: str, other: str) -> Paired | None:
+        """Return item/other from the rounds that have both."""
+        first, second = self.by_item.get(item, {}), self.by_item.get(other, {})
         both = sorted(first.keys() & second.keys())
         if not both:
             return None
@@ -161,7 +161,7 @@ class Values:
 
 
 def verdict(ratio: Paired | None, more_is_better: bool, margin: float) -> str:
-    """Whether ours is no worse than the other by more than the margin, judged by the interval's bad end."""
+    """Judge by the interval whether k8sdds is at most `margin` worse than the other program."""
     if ratio is None:
         return "not measured"
     if ratio.low is None or ratio.high is None:
@@ -178,7 +178,7 @@ def verdict(ratio: Paired | None, more_is_better: bool, margin: float) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns side by side: the first to the left, the others to the right."""
+    """Return an aligned table: the first column to the left, the others to the right."""
     lines = [list(header), *[list(row) for row in rows]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     text = []
@@ -192,12 +192,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """A number with thousands apart, or a dash."""
+    """Format a number with separators of thousands, or return a dash."""
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
 class Report:
-    """The result of a benchmark: data for `--json`, text for people; both hold what could not be run."""
+    """The result of a benchmark: data for `--json`, and text. Both list what could not run."""
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
         self._options = options
@@ -212,32 +212,33 @@ class Report:
         }
 
     def text(self, part: str) -> None:
-        """A paragraph or a table for people."""
+        """Add a paragraph or a table to the text."""
         self._parts.append(part)
 
-    def lack(self, what: str) -> None:
-        """Something that could not be run, with the reason."""
+    def skip(self, what: str) -> None:
+        """Add something that could not run, with the reason."""
         self.not_run.append(what)
-        say(f"not run: {what}")
+        progress(f"not run: {what}")
 
     def show(self) -> None:
-        """Print it all."""
-        seen = self.data["conditions"]
-        seen["load_after"] = round(os.getloadavg()[0], 2)
+        """Print the result."""
+        conditions = self.data["conditions"]
+        conditions["load_after"] = round(os.getloadavg()[0], 2)
         self.data["not_run"] = self.not_run
         if self._options.json:
             print(json.dumps(self.data, indent=1, ensure_ascii=False))
             return
         length = f", {self.data['seconds']:g} s each" if self.data["seconds"] else ""
-        print(f"{self.data['benchmark']}, {seen['at']}")
-        print(f"{seen['cpu']}, Linux {seen['kernel']}, {seen['os']}")
-        print(f"Cyclone DDS {seen['cyclonedds']}, {' '.join((seen['perftest'] or 'no perftest').split())}")
+        print(f"{self.data['benchmark']}, {conditions['at']}")
+        print(f"{conditions['cpu']}, Linux {conditions['kernel']}, {conditions['os']}")
+        perftest = " ".join((conditions["perftest"] or "no perftest").split())
+        print(f"Cyclone DDS {conditions['cyclonedds']}, {perftest}")
         print(
             f"{self.data['pairs']} {self._options.defaults.what}{length}, seed {self.data['seed']};"
-            f" load average before {seen['load_before']}, after {seen['load_after']}"
+            f" load average before {conditions['load_before']}, after {conditions['load_after']}"
         )
-        for disturbance in seen["interference"]:
-            print(f"! {disturbance}")
+        for interference in conditions["interference"]:
+            print(f"! {interference}")
         for part in self._parts:
             print(f"\n{part}")
         if self.not_run:
@@ -247,7 +248,7 @@ class Report:
 
 
 def main(run: Callable[[], int]) -> None:
-    """Run a benchmark: Ctrl-C and a lack of the machine end it with a sentence."""
+    """Run a benchmark and exit; Ctrl-C and missing prerequisites end it with a message."""
     from k8sdds.system.errors import K8sddsError
 
     try:

@@ -1,17 +1,18 @@
-"""What `k8sdds deploy` costs beside the same kubeadm commands typed by hand.
+"""Compare the time of `k8sdds deploy` with that of the same kubeadm commands run by hand.
 
-Three local nodes, made before the clock runs, with the bundle and its archives of images in reach. In turns
+There are three local nodes. They exist before the clock starts, and the bundle and its image archives are
+available to them. The benchmark alternates between:
 
-  deploy   `k8sdds deploy PROFILE --yes`: from facts to three Ready nodes and a passed smoke test. The smoke
-           test is told apart, since by hand nobody makes one.
-  by hand  the shortest sequence that ends with three Ready nodes: on all nodes side by side programs,
-           containerd's configuration and images; then kubeadm init, the network, kubeadm join on both workers
-           side by side, and waiting until all are Ready. No checks, no records, nothing that could undo it;
-           and its connections to the nodes stand before the clock runs.
+  deploy   `k8sdds deploy PROFILE --yes`: from gathering facts to three Ready nodes and a passed smoke test.
+           The smoke test is reported separately, because the manual sequence has none.
+  by hand  the shortest sequence that results in three Ready nodes: programs, the configuration of containerd
+           and images on all nodes in parallel; then kubeadm init, the network, kubeadm join on both workers
+           in parallel, and waiting until all nodes are Ready. It has no checks, no records and no way to undo
+           it. Its SSH connections are open before the clock starts.
 
-The ratio of the two, without the smoke test, is the figure (aim: at most 1.15). After each deploy a second
-one, which finds nothing to do (aim: under 3 s), and `k8sdds status`; at the end the facts of 20 hosts (sshd
-in namespaces), gathered side by side. Root only.
+The result is the ratio of the two without the smoke test (target: at most 1.15). After each deploy, the
+benchmark times a second deploy, which has nothing to do (target: under 3 s), and `k8sdds status`. At the end,
+it times gathering the facts of 20 hosts (sshd in namespaces) in parallel. Root only.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ ADMIN = f"export KUBECONFIG={KUBECONFIG}\n"
 
 
 def timed(*words: str | Path) -> tuple[float, str]:
-    """Seconds of a command of k8sdds, and what it said."""
+    """Run a k8sdds command and return its seconds and its output."""
     began = time.perf_counter()
     done = subprocess.run([K8SDDS, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     took = time.perf_counter() - began
@@ -65,40 +66,43 @@ def timed(*words: str | Path) -> tuple[float, str]:
     return took, done.stdout
 
 
-def stand(path: Path) -> None:
-    """Make the nodes anew, without a cluster on them, and the archives of images where there are none yet."""
+def recreate_nodes(path: Path) -> None:
+    """Recreate the nodes without a cluster, and create missing image archives."""
     timed("destroy", path, "--yes")
     profile = profiles.load(str(path))
-    found = flow.create_machines(profile, common.say)
-    assert found is not None
+    node_software = flow.create_machines(profile, common.progress)
+    assert node_software is not None
     needed = network_install.install(profile).images
-    for images in (found.images(ARCH_HERE, True, needed), found.images(ARCH_HERE, False, needed)):
-        found.archive(images)
-    found.archive(found.own_images(ARCH_HERE))
+    for images in (
+        node_software.images(ARCH_HERE, True, needed),
+        node_software.images(ARCH_HERE, False, needed),
+    ):
+        node_software.archive(images)
+    node_software.archive(node_software.own_images(ARCH_HERE))
 
 
 def deploy(path: Path) -> dict[str, float]:
-    """Seconds of a deploy without its smoke test, of the smoke test, of a second deploy and of status."""
-    took, said = timed("deploy", path, "--yes")
-    found = SMOKE.search(said)
-    if found is None:
-        raise SystemExit(f"no smoke test: {said}")
-    smoke = float(found[1])
-    again, said = timed("deploy", path, "--yes")
-    if said != "no changes\n":
-        raise SystemExit(f"a second deploy changed something: {said}")
+    """Return the seconds of a deploy, of its smoke test, of a second deploy and of status."""
+    took, output = timed("deploy", path, "--yes")
+    match = SMOKE.search(output)
+    if match is None:
+        raise SystemExit(f"the output of deploy contains no smoke test: {output}")
+    smoke = float(match[1])
+    again, output = timed("deploy", path, "--yes")
+    if output != "no changes\n":
+        raise SystemExit(f"the second deploy made changes: {output}")
     status, _ = timed("status", path)
     return {"deploy": took - smoke, "smoke test": smoke, "again": again, "status": status}
 
 
 class ByHand:
-    """Somebody who has written down the commands and files, and types them as fast as can be."""
+    """The manual installation: all files and commands are prepared and run without a pause."""
 
     def __init__(self, profile: Profile, connections: Connections) -> None:
         self.profile = profile
         self.connections = connections
         seen, _ = facts.gather(connections, plan.SYSCTLS)
-        self.software = software.of(profile, (ARCH_HERE,), common.say)
+        self.software = software.of(profile, (ARCH_HERE,), common.progress)
         self.wanted = DesiredState(profile, seen, self.software, network_install.install(profile))
 
     def ssh(self, node: str, script: str) -> str:
@@ -108,7 +112,7 @@ class ByHand:
         return done.out
 
     def prepare(self, node: str) -> str:
-        """The commands that make a bare node ready for kubeadm."""
+        """Return the commands that prepare a bare node for kubeadm."""
         here = self.profile.node(node)
         lines = [f"install -D {one.shared} {one.target}\n" for one in self.software.binaries(ARCH_HERE)]
         lines += [f"ln -sf {target} {link}\n" for link, target in self.software.links(ARCH_HERE).items()]
@@ -127,7 +131,7 @@ class ByHand:
         )
 
     def seconds(self) -> float:
-        """From bare nodes to a cluster whose nodes are Ready."""
+        """Install the cluster on bare nodes and return the seconds until all nodes are Ready."""
         head, workers = self.wanted.control_plane, [node.name for node in self.wanted.workers()]
         scripts = {node: self.prepare(node) for node in (head, *workers)}
         manifests = written("/root/network.json", apply.list_document(self.wanted.network.manifests))
@@ -158,33 +162,33 @@ class ByHand:
 
 
 def written(path: str, text: str) -> str:
-    """Shell words that write a file."""
+    """Return a shell command that writes a file."""
     return f"cat >{path} <<'END_OF_FILE'\n{text}END_OF_FILE\n"
 
 
 def by_hand(path: Path) -> float:
-    """Seconds of the shortest sequence of commands, on nodes that stand."""
+    """Return the seconds of the manual installation on existing nodes."""
     profile = profiles.load(str(path))
     with Connections(profiles.targets(profile)) as connections:
         return ByHand(profile, connections).seconds()
 
 
 def gather(count: int, path: Path) -> float:
-    """Seconds to connect to so many hosts and gather their facts."""
-    made = nodes.up("hosts", [nodes.NodeSpec(f"host{number}", boot="sshd") for number in range(count)])
+    """Return the seconds to connect to `count` hosts and gather their facts."""
+    hosts = nodes.up("hosts", [nodes.NodeSpec(f"host{number}", boot="sshd") for number in range(count)])
     try:
-        names = ", ".join(f"{{name: {one.name}}}" for one in made[1:])
+        names = ", ".join(f"{{name: {host.name}}}" for host in hosts[1:])
         path.write_text(
-            f"name: hosts\naccess: {{ssh_config: {made[0].ssh_config}}}\n"
+            f"name: hosts\naccess: {{ssh_config: {hosts[0].ssh_config}}}\n"
             f"nodes: [{{name: host0, roles: [control-plane]}}, {names}]\n"
         )
         targets = profiles.targets(profiles.load(str(path)))
         began = time.perf_counter()
         with Connections(targets) as connections:
-            seen, failures = facts.gather(connections, plan.SYSCTLS, plan.FILES)
+            gathered, failures = facts.gather(connections, plan.SYSCTLS, plan.FILES)
         took = time.perf_counter() - began
-        if failures or len(seen) != count:
-            raise SystemExit(f"facts of hosts: {failures}")
+        if failures or len(gathered) != count:
+            raise SystemExit(f"cannot gather the facts of all hosts: {failures}")
         return took
     finally:
         nodes.down("hosts")
@@ -193,7 +197,7 @@ def gather(count: int, path: Path) -> float:
 def main() -> int:
     options = common.parse(common.parser(__doc__, common.Defaults(pairs=3, quick_pairs=1)))
     if os.geteuid() != 0:
-        raise SystemExit("local nodes need root")
+        raise SystemExit("local nodes require root")
     report = common.Report("deploy", options)
     values = common.Values()
     with tempfile.TemporaryDirectory(prefix="k8sdds-bench-") as folder:
@@ -204,11 +208,11 @@ def main() -> int:
         path.write_text(PROFILE)
         try:
             for number, what in common.interleave(options.pairs, [["deploy", "by hand"]], options.seed):
-                stand(path)
-                found = deploy(path) if what == "deploy" else {"by hand": by_hand(path)}
-                for thing, seconds in found.items():
-                    values.add(thing, number, seconds)
-                common.say(", ".join(f"{thing} {seconds:.1f} s" for thing, seconds in found.items()))
+                recreate_nodes(path)
+                times = deploy(path) if what == "deploy" else {"by hand": by_hand(path)}
+                for item, seconds in times.items():
+                    values.add(item, number, seconds)
+                common.progress(", ".join(f"{item} {seconds:.1f} s" for item, seconds in times.items()))
         finally:
             timed("destroy", path, "--yes")
         for number in range(options.pairs):
@@ -228,22 +232,22 @@ TITLES = {
 
 
 def show(report: common.Report, values: common.Values) -> None:
-    """The result, as people or programs read it."""
+    """Add the tables and the data to the report and print it."""
     rows = []
-    for thing, title in TITLES.items():
-        all_ = list(values.of[thing].values())
-        each = " ".join(common.number(one, 2) for one in all_)
-        rows.append((title, common.number(values.median(thing), 2), each))
-        report.data[thing] = all_
+    for item, title in TITLES.items():
+        seconds = list(values.by_item[item].values())
+        each = " ".join(common.number(value, 2) for value in seconds)
+        rows.append((title, common.number(values.median(item), 2), each))
+        report.data[item] = seconds
     report.text(common.table(("seconds", "median", "each"), rows))
     ratio = values.ratio("deploy", "by hand")
     assert ratio is not None
     report.data["ratio"] = ratio.json()
     report.text(f"RATIO of deploy to kubeadm by hand: {ratio.describe()}")
-    again = max(values.of["again"].values())
+    again = max(values.by_item["again"].values())
     aims = {
-        f"Aim of a ratio of at most {AIM_RATIO}": ratio.median <= AIM_RATIO,
-        f"Aim of under {AIM_AGAIN_S:g} s for no changes": again < AIM_AGAIN_S,
+        f"Target: a ratio of at most {AIM_RATIO}": ratio.median <= AIM_RATIO,
+        f"Target: under {AIM_AGAIN_S:g} s without changes": again < AIM_AGAIN_S,
     }
     report.data["aims"] = aims
     report.text("\n".join(f"{aim}: {'met' if met else 'missed'}" for aim, met in aims.items()))

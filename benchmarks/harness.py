@@ -1,17 +1,18 @@
-"""What the harness costs: a real campaign's time and CPU that are not measuring.
+"""Measure the overhead of the harness: time and CPU of a campaign outside of measurements.
 
-Runs `k8sdds run` on a small experiment (one publisher, one subscriber, host and flannel-vxlan, throughput
-and latency, each trial 5 s after 0.5 s of warm-up) into a temporary folder and tells
+Runs `k8sdds run` with a small experiment (one publisher, one subscriber, host and flannel-vxlan, throughput
+and latency, trials of 5 s after a warm-up of 0.5 s) into a temporary folder and reports:
 
-  time    which share of the wall time, from the start of the process to the campaign's end, was warm-up or
-          measurement (aim: 85 %). All is in it: starting Python, checks, building and proving the
-          networks, starting and ending participants, writing results. The report's time stands apart.
-          It is a share of short trials: with longer ones it is higher.
-  CPU     what all of ours but perftest used while a trial measured, in percent of one core (aim: under 1 %):
-          the k8sdds process, nsenter, the pods' and sandboxes' first processes, and the supervisors. Read
-          from the kernel's run times of the campaign's processes twice a second, first and last reading
-          within the interval; the supervisors also by their own meters, over the whole interval. The
-          reading itself runs in this benchmark's process and is not counted.
+  time    the share of warm-up and measurement in the wall time from the start of the process to the end of
+          the campaign (target: 85 %). The wall time includes starting Python, checks, building and verifying
+          the networks, starting and stopping participants, and writing results. The time of the report is
+          listed separately. The share is higher with longer trials.
+  CPU     the CPU of all processes of k8sdds except perftest during a measurement, in percent of one core
+          (target: under 1 %): the k8sdds process, nsenter, the first processes of pods and sandboxes, and the
+          supervisors. The benchmark reads the run times of these processes from the kernel twice per second
+          and uses the first and the last reading within the measured interval. The supervisors also report
+          their own CPU over the whole interval. The readings run in the benchmark's process and are not
+          included.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ GROUPS = {
 
 
 def experiment(seconds: float, repetitions: int) -> str:
-    """The small experiment, as YAML."""
+    """Return the small experiment as YAML."""
     return yaml_text.dump(
         {
             "name": "benchmark-harness",
-            "title": "What does the harness cost?",
+            "title": "Overhead of the harness",
             "baseline": NETWORKS[0],
             "repetitions": repetitions,
             "duration_s": seconds,
@@ -72,7 +73,7 @@ def experiment(seconds: float, repetitions: int) -> str:
 
 @dataclass
 class Watcher:
-    """Reads the run times of a process and all below it, twice a second."""
+    """Reads the run times of a process and its descendants twice per second."""
 
     pid: int
     readings: list[tuple[int, dict[tuple[int, str], int]]] = field(default_factory=list)
@@ -91,19 +92,22 @@ class Watcher:
                 pid = waiting.pop()
                 with contextlib.suppress(OSError):
                     group = "k8sdds" if pid == self.pid else _group(pid)
-                    # What perftest starts is perftest's.
+                    # Children of perftest count as perftest.
                     if group != PARTICIPANT:
                         waiting += processes.children(pid)
                         found[pid, group] = _run_time_ns(pid)
             self.readings.append((time.monotonic_ns(), found))
 
     def end(self) -> None:
-        """No more readings."""
+        """Stop reading."""
         self._stop.set()
         self._thread.join()
 
     def used_percent(self, start_ns: int, end_ns: int) -> dict[str, float] | None:
-        """Percent of a core by group between the first and last reading in an interval; None if too few."""
+        """Return percent of a core by group between the first and the last reading in an interval.
+
+        None with fewer than two readings.
+        """
         inside = [(at, found) for at, found in self.readings if start_ns <= at <= end_ns]
         if len(inside) < 2:
             return None
@@ -116,9 +120,9 @@ class Watcher:
 
 
 def _group(pid: int) -> str:
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    program = Path(words[0]).name
-    if program == "k8sdds-supervisor" and words[1:2] == ["pause"]:
+    argv = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    program = Path(argv[0]).name
+    if program == "k8sdds-supervisor" and argv[1:2] == ["pause"]:
         program = "pause"
     return GROUPS.get(program, program or "other")
 
@@ -133,7 +137,7 @@ def _run_time_ns(pid: int) -> int:
 
 
 def campaign(seconds: float, repetitions: int, seed: int, report: common.Report) -> dict[str, Any]:
-    """Run the experiment once; its times and CPU."""
+    """Run the experiment once and return its times and its CPU usage."""
     with tempfile.TemporaryDirectory(prefix="k8sdds-benchmark-") as place:
         file, folder = Path(place) / "harness.yaml", Path(place) / "run"
         file.write_text(experiment(seconds, repetitions))
@@ -148,7 +152,7 @@ def campaign(seconds: float, repetitions: int, seed: int, report: common.Report)
         )
         watcher = Watcher(process.pid)
         try:
-            said = process.communicate()[0].decode(errors="replace")
+            output = process.communicate()[0].decode(errors="replace")
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -157,14 +161,14 @@ def campaign(seconds: float, repetitions: int, seed: int, report: common.Report)
         wall = time.monotonic() - begun
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if process.returncode:
-            report.lack(f"campaign with seed {seed}: exit code {process.returncode}: {said.strip()[-300:]}")
+            report.skip(f"campaign with seed {seed}: exit code {process.returncode}: {output.strip()[-300:]}")
         run = RunFolder.open(folder)
         at = {event["event"]: _seconds(event["at"]) for event in run.events()}
         attempts = run.attempts()
         return {
             **_times(attempts, at["started"] - begun_at, at["ended"] - begun_at, wall, dry),
             "cpu": [
-                one for one in (_cpu(run, record, watcher) for record in attempts if record["valid"]) if one
+                usage for record in attempts if record["valid"] and (usage := _cpu(run, record, watcher))
             ],
             "cpu_of_all_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         }
@@ -177,9 +181,9 @@ def _seconds(at: str) -> float:
 def _times(
     attempts: list[dict[str, Any]], started: float, ended: float, wall: float, dry: float
 ) -> dict[str, float]:
-    valid = [one for one in attempts if one["valid"]]
-    measuring = sum(one["warmup_s"] + one["measured_s"] for one in valid)
-    in_trials = sum(one["wall_s"] for one in attempts)
+    valid = [record for record in attempts if record["valid"]]
+    measuring = sum(record["warmup_s"] + record["measured_s"] for record in valid)
+    in_trials = sum(record["wall_s"] for record in attempts)
     return {
         "trials": len(attempts),
         "valid": len(valid),
@@ -196,7 +200,7 @@ def _times(
 
 
 def _cpu(run: RunFolder, record: dict[str, Any], watcher: Watcher) -> dict[str, Any] | None:
-    """CPU of ours in one trial's interval, percent of a core; None where there is no whole interval."""
+    """Return the CPU of the harness during one trial in percent of a core, or None."""
     folder = run.raw(record["trial_id"], record["attempt"])
     meters = [json.loads(path.read_text()) for path in folder.glob("*/meters.json")]
     interval = next((one["interval"] for one in meters if one["interval"]["kind"] == "measured"), None)
@@ -209,7 +213,7 @@ def _cpu(run: RunFolder, record: dict[str, Any], watcher: Watcher) -> dict[str, 
     own = sum(one["supervisor_cpu_s"] / one["interval"]["duration_s"] for one in meters)
     used["supervisors' own meters"] = 100 * own
     rest = sum(percent for group, percent in used.items() if not group.startswith("supervisors"))
-    # The higher of the two readings of the supervisors counts.
+    # The supervisors count with the higher of their two readings.
     used["all"] = rest + max(used.get("supervisors", 0), 100 * own)
     return used | {"test": record["test"], "network": record["network_label"]}
 
@@ -219,48 +223,53 @@ def _cpu(run: RunFolder, record: dict[str, Any], watcher: Watcher) -> dict[str, 
 
 TIMES = {
     "wall_s": "wall time, s",
-    "dry_run_s": "the same with --dry-run: start-up and checks alone, s",
-    "until_first_trial_s": "start-up, checks, networks until the campaign starts, s",
+    "dry_run_s": "wall time with --dry-run (startup and checks only), s",
+    "until_first_trial_s": "startup, checks and networks before the campaign, s",
     "measuring_s": "warm-up and measurement, s",
-    "around_a_trial_s": "a trial beside its warm-up and measurement, s",
+    "around_a_trial_s": "a trial without its warm-up and measurement, s",
     "between_trials_s": "from one trial to the next, s",
-    "report_s": "report and removal, s",
-    "cpu_of_all_s": "CPU of all processes, perftest included, s",
-    "share_percent": "SHARE of time measuring, without the report, %",
-    "share_with_report_percent": "share with the report, %",
+    "report_s": "report and cleanup, s",
+    "cpu_of_all_s": "CPU of all processes including perftest, s",
+    "share_percent": "SHARE of measuring time without the report, %",
+    "share_with_report_percent": "share of measuring time with the report, %",
 }
 
 
 def main() -> int:
     """Run the campaigns."""
     parser = common.parser(__doc__ or "", common.Defaults(3, 1, 5, 5, "campaigns"))
-    parser.add_argument("--repetitions", type=int, default=2, help="of each of the four cells [2]")
+    parser.add_argument(
+        "--repetitions", type=int, default=2, help="repetitions of each of the four cells [2]"
+    )
     options = common.parse(parser)
     report = common.Report("harness", options)
     if not Path("/proc/self/schedstat").exists():
-        report.lack("CPU: this kernel has no /proc/PID/schedstat")
-    found = []
+        report.skip("CPU: this kernel has no /proc/PID/schedstat")
+    campaigns = []
     for number in range(options.pairs):
-        one = campaign(options.seconds, options.repetitions, options.seed + number, report)
-        common.say(
-            f"[{number + 1}/{options.pairs}] {one['share_percent']:.1f} % of {one['wall_s']:.1f} s measuring"
+        result = campaign(options.seconds, options.repetitions, options.seed + number, report)
+        common.progress(
+            f"[{number + 1}/{options.pairs}]"
+            f" {result['share_percent']:.1f} % of {result['wall_s']:.1f} s measuring"
         )
-        found.append(one)
-    report.data["campaigns"] = found
-    rows = [[title, _words(linear_mean([one[key] for one in found]))] for key, title in TIMES.items()]
+        campaigns.append(result)
+    report.data["campaigns"] = campaigns
+    rows = [
+        [title, _text(linear_mean([result[key] for result in campaigns]))] for key, title in TIMES.items()
+    ]
     report.text(common.table(["mean of campaigns (95 %)", "value"], rows))
-    share = sum(one["share_percent"] for one in found) / len(found)
-    told = "met" if share >= AIM_SHARE else "not met"
-    report.text(f"Aim of {AIM_SHARE} % measuring: {told} ({share:.1f} %)")
-    _tell_cpu(report, found)
+    share = sum(result["share_percent"] for result in campaigns) / len(campaigns)
+    outcome = "met" if share >= AIM_SHARE else "not met"
+    report.text(f"Target of {AIM_SHARE} % measuring: {outcome} ({share:.1f} %)")
+    _add_cpu(report, campaigns)
     report.show()
     return 0
 
 
-def _tell_cpu(report: common.Report, found: list[dict[str, Any]]) -> None:
-    trials = [trial for one in found for trial in one["cpu"]]
+def _add_cpu(report: common.Report, campaigns: list[dict[str, Any]]) -> None:
+    trials = [trial for result in campaigns for trial in result["cpu"]]
     if not trials:
-        report.lack("CPU: no trial was long enough for two readings")
+        report.skip("CPU: no trial was long enough for two readings")
         return
     groups = sorted({key for trial in trials for key in trial} - {"test", "network", "all"})
     rows = [
@@ -269,18 +278,18 @@ def _tell_cpu(report: common.Report, found: list[dict[str, Any]]) -> None:
     report.text(common.table(["% of a core while measuring", "mean (95 %)", "highest"], rows))
     highest = max(trial["all"] for trial in trials)
     report.data["cpu_highest_percent"] = highest
-    told = "met" if highest < AIM_CPU else "not met"
+    outcome = "met" if highest < AIM_CPU else "not met"
     report.text(
-        f"Aim of under {AIM_CPU} % of a core in every trial: {told}"
+        f"Target of under {AIM_CPU} % of a core in every trial: {outcome}"
         f" (highest {highest:.2f} %, {len(trials)} trials, {os.cpu_count()} cores)"
     )
 
 
 def _percents(values: list[float]) -> tuple[str, str]:
-    return _words(linear_mean(values), 3), f"{max(values):.3f}"
+    return _text(linear_mean(values), 3), f"{max(values):.3f}"
 
 
-def _words(estimate: Estimate, digits: int = 2) -> str:
+def _text(estimate: Estimate, digits: int = 2) -> str:
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.{digits}f}"
     return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f} – {estimate.high:.{digits}f})"

@@ -1,9 +1,9 @@
-"""How long an import takes, beside a plain pass of regular expressions and pandas over the same files.
+"""Compare the time of an import with a plain pass of regular expressions and pandas over the same files.
 
-The plain pass reads every log, takes a summary of each with two regular expressions, and makes a table of
-them: no configuration, no judgement, no copies found. `reading` is what of the import it stands beside: every
-file read, hashed, understood and judged; `import` also writes the run folder with every file's copy. What is
-printed is the median of the rounds and their range, and how many rows or trials each found.
+The plain pass reads every log, extracts its summary with two regular expressions and builds a table. It does
+not read configurations, check validity or find copies. `reading` is the comparable part of the import: it
+reads, hashes, parses and validates every file. `import` also writes the run folder with a copy of every file.
+The output is the median and the range of the rounds, and the number of rows or trials.
 
 Usage: python benchmarks/importing.py FOLDER [--rounds N] [--json]
 """
@@ -29,18 +29,18 @@ _TEXT = re.compile(rb"^Length: +(\d+) .*?(?:90% +(\d+) us|Mbps\(ave\): +([\d.]+)
 
 
 def plain(folder: Path) -> int:
-    """The plain pass; returns the number of rows."""
+    """Run the plain pass and return the number of rows."""
     rows = []
     for path in folder.rglob("*.log"):
         data = path.read_bytes()
-        if found := _CSV.search(data):
-            fields = [float(field) for field in found["row"].split(b",")]
-            latency = b"90%" in found["head"]
+        if match := _CSV.search(data):
+            fields = [float(field) for field in match["row"].split(b",")]
+            latency = b"90%" in match["head"]
             rows.append(
                 (str(path), fields[0], fields[6] if latency else None, None if latency else fields[3])
             )
-        elif found := _TEXT.search(data):
-            length, p90, mbps = found.groups()
+        elif match := _TEXT.search(data):
+            length, p90, mbps = match.groups()
             rows.append((str(path), float(length), p90 and float(p90), mbps and float(mbps)))
     table = pd.DataFrame(rows, columns=["path", "payload_bytes", "latency_p90_us", "throughput_mbps"])
     tops = [pd.read_csv(path) for path in folder.rglob("metrics.csv")]
@@ -48,12 +48,12 @@ def plain(folder: Path) -> int:
 
 
 def reading(folder: Path) -> int:
-    """The import without its run folder; returns the number of trials."""
-    found = files.sources(folder)
-    layout = layouts.detect([one.path for one in found if one.kind == files.LOG])
+    """Import without writing a run folder and return the number of trials."""
+    sources = files.sources(folder)
+    layout = layouts.detect([source.path for source in sources if source.kind == files.LOG])
     trials = [
         trial
-        for bundle in files.bundles(found, layout)
+        for bundle in files.bundles(sources, layout)
         for trial in records.records(bundle, layouts.hints(bundle.folder, bundle.stem, layout), layout)
     ]
     duplicates.mark(trials)
@@ -61,12 +61,12 @@ def reading(folder: Path) -> int:
 
 
 def whole(folder: Path, target: Path) -> int:
-    """The import, with its run folder on disk; returns the number of trials."""
+    """Import, write the run folder and return the number of trials."""
     return len(import_folder(folder, target / "run").trials)
 
 
 def main() -> None:
-    """Time both in turn and print."""
+    """Time all alternately and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -75,28 +75,28 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if not options.folder.is_dir() or options.rounds < 1:
-        parser.error("a folder and at least one round are needed")
-    works = {"plain pass": plain, "reading": reading, "import": whole}
-    times: dict[str, list[float]] = {name: [] for name in works}
-    found = {}
+        parser.error("FOLDER must be a folder, and --rounds at least 1")
+    functions = {"plain pass": plain, "reading": reading, "import": whole}
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    counts = {}
     for _ in range(options.rounds):
-        for name, work in works.items():
+        for name, function in functions.items():
             with tempfile.TemporaryDirectory(prefix="k8sdds-import-") as target:
-                more = (Path(target),) if work is whole else ()
+                arguments = (Path(target),) if function is whole else ()
                 start = time.perf_counter()
-                found[name] = work(options.folder, *more)
-                # The folder is removed after the clock has stopped.
+                counts[name] = function(options.folder, *arguments)
+                # The clock stops before the folder is removed.
                 times[name].append(time.perf_counter() - start)
             print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if options.json:
-        print(json.dumps({"seconds": times, "found": found, "peak_mib": peak_mib}))
+        print(json.dumps({"seconds": times, "found": counts, "peak_mib": peak_mib}))
         return
     for name, seconds in times.items():
         print(
             f"{name:>10}: {median(seconds):6.3f} s ({min(seconds):.3f} to {max(seconds):.3f}),"
-            f" {found[name]} {'rows' if name == 'plain pass' else 'trials'}"
+            f" {counts[name]} {'rows' if name == 'plain pass' else 'trials'}"
         )
     base = median(times["plain pass"])
     ratios = ", ".join(f"{name} {median(times[name]) / base:.2f}" for name in ("reading", "import"))

@@ -1,27 +1,27 @@
-"""Building and removing networks: the lab beside Mininet.
+"""Compare the time to build and remove networks in the lab and in Mininet.
 
-Ten nodes and thirteen pods (one publisher, twelve subscribers), built and removed again and again, all
-kinds in a random order within each round; ratios are of the same round.
+Ten nodes and thirteen pods (one publisher, twelve subscribers) are built and removed repeatedly, all kinds in
+random order within each round. Ratios are within the same round.
 
-  a network   what a campaign does for it, all included: the sandbox, namespaces, links, sysctls, routes,
-              nftables, cgroups and the record for `k8sdds clean`. Each node is a namespace of its own with
-              a link to a switch, each pod is a process in its own network, PID, mount, IPC and UTS
-              namespaces, with a second link (but with `host`, whose pods use the node's network).
-  star        Mininet: 13 hosts on one Linux bridge (as its SingleSwitchTopo), 13 links
-  tree        Mininet: the nearest to a pod network: a bridge for each of 10 nodes, 13 hosts on them, a
-              bridge between: 23 links. Its nodes are bridges without namespaces or routes, so the lab
-              makes more: 24 namespaces instead of 13.
+  a network   everything that a campaign does for it: the sandbox, namespaces, links, sysctls, routes,
+              nftables, cgroups and the record for `k8sdds clean`. Each node is a namespace with a link to a
+              switch. Each pod is a process in separate network, PID, mount, IPC and UTS namespaces with a
+              second link (except with `host`, where pods use the network of the node).
+  star        Mininet: 13 hosts on one Linux bridge (like its SingleSwitchTopo), 13 links
+  tree        Mininet: the topology that is most similar to a pod network, with one bridge for each of 10
+              nodes, 13 hosts on them and one bridge between: 23 links. Its nodes are bridges without
+              namespaces or routes, so the lab creates more: 24 namespaces instead of 13.
 
-up      until the call returns. Python and its imports are loaded on both sides.
-proof   full-MTU pings from the first pod to the twelve others at the same time, in both. The lab always
-        does it; it stands apart because it is no building.
+up      until the call returns; Python and all imports are loaded on both sides
+proof   full-MTU pings from the first pod to the twelve others in parallel, in both. The lab always verifies
+        its networks; the time is listed separately because it is not part of building.
 down    until the call returns
-freed   from the start of the removal until the kernel has really removed everything. The kernel frees
-        network namespaces later, one batch after the other; a small namespace of our own that is given
-        up after `down` has gone when all before it have. `nothing` is the time that this takes alone.
+freed   from the start of the removal until the kernel has removed everything. The kernel frees network
+        namespaces later, in batches. The benchmark releases a small namespace after `down`; when it is gone,
+        so are all earlier ones. `nothing` is the time that this alone takes.
 
-Mininet runs in a sandbox of its own, by the system's Python; it changes nothing of the host and is ended
-with its sandbox. Needs: mininet, bridge-utils, net-tools.
+Mininet runs in a separate sandbox with the system's Python. It does not change the host and stops with its
+sandbox. Requires: mininet, bridge-utils, net-tools.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ DRIVER = Path(__file__).with_name("mininet_driver.py")
 
 
 def cell_of(network: str) -> Cell:
-    """Ten nodes and thirteen pods on a network."""
+    """Return a cell with ten nodes and thirteen pods on a network."""
     return Cell(network=network, test="throughput", payload_bytes=1024, subscribers=SUBSCRIBERS, nodes=NODES)
 
 
 class Fence:
-    """Tells when the kernel has freed all network namespaces that were given up before.
+    """Detects when the kernel has freed all network namespaces that were released before.
 
-    They are freed by one worker in the order of their end. Ours has one end of a link whose other end is
-    in a sandbox that stays: when that has gone, so has all before.
+    One kernel worker frees them in the order of their release. The fence is a namespace with one end of a
+    link whose other end is in a permanent sandbox. When that end is gone, all earlier namespaces are freed.
     """
 
     def __init__(self) -> None:
@@ -72,22 +72,22 @@ class Fence:
         self._fd = -1
 
     def arm(self) -> None:
-        """Make the namespace that will be given up."""
+        """Create the namespace of the fence."""
         self._sandbox.run(
             ["sh", "-ec", "ip netns add fence; ip link add fence0 type veth peer name fence1 netns fence"]
         )
         self._fd = os.open(self._sandbox.path("/run/netns/fence"), os.O_RDONLY)
-        # Without its name the namespace hangs on our descriptor alone.
+        # Without its name, only the file descriptor keeps the namespace.
         self._sandbox.run(["ip", "netns", "delete", "fence"])
 
     def wait(self) -> None:
-        """Give it up, and wait until it has gone."""
+        """Release the namespace and wait until it is freed."""
         os.close(self._fd)
         devices = Path(f"/proc/{self._sandbox.pid}/net/dev")
         deadline = time.monotonic() + FREED_TIMEOUT_S
         while "fence0:" in devices.read_text():
             if time.monotonic() > deadline:
-                raise PrerequisiteError(f"the kernel did not free the namespaces in {FREED_TIMEOUT_S} s")
+                raise PrerequisiteError(f"the kernel did not free the namespaces within {FREED_TIMEOUT_S} s")
             time.sleep(0.001)
 
     def close(self) -> None:
@@ -96,11 +96,11 @@ class Fence:
 
 
 class Mininet:
-    """Mininet's driver in a sandbox of its own."""
+    """The Mininet driver in a separate sandbox."""
 
     def __init__(self) -> None:
         self._sandbox = Sandbox("benchmark-mininet")
-        # What Mininet might set by sysctl would be the machine's.
+        # sysctls that Mininet sets would apply to the whole machine.
         self._sandbox.run(
             ["sh", "-ec", "mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys"]
         )
@@ -114,8 +114,8 @@ class Mininet:
             env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"},
         )
 
-    def ask(self, **order: Any) -> float:
-        """Let it do something; the seconds that it took."""
+    def request(self, **order: Any) -> float:
+        """Send a request to the driver and return the seconds that it took."""
         assert self._process.stdin and self._process.stdout and self._process.stderr
         try:
             self._process.stdin.write(json.dumps(order) + "\n")
@@ -124,12 +124,12 @@ class Mininet:
             pass
         answer = self._process.stdout.readline()
         if not answer:
-            said = self._process.stderr.read().strip().splitlines()
-            raise PrerequisiteError(f"Mininet ended: {said[-1] if said else 'no message'}")
+            messages = self._process.stderr.read().strip().splitlines()
+            raise PrerequisiteError(f"Mininet exited: {messages[-1] if messages else 'no message'}")
         return float(json.loads(answer)["seconds"])
 
     def close(self) -> None:
-        """End it, with all that it made."""
+        """Stop the driver and remove everything that it created."""
         self._sandbox.close()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream:
@@ -139,7 +139,7 @@ class Mininet:
 
 @contextmanager
 def proof_apart() -> Iterator[list[float]]:
-    """The seconds that `LabNetwork.prove` takes, one for each call."""
+    """Collect the seconds of each call of `LabNetwork.prove`."""
     took: list[float] = []
     prove = LabNetwork.prove
 
@@ -156,7 +156,7 @@ def proof_apart() -> Iterator[list[float]]:
 
 
 def cycle(name: str, count: int, fence: Fence, mininet: Mininet | None) -> dict[str, float]:
-    """Build and remove one kind once; seconds of each part."""
+    """Build and remove one kind once; return the seconds of each part."""
     fence.arm()
     if name == NOTHING:
         begun = time.monotonic()
@@ -165,9 +165,9 @@ def cycle(name: str, count: int, fence: Fence, mininet: Mininet | None) -> dict[
     if name in MININET:
         assert mininet is not None
         placement = topology_of(cell_of("host"))
-        took = {"up": mininet.ask(do="up", shape=name, places=[pod.node for pod in placement.pods])}
-        took["proof"] = mininet.ask(do="prove")
-        took["down"] = mininet.ask(do="down")
+        took = {"up": mininet.request(do="up", shape=name, places=[pod.node for pod in placement.pods])}
+        took["proof"] = mininet.request(do="prove")
+        took["down"] = mininet.request(do="down")
         begun = time.monotonic() - took["down"]
     else:
         with proof_apart() as proofs, Lab(f"benchmark-lab-{count}") as lab:
@@ -187,8 +187,8 @@ def cycle(name: str, count: int, fence: Fence, mininet: Mininet | None) -> dict[
     }
 
 
-def made(name: str) -> tuple[int, int]:
-    """(network namespaces, links) of a kind."""
+def size_of(name: str) -> tuple[int, int]:
+    """Return the number of network namespaces and of links of a kind."""
     if name in MININET:
         pods = SUBSCRIBERS + 1
         return pods, pods + (NODES if name == "tree" else 0)
@@ -202,7 +202,7 @@ RATIOS = ("up", "up + down", "up + freed", "up + proof + freed")
 
 
 def main() -> int:
-    """Run it all."""
+    """Run the benchmark."""
     parser = common.parser(__doc__ or "", common.Defaults(10, 3))
     parser.add_argument("--network", action="append", help="network of the lab; repeatable [all]")
     options = common.parse(parser)
@@ -213,16 +213,16 @@ def main() -> int:
         trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
         problems = Lab("benchmark-check").check([trial])
         if problems:
-            report.lack(f"{network}: {problems[0]}")
+            report.skip(f"{network}: {problems[0]}")
         else:
             names.append(network)
-    lacks = common.lacking(
+    missing_tools = common.missing(
         {"mn": "mininet", "mnexec": "mininet", "brctl": "bridge-utils", "ifconfig": "net-tools"}
     )
-    for lack in lacks:
-        report.lack(f"Mininet: {lack}")
-    others = [] if lacks else list(MININET)
-    kernel_features.probe()  # once a process; its answers are kept
+    for message in missing_tools:
+        report.skip(f"Mininet: {message}")
+    others = [] if missing_tools else list(MININET)
+    kernel_features.probe()  # the results are cached in this process
     values: dict[str, common.Values] = {}
     fence = Fence()
     mininet = Mininet() if others else None
@@ -230,39 +230,39 @@ def main() -> int:
         schedule = common.interleave(options.pairs, [[*names, *others, NOTHING]], options.seed)
         for count, (number, name) in enumerate(schedule):
             took = cycle(name, count, fence, mininet)
-            shown = ", ".join(f"{part} {1000 * took[part]:.0f}" for part in PARTS if part in took)
-            common.say(f"[{count + 1}/{len(schedule)}] {name}: {shown} ms")
+            times = ", ".join(f"{part} {1000 * took[part]:.0f}" for part in PARTS if part in took)
+            common.progress(f"[{count + 1}/{len(schedule)}] {name}: {times} ms")
             for part, seconds in took.items():
                 values.setdefault(part, common.Values()).add(name, number, seconds)
     finally:
         if mininet:
             mininet.close()
         fence.close()
-    tell(report, values, [*names, *others, NOTHING], names, others)
+    add_tables(report, values, [*names, *others, NOTHING], names, others)
     report.show()
     return 0
 
 
-def tell(
+def add_tables(
     report: common.Report,
     values: dict[str, common.Values],
     kinds: list[str],
     names: list[str],
     others: list[str],
 ) -> None:
-    """Tables and data."""
+    """Add the tables and the data to the report."""
     rows = []
     report.data |= {"nodes": NODES, "pods": SUBSCRIBERS + 1, "kinds": {}, "ratios": []}
     for kind in kinds:
-        middle = {part: found.median(kind) for part, found in values.items()}
-        size = made(kind) if kind != NOTHING else None
+        median = {part: measured.median(kind) for part, measured in values.items()}
+        size = size_of(kind) if kind != NOTHING else None
         report.data["kinds"][kind] = {
             "namespaces": size[0] if size else None,
             "links": size[1] if size else None,
-            "median_s": middle,
-            "values_s": {part: found.of.get(kind, {}) for part, found in values.items()},
+            "median_s": median,
+            "values_s": {part: measured.by_item.get(kind, {}) for part, measured in values.items()},
         }
-        times = [_ms(middle.get(part)) for part in PARTS]
+        times = [_ms(median.get(part)) for part in PARTS]
         rows.append([kind, *(map(str, size) if size else ("–", "–")), *times])
     report.text(common.table(["median ms", "namespaces", "links", *PARTS], rows))
     for other in others:
@@ -276,7 +276,7 @@ def tell(
                     {"network": name, "to": other, "part": part, "ratio": ratio.json() if ratio else None}
                 )
             rows.append(row)
-        report.text(common.table([f"time against {other}", *RATIOS], rows) + f"\n({MININET[other]})")
+        report.text(common.table([f"time relative to {other}", *RATIOS], rows) + f"\n({MININET[other]})")
 
 
 def _ms(seconds: float | None) -> str:

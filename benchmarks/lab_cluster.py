@@ -1,16 +1,17 @@
-"""Is the lab's overhead of a network that of a cluster? Both on this machine, side by side.
+"""Compare the overhead of networks in the lab with that on a cluster, both on this machine.
 
 Runs `k8sdds run cni-overhead` at 1 KiB for host, flannel-vxlan and flannel-hostgw in the lab and on a cluster
-of local nodes, which share this machine's one kernel with each other and with the lab. Then prints
+of local nodes. The nodes share this machine's kernel with each other and with the lab. Then prints:
 
-  overheads  against host of the same campaign, in percent, paired by repetition
-  added      what a network adds to host for each sample, in µs: to the time from sample to sample, to the CPU
-             time of the participants' pods, of softirqs and of the whole machine; and to a one-way latency.
-             Microseconds of the two testbeds can be subtracted, percents of different baselines cannot
-  facts      what can explain the rest: packet filters on a node, MTU, bytes on the wire, steering
+  overheads  relative to host in the same campaign, in percent, paired by repetition
+  added      the µs per sample that a network adds to host: time from sample to sample, CPU time of the
+             participants' pods, of softirqs and of the whole machine, and one-way latency. Microseconds of
+             the two testbeds can be subtracted; percentages of different baselines cannot
+  facts      possible explanations of the remaining difference: packet filters on a node, MTU, bytes on the
+  wire
 
-Without --cluster it deploys the profile one-machine in a state folder of its own, and destroys it. Run
-folders are kept in --folder; what is there is not measured again. Needs root.
+Without --cluster, the benchmark deploys the profile one-machine with a separate state folder and destroys it
+at the end. Run folders are kept in --folder; existing ones are not measured again. Requires root.
 """
 
 from __future__ import annotations
@@ -56,21 +57,21 @@ Row = dict[str, Any]
 
 
 def k8sdds(*words: str, environment: dict[str, str] | None = None, folder: Path | None = None) -> None:
-    """Run the command; PrerequisiteError with its last words where it fails. Invalid trials (4) are no failure."""
-    common.say(f"k8sdds {' '.join(words)}")
+    """Run k8sdds; raise PrerequisiteError if it fails, except with exit code 4 (invalid trials)."""
+    common.progress(f"k8sdds {' '.join(words)}")
     done = subprocess.run(
         [str(K8SDDS), *words], env=environment, cwd=folder, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, timeout=RUN_TIMEOUT_S,
     )  # fmt: skip
     if done.returncode not in (0, 4):
         raise PrerequisiteError(
-            f"k8sdds {words[0]} ended with {done.returncode}: {done.stderr.strip()[-600:]}"
+            f"k8sdds {words[0]} exited with code {done.returncode}: {done.stderr.strip()[-600:]}"
         )
 
 
 @contextmanager
 def cluster(name: str | None) -> Iterator[tuple[str, dict[str, str]]]:
-    """A deployed cluster's name, and the environment in which k8sdds knows it."""
+    """Provide the name of a deployed cluster and the environment in which k8sdds knows it."""
     if name is not None:
         yield name, dict(os.environ)
         return
@@ -81,12 +82,12 @@ def cluster(name: str | None) -> Iterator[tuple[str, dict[str, str]]]:
         yield PROFILE, environment
     finally:
         k8sdds("destroy", PROFILE, "--yes", environment=environment)
-        # Only now: it holds what destroy has to know.
+        # Last, because destroy needs the state folder.
         shutil.rmtree(state)
 
 
 def campaign(folder: Path, testbed: str, repetitions: int, seconds: float, seed: int) -> list[str]:
-    """The words that measure; the same on both testbeds."""
+    """Return the arguments that measure; they are the same on both testbeds."""
     words = ["run", "cni-overhead", "--testbed", testbed, "--output", str(folder.absolute())]
     words += [word for name in NETWORKS for word in ("--network", name)]
     words += ["--set", f"payload_bytes={PAYLOAD_BYTES}", "--repeat", str(repetitions)]
@@ -94,23 +95,23 @@ def campaign(folder: Path, testbed: str, repetitions: int, seconds: float, seed:
 
 
 def lab_rules() -> dict[str, dict[str, float]]:
-    """Packet filters on a node of each network in the lab: counted in a lab_network as it stands."""
-    found = {}
+    """Count the packet filters on a node of each network in the lab."""
+    counted = {}
     with Lab("benchmark-rules") as lab:
-        asked = {"test": "throughput", "payload_bytes": PAYLOAD_BYTES}
-        lab.up([Cell(network=name, **asked) for name in NETWORKS])
+        settings = {"test": "throughput", "payload_bytes": PAYLOAD_BYTES}
+        lab.up([Cell(network=name, **settings) for name in NETWORKS])
         for lab_network in lab.networks.values():
-            said = lab_network.sandbox.run(
+            ruleset = lab_network.sandbox.run(
                 ["nft", "--json", "list", "ruleset"], netns=lab_network.plan.topology.nodes[0].name
             )
-            found[lab_network.plan.key.label] = counts(json.loads(said), "")
-    return found
+            counted[lab_network.plan.key.label] = counts(json.loads(ruleset), "")
+    return counted
 
 
 def counts(nft: dict[str, Any], iptables: str) -> dict[str, float]:
-    """Chains and rules of a node, and how many of these look at connection tracking."""
+    """Return the number of chains and rules on a node, and of rules that use connection tracking."""
     counted = packet_filters.count(nft, iptables)
-    tracking = [one for one in nft["nftables"] if "rule" in one and _tracks(one["rule"].get("expr"))]
+    tracking = [item for item in nft["nftables"] if "rule" in item and _tracks(item["rule"].get("expr"))]
     return {
         "chains": counted.nft_chains + counted.legacy_chains,
         "rules": counted.nft_rules + counted.legacy_rules,
@@ -126,7 +127,7 @@ def _tracks(expression: Any) -> bool:
 
 
 def cluster_rules(run: RunFolder) -> dict[str, dict[str, float]]:
-    """The same by what the meters read on the nodes that had participants, at the end of a block."""
+    """Return the same counts from the readings on nodes with participants at the end of a block."""
     found: dict[str, dict[str, float]] = {}
     for line in run.readings():
         if line.get("kind") == "node" and line.get("nft"):
@@ -139,7 +140,7 @@ def cluster_rules(run: RunFolder) -> dict[str, dict[str, float]]:
 
 
 class Measured:
-    """One of the two run folders."""
+    """The results in one of the two run folders."""
 
     def __init__(self, folder: Path) -> None:
         self.run = RunFolder.open(folder)
@@ -151,20 +152,20 @@ class Measured:
         }
         facts = self.run.campaign["testbed"]["facts"]
         nodes = facts.get("nodes") or {}
-        known = [one.get("cpu_count") for one in nodes.values() if isinstance(one, dict)]
-        self.cpus = facts.get("cpu_count") or next(filter(None, known), None) or os.cpu_count() or 1
-        ids = {one.get("boot_id") for one in nodes.values() if isinstance(one, dict)} - {None}
+        cpu_counts = [node.get("cpu_count") for node in nodes.values() if isinstance(node, dict)]
+        self.cpus = facts.get("cpu_count") or next(filter(None, cpu_counts), None) or os.cpu_count() or 1
+        ids = {node.get("boot_id") for node in nodes.values() if isinstance(node, dict)} - {None}
         self.one_kernel = "boot_id" in facts or len(ids) == 1
 
     def load(self) -> str:
-        """The machine's load average while it measured: lowest and highest of the trials."""
+        """Return the lowest and the highest load average of the machine during the trials."""
         found = []
         for path in self.run.path.glob("raw/*/*/pub0/meters.json"):
             found.append(json.loads(path.read_text())["machine"]["load_1m"])
-        return f"{min(found):.0f} to {max(found):.0f}" if found else "not known"
+        return f"{min(found):.0f} to {max(found):.0f}" if found else "unknown"
 
     def values(self, network: str, part: Callable[[Row], float | None], test: str) -> dict[int, float]:
-        """Repetition to value."""
+        """Return the values by repetition."""
         found = {}
         for row in self.trials:
             if row["network_label"] == network and row["test"] == test and (value := part(row)) is not None:
@@ -172,18 +173,18 @@ class Measured:
         return found
 
     def added(self, network: str, part: Callable[[Row], float | None], test: str) -> Estimate | None:
-        """What a network adds to the baseline, from the repetitions that have both."""
+        """Return what a network adds to the baseline, from the repetitions that have both."""
         ours, base = (self.values(name, part, test) for name in (network, BASELINE))
         both = sorted(ours.keys() & base.keys())
         return linear_mean([ours[i] - base[i] for i in both]) if both else None
 
     def mean(self, network: str, name: str, test: str = "throughput") -> float | None:
-        """The mean of a column."""
+        """Return the mean of a column."""
         values = list(self.values(network, lambda row: row.get(name), test).values())
         return sum(values) / len(values) if values else None
 
     def parts(self) -> dict[str, tuple[str, Callable[[Row], float | None]]]:
-        """What can be added to a sample: words to (test, its µs in a trial)."""
+        """Return the parts of a sample's time: title to (test, function from a trial to µs)."""
         return {
             "time from sample to sample": (
                 "throughput",
@@ -207,11 +208,11 @@ def _machine_us(row: Row) -> float | None:
     return None if milliseconds is None else milliseconds * row["payload_bytes"] / 1e3
 
 
-# -- telling ------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------
 
 
 def describe(estimate: Estimate | None, digits: int = 2) -> str:
-    """`1.23 (1.10 – 1.36)`."""
+    """Return an estimate with its interval, such as `1.23 (1.10 – 1.36)`."""
     if estimate is None:
         return "–"
     if estimate.low is None or estimate.high is None:
@@ -219,23 +220,23 @@ def describe(estimate: Estimate | None, digits: int = 2) -> str:
     return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f} – {estimate.high:.{digits}f})"
 
 
-def tell(report: common.Report, folder: Path) -> None:
-    """Tables and data from the run folders."""
+def add_tables(report: common.Report, folder: Path) -> None:
+    """Add the tables and the data of both run folders to the report."""
     both = {name: Measured(folder / name) for name in TESTBEDS}
     kernels = {name: "one kernel" if one.one_kernel else "several kernels" for name, one in both.items()}
-    where = [f"{name}: {kernels[name]}, load average {one.load()}" for name, one in both.items()]
-    report.text(f"{PAYLOAD_BYTES} B, reliable unicast, one subscriber; {'; '.join(where)}")
-    tell_overheads(report, both)
-    tell_added(report, both)
-    tell_facts(report, both, json.loads((folder / RULES).read_text()))
+    testbeds = [f"{name}: {kernels[name]}, load average {one.load()}" for name, one in both.items()]
+    report.text(f"{PAYLOAD_BYTES} B, reliable unicast, one subscriber; {'; '.join(testbeds)}")
+    add_overheads(report, both)
+    add_added(report, both)
+    add_facts(report, both, json.loads((folder / RULES).read_text()))
     report.data["upkeep"] = background_cost.by_network(both["cluster"].run)
     for name, one in both.items():
         for reason in {str(row["reason"]) for row in one.run.attempts() if not row["valid"]}:
-            report.lack(f"an attempt in the {name}: {reason}")
+            report.skip(f"an attempt in the {name}: {reason}")
 
 
-def tell_overheads(report: common.Report, both: dict[str, Measured]) -> None:
-    """Percent of the own baseline."""
+def add_overheads(report: common.Report, both: dict[str, Measured]) -> None:
+    """Add the overheads in percent of each testbed's baseline."""
     rows, report.data["overheads"] = [], []
     for network in NETWORKS[1:]:
         for quantity in OVERHEADS:
@@ -246,12 +247,12 @@ def tell_overheads(report: common.Report, both: dict[str, Measured]) -> None:
                     row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], row["n"]
                 )
             title = f"{network}, {METRICS[quantity].title}"
-            rows.append(beside(title, found, 1, report.data["overheads"]))
-    report.text(common.table(["overhead against host, %", *TESTBEDS, "cluster - lab, points"], rows))
+            rows.append(comparison_row(title, found, 1, report.data["overheads"]))
+    report.text(common.table(["overhead relative to host, %", *TESTBEDS, "cluster - lab, points"], rows))
 
 
-def tell_added(report: common.Report, both: dict[str, Measured]) -> None:
-    """Microseconds on top of the own baseline."""
+def add_added(report: common.Report, both: dict[str, Measured]) -> None:
+    """Add the microseconds on top of each testbed's baseline."""
     rows, report.data["added"] = [], []
     for network in NETWORKS[1:]:
         for part in both["lab"].parts():
@@ -259,12 +260,12 @@ def tell_added(report: common.Report, both: dict[str, Measured]) -> None:
             for name, one in both.items():
                 test, microseconds = one.parts()[part]
                 found[name] = one.added(network, microseconds, test)
-            rows.append(beside(f"{network}, {part}", found, 2, report.data["added"]))
+            rows.append(comparison_row(f"{network}, {part}", found, 2, report.data["added"]))
     report.text(common.table(["added to host per sample, µs", *TESTBEDS, "cluster - lab"], rows))
 
 
-def beside(title: str, found: dict[str, Estimate | None], digits: int, data: list[Row]) -> list[str]:
-    """A row of a table: both testbeds and their difference. It is added to the data too."""
+def comparison_row(title: str, found: dict[str, Estimate | None], digits: int, data: list[Row]) -> list[str]:
+    """Return a table row with both testbeds and their difference, and add it to the data."""
     lab, there = (found[name] for name in TESTBEDS)
     difference = there.value - lab.value if lab and there else None
     estimates = {name: one and vars(one) for name, one in found.items()}
@@ -273,8 +274,8 @@ def beside(title: str, found: dict[str, Estimate | None], digits: int, data: lis
     return [title, describe(lab, digits), describe(there, digits), shown]
 
 
-def tell_facts(report: common.Report, both: dict[str, Measured], in_lab: dict[str, dict[str, float]]) -> None:
-    """What is the same, and what is not."""
+def add_facts(report: common.Report, both: dict[str, Measured], in_lab: dict[str, dict[str, float]]) -> None:
+    """Add facts that can explain differences between the testbeds."""
     filters = {"lab": in_lab, "cluster": cluster_rules(both["cluster"].run)}
     rows, report.data["facts"] = [], []
     for network in NETWORKS:
@@ -292,10 +293,15 @@ def tell_facts(report: common.Report, both: dict[str, Measured], in_lab: dict[st
 
 
 def main() -> int:
-    """Measure what is not there yet, and tell."""
+    """Measure what is missing and print the result."""
     parser = common.parser(__doc__ or "", common.Defaults(5, 2, 3, 1, "repetitions"))
-    parser.add_argument("--cluster", metavar="NAME", help="one that `k8sdds deploy` has built")
-    parser.add_argument("--folder", type=Path, default=Path("runs/lab-cluster"), help="[runs/lab-cluster]")
+    parser.add_argument("--cluster", metavar="NAME", help="name of a deployed cluster")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("runs/lab-cluster"),
+        help="folder of the run folders [runs/lab-cluster]",
+    )
     options = common.parse(parser)
     report = common.Report("lab_cluster", options)
     folder: Path = options.folder
@@ -308,7 +314,7 @@ def main() -> int:
     if not (folder / "cluster").exists():
         with cluster(options.cluster) as (name, environment):
             k8sdds(*campaign(folder / "cluster", name, *how), "--meter", environment=environment)
-    tell(report, folder)
+    add_tables(report, folder)
     report.show()
     return 0
 

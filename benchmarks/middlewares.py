@@ -1,15 +1,15 @@
-"""Fast DDS beside Cyclone DDS and raw UDP, under the same program between two pods of the lab.
+"""Compare Fast DDS, Cyclone DDS and raw UDP with the same program between two pods of the lab.
 
-What does the choice of the middleware change, and how near is each to what the network carries? The same
-k8sdds-perftest runs all three, in the same two pods of one bench, started by the same supervisor, pinned to
-the same cores, in a random order within each round; ratios are of runs of the same round.
+Shows the effect of the middleware, and how close each middleware is to the limit of the network. The same
+k8sdds-perftest runs all three in the same two pods of one lab network, started by the same supervisor, pinned
+to the same cores, in random order within each round. Ratios are between runs of the same round.
 
   cyclonedds  strict reliability, one sample per message; messages up to 14,720 bytes, fragments of 1,344
-  fastdds     the same QoS and the same length of messages; a fragment fills a message
-  raw         plain UDP datagrams of the same length, best effort, as fast as it goes: the network's limit
+  fastdds     the same QoS and the same message length; a fragment fills a message
+  raw         plain UDP datagrams of the same length, best effort, at full speed: the limit of the network
 
-Nobody is better or worse here: a middleware is no rival of ours, so there is no verdict, only the ratio with
-its interval. CPU time and bytes on the wire for each sample stand beside.
+The benchmark reports ratios with their intervals and no verdict. It also reports CPU time and bytes on the
+wire per sample.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from k8sdds.middleware.k8sdds_perftest import backends
 from k8sdds.testbeds.lab.testbed import Lab
 
 PROGRAMS = {"ours": "cyclonedds", "fastdds": "fastdds", "raw": "raw"}
-"""What the shared code calls them, and what readers do."""
+"""Name in the shared code, and name in the output."""
 
 TITLES = QUANTITIES | {"rate": ("received samples/s", 0)}
 
 
 def main() -> int:
-    """Run it all on each network."""
+    """Run all programs on each network."""
     parser = common.parser(__doc__ or "", common.Defaults(6, 2, 3, 2))
     parser.add_argument("--network", action="append", help="network of the lab; repeatable [host]")
     parser.add_argument("--payload", action="append", type=int, help="bytes; repeatable [64 to 16384]")
     parser.add_argument("--receive", choices=("listener", "waitset"), default="listener", help="[listener]")
-    parser.add_argument("--test", choices=("throughput", "latency"), help="only this one")
+    parser.add_argument("--test", choices=("throughput", "latency"), help="run only this test")
     options = common.parse(parser)
     report = common.Report("middlewares", options)
-    lacking = [name for name in PROGRAMS.values() if name not in backends()]
-    for name in lacking:
-        report.lack(f"{name}: its backend is not built here: make setup")
-    programs = [program for program, name in PROGRAMS.items() if name not in lacking]
+    missing = [name for name in PROGRAMS.values() if name not in backends()]
+    for name in missing:
+        report.skip(f"{name}: this build of k8sdds-perftest does not contain it: make setup")
+    programs = [program for program, name in PROGRAMS.items() if name not in missing]
     tests = [options.test] if options.test else ["throughput", "latency"]
     runs = [
         [Run(program, test, payload) for program in programs if test == "throughput" or program != "raw"]
@@ -52,54 +52,54 @@ def main() -> int:
     ]
     report.data |= {"receive": options.receive, "warmup_s": WARMUP_S, "networks": {}}
     for network in options.network or ["host"]:
-        common.say(f"network {network}")
+        common.progress(f"network {network}")
         with (
             tempfile.TemporaryDirectory(prefix="k8sdds-benchmark-") as folder,
             Lab(f"benchmark-middlewares-{network}") as lab,
         ):
             pods = Pods(lab, network, options.receive, options.seconds, Path(folder))
             values, wires = measure(pods, runs, options, report)
-        tell(report, network, values, wires)
+        add_tables(report, network, values, wires)
     report.show()
     return 0
 
 
-def tell(
+def add_tables(
     report: common.Report,
     network: str,
     values: dict[tuple[str, int], common.Values],
     wires: dict[tuple[str, int], dict[str, list[float]]],
 ) -> None:
-    """Tables and data of one network."""
+    """Add the tables and the data of one network to the report."""
     data: list[dict[str, Any]] = []
     for quantity, (title, digits) in TITLES.items():
         rows = []
         for payload in sorted(size for kind, size in values if kind == quantity):
-            found = values[quantity, payload]
-            medians = {name: found.median(program) for program, name in PROGRAMS.items()}
+            measured = values[quantity, payload]
+            medians = {name: measured.median(program) for program, name in PROGRAMS.items()}
             ratios = {
-                "fastdds/cyclonedds": found.ratio("fastdds", "ours"),
-                "cyclonedds/raw": found.ratio("ours", "raw"),
-                "fastdds/raw": found.ratio("fastdds", "raw"),
+                "fastdds/cyclonedds": measured.ratio("fastdds", "ours"),
+                "cyclonedds/raw": measured.ratio("ours", "raw"),
+                "fastdds/raw": measured.ratio("fastdds", "raw"),
             }
             rows.append(
                 [f"{payload} B", *(common.number(value, digits) for value in medians.values())]
                 + [ratio.describe() if ratio else "–" for ratio in ratios.values()]
             )
             data.append(
-                {"quantity": quantity, "payload_bytes": payload, **medians, "values": found.of}
+                {"quantity": quantity, "payload_bytes": payload, **medians, "values": measured.by_item}
                 | {name: ratio.json() if ratio else None for name, ratio in ratios.items()}
             )
         if rows:
             report.text(common.table([f"{network}: {title}", *PROGRAMS.values(), *ratios], rows))
     rows = []
     for (program, payload), kinds in sorted(wires.items(), key=lambda item: (item[0][1], item[0][0])):
-        mean = {kind: sum(all_) / len(all_) for kind, all_ in kinds.items()}
+        mean = {kind: sum(samples) / len(samples) for kind, samples in kinds.items()}
         if program in PROGRAMS:
             name = PROGRAMS[program]
             data.append({"quantity": "wire", "payload_bytes": payload, "middleware": name, **mean})
-            carried = [common.number(mean.get(kind), 2) for kind in ("packets", "bytes")]
-            rows.append([f"{payload} B {name}", *carried])
+            cells = [common.number(mean.get(kind), 2) for kind in ("packets", "bytes")]
+            rows.append([f"{payload} B {name}", *cells])
     if rows:
         head = [f"{network}: sent by the publisher's pod", "packets/sample", "bytes/sample"]
         report.text(common.table(head, rows))

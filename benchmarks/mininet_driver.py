@@ -1,7 +1,8 @@
-"""Builds and removes networks with Mininet, on command: the other side of lab.py.
+"""Build and remove networks with Mininet on request of lab.py.
 
-Run by the system's Python, which Debian's package `mininet` belongs to, in a sandbox's namespaces: never
-on the host. Reads one JSON object a line, {"do": "up" | "prove" | "down", …}; answers with the seconds.
+The script runs with the system's Python, for which Debian's package `mininet` is installed, in the namespaces
+of a sandbox and never on the host. It reads one JSON object per line, {"do": "up" | "prove" | "down", …}, and
+answers with the seconds.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from mininet.net import Mininet
 from mininet.nodelib import LinuxBridge
 from mininet.topo import Topo
 
-# Its first start raises limits of the whole machine by sysctl. Without that nothing is changed outside.
+# Otherwise the first start raises limits of the whole machine with sysctl.
 Mininet.inited = True
 
 
@@ -28,7 +29,7 @@ class Star(Topo):
 
 
 class Tree(Topo):
-    """A switch for each node with its hosts on it, and one switch between the nodes."""
+    """One switch per node with the hosts of the node, and one switch that connects the nodes."""
 
     def build(self, places, **_):
         middle = self.addSwitch("s0")
@@ -40,7 +41,7 @@ class Tree(Topo):
 
 
 def up(shape, places):
-    """Make the network; returns when Mininet says that it has started."""
+    """Create the network and wait until Mininet has started it."""
     topo = {"star": Star, "tree": Tree}[shape](places=places)
     net = Mininet(topo=topo, switch=LinuxBridge, controller=None)
     net.start()
@@ -48,7 +49,7 @@ def up(shape, places):
 
 
 def prove(net):
-    """Full-MTU pings from the first host to each other, at the same time, as the lab's proof does."""
+    """Send full-MTU pings from the first host to all others in parallel, like the lab's verification."""
     first, *others = net.hosts
     pings = [
         first.popen(["ping", "-n", "-q", "-c", "1", "-W", "5", "-M", "do", "-s", "1472", other.IP()])
@@ -57,7 +58,7 @@ def prove(net):
     for ping in pings:
         ping.communicate()
         if ping.returncode:
-            raise RuntimeError("a host does not answer")
+            raise RuntimeError("a host does not reply")
 
 
 def main():
@@ -76,7 +77,7 @@ def main():
             net.stop()
             took = time.monotonic() - begun
             for shell in filter(None, shells):
-                # Beside the time: what comes next must find the shells' namespaces on their way out.
+                # Not timed: the next step requires that the namespaces of the shells are being removed.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     shell.wait(timeout=10)
         print(json.dumps({"seconds": took}), flush=True)

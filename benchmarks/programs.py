@@ -1,4 +1,4 @@
-"""The programs that perftest.py compares, each run once between two pods of one bench of the lab."""
+"""Run the programs that perftest.py and middlewares.py compare, between two pods of one lab network."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ QUANTITIES = {
     "p50": ("p50 latency, µs", 2),
     "p90": ("p90 latency, µs", 2),
 }
-"""What a run gives, as tables call it, and how many digits they show."""
+"""The quantities of a run, with their titles in tables and the number of digits."""
 LATENCY_S = 1.0
-"""ddsperf's percentiles are of one second."""
+"""ddsperf reports percentiles of one second."""
 IPERF3_PATIENCE_S = 10
 BATCH_BYTES = 1_000_000
-"""Far more than a message: as with ddsperf, a message leaves when it is full."""
+"""Much more than a message, so that a message is sent when it is full, as with ddsperf."""
 
 UNBATCHED = "#include <stdbool.h>\nvoid dds_write_set_batch(bool on) { (void) on; }\n"
 
@@ -54,12 +54,12 @@ LATENCY_LINE = re.compile(
 
 
 class Failed(Exception):
-    """A run that gave no number, with the reason."""
+    """A run failed; the message contains the reason."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One thing to run: which program, which test, which payload."""
+    """One run: program, test and payload."""
 
     program: str
     test: str
@@ -68,20 +68,20 @@ class Run:
 
     @property
     def name(self) -> str:
-        """How tables and data call the program."""
+        """The name of the program in tables and data."""
         return f"{self.program} batched" if self.batched else self.program
 
 
 @dataclass
 class Result:
-    """Numbers of one run: samples per second or µs, and what the interface carried for each sample."""
+    """The results of one run, and the packets and bytes per sample on the interface."""
 
     values: dict[str, float]
     wire: dict[str, float] = field(default_factory=dict)
 
 
 class Pods:
-    """A bench of two nodes with a publisher's and a subscriber's pod, and the programs run in them."""
+    """A lab network with two nodes, one publisher pod and one subscriber pod, and the programs in them."""
 
     def __init__(self, lab: Lab, network: str, receive: str, seconds: float, folder: Path) -> None:
         self._lab = lab
@@ -94,7 +94,7 @@ class Pods:
         lab.up([self._cell(Run("ours", "throughput", PAYLOADS[0]))])
 
     def use_shim(self, path: Path) -> None:
-        """The library that voids ddsperf's request to batch."""
+        """Use the library that ignores ddsperf's request to batch."""
         self._shim = path
 
     def _cell(self, run: Run) -> Cell:
@@ -111,7 +111,7 @@ class Pods:
         )
 
     def measure(self, run: Run) -> Result:
-        """Run it once. Raises Failed."""
+        """Run a program once; raise Failed without a result."""
         seconds = LATENCY_S if run.test == "latency" else self._seconds
         trial = Trial(
             cell=self._cell(run), testbed="lab", repetition=0, duration_s=seconds, warmup_s=WARMUP_S
@@ -128,13 +128,13 @@ class Pods:
             launch.directory.mkdir(parents=True)
         deadline = command.deadline_s(trial)
         if run.program == "iperf3":
-            # Its server waits for ever where its client could not start.
+            # The server would wait forever if the client could not start.
             deadline = WARMUP_S + trial.duration_s + IPERF3_PATIENCE_S
         measurement = self._lab.run(trial, started, deadline)
         if run.program in OURS:
             return _ours_result(run, trial, measurement, folder)
         failed = [
-            f"{name} ended with {outcome.exit_code}: {_said(folder / name)}"
+            f"{name} exited with code {outcome.exit_code}: {_output(folder / name)}"
             for name, outcome in measurement.outcomes.items()
             if outcome.exit_code
         ]
@@ -151,9 +151,16 @@ class Pods:
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
         program, domain = native_program("k8sdds-perftest"), self._domain()
         return {
-            one: (middleware.find(trial.cell.middleware).command(
-                trial, one, Surroundings(endpoints, domain, ParticipantPaths(program, folder / one.name, None))
-            ).argv, {})
+            one: (
+                middleware.find(trial.cell.middleware)
+                .command(
+                    trial,
+                    one,
+                    Surroundings(endpoints, domain, ParticipantPaths(program, folder / one.name, None)),
+                )
+                .argv,
+                {},
+            )
             for one in (SUB, PUB)
         }
 
@@ -163,15 +170,15 @@ class Pods:
     def _ddsperf(
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
-        # Whole seconds, since ddsperf reports each: one more than is used for the end of the last.
+        # Whole seconds, because ddsperf reports every second, and one more for the end of the last one.
         length = math.ceil(WARMUP_S + trial.duration_s) + 1 + (run.test == "latency")
         start = [shutil.which("ddsperf") or "ddsperf", "-i", str(self._domain()), "-X"]
-        here = self._receive
+        receive = self._receive
         if run.test == "latency":
-            modes = {PUB: ["ping", "size", str(run.payload), here], SUB: ["pong", here]}
+            modes = {PUB: ["ping", "size", str(run.payload), receive], SUB: ["pong", receive]}
         else:
-            modes = {PUB: ["pub", "size", str(run.payload)], SUB: ["sub", here]}
-        found: dict[Participant, tuple[list[str], dict[str, str]]] = {}
+            modes = {PUB: ["pub", "size", str(run.payload)], SUB: ["sub", receive]}
+        commands: dict[Participant, tuple[list[str], dict[str, str]]] = {}
         for participant, other in ((SUB, PUB), (PUB, SUB)):
             argv = [*start, "-D", str(length + participant.subscribes), "-k", "all"]
             if participant.publishes:
@@ -183,8 +190,8 @@ class Pods:
             }
             if run.test == "throughput" and not run.batched:
                 env["LD_PRELOAD"] = str(self._shim)
-            found[participant] = ([*argv, *modes[participant]], env)
-        return found
+            commands[participant] = ([*argv, *modes[participant]], env)
+        return commands
 
     def _iperf3(
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
@@ -192,7 +199,7 @@ class Pods:
         program = shutil.which("iperf3") or "iperf3"
         address = endpoints[SUB.name].address
         length = f"{WARMUP_S + trial.duration_s:g}"
-        # Both start together; the client asks again until the server is there.
+        # Both start at the same time; the client retries until the server is ready.
         once = f"{program} -c {address} -u -b 0 -l {run.payload} -t {length} -J"
         client = f"for try in $(seq 50); do {once} && exit 0; sleep 0.1; done; exit 1"
         return {
@@ -202,7 +209,7 @@ class Pods:
 
 
 def cyclone_config(own: Endpoint, other: Endpoint, participant: Participant, test: str) -> str:
-    """What k8sdds-perftest configures of Cyclone DDS, as CYCLONEDDS_URI."""
+    """Return the Cyclone DDS configuration of k8sdds-perftest as CYCLONEDDS_URI."""
     watermarks = ""
     if test == "latency" or participant.subscribes:
         watermarks = (
@@ -229,8 +236,8 @@ def _ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path)
     if not record.valid:
         raise Failed(str(record.reason))
     if run.test == "latency":
-        found = {"p50": record.latency_p50_us, "p90": record.latency_p90_us}
-        return Result(found, _wire(measurement, None))
+        percentiles = {"p50": record.latency_p50_us, "p90": record.latency_p90_us}
+        return Result(percentiles, _wire(measurement, None))
     sent = record.sent
     values = {"rate": record.samples_per_s, **_cpu(measurement, sent)}
     lost = {"lost_percent": record.lost_percent} if run.program == "raw" else {}
@@ -241,10 +248,10 @@ def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Pa
     if run.test == "latency":
         lines = _lines(folder / PUB.name / "stdout", LATENCY_LINE)
         if len(lines) < 2:
-            raise Failed("ddsperf reported less than two seconds of round trips")
-        # The first second holds the start; the last may be cut short.
-        found = {"p50": float(lines[1]["p50"]), "p90": float(lines[1]["p90"])}
-        return Result(found, _wire(measurement, None))
+            raise Failed("ddsperf reported fewer than two seconds of round trips")
+        # The first second includes the start, and the last one can be incomplete.
+        percentiles = {"p50": float(lines[1]["p50"]), "p90": float(lines[1]["p90"])}
+        return Result(percentiles, _wire(measurement, None))
     lines = _lines(folder / SUB.name / "stdout", THROUGHPUT_LINE)
     if not lines or int(lines[-1]["lost"]):
         raise Failed("ddsperf lost samples" if lines else "ddsperf reported no samples")
@@ -254,63 +261,63 @@ def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Pa
     if first is None or last is None or last is first:
         raise Failed("ddsperf reported too few seconds")
     seconds = float(last["t"]) - float(first["t"])
-    # ddsperf marks no interval, so its meters are of the whole run, as is the total.
+    # ddsperf marks no measured interval, so its counters and the total cover the whole run.
     total = int(lines[-1]["total"])
     rate = (int(last["total"]) - int(first["total"])) / seconds
     return Result({"rate": rate, **_cpu(measurement, total)}, _wire(measurement, total))
 
 
-def _said(folder: Path) -> str:
+def _output(folder: Path) -> str:
     text = (folder / "stderr").read_text(errors="replace") + (folder / "stdout").read_text(errors="replace")
     return " ".join(text.split())[-200:]
 
 
 def _lines(path: Path, pattern: re.Pattern[str]) -> list[dict[str, str]]:
-    found = (pattern.match(line) for line in path.read_text(errors="replace").splitlines())
-    return [match.groupdict() for match in found if match]
+    matches = (pattern.match(line) for line in path.read_text(errors="replace").splitlines())
+    return [match.groupdict() for match in matches if match]
 
 
 def _iperf3_result(folder: Path, run: Run) -> Result:
     data: dict[str, Any] = json.loads((folder / SUB.name / "stdout").read_text())
     if "error" in data:
         raise Failed(f"iperf3: {data['error']}")
-    # The first second is the warm-up; the last interval is what was left over.
+    # The first second is the warm-up; the last interval can be a short remainder.
     sums = [interval["sum"] for interval in data["intervals"]]
-    whole = [one for one in sums if one["seconds"] > 0.5][1:]
-    seconds = sum(one["seconds"] for one in whole)
+    complete = [one for one in sums if one["seconds"] > 0.5][1:]
+    seconds = sum(one["seconds"] for one in complete)
     if not seconds:
         raise Failed("iperf3 reported too few seconds")
-    received = sum(one["bytes"] for one in whole) / run.payload
-    packets = sum(one["packets"] for one in whole)
-    lost = sum(one["lost_packets"] for one in whole)
+    received = sum(one["bytes"] for one in complete) / run.payload
+    packets = sum(one["packets"] for one in complete)
+    lost = sum(one["lost_packets"] for one in complete)
     return Result({"rate": received / seconds}, {"lost_percent": 100 * lost / packets if packets else 0.0})
 
 
 def _cpu(measurement: Measurement, samples: int) -> dict[str, float]:
-    """CPU time in µs for each sample of both participants; of the kernel's softirqs not all is in it."""
-    found = {}
+    """Return the CPU time of both participants in µs per sample; it contains only a part of the softirqs."""
+    cpu = {}
     for name, key in ((PUB.name, "publisher cpu"), (SUB.name, "subscriber cpu")):
         spent = (measurement.outcomes[name].meters or {}).get("cpu_s")
         if spent:
-            found[key] = 1e6 * spent / samples
-    return found
+            cpu[key] = 1e6 * spent / samples
+    return cpu
 
 
 def _wire(measurement: Measurement, samples: int | None) -> dict[str, float]:
-    """Packets and bytes that the publisher's pod sent for each sample, and bytes in a packet."""
+    """Return the packets and bytes per sample that the publisher's pod sent, and the bytes per packet."""
     meters = measurement.outcomes[PUB.name].meters or {}
     counters = (meters.get("interfaces") or {}).get("eth0")
     if not counters or not counters["tx_packets"]:
         return {}
-    found = {"bytes_per_packet": counters["tx_bytes"] / counters["tx_packets"]}
+    wire = {"bytes_per_packet": counters["tx_bytes"] / counters["tx_packets"]}
     if samples:
-        found |= {"packets": counters["tx_packets"] / samples, "bytes": counters["tx_bytes"] / samples}
-    return found
+        wire |= {"packets": counters["tx_packets"] / samples, "bytes": counters["tx_bytes"] / samples}
+    return wire
 
 
 @contextmanager
 def shim() -> Iterator[Path]:
-    """The library that voids a request to batch, compiled for the time of the run."""
+    """Provide the library that ignores requests to batch, compiled in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="k8sdds-benchmark-") as folder:
         source = Path(folder) / "unbatched.c"
         source.write_text(UNBATCHED)

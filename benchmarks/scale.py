@@ -1,17 +1,17 @@
-"""How report, compare and artifacts grow with the number of trials: seconds and peak memory.
+"""Measure how time and peak memory of report, compare and artifacts grow with the number of trials.
 
-Makes run folders of 100, 1,000 and 10,000 trials (scale_folders.py; five networks, two tests, up to ten
-payloads and twenty settings, five repetitions, raw files of both participants) in a temporary folder, and
-runs the commands on them as a user would, each in a process of its own:
+Creates run folders of 100, 1,000 and 10,000 trials (scale_folders.py; five networks, two tests, up to ten
+payloads and twenty settings, five repetitions, raw files of both participants) in a temporary folder and runs
+the commands on them, each in a separate process:
 
   report   tables, figures and HTML
-  json     `report --json`: reading and statistics alone
-  compare  two such folders of different seeds, cell by cell
-  pack     all of it into one archive, with the tables to expect
+  json     `report --json`: reading and statistics only
+  compare  two such folders with different seeds, cell by cell
+  pack     all files and the expected tables into one archive
   verify   the archive
 
-Memory is the largest resident set of the process. "per trial" against the size before says how it grows: 1
-is linear, 10 would be quadratic.
+Memory is the peak resident set of the process. The last column is the time per trial relative to the previous
+size: 1 means linear growth, 10 quadratic growth.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ PROGRAM = Path(sys.executable).with_name("k8sdds")
 
 
 def timed(*words: str | Path) -> tuple[float, float, str]:
-    """Run k8sdds: wall seconds, peak MiB, and what it said if it failed."""
+    """Run k8sdds; return wall seconds, peak MiB, and the end of its output if it failed."""
     begun = time.monotonic()
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen([PROGRAM, *words], stdout=said, stderr=subprocess.STDOUT)
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen([PROGRAM, *words], stdout=output, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - begun
         process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        text = said.read().decode(errors="replace").strip()
+        output.seek(0)
+        text = output.read().decode(errors="replace").strip()
     return seconds, usage.ru_maxrss / 1024, text[-300:] if process.returncode else ""
 
 
 def measure(size: int, place: Path, seed: int, report: common.Report) -> list[dict[str, Any]]:
-    """All commands on folders of this size."""
+    """Run all commands on folders of one size."""
     begun = time.monotonic()
     first = scale_folders.make(place / f"first-{size}", size, seed).path
     second = scale_folders.make(place / f"second-{size}", size, seed + 1, raw=False).path
-    common.say(f"{size} trials: made in {time.monotonic() - begun:.0f} s")
+    common.progress(f"{size} trials: created in {time.monotonic() - begun:.0f} s")
     archive = place / f"{size}.zip"
     commands: dict[str, tuple[str | Path, ...]] = {
         "json": ("report", first, "--json"),
@@ -59,34 +59,34 @@ def measure(size: int, place: Path, seed: int, report: common.Report) -> list[di
         "pack": ("artifact", "pack", first, "--output", archive),
         "verify": ("artifact", "verify", archive),
     }
-    found = []
-    for name, words in commands.items():
-        seconds, mib, failed = timed(*words)
+    results = []
+    for name, arguments in commands.items():
+        seconds, mib, failed = timed(*arguments)
         if failed:
-            report.lack(f"{name} of {size} trials: {failed}")
+            report.skip(f"{name} of {size} trials: {failed}")
             continue
-        common.say(f"  {name}: {seconds:.1f} s, {mib:.0f} MiB")
-        found.append({"command": name, "trials": size, "seconds": seconds, "peak_mib": mib})
-    return found
+        common.progress(f"  {name}: {seconds:.1f} s, {mib:.0f} MiB")
+        results.append({"command": name, "trials": size, "seconds": seconds, "peak_mib": mib})
+    return results
 
 
 def main() -> int:
-    """Measure every size."""
+    """Measure all sizes."""
     parser = common.parser(__doc__ or "", common.Defaults(1, 1, what="rounds"))
     parser.add_argument("--trials", action="append", type=int, help="size; repeatable [100, 1000, 10000]")
     options = common.parse(parser)
     report = common.Report("scale", options)
     sizes = options.trials or (QUICK if options.quick else SIZES)
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for number in range(options.pairs):
         for size in sorted(sizes):
-            # Folder by folder, so that the disk holds one size at a time.
+            # A separate folder per size, so that the disk contains only one size at a time.
             with tempfile.TemporaryDirectory(prefix="k8sdds-benchmark-", dir="/var/tmp") as place:
-                found += measure(size, Path(place), options.seed + number, report)
-    report.data["measured"] = found
+                results += measure(size, Path(place), options.seed + number, report)
+    report.data["measured"] = results
     rows = []
     before: dict[str, float] = {}
-    for one in sorted(found, key=lambda one: (one["command"], one["trials"])):
+    for one in sorted(results, key=lambda one: (one["command"], one["trials"])):
         per_trial = one["seconds"] / one["trials"]
         growth = per_trial / before[one["command"]] if one["command"] in before else None
         before[one["command"]] = per_trial
@@ -99,7 +99,7 @@ def main() -> int:
                 common.number(growth, 2),
             ]
         )
-    report.text(common.table(["trials", "seconds", "peak MiB", "ms per trial", "of that before"], rows))
+    report.text(common.table(["trials", "seconds", "peak MiB", "ms per trial", "relative to previous"], rows))
     report.show()
     return 0
 

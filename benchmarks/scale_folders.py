@@ -1,9 +1,8 @@
-"""Makes run folders of any size, shaped as `k8sdds run` writes them, for benchmarks of what reads them.
+"""Create run folders of any size in the format of `k8sdds run`, for benchmarks of commands that read them.
 
-The experiment is real (its cells are expanded, with their ids, from YAML); what was measured is drawn from
-log-normal distributions around the overheads of the study that k8sdds follows. Every attempt has the raw
-files of both participants, with latency histograms as the perftest program writes them. The same size and
-seed give the same folder.
+The experiment is real: its cells and their ids are expanded from YAML. The results are drawn from log-normal
+distributions around the overheads of the study that k8sdds follows. Every attempt has the raw files of both
+participants, with latency histograms in the format of perftest. Equal size and seed give an equal folder.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from k8sdds.results.run_folder import SCHEMA, TRIALS, RunFolder
 from k8sdds.system import yaml_text
 
 NETWORKS = {"host": 1.0, "flannel-vxlan": 0.62, "flannel-hostgw": 0.74, "kube-router": 0.75, "weavenet": 0.55}
-"""Each with its throughput relative to host."""
+"""Networks with their throughput relative to host."""
 MTU_BYTES = {"flannel-vxlan": 1450, "kube-router": 1480, "weavenet": 1438}
 PAYLOADS = (64, 256, 512, 1024, 1400, 2048, 4096, 8192, 16384, 63000)
 LINKS_MBIT = (None, 10, 100, 1000, 2500)
 REPETITIONS = 5
 SPREAD = 0.03
-"""Standard deviation of ln(value) from repetition to repetition; as much again hits a whole repetition."""
+"""Standard deviation of ln(value) between trials; repetitions have a common deviation of the same size."""
 INVALID_EVERY = 200
-"""Trials of which one had an invalid attempt before its valid one."""
+"""One of this many trials has an invalid attempt before its valid one."""
 STARTED_AT = "2026-11-21T10:15:30.000Z"
 
 PARTICIPANTS = ("pub0", "sub0")
@@ -47,10 +46,10 @@ PER_PAYLOAD = len(NETWORKS) * 2 * REPETITIONS
 
 
 def experiment(trials: int) -> Experiment:
-    """A sweep of this many trials: first more payloads, then more settings (a sweep for each link)."""
+    """Return an experiment with this many trials: first more payloads, then more settings."""
     payloads, rest = divmod(trials, PER_PAYLOAD)
     if rest or payloads < 1 or (payloads > len(PAYLOADS) and payloads % len(PAYLOADS)):
-        raise ValueError(f"{trials} trials: make it {PER_PAYLOAD} × 1 to 10, or {PER_PAYLOAD * 10} × 1 to 20")
+        raise ValueError(f"{trials} trials: must be {PER_PAYLOAD} × 1 to 10, or {PER_PAYLOAD * 10} × 1 to 20")
     settings = max(1, payloads // len(PAYLOADS))
     kinds = list(itertools.product(LINKS_MBIT, ("listener", "waitset"), ("reliable", "best-effort")))
     if settings > len(kinds):
@@ -70,7 +69,7 @@ def experiment(trials: int) -> Experiment:
 
 
 def make(path: Path, trials: int, seed: int = 1, raw: bool = True) -> RunFolder:
-    """A run folder of `trials` valid trials; without `raw` only its tables, which is much faster to make."""
+    """Create a run folder with `trials` valid trials, with or without raw files."""
     chance = random.Random(seed)
     expansion = expand(experiment(trials))
     planned = expansion.trials("lab")
@@ -87,7 +86,7 @@ def make(path: Path, trials: int, seed: int = 1, raw: bool = True) -> RunFolder:
     )
     run.append_event("started")
     drift = {repetition: chance.gauss(0, SPREAD) for repetition in blocks}
-    # One write for all: append_attempt syncs the disk for each, which here would only measure the disk.
+    # One write for all attempts, because append_attempt would sync the disk for each.
     with open(path / TRIALS, "w", encoding="utf-8") as file:
         for order, trial in enumerate(itertools.chain.from_iterable(blocks.values())):
             for record in _attempts(trial, order, drift[trial.repetition], chance):
@@ -127,7 +126,7 @@ def _campaign(
     }
 
 
-# -- what was "measured" --------------------------------------------------------------------------------
+# -- results -------------------------------------------------------------------------------
 
 
 def _attempts(trial: Trial, order: int, drift: float, chance: random.Random) -> list[dict[str, Any]]:
@@ -137,7 +136,7 @@ def _attempts(trial: Trial, order: int, drift: float, chance: random.Random) -> 
         return value * math.exp(drift + chance.gauss(0, SPREAD))
 
     speed = NETWORKS[cell.network]
-    # What a sample costs: a part for itself, one for its bytes; a slow link is the limit above that.
+    # The cost of a sample has a constant part and a part per byte; a slow link limits the rate.
     samples_per_s = noisy(speed * 1e6 / (9 + cell.payload_bytes / 150))
     if cell.link.rate_mbit:
         samples_per_s = min(
@@ -182,7 +181,7 @@ _PERCENTILES = {
     "latency_mean_us": 0.96, "latency_p50_us": 0.93, "latency_p90_us": 1.0, "latency_p99_us": 1.6,
     "latency_p9999_us": 5.2, "latency_max_us": 40.0,
 }  # fmt: skip
-"""Relative to the 90th."""
+"""Values relative to the 90th percentile."""
 
 
 def _write_raw(run: RunFolder, record: dict[str, Any]) -> None:
@@ -197,8 +196,8 @@ def _write_raw(run: RunFolder, record: dict[str, Any]) -> None:
     for name in PARTICIPANTS:
         place = folder / name
         place.mkdir(parents=True)
-        said = {"perftest": [{"length": record["payload_bytes"], "intervals": []}], "k8sdds": summary}
-        (place / "stdout").write_text(json.dumps(said) + "\n")
+        output = {"perftest": [{"length": record["payload_bytes"], "intervals": []}], "k8sdds": summary}
+        (place / "stdout").write_text(json.dumps(output) + "\n")
         (place / "stderr").write_text("k8sdds-perftest: test ended\n")
         (place / "timeline.csv").write_text(timeline)
         (place / "meters.json").write_text(json.dumps(_meters(record, name), indent=2) + "\n")
@@ -226,7 +225,7 @@ def _meters(record: dict[str, Any], name: str) -> dict[str, Any]:
 
 @cache
 def _histogram(step: int) -> str:
-    """A latency distribution whose 90th percentile is about exp(step/20) µs, in HdrHistogram's text."""
+    """Return an encoded HdrHistogram whose 90th percentile is about exp(step/20) µs."""
     histogram = HdrHistogram(1, 60_000_000_000, 3)
     normal = NormalDist()
     centre = math.exp(step / 20) * 1000 / math.exp(0.1 * normal.inv_cdf(0.9))

@@ -1,7 +1,7 @@
-"""A Kubernetes control plane without machines: real etcd, API server, controllers and scheduler as plain
-processes, and kwok in place of the kubelets, which says that pods run without running them.
+"""Run a Kubernetes control plane without machines, to measure growth with the number of pods and nodes.
 
-For what grows with the number of pods and nodes. Nothing runs in its pods, so there are no streams into them.
+etcd, API server, controllers and scheduler are real processes. kwok replaces the kubelets: it reports that
+pods run without running them. Exec streams into pods are therefore not available.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ KWOK = recipe.Program("kwok", "0.8.0", "kwok", "sigs.k8s.io/kwok/cmd/kwok")
 MODULES = Path(__file__).parent
 STAGES = MODULES / "simulated-stages.yaml"
 ADDRESS = "192.0.2.1"
-"""Of the API server, for documents that must name one; everything talks over the loopback interface."""
+"""Address of the API server in documents that require one; all connections use the loopback interface."""
 MARK = ("kwok.x-k8s.io/node", "fake")
-"""Annotation of the nodes that kwok keeps alive."""
+"""Annotation of the nodes that kwok manages."""
 PODS_EACH = 110
-"""Pods that a node takes, as with a kubelet's default."""
+"""Number of pods per node, the default of kubelets."""
 INFO = (
     "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion", "machineID",
     "osImage", "systemUUID",
@@ -44,7 +44,7 @@ INFO = (
 INFO_HERE = {"architecture": ARCH_HERE, "operatingSystem": "linux"}
 READY_S = 120
 USER = "k8sdds-user"
-"""The one that deploy/rights/cluster.yaml names."""
+"""The user in deploy/rights/cluster.yaml."""
 
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -54,25 +54,29 @@ POLICY = {
 }
 
 
-def programs(said: Callable[[str], None]) -> dict[str, Path]:
-    """etcd, Kubernetes and kwok for this machine; built when they are not in the cache. Raises PrerequisiteError."""
-    found = {name: golang.program(recipe.PROGRAMS[name], ARCH_HERE, said) for name in ("etcd", "kubernetes")}
-    return found | {"kwok": golang.program(KWOK, ARCH_HERE, said, MODULES)}
+def programs(note: Callable[[str], None]) -> dict[str, Path]:
+    """Return the paths of etcd, Kubernetes and kwok; build what is not in the cache.
+
+    Raises:
+        PrerequisiteError: a program cannot be built.
+    """
+    paths = {name: golang.program(recipe.PROGRAMS[name], ARCH_HERE, note) for name in ("etcd", "kubernetes")}
+    return paths | {"kwok": golang.program(KWOK, ARCH_HERE, note, MODULES)}
 
 
 class ControlPlane:
-    """One that stands; ends with the sandbox that it is started in.
+    """A running control plane. It stops with the sandbox in which it was started.
 
-    All its processes are this one's children, so this is to be called within a sandbox of the lab's.
+    All its processes are children of this process, so create it within a sandbox.
     """
 
-    def __init__(self, folder: Path, found: dict[str, Path]) -> None:
-        """`folder`: an empty one for its files. Returns when the API server answers and knows `USER`."""
+    def __init__(self, folder: Path, programs: dict[str, Path]) -> None:
+        """Start the control plane with its files in an empty folder and wait until it is ready."""
         self.folder = folder
-        self._programs = found
+        self._programs = programs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        for words in (["link", "set", "lo", "up"], ["address", "add", f"{ADDRESS}/32", "dev", "lo"]):
-            subprocess.run(["ip", *words], check=True)
+        for arguments in (["link", "set", "lo", "up"], ["address", "add", f"{ADDRESS}/32", "dev", "lo"]):
+            subprocess.run(["ip", *arguments], check=True)
         self._write_files()
         self._start_all()
         self.admin = KubernetesClient.from_kubeconfig(folder / "admin.conf", None)
@@ -120,7 +124,7 @@ class ControlPlane:
             f"--token-auth-file={folder / 'tokens.csv'}", "--authorization-mode=RBAC",
             f"--audit-policy-file={folder / 'audit.yaml'}", f"--audit-log-path={folder / 'audit.log'}",
         )  # fmt: skip
-        self._await_answer()
+        self._await_ready()
         own = ["--bind-address=127.0.0.1", "--leader-elect=false", kubeconfig]
         self._start(
             "kube-controller-manager", "kubernetes", "kube-controller-manager", *own,
@@ -133,15 +137,15 @@ class ControlPlane:
             "--node-lease-duration-seconds=40", f"--config={STAGES}",
         )  # fmt: skip
 
-    def _start(self, name: str, program: str, *words: str) -> None:
+    def _start(self, name: str, program: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(
-                [str(self._programs[program]), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [str(self._programs[program]), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd=self.folder,
             )  # fmt: skip
 
-    def _await_answer(self) -> None:
-        """Returns when the API server is ready; it writes its certificate before."""
+    def _await_ready(self) -> None:
+        """Wait until the API server is ready; it writes its certificate earlier."""
         end = time.monotonic() + READY_S
         while time.monotonic() < end:
             self.check()
@@ -153,32 +157,32 @@ class ControlPlane:
                     pass
             time.sleep(0.1)
         raise PrerequisiteError(
-            f"the API server does not answer after {READY_S} s{self._said('kube-apiserver')}"
+            f"the API server is not ready after {READY_S} s{self._log_tail('kube-apiserver')}"
         )
 
     def check(self) -> None:
-        """PrerequisiteError with its last words where one of the processes has ended."""
+        """Raise PrerequisiteError with the end of the log if a process has exited."""
         for name, process in self._running.items():
             if process.poll() is not None:
-                raise PrerequisiteError(f"{name} ended with {process.returncode}{self._said(name)}")
+                raise PrerequisiteError(f"{name} exited with code {process.returncode}{self._log_tail(name)}")
 
-    def _said(self, name: str) -> str:
+    def _log_tail(self, name: str) -> str:
         lines = (self.folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
         return f": {' | '.join(lines[-3:])[-600:]}" if lines else ""
 
     def _grant(self) -> None:
-        """The user gets the rights of deploy/rights/cluster.yaml and no others."""
+        """Grant the user the permissions of deploy/rights/cluster.yaml."""
         paths = {"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings"}
         text = (shared("deploy") / "rights" / "cluster.yaml").read_text()
-        for one in yaml.safe_load_all(text):
-            self.admin.create(f"/apis/rbac.authorization.k8s.io/v1/{paths[one['kind']]}", one)
+        for document in yaml.safe_load_all(text):
+            self.admin.create(f"/apis/rbac.authorization.k8s.io/v1/{paths[document['kind']]}", document)
 
     # -- nodes --------------------------------------------------------------------------------------------
 
     def nodes(self, count: int) -> None:
-        """Returns when there are so many nodes, all fit for pods."""
-        there = {one["metadata"]["name"] for one in self.admin.get(permissions.NODES)["items"]}
-        for name in (f"simulated-{number:03}" for number in range(len(there), count)):
+        """Create nodes until there are `count` and wait until all accept pods."""
+        existing = {node["metadata"]["name"] for node in self.admin.get(permissions.NODES)["items"]}
+        for name in (f"simulated-{number:03}" for number in range(len(existing), count)):
             self.admin.create(permissions.NODES, _node(name))
         end = time.monotonic() + READY_S
         listed = self.admin.get(permissions.NODES)
@@ -193,37 +197,43 @@ class ControlPlane:
                 if not waiting:
                     break
         if waiting:
-            said = self._said("kwok")
-            raise PrerequisiteError(f"{len(waiting)} simulated nodes are not ready after {READY_S} s{said}")
+            log = self._log_tail("kwok")
+            raise PrerequisiteError(f"{len(waiting)} simulated nodes are not ready after {READY_S} s{log}")
 
-    # -- what the server saw ------------------------------------------------------------------------------
+    # -- audit log ------------------------------------------------------------------------------
 
     def audited(self) -> Counter[str]:
-        """Requests of `USER` that the API server has answered so far, by the kinds of `KubernetesClient.calls`."""
-        seen = {}
+        """Return the number of requests of `USER` so far, by the kinds of `KubernetesClient.calls`."""
+        kinds = {}
         for line in (self.folder / "audit.log").read_text().splitlines():
             event = json.loads(line)
-            seen[event["auditID"]] = "get" if event["verb"] == "list" else event["verb"]
-        return Counter(seen.values())
+            kinds[event["auditID"]] = "get" if event["verb"] == "list" else event["verb"]
+        return Counter(kinds.values())
 
 
 def _node(name: str) -> dict[str, Any]:
-    room = {"cpu": "32", "memory": "256Gi", "pods": str(PODS_EACH)}
+    capacity = {"cpu": "32", "memory": "256Gi", "pods": str(PODS_EACH)}
     labels = {"kubernetes.io/arch": ARCH_HERE, "kubernetes.io/os": "linux", "kubernetes.io/hostname": name}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels, "annotations": dict([MARK])},
-        "status": {"allocatable": room, "capacity": room, "nodeInfo": dict.fromkeys(INFO, "") | INFO_HERE},
+        "status": {
+            "allocatable": capacity,
+            "capacity": capacity,
+            "nodeInfo": dict.fromkeys(INFO, "") | INFO_HERE,
+        },
     }
 
 
-def inside(script: Path, words: Sequence[str]) -> int:
-    """Run a script with these words in a sandbox of its own, which ends with all that it has started."""
+def inside(script: Path, arguments: Sequence[str]) -> int:
+    """Run a script in a new sandbox, which is removed with all its processes when the script exits."""
     from k8sdds.system.sandbox import Sandbox
 
     sandbox = Sandbox("benchmark-simulated")
     try:
-        return subprocess.run([*sandbox.enter(), sys.executable, str(script.resolve()), *words]).returncode
+        return subprocess.run(
+            [*sandbox.enter(), sys.executable, str(script.resolve()), *arguments]
+        ).returncode
     finally:
         sandbox.close()
