@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -84,16 +83,24 @@ def check(folder: Folder, as_json: Json = False) -> None:
 
     findings = directory.check(folder)
     if as_json:
-        print_text(json.dumps([asdict(finding) for finding in findings], indent=1))
+        print_text(
+            json.dumps(
+                [
+                    {"subject": finding.subject, "ok": finding.ok, "says": finding.message}
+                    for finding in findings
+                ],
+                indent=1,
+            )
+        )
     else:
         for finding in findings:
             sign = "ok  " if finding.ok else "BAD "
-            console().print(f"{sign} {finding.subject}: {finding.says}", highlight=False, markup=False)
+            console().print(f"{sign} {finding.subject}: {finding.message}", highlight=False, markup=False)
     bad = [finding for finding in findings if not finding.ok]
     if bad:
         raise InputError(
             f"{len(bad)} of {len(findings)} checks failed: "
-            + "; ".join(f"{finding.subject}: {finding.says}" for finding in bad[:3]),
+            + "; ".join(f"{finding.subject}: {finding.message}" for finding in bad[:3]),
             "create new credentials: k8sdds security init NEW-DIR",
         )
 

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from k8sdds import security as credentials
 from k8sdds import workloads
 from k8sdds.discovery import SERVER, Service, peers, server
 from k8sdds.middleware.protocol import Command, Middleware, Surroundings
@@ -15,7 +16,6 @@ from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial
 from k8sdds.perftest import command, output
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
-from k8sdds.security import file_names as credentials
 from k8sdds.system.errors import Problem
 from k8sdds.system.paths import native_program, private_folder
 

@@ -1,7 +1,7 @@
-"""Colour and marker of each network, the same in every figure, table and report, on light and dark.
+"""Assign colors and markers to networks: the same in every figure, table and report, for light and dark screens.
 
-Colours are apart for the common forms of colour blindness (after Okabe and Ito, "Color Universal Design",
-2008, and Paul Tol, "Colour schemes", SRON/EPS/TN/09-002), and every network has its own marker as well.
+The colors are distinguishable with the common forms of color blindness (after Okabe and Ito, "Color Universal
+Design", 2008, and Paul Tol, "Colour schemes", SRON/EPS/TN/09-002). Every network also has a different marker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from k8sdds.networks import NETWORKS
 from k8sdds.networks.network import NetworkColor
 
 INK, MUTED, GRID, PAPER = "#1b1b1f", "#62626b", "#dcdce2", "#fffffe"
-"""Colours of figures besides the networks'. No other element may have them: in HTML they become variables."""
+"""Colors of figures, except those of networks. HTML reports replace each by a CSS variable, so nothing else may use
+them."""
 
 _DARK = {INK: "#ececf1", MUTED: "#a3a3b0", GRID: "#3a3a44", PAPER: "#16161a"}
 _NAMES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"}
@@ -26,45 +27,47 @@ _FREE = (
     NetworkColor("#a11d33", "#ff7f8f", "H"),
     NetworkColor("#4f6d2f", "#b5d68a", "8"),
 )
+"""For labels that are not the name of a network."""
 
 
 def network_colors(labels: list[str]) -> dict[str, NetworkColor]:
-    """A look for each label: known networks always have theirs, others take the free ones in order.
+    """Return a color for each label: a network's own color, or the free colors in order.
 
-    With more unknown labels than free looks, colours repeat; every figure labels directly as well.
+    Colors repeat if there are more unknown labels than free colors. Figures therefore also label lines directly.
     """
-    found: dict[str, NetworkColor] = {}
-    # An engine behind the name, `flannel-ipsec (userspace ESP)`, leaves a network its look; a second engine
-    # of the same network in the same report takes a free one.
-    bare = {label: label.partition(" (")[0] for label in labels}
-    owner = {name: label for label, name in reversed(bare.items()) if name in _KNOWN}
-    unknown = [label for label in labels if owner.get(bare[label]) != label]
+    colors: dict[str, NetworkColor] = {}
+    # A label may end with an engine, such as `flannel-ipsec (userspace ESP)`. The first label of a network gets the
+    # network's color; a second engine of the same network gets a free color.
+    names = {label: label.partition(" (")[0] for label in labels}
+    owners = {name: label for label, name in reversed(names.items()) if name in _KNOWN}
+    unknown = [label for label in labels if owners.get(names[label]) != label]
     for label in labels:
-        known = owner.get(bare[label]) == label
-        found[label] = _KNOWN[bare[label]] if known else _FREE[unknown.index(label) % len(_FREE)]
-    return found
+        known = owners.get(names[label]) == label
+        colors[label] = _KNOWN[names[label]] if known else _FREE[unknown.index(label) % len(_FREE)]
+    return colors
 
 
 def variant_colors(labels: list[str]) -> dict[str, NetworkColor]:
-    """A look for each of many labels, such as networks under several levels: all different up to 15."""
-    every = (*_KNOWN.values(), *_FREE)
-    return {label: every[index % len(every)] for index, label in enumerate(labels)}
+    """Return a color for each of many labels, such as networks with several levels; colors repeat only at the end."""
+    colors = (*_KNOWN.values(), *_FREE)
+    return {label: colors[index % len(colors)] for index, label in enumerate(labels)}
 
 
 def css_variables(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
-    """The custom properties of the page, `light` and `dark`: (name, colour)."""
+    """Return the CSS variables of a page, as (name, color), for `light` and `dark`."""
     used = list(dict.fromkeys((*network_colors(labels).values(), *_KNOWN.values(), *_FREE)))
-    light = [(_NAMES[colour], colour) for colour in _NAMES]
-    dark = [(_NAMES[colour], _DARK[colour]) for colour in _NAMES]
-    light += [(f"c-{look.light.strip('#')}", look.light) for look in used]
-    dark += [(f"c-{look.light.strip('#')}", look.dark) for look in used]
+    light = [(name, color) for color, name in _NAMES.items()]
+    dark = [(name, _DARK[color]) for color, name in _NAMES.items()]
+    light += [(f"c-{color.light.strip('#')}", color.light) for color in used]
+    dark += [(f"c-{color.light.strip('#')}", color.dark) for color in used]
     return {"light": light, "dark": dark}
 
 
 def themed(svg: str) -> str:
-    """An SVG whose colours follow the page's custom properties; without them it looks as before."""
-    for colour, name in _NAMES.items():
-        svg = svg.replace(colour, f"var(--{name}, {colour})")
-    for look in (*_KNOWN.values(), *_FREE):
-        svg = svg.replace(look.light, f"var(--c-{look.light.strip('#')}, {look.light})")
+    """Replace the colors of an SVG by CSS variables, with the original colors as fallback."""
+    for color, name in _NAMES.items():
+        svg = svg.replace(color, f"var(--{name}, {color})")
+    for network_color in (*_KNOWN.values(), *_FREE):
+        light = network_color.light
+        svg = svg.replace(light, f"var(--c-{light.strip('#')}, {light})")
     return svg

@@ -1,4 +1,4 @@
-"""Certificate authorities: keys, certificates and S/MIME signatures, made with the cryptography library."""
+"""Create certificate authorities, participant certificates and S/MIME signatures."""
 
 from __future__ import annotations
 
@@ -13,55 +13,58 @@ from cryptography.hazmat.primitives.serialization import pkcs7
 from cryptography.x509.oid import NameOID
 
 KeyKind = Literal["ec", "rsa"]
-"""EC P-256 or RSA 2048: the two kinds that the specification's authentication plugin takes."""
+"""EC P-256 or RSA 2048, the key types of the built-in authentication plugin: DDS Security 1.1, section 9.3.1."""
 
 ORGANIZATION = "k8sdds"
 
 
 @dataclass(frozen=True)
 class Validity:
-    """From when to when certificates and permissions hold."""
+    """The time span in which certificates and permissions are valid."""
 
     not_before: datetime
     not_after: datetime
 
     def covers(self, start: datetime, end: datetime) -> bool:
-        """Whether it holds all the time between two moments."""
+        """Return whether the time span contains everything from `start` to `end`."""
         return self.not_before <= start and end <= self.not_after
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A private key with its certificate."""
+    """A private key and its certificate."""
 
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
     certificate: x509.Certificate
 
     @property
     def key_pem(self) -> bytes:
-        """The private key, PKCS #8, not encrypted: for a file of mode 0600."""
+        """The private key in unencrypted PKCS #8: write it only to a file of mode 0600."""
         return self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate."""
+        """The certificate in PEM encoding."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def subject(self) -> str:
-        """The subject name in RFC 2253 order: CN=…,O=…"""
+        """Subject name in RFC 2253 order: `CN=…,O=…`."""
         return subject_of(self.certificate)
 
 
 def new_key(kind: KeyKind = "ec") -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
-    """A new private key."""
+    """Generate a private key."""
     return ec.generate_private_key(ec.SECP256R1()) if kind == "ec" else rsa.generate_private_key(65537, 2048)
 
 
 def new_authority(name: str, validity: Validity, kind: KeyKind = "ec") -> Identity:
-    """A self-signed authority. It may sign certificates and documents: S/MIME asks for digitalSignature."""
+    """Create a self-signed authority that may sign certificates and documents.
+
+    Documents need the key usage digitalSignature: RFC 8550, section 4.4.2.
+    """
     key = new_key(kind)
     subject = _name(name)
     builder = _builder(subject, subject, key, validity)
@@ -74,7 +77,7 @@ def new_authority(name: str, validity: Validity, kind: KeyKind = "ec") -> Identi
 
 
 def new_participant(authority: Identity, name: str, validity: Validity, kind: KeyKind = "ec") -> Identity:
-    """A participant's key and certificate, signed by the identity authority."""
+    """Create a participant's key and its certificate, signed by the identity authority."""
     key = new_key(kind)
     builder = _builder(_name(name), authority.certificate.subject, key, validity)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -83,7 +86,7 @@ def new_participant(authority: Identity, name: str, validity: Validity, kind: Ke
 
 
 def sign(authority: Identity, document: str) -> bytes:
-    """A document signed S/MIME (multipart/signed, text/plain inside), as the specification wants it."""
+    """Sign a document with S/MIME (multipart/signed with text/plain): DDS Security 1.1, section 9.4.1."""
     builder = pkcs7.PKCS7SignatureBuilder().set_data(document.encode())
     builder = builder.add_signer(authority.certificate, authority.key, hashes.SHA256())
     options = [pkcs7.PKCS7Options.DetachedSignature, pkcs7.PKCS7Options.Text]
@@ -91,17 +94,17 @@ def sign(authority: Identity, document: str) -> bytes:
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of a certificate in hexadecimal digits."""
+    """Return the SHA-256 fingerprint of a certificate in hexadecimal."""
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
 def subject_of(certificate: x509.Certificate) -> str:
-    """A certificate's subject name in RFC 2253 order."""
+    """Return the subject name of a certificate in RFC 2253 order."""
     return certificate.subject.rfc4514_string()
 
 
 def _name(common: str) -> x509.Name:
-    # Written O first, so that the string in RFC 2253 order, which is the reverse, begins with CN.
+    # RFC 2253 reverses the order, so O comes first here for a string that begins with CN.
     return x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),

@@ -1,29 +1,36 @@
-"""The credentials of a campaign: made in memory, handed to participants, never written to a disk.
-
-What a run folder keeps are fingerprints and the moments between which they hold.
-"""
+"""Create the credentials of a campaign in memory. A run folder keeps only fingerprints and validity."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import Participant
-from k8sdds.security import authority, documents
-from k8sdds.security import permissions as rights
+from k8sdds.security import (
+    CERTIFICATE,
+    GOVERNANCE,
+    IDENTITY_CA,
+    KEY,
+    PERMISSIONS,
+    PERMISSIONS_CA,
+    authority,
+    documents,
+)
 from k8sdds.security.authority import Identity, Validity
-from k8sdds.security.file_names import CERTIFICATE, GOVERNANCE, IDENTITY_CA, KEY, PERMISSIONS, PERMISSIONS_CA
+from k8sdds.security.documents import OWN_TOPICS, Grant, Topics
 
-SKEW = timedelta(hours=1)
-"""Credentials hold from that long ago, because the clocks of nodes differ."""
+CLOCK_SKEW = timedelta(hours=1)
+"""Credentials are valid from this long before their creation, because the clocks of nodes differ."""
 
 
 class Credentials:
-    """Two authorities, and what they gave to participants so far."""
+    """Two certificate authorities, and the identities, permissions and governance that they issued."""
 
     def __init__(self, validity: Validity, domains: range, kind: authority.KeyKind = "ec") -> None:
+        """Create the authorities."""
         self.validity = validity
         self._domains = domains
         self._kind = kind
@@ -34,39 +41,44 @@ class Credentials:
         self._governance: dict[Protection, bytes] = {}
 
     @classmethod
-    def lasting(cls, duration: timedelta, domains: range, kind: authority.KeyKind = "ec") -> Credentials:
-        """Credentials that hold from now on for so long."""
+    def valid_for(cls, duration: timedelta, domains: range, kind: authority.KeyKind = "ec") -> Credentials:
+        """Create credentials that are valid from now on for this duration."""
         now = datetime.now(UTC).replace(microsecond=0)
-        return cls(Validity(now - SKEW, now + duration), domains, kind)
+        return cls(Validity(now - CLOCK_SKEW, now + duration), domains, kind)
 
-    def enrol(
-        self, participant: Participant, sets: tuple[tuple[str, str, str], ...] = (rights.OURS,)
-    ) -> Identity:
-        """Return the identity of a participant; create it, with its permissions, on the first call."""
+    def enroll(self, participant: Participant, programs: Sequence[Topics] = (OWN_TOPICS,)) -> Identity:
+        """Return the identity of a participant; create it, with its permissions, on the first call.
+
+        `programs` are the topics of the perftest programs that the participant may run.
+        """
         if participant not in self.identities:
-            made = authority.new_participant(self.identity_ca, participant.name, self.validity, self._kind)
-            grant = rights.grant(participant, made.subject, sets)
+            identity = authority.new_participant(
+                self.identity_ca, participant.name, self.validity, self._kind
+            )
             document = documents.permissions(
-                grant, self._domains, self.validity.not_before, self.validity.not_after
+                Grant.perftest(participant, identity.subject, programs),
+                self._domains,
+                self.validity.not_before,
+                self.validity.not_after,
             )
             self._permissions[participant] = authority.sign(self.permissions_ca, document)
-            self.identities[participant] = made
+            self.identities[participant] = identity
         return self.identities[participant]
 
     def governance(self, protection: Protection) -> bytes:
-        """The signed governance document of a protection."""
+        """Return the signed governance document of a protection."""
         if protection not in self._governance:
             document = documents.governance(protection, self._domains)
             self._governance[protection] = authority.sign(self.permissions_ca, document)
         return self._governance[protection]
 
     def permissions(self, participant: Participant) -> bytes:
-        """The signed permissions of an enrolled participant."""
+        """Return the signed permissions document of an enrolled participant."""
         return self._permissions[participant]
 
     def files(self, participant: Participant, protection: Protection) -> dict[str, bytes]:
-        """All that one participant needs, by file name. The private key is among them."""
-        identity = self.enrol(participant)
+        """Return the files that a participant needs, by file name. They include its private key."""
+        identity = self.enroll(participant)
         return {
             IDENTITY_CA: self.identity_ca.certificate_pem,
             PERMISSIONS_CA: self.permissions_ca.certificate_pem,
@@ -77,7 +89,7 @@ class Credentials:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What may be known of them: subjects, fingerprints, validity. For run folders."""
+        """Return what a run folder records: subjects, fingerprints and validity. Contains no secrets."""
         return {
             "not_before": self.validity.not_before.isoformat(),
             "not_after": self.validity.not_after.isoformat(),
@@ -85,16 +97,16 @@ class Credentials:
             "permissions_ca_sha256": authority.fingerprint(self.permissions_ca.certificate),
             "participants": {
                 participant.name: {
-                    "subject": one.subject,
-                    "certificate_sha256": authority.fingerprint(one.certificate),
+                    "subject": identity.subject,
+                    "certificate_sha256": authority.fingerprint(identity.certificate),
                 }
-                for participant, one in self.identities.items()
+                for participant, identity in self.identities.items()
             },
         }
 
 
 def governance_facts(protection: Protection | None, domains: range) -> dict[str, Any]:
-    """A protection's parts and the digest of its document before it is signed."""
+    """Return the parts of a protection, and the SHA-256 of its governance document before signing."""
     if protection is None:
         return {"dds_security": False}
     document = documents.governance(protection, domains).encode()

@@ -1,4 +1,4 @@
-"""Governance and permissions documents: XML as the DDS Security specification 1.1 orders it."""
+"""Write governance and permissions documents: XML in the element order of DDS Security 1.1."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from datetime import UTC, datetime
 from xml.sax.saxutils import escape, quoteattr
 
 from k8sdds.model.security import Protection
+from k8sdds.model.trial import Participant
+
+Topics = tuple[str, str, str]
+"""Topic names of a perftest program: samples, echoes, announcements."""
+OWN_TOPICS: Topics = ("k8sdds/throughput", "k8sdds/latency", "k8sdds/announcement")
+"""Topics of k8sdds-perftest."""
+RTI_TOPICS: Topics = ("Throughput", "Latency", "Announcement")
+"""Topics of RTI's perftest."""
 
 _HEAD = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -18,19 +26,29 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class Grant:
-    """What one participant may do."""
+    """The topics that one participant may use."""
 
     subject: str
-    """Its certificate's subject name in RFC 2253 order, which all middlewares take."""
+    """Subject name of its certificate in RFC 2253 order, which all middlewares accept."""
     publish: tuple[str, ...]
+    """Names or patterns of topics."""
     subscribe: tuple[str, ...]
-    """Topics, by name or pattern."""
+    """Names or patterns of topics."""
+
+    @classmethod
+    def perftest(
+        cls, participant: Participant, subject: str, programs: Sequence[Topics] = (OWN_TOPICS,)
+    ) -> Grant:
+        """Return what a participant needs to run these perftest programs in its role, and nothing else."""
+        samples, echoes, announcements = zip(*programs, strict=True)
+        out, back = (samples, echoes) if participant.publishes else (echoes, samples)
+        return cls(subject, publish=(*out, *announcements), subscribe=(*back, *announcements))
 
 
 def governance(protection: Protection, domains: range) -> str:
-    """The governance document of a protection for these domains and every topic in them.
+    """Return the governance document that applies a protection to all topics of these domains.
 
-    The elements stand in the order of the specification: Fast DDS reads them one after the other.
+    The element order of the specification matters: Fast DDS reads the elements sequentially.
     """
     p = protection
     access, liveliness = _flag(p.access_control), _flag(p.liveliness != "NONE")
@@ -64,14 +82,14 @@ def governance(protection: Protection, domains: range) -> str:
 
 
 def permissions(grant: Grant, domains: range, not_before: datetime, not_after: datetime) -> str:
-    """The permissions document of one participant: what is not allowed here is denied."""
+    """Return the permissions document of one participant. It denies everything that the grant does not allow."""
     lines = [
         "<permissions>",
         f"  <grant name={quoteattr(grant.subject)}>",
         f"    <subject_name>{escape(grant.subject)}</subject_name>",
         "    <validity>",
-        f"      <not_before>{_moment(not_before)}</not_before>",
-        f"      <not_after>{_moment(not_after)}</not_after>",
+        f"      <not_before>{_time(not_before)}</not_before>",
+        f"      <not_after>{_time(not_after)}</not_after>",
         "    </validity>",
         "    <allow_rule>",
         f"      <domains>{_ids(domains)}</domains>",
@@ -104,6 +122,6 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _moment(moment: datetime) -> str:
-    # Without a zone the specification means UTC; Fast DDS reads no other form.
+def _time(moment: datetime) -> str:
+    # A time without zone is UTC by the specification. Fast DDS accepts no other format.
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,4 +1,4 @@
-"""A campaign's credentials, renewed before they expire."""
+"""Keep the credentials of a campaign, and renew them before they expire."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from k8sdds.model.security import Protection
 from k8sdds.model.trial import Participant
 from k8sdds.security.credentials import Credentials
 
-LASTING = timedelta(days=2)
-"""How long a campaign's credentials hold: short, since they are of no use after it."""
+LIFETIME = timedelta(days=2)
+"""Validity of a campaign's credentials: short, because nothing uses them after the campaign."""
 
 
 class Keyring:
@@ -21,37 +21,42 @@ class Keyring:
         self,
         participants: Sequence[Participant],
         domains: range,
-        renewed: Callable[[dict[str, Any]], None],
-        lasting: timedelta = LASTING,
+        on_renewal: Callable[[dict[str, Any]], None],
+        lifetime: timedelta = LIFETIME,
     ) -> None:
-        """`renewed` is told the facts of credentials that replace expiring ones."""
-        self._participants, self._domains, self._renewed, self._lasting = (
-            participants,
-            domains,
-            renewed,
-            lasting,
-        )
-        self._credentials = self._make()
+        """Create the credentials.
 
-    def _make(self) -> Credentials:
-        made = Credentials.lasting(self._lasting, self._domains)
+        Args:
+            participants: All participants of the campaign.
+            domains: DDS domains in which they may participate.
+            on_renewal: Receives the facts of credentials that replace expiring ones.
+            lifetime: Validity of the credentials.
+        """
+        self._participants = participants
+        self._domains = domains
+        self._on_renewal = on_renewal
+        self._lifetime = lifetime
+        self._credentials = self._create()
+
+    def _create(self) -> Credentials:
+        credentials = Credentials.valid_for(self._lifetime, self._domains)
         for participant in self._participants:
-            made.enrol(participant)
-        return made
+            credentials.enroll(participant)
+        return credentials
 
     def facts(self) -> dict[str, Any]:
-        """Fingerprints and validity of those in use."""
+        """Return fingerprints and validity of the current credentials."""
         return self._credentials.facts()
 
     def files(self, participant: Participant, protection: Protection) -> dict[str, bytes]:
-        """What a participant needs under a protection, by file name."""
+        """Return the files that a participant needs for a protection, by file name."""
         return self._credentials.files(participant, protection)
 
     def renew_for(self, seconds: float) -> bool:
-        """Replace the credentials if they would not hold for so long from now; whether it was done."""
+        """Replace the credentials if they expire within this time; return whether they were replaced."""
         now = datetime.now(UTC)
         if self._credentials.validity.covers(now, now + timedelta(seconds=seconds)):
             return False
-        self._credentials = self._make()
-        self._renewed(self.facts())
+        self._credentials = self._create()
+        self._on_renewal(self.facts())
         return True

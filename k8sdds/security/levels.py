@@ -1,4 +1,4 @@
-"""Levels of protection: the files of security/, and a cell's own parts on top of them."""
+"""Load protection levels from security/, and apply the changes of an experiment to them."""
 
 from __future__ import annotations
 
@@ -12,28 +12,36 @@ from k8sdds.system.paths import shared
 
 
 def names() -> list[str]:
-    """Names of the levels, `none` first."""
+    """Return the names of all levels, `none` first."""
     return [NONE, *sorted(path.stem for path in shared("security").glob("*.yaml"))]
 
 
 def load(name: str) -> Protection | None:
-    """A level by its name; None for `none`. An unknown name is an InputError."""
+    """Return a level by name; None for `none`.
+
+    Raises:
+        InputError: The level does not exist, or its file is invalid.
+    """
     if name == NONE:
         return None
     path = shared("security") / f"{name}.yaml"
     if not path.is_file():
         hint = yaml_text.nearest(name, names())
-        raise InputError(f"there is no security level {name!r}{hint}", f"known: {', '.join(names())}")
+        raise InputError(f"unknown security level {name!r}{hint}", f"use one of: {', '.join(names())}")
     return read(path)
 
 
 def read(path: Path) -> Protection:
-    """A level from a file; mistakes in it are InputErrors with file and line."""
+    """Return the level in a file.
+
+    Raises:
+        InputError: The file is invalid; names file and line.
+    """
     return yaml_text.parse(path.read_text(encoding="utf-8"), Protection, str(path))
 
 
 def resolve(security: str, options: dict[str, Any]) -> Protection | None:
-    """What a cell's `security` and `security_options` mean; None: no DDS Security."""
+    """Return the protection for a cell's `security` and `security_options`; None without DDS Security."""
     if not options:
         return load(security)
     base = load(options["level"]) if "level" in options else Protection()

@@ -13,7 +13,7 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
 from k8sdds.kubernetes.client import CORE, KubernetesClient
-from k8sdds.security.file_names import KEY
+from k8sdds.security import KEY
 from k8sdds.testbeds.cluster import namespace, pods
 from tests.clusters import K8SDDS, Deployed
 

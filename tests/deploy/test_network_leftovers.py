@@ -16,7 +16,7 @@ from k8sdds.deploy.network_switch.node_state import NodeState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
 
-CLUSTER = f"leftovers-{os.getpid()}"
+CLUSTER = f"left-{os.getpid()}"
 NODE = "node1"
 OWN = "10.88.0.11"
 PEER = "10.88.0.12"

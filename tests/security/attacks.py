@@ -1,4 +1,4 @@
-"""Real programs, packets and intruders in pods of a lab, for the tests of what each level protects."""
+"""Run perftest programs, packet captures and intruders in the pods of a lab network."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from k8sdds import security
 from k8sdds.middleware.k8sdds_perftest import backends, secure_options
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import Participant
 from k8sdds.perftest import command
-from k8sdds.security import authority, documents, file_names
-from k8sdds.security import permissions as rights
+from k8sdds.security import authority, documents
 from k8sdds.security.authority import Validity
 from k8sdds.security.credentials import Credentials
 from k8sdds.system.paths import native_program
@@ -25,7 +25,7 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 
 LIMIT_S = 60
 PATTERN = "a5" * 32
-"""What perftest's samples are filled with, in hexadecimal digits."""
+"""Fill pattern of perftest's samples, in hexadecimal."""
 
 MIDDLEWARES = [name for name in backends() if name != "raw"]
 
@@ -41,14 +41,14 @@ class Program:
     err: str = ""
 
     def end(self) -> int:
-        """Wait for its end; what hangs fails the test."""
+        """Wait until the program exits and return its exit code; a timeout fails the test."""
         if self.popen.returncode is None:
             self.out, self.err = self.popen.communicate(timeout=LIMIT_S)
         return self.popen.returncode
 
     @property
     def summary(self) -> dict[str, Any]:
-        """k8sdds' part of what it printed; empty if it printed nothing."""
+        """The `k8sdds` section of its output; empty without output."""
         self.end()
         return json.loads(self.out)["k8sdds"] if self.out.strip() else {}
 
@@ -59,7 +59,7 @@ class Program:
 
 @dataclass
 class Field:
-    """A lab_network, and credentials that its legitimate participants have."""
+    """A lab network, and the credentials of its legitimate participants."""
 
     lab_network: LabNetwork
     credentials: Credentials
@@ -77,12 +77,14 @@ class Field:
         middleware: str,
         protection: Protection | None,
         files: dict[str, bytes] | None,
-        *words: object,
+        *options: object,
         timeout_s: float = 3,
         clock: str = "",
     ) -> Program:
-        """Start a publisher or a subscriber in a pod; with `files` under DDS Security. `clock`: the time of day
-        that it believes in, from now, such as `-9d`."""
+        """Start a publisher or a subscriber in a pod.
+
+        `files` enables DDS Security. `clock` shifts the program's clock, such as `-9d`.
+        """
         argv = [native_program("k8sdds-perftest"), role, "-middleware", middleware, "-domain", str(domain)]
         argv += [
             "-nic",
@@ -91,7 +93,7 @@ class Field:
             self.address(peer),
         ]
         argv += ["-outputFormat", "json", "-noPrintIntervals", "-peerTimeout", "3"]
-        argv += ["-discoveryTimeout", str(timeout_s), "-dataLen", "512", *map(str, words)]
+        argv += ["-discoveryTimeout", str(timeout_s), "-dataLen", "512", *map(str, options)]
         if files is not None and protection is not None:
             folder = Path("/run/k8sdds") / f"{pod}-{domain}-{role[1:]}"
             self.lab_network.sandbox.put({folder / name: content for name, content in files.items()})
@@ -107,7 +109,7 @@ class Field:
     def pair(
         self, middleware: str, protection: Protection | None, *pub: object, timeout_s: float = 10
     ) -> tuple[Program, Program]:
-        """A legitimate publisher in pub0 and a subscriber in sub0, started."""
+        """Start a legitimate publisher in pub0 and a legitimate subscriber in sub0."""
         domain = new_domain()
         files = {name: self.files(name, protection) for name in ("pub0", "sub0")}
         subscriber = self.start(
@@ -122,22 +124,25 @@ class Field:
         return self.credentials.files(Participant.named(name), protection) if protection else None
 
     @contextmanager
-    def watching(self, place: str, interface: str, program: str, *words: str):
-        """A Python program on a node or in a pod that watches packets; a dict that holds what it saw."""
+    def capture(self, place: str, interface: str, program: str, *args: str):
+        """Run a Python program that captures packets on a node or in a pod.
+
+        Yields a dict that contains the program's result after the `with` block.
+        """
         enter = (
             self.lab_network.enter(place) if place in self.lab_network.pods or place.startswith(("pub", "sub"))
             else self.lab_network.sandbox.enter(place)
         )  # fmt: skip
-        watcher = subprocess.Popen(
-            [*enter, sys.executable, "-c", PARSE + program, interface, *words],
+        capture_process = subprocess.Popen(
+            [*enter, sys.executable, "-c", PARSE + program, interface, *args],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self.running.append(watcher)
-        assert watcher.stdout is not None
-        assert watcher.stdout.readline() == "ready\n"
-        seen: dict[str, Any] = {}
-        yield seen
-        seen |= json.loads(watcher.communicate(timeout=LIMIT_S)[0])
+        self.running.append(capture_process)
+        assert capture_process.stdout is not None
+        assert capture_process.stdout.readline() == "ready\n"
+        result: dict[str, Any] = {}
+        yield result
+        result |= json.loads(capture_process.communicate(timeout=LIMIT_S)[0])
 
     def end_all(self) -> None:
         for process in self.running:
@@ -154,28 +159,32 @@ def new_domain() -> int:
 # -- intruders ----------------------------------------------------------------------------------------------
 
 WHEN_VALID = "-9d"
-"""The clock of an intruder whose certificate has expired: its own middleware would refuse it today, and an
-intruder's clock is its own."""
+"""Clock of an intruder with an expired certificate.
+
+With the correct clock its own middleware would reject the certificate, and an attacker controls the clock.
+"""
 
 KINDS = ("no certificate", "another CA's", "expired", "no permission", "forged permission")
 
 
 def intruder(kind: str, role: str, genuine: Credentials, protection: Protection) -> dict[str, bytes] | None:
-    """The files of an intruder that plays `pub` or `sub`; None: it comes without DDS Security."""
+    """Return the files of an intruder in the role `pub` or `sub`; None without DDS Security."""
     name = f"{role}9"
     if kind == "no certificate":
         return None
     if kind == "another CA's":
-        return Credentials.lasting(timedelta(days=1), command.DOMAINS).files(
+        return Credentials.valid_for(timedelta(days=1), command.DOMAINS).files(
             Participant.named(name), protection
         )
     now = datetime.now(UTC).replace(microsecond=0)
-    ended = Validity(now - timedelta(days=10), now - timedelta(days=8))
-    validity = ended if kind == "expired" else genuine.validity
+    expired = Validity(now - timedelta(days=10), now - timedelta(days=8))
+    validity = expired if kind == "expired" else genuine.validity
     identity = authority.new_participant(genuine.identity_ca, name, validity)
-    topics = (("elsewhere/throughput", "elsewhere/latency", rights.OURS[2]),)
-    grant = rights.grant(
-        Participant.named(name), identity.subject, topics if kind == "no permission" else (rights.OURS,)
+    topics = (("elsewhere/throughput", "elsewhere/latency", documents.OWN_TOPICS[2]),)
+    grant = documents.Grant.perftest(
+        Participant.named(name),
+        identity.subject,
+        topics if kind == "no permission" else (documents.OWN_TOPICS,),
     )
     signer = (
         authority.new_authority("Permissions CA", genuine.validity)
@@ -186,22 +195,22 @@ def intruder(kind: str, role: str, genuine: Credentials, protection: Protection)
         grant, command.DOMAINS, genuine.validity.not_before, genuine.validity.not_after
     )
     return {
-        file_names.IDENTITY_CA: genuine.identity_ca.certificate_pem,
-        file_names.PERMISSIONS_CA: signer.certificate_pem,
-        file_names.CERTIFICATE: identity.certificate_pem,
-        file_names.KEY: identity.key_pem,
-        file_names.PERMISSIONS: authority.sign(signer, allowed),
-        file_names.GOVERNANCE: authority.sign(signer, documents.governance(protection, command.DOMAINS)),
+        security.IDENTITY_CA: genuine.identity_ca.certificate_pem,
+        security.PERMISSIONS_CA: signer.certificate_pem,
+        security.CERTIFICATE: identity.certificate_pem,
+        security.KEY: identity.key_pem,
+        security.PERMISSIONS: authority.sign(signer, allowed),
+        security.GOVERNANCE: authority.sign(signer, documents.governance(protection, command.DOMAINS)),
     }
 
 
-# -- programs that watch packets: run on a node or in a pod by Python itself --------------------------------
+# -- Python programs that capture packets on a node or in a pod ----------------------------------------------
 
 PARSE = """
 import collections, hashlib, json, select, socket, sys
 
 def packets(interface, on_packet):
-    # Every packet of the interface until the standard input ends; ETH_P_ALL, so sent ones too.
+    # Receives all packets of the interface, including sent ones (ETH_P_ALL), until standard input ends.
     s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
     s.bind((interface, 0))
@@ -239,7 +248,7 @@ def look(p):
 packets(sys.argv[1], look)
 print(json.dumps({"rtps": rtps, "plain": plain, "ids": ids, "kinds": kinds}))
 """
-"""Counts RTPS packets, those with the pattern in the clear, submessages, and kinds of transformation."""
+"""Count RTPS packets, packets with the pattern in plain text, submessages and transformation kinds."""
 
 REPLAY = """
 source = socket.inet_aton(sys.argv[2])
@@ -255,14 +264,14 @@ def again(p):
     if digest in done or sent > 5000:
         return
     done.add(digest)
-    packet = packet[:26] + b"\\0\\0" + packet[28:]  # no UDP checksum: it may not have been made yet
+    packet = packet[:26] + b"\\0\\0" + packet[28:]  # no UDP checksum: it may not be computed yet
     out.sendto(packet, (socket.inet_ntoa(packet[16:20]), 0))
     sent += 1
 
 packets(sys.argv[1], again)
 print(json.dumps({"replayed": sent}))
 """
-"""Sends each large datagram of a source once more, as it was."""
+"""Send each large datagram of a source again, unchanged."""
 
 TWICE = """
 source = socket.inet_aton(sys.argv[2])
@@ -275,4 +284,4 @@ def count(p):
 packets(sys.argv[1], count)
 print(json.dumps({"twice": sum(1 for n in seen.values() if n > 1), "once": len(seen)}))
 """
-"""Counts datagrams of a source that arrived more than once."""
+"""Count datagrams of a source that arrived more than once."""

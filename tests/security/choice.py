@@ -1,4 +1,4 @@
-"""Which cases every run takes: one sample of levels and middlewares by a seed; `make test-all` takes all."""
+"""Choose the test cases of a normal run by a fixed seed; `make test-all` runs all cases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEED = 4
 
 
 def sampled(cases: Sequence[Any], every_run: int) -> list[Any]:
-    """The cases as parameters of a test; all but some, chosen by the seed, are marked long."""
+    """Return the cases as test parameters; all except `every_run` randomly chosen cases are marked long."""
     chosen = set(random.Random(SEED).sample(range(len(cases)), min(every_run, len(cases))))
     return [
         pytest.param(*case, marks=[] if index in chosen else [pytest.mark.long])

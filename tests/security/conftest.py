@@ -1,4 +1,4 @@
-"""A pod network with a publisher, a subscriber and a place for an intruder; and credentials."""
+"""Provide a lab network with a publisher, a subscriber and an intruder's pod, and their credentials."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.security.attacks import Field
 
 
 @pytest.fixture(scope="session")
-def _standing() -> Iterator[Field]:
+def _session_field() -> Iterator[Field]:
     cell = Cell(network="kube-router", test="throughput", payload_bytes=512, subscribers=2)
     with Lab(f"attacks-{os.getpid()}") as lab:
         lab.up([cell])
         (lab_network,) = lab.networks.values()
         now = datetime.now(UTC).replace(microsecond=0)
-        # For long, so that they hold for an intruder too whose clock is slow.
+        # Valid since long ago, so that they are also valid for an intruder with a slow clock.
         validity = Validity(now - timedelta(days=30), now + timedelta(days=1))
         yield Field(lab_network, Credentials(validity, command.DOMAINS))
 
 
 @pytest.fixture
-def field(_standing: Field) -> Iterator[Field]:
-    """The lab_network with its credentials; what a test started is ended."""
-    yield _standing
-    _standing.end_all()
+def field(_session_field: Field) -> Iterator[Field]:
+    """Return the lab network with its credentials; kill all programs after the test."""
+    yield _session_field
+    _session_field.end_all()

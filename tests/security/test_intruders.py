@@ -1,4 +1,4 @@
-"""Who may not take part receives nothing and cannot inject; without security the same intruder does both."""
+"""Verify that intruders cannot read or inject samples, and that they can without security."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ from tests.security.choice import sampled
 
 LEVELS = levels.names()[1:]
 SHORT = ("-executionTime", 0.3, "-warmUp", 0.1)
-NOBODY_MATCHED, MIDDLEWARE_FAILED = 3, 6
+NO_MATCH, MIDDLEWARE_FAILED = 3, 6
 
 
 def attack(
     field: Field, middleware: str, protection: Protection | None, kind: str, by: str = "", clock: str = ""
 ) -> tuple[tuple[Program, Program], tuple[Program, Program]]:
-    """Two attacks at once, in domains of their own: (publisher, intruder that subscribes) and (intruder that
-    publishes, subscriber). `by`: the intruder's middleware, if it is another one."""
+    """Run two attacks in parallel, in separate domains.
+
+    `by` is the middleware of the intruder, by default the same.
+
+    Returns:
+        (publisher, subscribing intruder) and (publishing intruder, subscriber).
+    """
     theirs = {
         role: intruder(kind, role, field.credentials, protection) if protection else None
         for role in ("pub", "sub")
@@ -51,10 +56,10 @@ def succeeds(pairs: tuple[tuple[Program, Program], ...]) -> None:
 
 def fails(reading: tuple[Program, Program], injecting: tuple[Program, Program]) -> None:
     for program in (reading[1], injecting[0]):
-        assert program.end() in (NOBODY_MATCHED, MIDDLEWARE_FAILED), program.err
+        assert program.end() in (NO_MATCH, MIDDLEWARE_FAILED), program.err
     for program in (reading[0], injecting[1]):
-        # It was there and ready, and found nobody whom it may talk to.
-        assert program.end() == NOBODY_MATCHED, program.err
+        # The legitimate program started, and matched no participant.
+        assert program.end() == NO_MATCH, program.err
     assert [program.received for program in (reading[1], injecting[1])] == [0, 0]
 
 
@@ -66,39 +71,35 @@ def test_without_security_anyone_reads_and_injects(field: Field, middleware: str
 @pytest.mark.parametrize(
     ("middleware", "level", "kind"), sampled(list(itertools.product(MIDDLEWARES, LEVELS, KINDS)), 8)
 )
-def test_an_intruder_gets_nothing_and_injects_nothing(
-    field: Field, middleware: str, level: str, kind: str
-) -> None:
+def test_an_intruder_cannot_read_or_inject(field: Field, middleware: str, level: str, kind: str) -> None:
     fails(*attack(field, middleware, levels.load(level), kind))
 
 
 @pytest.mark.parametrize("middleware", MIDDLEWARES)
-def test_an_expired_certificate_is_refused_by_the_others_not_by_its_owner(
-    field: Field, middleware: str
-) -> None:
-    """The slow clock alone keeps nobody out: with a certificate that holds the same intruder is let in."""
+def test_peers_reject_an_expired_certificate(field: Field, middleware: str) -> None:
+    """The slow clock is not the reason: with a valid certificate, the same program is accepted."""
     protection = levels.load("SignRTPS")
     assert protection is not None
-    welcome = attack(field, middleware, protection, "genuine", clock=WHEN_VALID)
-    succeeds(welcome)
+    accepted = attack(field, middleware, protection, "genuine", clock=WHEN_VALID)
+    succeeds(accepted)
     reading, injecting = attack(field, middleware, protection, "expired")
     fails(reading, injecting)
-    assert (reading[1].end(), injecting[0].end()) == (NOBODY_MATCHED, NOBODY_MATCHED)
+    assert (reading[1].end(), injecting[0].end()) == (NO_MATCH, NO_MATCH)
 
 
 @pytest.mark.parametrize(("middleware", "by"), list(itertools.permutations(MIDDLEWARES, 2)))
 @pytest.mark.parametrize(("level", "kind"), sampled(list(itertools.product(LEVELS, KINDS)), 1))
-def test_an_intruder_with_another_middleware_fares_no_better(
+def test_an_intruder_with_another_middleware_cannot_read_or_inject(
     field: Field, middleware: str, by: str, level: str, kind: str
 ) -> None:
     fails(*attack(field, middleware, levels.load(level), kind, by))
 
 
 @pytest.mark.parametrize(("publishes", "subscribes"), list(itertools.permutations(MIDDLEWARES, 2)))
-def test_together_under_security_only_where_cyclonedds_begins(
+def test_middlewares_interoperate_only_if_cyclonedds_starts_the_handshake(
     field: Field, publishes: str, subscribes: str
 ) -> None:
-    """As docs/security.md says of these releases: once they agree, that page has to change."""
+    """Change docs/security.md when this test fails because newer releases interoperate."""
     protection, domain = levels.load("SignRTPS"), new_domain()
     programs = [
         field.start(
@@ -109,21 +110,21 @@ def test_together_under_security_only_where_cyclonedds_begins(
             ("pub0", "sub0", publishes, SHORT),
         )
     ]
-    # The handshake is begun by whose subject has the smaller digest: the identity is part of the GUID.
+    # The participant with the smaller digest of its subject starts the handshake: the digest is part of its GUID.
     digests = {
         middleware: hashlib.sha256(certificate_subject(field, name)).digest()
         for name, middleware in (("pub0", publishes), ("sub0", subscribes))
     }
-    expected = 0 if min(digests, key=digests.__getitem__) == "cyclonedds" else NOBODY_MATCHED
+    expected = 0 if min(digests, key=digests.__getitem__) == "cyclonedds" else NO_MATCH
     assert [program.end() for program in programs] == [expected] * 2, programs[1].err
 
 
 def certificate_subject(field: Field, name: str) -> bytes:
-    return field.credentials.enrol(Participant.named(name)).certificate.subject.public_bytes()
+    return field.credentials.enroll(Participant.named(name)).certificate.subject.public_bytes()
 
 
-def test_unauthenticated_participants_may_join_only_where_governance_says_so(field: Field) -> None:
-    """The same intruder without a certificate, where the domain allows it: the check above can fail."""
+def test_unauthenticated_participants_join_if_the_governance_allows_it(field: Field) -> None:
+    """Shows that the tests above can fail: the intruder without certificate succeeds in such a domain."""
     lax = Protection(allow_unauthenticated=True, access_control=False)
     publisher, subscriber = attack(field, "cyclonedds", lax, "no certificate")[0]
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err

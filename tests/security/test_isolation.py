@@ -1,4 +1,4 @@
-"""Without any security: a foreign pod reads another's traffic on the node's network, not on pod networks."""
+"""Verify which networks isolate the traffic of pods on one node from each other, without DDS Security."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.security.attacks import PATTERN, WIRE, Field
 
 
 @pytest.mark.parametrize("network", ["host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"])
-def test_a_foreign_pod_on_the_same_node_sniffs_on_host_only(network: str) -> None:
+def test_a_foreign_pod_can_capture_traffic_only_on_host(network: str) -> None:
     cell = Cell(
         network=network, test="throughput", payload_bytes=512, publishers=2, subscribers=1, nodes=2,
         placement={"pub0": 0, "pub1": 0, "sub0": 1},
@@ -23,10 +23,10 @@ def test_a_foreign_pod_on_the_same_node_sniffs_on_host_only(network: str) -> Non
     with Lab(f"sniff-{os.getpid()}") as lab:
         lab.up([cell])
         (lab_network,) = lab.networks.values()
-        field = Field(lab_network, Credentials.lasting(timedelta(days=1), command.DOMAINS))
+        field = Field(lab_network, Credentials.valid_for(timedelta(days=1), command.DOMAINS))
         foreign = lab_network.plan.datapath.attachments["pub1"].interface
         try:
-            with field.watching("pub1", foreign, WIRE, PATTERN) as seen:
+            with field.capture("pub1", foreign, WIRE, PATTERN) as seen:
                 publisher, subscriber = field.pair("cyclonedds", None, "-executionTime", 0.3, "-warmUp", 0.1)
                 assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
         finally:

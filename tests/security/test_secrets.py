@@ -1,11 +1,13 @@
-"""No secret in any log, command line or run folder: every byte of a campaign is searched."""
+"""Search every file, command line and environment of a campaign for its private keys."""
 
 from __future__ import annotations
 
 import base64
 import threading
 from pathlib import Path
+from typing import Any
 
+import pytest
 from cryptography.hazmat.primitives import serialization
 
 from k8sdds.campaign import campaign, preflight
@@ -13,6 +15,7 @@ from k8sdds.campaign.expansion import expand
 from k8sdds.cli.run_progress import Progress
 from k8sdds.model.experiment import Experiment
 from k8sdds.security.authority import Identity
+from k8sdds.security.credentials import Credentials
 from k8sdds.system import yaml_text
 from k8sdds.testbeds.lab.testbed import Lab
 
@@ -30,7 +33,7 @@ sweeps:
 
 
 def forms(identity: Identity) -> list[bytes]:
-    """A private key in the ways in which it could have been written."""
+    """Return the encodings in which a private key could appear."""
     number = identity.key.private_numbers().private_value.to_bytes(32, "big")
     der = identity.key.private_bytes(
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -39,14 +42,22 @@ def forms(identity: Identity) -> list[bytes]:
     return [number, number.hex().encode(), base64.b64encode(number), base64.b64encode(der), der, *lines[:2]]
 
 
-def test_no_secret_is_left_or_shown(tmp_path: Path) -> None:
+def test_no_secret_is_stored_or_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    created: list[Credentials] = []
+    create = Credentials.valid_for
+
+    def record(*args: Any) -> Credentials:
+        created.append(create(*args))
+        return created[-1]
+
+    monkeypatch.setattr(Credentials, "valid_for", record)
     expansion = expand(yaml_text.parse(TEXT, Experiment, "secrets.yaml"))
     folder = tmp_path / "run"
     command_lines: set[bytes] = set()
-    over = threading.Event()
+    done = threading.Event()
 
     def watch() -> None:
-        while not over.wait(0.05):
+        while not done.wait(0.05):
             for path in Path("/proc").glob("[0-9]*"):
                 try:
                     command_lines.add((path / "cmdline").read_bytes() + (path / "environ").read_bytes())
@@ -61,19 +72,18 @@ def test_no_secret_is_left_or_shown(tmp_path: Path) -> None:
             started = campaign.start(expansion, lab, folder, "secrets", 1, progress)
             started.execute()
     finally:
-        over.set()
+        done.set()
         watcher.join()
     assert len([record for record in started.run.attempts() if record["valid"]]) == 4
-    assert started._keyring is not None
-    made = started._keyring._credentials
-    owners = {**made.identities, "identity CA": made.identity_ca, "permissions CA": made.permissions_ca}
-    assert set(owners) == {"pub0", "sub0", "identity CA", "permissions CA"}
+    (credentials,) = created
+    assert {participant.name for participant in credentials.identities} == {"pub0", "sub0"}
+    identities = (*credentials.identities.values(), credentials.identity_ca, credentials.permissions_ca)
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert any(b"-securePrivateKey" in line for line in command_lines)
-    for identity in owners.values():
+    for identity in identities:
         for form in forms(identity):
             assert [path for path in files if form in path.read_bytes()] == []
             assert not any(form in line for line in command_lines)
     recorded = started.run.campaign["credentials"]["participants"]["pub0"]["certificate_sha256"]
-    assert recorded == made.facts()["participants"]["pub0"]["certificate_sha256"]
+    assert recorded == credentials.facts()["participants"]["pub0"]["certificate_sha256"]
     assert not any(b"PRIVATE KEY" in path.read_bytes() for path in files)

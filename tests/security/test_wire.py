@@ -1,4 +1,4 @@
-"""What is on the wire at each level: content exactly where nothing encrypts it, signatures where asked for."""
+"""Verify what each level encrypts and signs on the wire, and that modified and replayed packets are rejected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.security.choice import sampled
 
 SEC_PREFIX, SRTPS_PREFIX = "0x31", "0x33"
 TRANSFORMATION = {("SIGN", 128): 1, ("ENCRYPT", 128): 2, ("SIGN", 256): 3, ("ENCRYPT", 256): 4}
-"""Transformation kinds of the specification: AES-GMAC signs, AES-GCM encrypts."""
+"""Transformation kinds: AES-GMAC signs, AES-GCM encrypts (DDS Security 1.1, section 9.5.2.1)."""
 
 PROTECTIONS = {name: levels.load(name) for name in levels.names()} | {
     "submessage SIGN": Protection(submessage="SIGN"),
@@ -29,17 +29,15 @@ PROTECTIONS = {name: levels.load(name) for name in levels.names()} | {
 CASES = [
     case
     for case in itertools.product(MIDDLEWARES, PROTECTIONS)
-    # Cyclone DDS has no AES-128, which perftest says and the unit tests prove.
+    # Cyclone DDS does not support AES-128: perftest rejects it, see the unit tests.
     if not (case[0] == "cyclonedds" and case[1].endswith("AES-128"))
 ]
 
 
 @pytest.mark.parametrize(("middleware", "name"), sampled(CASES, 8))
-def test_content_is_readable_exactly_where_nothing_encrypts_it(
-    field: Field, middleware: str, name: str
-) -> None:
+def test_content_is_readable_only_if_nothing_encrypts_it(field: Field, middleware: str, name: str) -> None:
     protection = PROTECTIONS[name]
-    with field.watching("node0", "eth0", WIRE, PATTERN) as wire:
+    with field.capture("node0", "eth0", WIRE, PATTERN) as wire:
         publisher, subscriber = field.pair(middleware, protection, "-executionTime", 0.3, "-warmUp", 0.1)
         assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     assert subscriber.received == publisher.summary["sent"] > 0
@@ -55,7 +53,7 @@ def test_content_is_readable_exactly_where_nothing_encrypts_it(
 
 
 FLIPPED_AT = 8 * 300
-"""Bits from the UDP header on: amid the samples of 512 bytes."""
+"""Bit offset from the UDP header: inside a sample of 512 bytes."""
 
 
 @pytest.mark.parametrize(
@@ -65,12 +63,10 @@ FLIPPED_AT = 8 * 300
          if case[1] == "none" or PROTECTIONS[case[1]].signs], 3,
     ),
 )  # fmt: skip
-def test_a_byte_flipped_in_flight_is_rejected_where_something_signs(
-    field: Field, middleware: str, name: str
-) -> None:
-    for protection in dict.fromkeys((None, PROTECTIONS[name])):  # the attack works where nothing protects
+def test_a_modified_packet_is_rejected_if_something_signs(field: Field, middleware: str, name: str) -> None:
+    for protection in dict.fromkeys((None, PROTECTIONS[name])):  # None: the attack succeeds without security
         publisher, subscriber = field.pair(middleware, protection, "-executionTime", 5, "-warmUp", 0.1)
-        time.sleep(1)  # the handshake is over, samples flow
+        time.sleep(1)  # the handshake is complete, samples arrive
         field.lab_network.sandbox.run(
             ["nft", "-f", "-"],
             "table ip attack {\n chain flip {\n  type filter hook prerouting priority -300;\n"
@@ -79,12 +75,12 @@ def test_a_byte_flipped_in_flight_is_rejected_where_something_signs(
         )
         try:
             codes = publisher.end(), subscriber.end()
-            told = field.lab_network.sandbox.run(["nft", "-j", "list", "ruleset"], netns="node1")
+            ruleset = field.lab_network.sandbox.run(["nft", "-j", "list", "ruleset"], netns="node1")
         finally:
             field.lab_network.sandbox.run(["nft", "delete", "table", "ip", "attack"], netns="node1")
         counters = [
             part["counter"]["packets"]
-            for item in json.loads(told)["nftables"]
+            for item in json.loads(ruleset)["nftables"]
             if item.get("rule", {}).get("table") == "attack"
             for part in item["rule"]["expr"]
             if "counter" in part
@@ -97,16 +93,15 @@ def test_a_byte_flipped_in_flight_is_rejected_where_something_signs(
 
 @pytest.mark.parametrize(("middleware", "name"), sampled(CASES, 3))
 def test_replayed_packets_are_not_accepted_twice(field: Field, middleware: str, name: str) -> None:
-    """RTPS' own sequence numbers reject them already without security; signatures keep these from being
-    changed, which is what the test before this one shows."""
+    """RTPS sequence numbers reject replayed packets even without security; signatures protect these numbers."""
     source = field.address("pub0")
     publisher, subscriber = field.pair(
         middleware, PROTECTIONS[name], "-executionTime", 5, "-warmUp", 0.1, "-pubRate", "500:sleep"
     )
-    time.sleep(1)  # the handshake is over, samples flow
+    time.sleep(1)  # the handshake is complete, samples arrive
     with (
-        field.watching("sub0", "eth0", TWICE, source) as arrived,
-        field.watching("node1", "eth0", REPLAY, source) as replayer,
+        field.capture("sub0", "eth0", TWICE, source) as arrived,
+        field.capture("node1", "eth0", REPLAY, source) as replayer,
     ):
         assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     assert replayer["replayed"] > 100

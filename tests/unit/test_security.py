@@ -1,4 +1,4 @@
-"""Levels, documents, certificates and folders of credentials, judged by OpenSSL where a signature counts."""
+"""Security levels, documents, certificates and folders of credentials, verified with OpenSSL."""
 
 from __future__ import annotations
 
@@ -16,9 +16,17 @@ from k8sdds.campaign.preflight import contradictions
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Participant
-from k8sdds.security import directory, documents, levels
+from k8sdds.security import (
+    CERTIFICATE,
+    GOVERNANCE,
+    KEY,
+    PERMISSIONS,
+    PERMISSIONS_CA,
+    directory,
+    documents,
+    levels,
+)
 from k8sdds.security.credentials import Credentials
-from k8sdds.security.file_names import CERTIFICATE, GOVERNANCE, KEY, PERMISSIONS, PERMISSIONS_CA
 from k8sdds.security.keyring import Keyring
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -40,26 +48,26 @@ def expanded(security: str) -> Expansion:
 
 
 @pytest.mark.parametrize(("name", "kinds"), PAPER.items())
-def test_the_papers_levels_are_there(name: str, kinds: tuple[str, str, str]) -> None:
+def test_the_levels_of_the_paper_exist(name: str, kinds: tuple[str, str, str]) -> None:
     level = levels.load(name)
     assert level is not None
     assert (level.rtps, level.submessage, level.payload) == kinds
     assert level.access_control and not level.allow_unauthenticated and level.aes_bits == 256
 
 
-def test_an_unknown_level_is_refused_with_the_nearest() -> None:
+def test_an_unknown_level_suggests_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'SignRTPS'"):
         levels.load("SignRTP")
     assert "SignRTP" in contradictions(expanded("SignRTP"))[0].what
 
 
-def test_no_security_keeps_the_ids_of_cells() -> None:
+def test_cell_ids_without_security_are_unchanged() -> None:
     (cell,) = expanded("none").cells
     assert cell == Cell(network="host", test="throughput", payload_bytes=1024, layout="split")
     assert "security" not in cell.canonical()
 
 
-def test_a_level_by_name_by_parts_and_changed() -> None:
+def test_levels_by_name_by_parts_and_with_changes() -> None:
     choices = "[SignRTPS, {rtps: SIGN, payload: ENCRYPT, aes_bits: 128}, {level: EncryptRTPS, aes_bits: 128}]"
     cells = expanded(choices).cells
     assert [cell.security for cell in cells] == [
@@ -75,25 +83,25 @@ def test_a_level_by_name_by_parts_and_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("{level: none, rtps: SIGN}", "has no parts"), ("{label: x}", "give a level"), ("{rtps: SGN}", "rtps")],
 )
-def test_meaningless_protections_are_refused(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_protections_are_rejected(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         expanded(text)
 
 
-def test_one_label_for_two_protections_is_refused() -> None:
+def test_one_label_for_two_protections_is_rejected() -> None:
     problems = contradictions(expanded("[{rtps: SIGN, label: a}, {rtps: ENCRYPT, label: a}]"))
     assert "two different protections are labelled 'a'" in problems[0].what
 
 
-def test_cyclone_is_not_asked_for_what_it_does_not_do() -> None:
+def test_aes_128_is_rejected_with_cyclone_dds() -> None:
     (problem,) = contradictions(expanded("{level: SignRTPS, aes_bits: 128}"))
     assert "Cyclone DDS 0.10 always uses AES-256" in problem.what
 
 
-def test_governance_has_the_specifications_order() -> None:
+def test_governance_has_the_element_order_of_the_specification() -> None:
     protection = Protection(rtps="SIGN", submessage="ENCRYPT", discovery="ENCRYPT", access_control=False)
     root = ElementTree.fromstring(documents.governance(protection, DOMAINS).encode())
     (rule,) = root.iter("domain_rule")
@@ -112,8 +120,8 @@ def test_governance_has_the_specifications_order() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ec", "rsa"])
-def test_credentials_are_what_openssl_takes(tmp_path: Path, kind: str) -> None:
-    made = Credentials.lasting(timedelta(days=1), DOMAINS, kind)  # type: ignore[arg-type]
+def test_openssl_accepts_credentials(tmp_path: Path, kind: str) -> None:
+    made = Credentials.valid_for(timedelta(days=1), DOMAINS, kind)  # type: ignore[arg-type]
     files = made.files(PUB0, Protection(rtps="SIGN"))
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
@@ -129,9 +137,9 @@ def test_credentials_are_what_openssl_takes(tmp_path: Path, kind: str) -> None:
     assert subprocess.run(chain, cwd=tmp_path, capture_output=True, timeout=20).returncode == 0
 
 
-def test_permissions_name_the_roles_topics_and_deny_the_rest() -> None:
-    made = Credentials.lasting(timedelta(days=1), DOMAINS)
-    made.enrol(SUB3)
+def test_permissions_allow_only_the_topics_of_the_role() -> None:
+    made = Credentials.valid_for(timedelta(days=1), DOMAINS)
+    made.enroll(SUB3)
     text = made.permissions(SUB3).decode()
     root = ElementTree.fromstring(text[text.index("<?xml") : text.index("</dds>") + 6].encode())
     assert root.findtext(".//subject_name") == "CN=sub3,O=k8sdds"
@@ -143,25 +151,25 @@ def test_permissions_name_the_roles_topics_and_deny_the_rest() -> None:
     assert root.findtext(".//default") == "DENY"
 
 
-def test_what_is_recorded_holds_no_key() -> None:
-    made = Credentials.lasting(timedelta(days=1), DOMAINS)
-    key = made.enrol(PUB0).key_pem.decode()
-    said = json.dumps(made.facts())
-    assert "PRIVATE" not in said
-    assert not any(line in said for line in key.splitlines()[1:-1])
+def test_recorded_facts_contain_no_key() -> None:
+    made = Credentials.valid_for(timedelta(days=1), DOMAINS)
+    key = made.enroll(PUB0).key_pem.decode()
+    text = json.dumps(made.facts())
+    assert "PRIVATE" not in text
+    assert not any(line in text for line in key.splitlines()[1:-1])
 
 
-def test_expiring_credentials_are_renewed_and_told() -> None:
-    told: list[dict] = []
-    ring = Keyring([PUB0], DOMAINS, told.append, timedelta(minutes=1))
+def test_expiring_credentials_are_renewed_and_reported() -> None:
+    renewals: list[dict] = []
+    ring = Keyring([PUB0], DOMAINS, renewals.append, timedelta(minutes=1))
     before = ring.files(PUB0, Protection())[KEY]
     assert not ring.renew_for(30)
     assert ring.renew_for(120)
     assert ring.files(PUB0, Protection())[KEY] != before
-    assert [facts["identity_ca_sha256"] for facts in told] == [ring.facts()["identity_ca_sha256"]]
+    assert [facts["identity_ca_sha256"] for facts in renewals] == [ring.facts()["identity_ca_sha256"]]
 
 
-# -- folders of the user's ----------------------------------------------------------------------------------
+# -- folders of credentials ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +186,10 @@ def folder(pristine: Path, tmp_path: Path) -> Path:
 
 
 def bad(folder: Path, now: datetime | None = None) -> list[str]:
-    return [f"{f.subject}: {f.says}" for f in directory.check(folder, now) if not f.ok]
+    return [f"{result.subject}: {result.message}" for result in directory.check(folder, now) if not result.ok]
 
 
-def test_a_fresh_folder_is_good_and_its_keys_are_private(folder: Path) -> None:
+def test_a_new_folder_is_valid_and_its_keys_are_private(folder: Path) -> None:
     assert bad(folder) == []
     for key in folder.rglob("*.key"), folder.rglob("key.pem"):
         assert all(path.stat().st_mode & 0o777 == 0o600 for path in key)
@@ -195,45 +203,47 @@ def test_a_fresh_folder_is_good_and_its_keys_are_private(folder: Path) -> None:
 
 def test_an_existing_folder_is_not_overwritten(folder: Path) -> None:
     before = (folder / "pub0" / KEY).read_bytes()
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         directory.init(folder, [PUB0], 1, "ec", DOMAINS)
     assert (folder / "pub0" / KEY).read_bytes() == before
 
 
-def test_expiry_is_seen(folder: Path) -> None:
+def test_expiry_is_reported(folder: Path) -> None:
     later = datetime.now(UTC) + timedelta(days=31)
-    said = bad(folder, later)
-    assert any(line.startswith("pub0/certificate.pem: expired on") for line in said)
-    assert any(line.startswith("sub0/permissions.p7s: expired on") for line in said)
+    messages = bad(folder, later)
+    assert any(line.startswith("pub0/certificate.pem: expired on") for line in messages)
+    assert any(line.startswith("sub0/permissions.p7s: expired on") for line in messages)
     soon = directory.check(folder, datetime.now(UTC) + timedelta(days=25))
-    assert all(finding.ok for finding in soon)
-    assert any("days: make new ones in time" in finding.says for finding in soon)
+    assert all(result.ok for result in soon)
+    assert any("days: create new credentials soon" in result.message for result in soon)
 
 
-def test_a_changed_document_is_seen(folder: Path) -> None:
+def test_a_modified_document_is_reported(folder: Path) -> None:
     path = folder / "governance" / "SignRTPS.p7s"
     path.write_bytes(path.read_bytes().replace(b">SIGN<", b">NONE<"))
-    assert bad(folder) == ["governance/SignRTPS.p7s: not signed by permissions_ca.pem, or changed since"]
+    assert bad(folder) == [
+        "governance/SignRTPS.p7s: not signed by permissions_ca.pem, or modified after signing"
+    ]
 
 
-def test_swapped_and_open_keys_are_seen(folder: Path) -> None:
+def test_swapped_and_readable_keys_are_reported(folder: Path) -> None:
     (folder / "pub0" / KEY).write_bytes((folder / "sub0" / KEY).read_bytes())
     (folder / "sub0" / KEY).chmod(0o644)
-    said = bad(folder)
-    assert any("pub0/key.pem: does not belong" in line for line in said)
-    assert any("sub0/key.pem: mode 0644" in line for line in said)
+    messages = bad(folder)
+    assert any("pub0/key.pem: does not belong" in line for line in messages)
+    assert any("sub0/key.pem: mode 0644" in line for line in messages)
 
 
-def test_a_foreign_participant_is_seen(folder: Path, tmp_path: Path) -> None:
+def test_a_foreign_participant_is_reported(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     directory.init(other, [PUB0], 1, "ec", DOMAINS)
     for name in (CERTIFICATE, KEY, PERMISSIONS):
         (folder / "pub0" / name).write_bytes((other / "pub0" / name).read_bytes())
-    said = bad(folder)
-    assert "pub0/certificate.pem: not issued by identity_ca.pem" in said
-    assert any(line.startswith("pub0/permissions.p7s: not signed") for line in said)
+    messages = bad(folder)
+    assert "pub0/certificate.pem: not issued by identity_ca.pem" in messages
+    assert any(line.startswith("pub0/permissions.p7s: not signed") for line in messages)
 
 
-def test_what_is_no_folder_of_credentials_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_credentials_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a folder of credentials"):
         directory.check(tmp_path)

@@ -1,8 +1,0 @@
-"""Names of the files that a participant gets."""
-
-IDENTITY_CA = "identity_ca.pem"
-PERMISSIONS_CA = "permissions_ca.pem"
-CERTIFICATE = "certificate.pem"
-KEY = "key.pem"
-PERMISSIONS = "permissions.p7s"
-GOVERNANCE = "governance.p7s"
