@@ -1,4 +1,4 @@
-"""Networks of a real cluster replaced by others, there and back, with pods of every kind on it."""
+"""Switch the network of a real cluster with pods of every kind, in both directions and interrupted."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ POD_CIDR = IPv4Network("10.244.0.0/16")
 KUBECTL = ("kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf")
 SPACE = "switching"
 SECRET = "0123456789abcdef" * 6
-IN_STEPS = ("checking the images of", "removing", "installing", "recreating .* pods")
-"""What a switch says when it begins a step."""
+STEPS = ("checking the images of", "removing", "installing", "recreating .* pods")
+"""Start of the line that a switch prints at each step, as a regular expression."""
 
 
 @pytest.fixture
 def inside(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Run a command in a node without ssh, with what it reads."""
+    """Run a command in a node without SSH, with `stdin` as its input."""
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
 
     def run(node: str, *argv: str, stdin: str = "") -> str:
@@ -46,7 +46,7 @@ def inside(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
 @pytest.fixture
 def pods(one_machine: Deployed, inside: Callable[..., str]) -> Iterator[None]:
-    """A single pod, one of a DaemonSet on every node, one on its node's network, and one that has ended."""
+    """Create a single pod, a DaemonSet, a pod with hostNetwork and a completed pod."""
     container = {
         "name": "c", "image": versions.TOOLS_IMAGE, "imagePullPolicy": "Never", "command": ["k8sdds-probe", "listen", "--udp", "7000"],
     }  # fmt: skip
@@ -100,28 +100,30 @@ def uids(there: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: one["metadata"]["uid"] for name, one in there.items()}
 
 
-def left(
+def leftovers(
     inside: Callable[..., str], cluster: Deployed, names: Sequence[str] | None = None
 ) -> dict[str, list[str]]:
-    """Traces on every node, without the names that change with each pod."""
-    seen = {node: node_state.parse(inside(node, "sh", stdin=footprint.probe_script())) for node in cluster.nodes}
+    """Return the leftovers on every node, with the parts of names removed that change with each pod."""
+    states = {
+        node: node_state.parse(inside(node, "sh", stdin=footprint.probe_script())) for node in cluster.nodes
+    }
     addresses = [f"10.88.0.{11 + number}" for number in range(len(cluster.nodes))]
     return {
         node: sorted(
             {
                 re.sub(r"-[0-9a-f]{64}-eth0|(?<= veth)[0-9a-f]{8}", "", str(one))
-                for one in footprint.leftovers(what, addresses, POD_CIDR, names)
+                for one in footprint.leftovers(state, addresses, POD_CIDR, names)
             }
         )
-        for node, what in seen.items()
+        for node, state in states.items()
     }
 
 
 def without_pods(found: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Without what is on a node only while a pod is there: DNS may be on another node than before."""
-    of_pods = ("/var/lib/cni/", "pod link", "link cni0", "dev cni0")
+    """Drop what a node has only while a pod runs there: CoreDNS may move to another node."""
+    pod_dependent = ("/var/lib/cni/", "pod link", "link cni0", "dev cni0")
     return {
-        node: [one for one in lines if not any(sign in one for sign in of_pods)]
+        node: [one for one in lines if not any(pattern in one for pattern in pod_dependent)]
         for node, lines in found.items()
     }
 
@@ -137,10 +139,10 @@ def switched(cluster: Deployed, name: str) -> dict[str, Any]:
     return answer
 
 
-def test_there_and_back(
+def test_switch_through_all_networks_and_back(
     one_machine: Deployed, inside: Callable[..., str], pods: None, tmp_path: Path
 ) -> None:
-    first = left(inside, one_machine)
+    first = leftovers(inside, one_machine)
     before = await_pods(one_machine)
     for name, links, annotated in (
         ("flannel-hostgw", {"cni0"}, True),
@@ -148,7 +150,7 @@ def test_there_and_back(
     ):
         answer = switched(one_machine, name)
         after = await_pods(one_machine)
-        # Every pod with a network of its own is a new one, has an address, and the others are as they were.
+        # Every pod on the pod network was recreated and has an address; the other pods are unchanged.
         kept = {"on-host", "ended"}
         same = {one for one in after if uids(before).get(one) == after[one]["metadata"]["uid"]}
         assert same == kept
@@ -158,14 +160,14 @@ def test_there_and_back(
         for pod_name, one in after.items():
             if pod_name not in kept:
                 assert IPv4Address(one["status"]["podIP"]) in POD_CIDR
-        # The nodes: only the new one's links, and its annotations or none.
-        there = left(inside, one_machine)
+        # The nodes have only the links and annotations of the new network.
+        there = leftovers(inside, one_machine)
         for node in one_machine.nodes:
             made = {line.removeprefix("link ") for line in there[node] if line.startswith("link ")}
             assert made == links, (node, made)
-            # No end of an old pod's cable: every one is in a bridge of the new network.
-            cables = json.loads(inside(node, "ip", "-j", "link", "show", "type", "veth"))
-            loose = {link["ifname"] for link in cables if link.get("master") not in links}
+            # No veth of an old pod remains: each is attached to a bridge of the new network.
+            veths = json.loads(inside(node, "ip", "-j", "link", "show", "type", "veth"))
+            loose = {link["ifname"] for link in veths if link.get("master") not in links}
             assert loose == {"eth0"}
         text = one_machine.kubectl("get", "nodes", "-o", "json")
         assert ("flannel.alpha.coreos.com" in text) == annotated
@@ -176,9 +178,9 @@ def test_there_and_back(
         )  # fmt: skip
         assert others == "" and one_machine.kubectl("get", "daemonsets", "-A", "-l", label, "-o", "name")
         if name == secured.NETWORK:
-            assert_measured_in_secret(one_machine, tmp_path)
+            assert_secured_campaign(one_machine, tmp_path)
         before = after
-    # The profile has not changed: deploying it brings its own network back, and says so.
+    # The profile is unchanged: a deploy installs its network again, and shows this in the plan.
     plan = json.loads(one_machine.k8sdds("deploy", one_machine.name, "--plan", "--json").stdout)
     titles = [action["title"] for action in plan["actions"] if action["phase"] == "network"]
     assert titles == ["replace host by flannel-vxlan, and recreate all pods"]
@@ -190,12 +192,12 @@ def test_there_and_back(
         "on-host",
         "ended",
     }
-    assert left(inside, one_machine) == first
+    assert leftovers(inside, one_machine) == first
     assert one_machine.k8sdds("deploy", one_machine.name, "--yes").stdout == "no changes\n"
 
 
-def assert_measured_in_secret(cluster: Deployed, folder: Path) -> None:
-    """DDS Security on a network that is there for a moment; all levels: tests/cluster/test_security.py."""
+def assert_secured_campaign(cluster: Deployed, folder: Path) -> None:
+    """Measure with DDS Security on the new network; tests/cluster/test_security.py covers all levels."""
     found = secured.measure(cluster, folder, ["EncryptRTPS"])
     assert {(row["network"], row["test"]) for row in found if row["valid"]} == {
         (secured.NETWORK, "latency"), (secured.NETWORK, "throughput"),
@@ -203,94 +205,93 @@ def assert_measured_in_secret(cluster: Deployed, folder: Path) -> None:
     assert all(row["network_proof"].startswith("routed by eth0, no tunnel") for row in found)
 
 
-def test_a_switch_to_what_is_there_changes_nothing(one_machine: Deployed) -> None:
+def test_a_switch_to_the_installed_network_changes_nothing(one_machine: Deployed) -> None:
     done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan")
     assert done.returncode == 0 and done.stdout.startswith("no changes"), done.stderr
 
 
 def interrupted(one_machine: Deployed, inside: Callable[..., str], step: str) -> None:
-    """The command is killed as soon as it says that a step begins; the same command goes on, another goes back."""
-    said = rf"^{step}"
-    words = [str(K8SDDS), "network", "switch", one_machine.name, "flannel-hostgw"]
+    """Kill the command when a step begins; complete it with the same command, then switch back."""
+    argv = [str(K8SDDS), "network", "switch", one_machine.name, "flannel-hostgw"]
     with subprocess.Popen(
-        words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True,
+        argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True,
         env={**os.environ, "K8SDDS_STATE_DIR": str(one_machine.state)}, start_new_session=True,
     ) as command:  # fmt: skip
         assert command.stderr is not None
         for line in command.stderr:
-            if re.match(said, line):
+            if re.match(step, line):
                 break
         else:
-            raise AssertionError(f"it never said {step}")
+            raise AssertionError(f"no line matches {step}")
         time.sleep(random.Random(step).uniform(0, 2))
         os.killpg(command.pid, signal.SIGKILL)
     for name in ("flannel-hostgw", "flannel-vxlan"):
         done = one_machine.k8sdds("network", "switch", one_machine.name, name)
         assert done.returncode == 0, done.stderr
-        assert left(inside, one_machine, [name]) == left(inside, one_machine)
+        assert leftovers(inside, one_machine, [name]) == leftovers(inside, one_machine)
 
 
 @pytest.mark.long
-def test_what_an_interrupted_deploy_has_left_of_another_network_is_removed(
+def test_leftovers_of_an_interrupted_deploy_are_removed(
     one_machine: Deployed, inside: Callable[..., str]
 ) -> None:
-    before = without_pods(left(inside, one_machine))
+    before = without_pods(leftovers(inside, one_machine))
     inside(one_machine.nodes[1], "sh", "-e", stdin="ip link add weave type bridge\nmkdir -p /var/lib/weave\n")
     done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--json")
     assert done.returncode == 0, done.stderr
     assert {"link weave", "file /var/lib/weave"} <= set(
         json.loads(done.stdout)["removed"][one_machine.nodes[1]]
     )
-    assert without_pods(left(inside, one_machine)) == before
+    assert without_pods(leftovers(inside, one_machine)) == before
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("step", IN_STEPS)
-def test_a_switch_that_is_interrupted_in_any_step(
+@pytest.mark.parametrize("step", STEPS)
+def test_a_switch_interrupted_in_any_step_can_be_completed(
     one_machine: Deployed, inside: Callable[..., str], step: str
 ) -> None:
     interrupted(one_machine, inside, step)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("weavenet", "the kernel cannot do openvswitch|cannot get docker.io/rajchaudhuri/weave"),
         ("kube-router", "cannot get docker.io/cloudnativelabs/kube-router"),
     ],
 )
-def test_what_cannot_be_installed_here_is_refused_before_anything_is_removed(
-    one_machine: Deployed, inside: Callable[..., str], name: str, said: str
+def test_a_network_that_cannot_run_is_rejected_before_the_removal(
+    one_machine: Deployed, inside: Callable[..., str], name: str, message: str
 ) -> None:
-    before = left(inside, one_machine)
+    before = leftovers(inside, one_machine)
     done = one_machine.k8sdds("network", "switch", one_machine.name, name)
-    assert done.returncode == 3 and re.search(said, done.stderr), done.stderr
-    assert left(inside, one_machine) == before
+    assert done.returncode == 3 and re.search(message, done.stderr), done.stderr
+    assert leftovers(inside, one_machine) == before
 
 
-def test_wireguard_is_for_kernels_that_have_it(one_machine: Deployed, inside: Callable[..., str]) -> None:
-    before = left(inside, one_machine)
+def test_wireguard_requires_its_kernel_module(one_machine: Deployed, inside: Callable[..., str]) -> None:
+    before = leftovers(inside, one_machine)
     done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-wireguard")
     if "the kernel cannot do wireguard" in done.stderr:
-        assert done.returncode == 3 and left(inside, one_machine) == before
+        assert done.returncode == 3 and leftovers(inside, one_machine) == before
     else:
         assert done.returncode == 0, done.stderr
-        assert all("link flannel-wg" in lines for lines in left(inside, one_machine).values())
+        assert all("link flannel-wg" in lines for lines in leftovers(inside, one_machine).values())
         switched(one_machine, "flannel-vxlan")
-        assert without_pods(left(inside, one_machine)) == without_pods(before)
+        assert without_pods(leftovers(inside, one_machine)) == without_pods(before)
 
 
-@pytest.mark.parametrize("name", [one.name for one in networks.NETWORKS.values() if one.cluster])
+@pytest.mark.parametrize("name", list(networks.pod_networks()))
 @pytest.mark.parametrize("source", ["bundle", "packages"])
-def test_the_real_api_server_takes_every_networks_objects(
+def test_the_api_server_accepts_the_objects_of_every_network(
     one_machine: Deployed, inside: Callable[..., str], name: str, source: str
 ) -> None:
-    """Strictly validated, down to unknown fields, without being made."""
+    """Validates strictly, including unknown fields, in a server-side dry run."""
     secret = {"password_file": "psk"} if networks.pod_networks()[name] else {}
     profile = with_network(load("one-machine"), PodNetwork(name=name, mtu=1300, interface="eth0", **secret))  # type: ignore[arg-type]
     software = profile.software.model_copy(update={"source": source, "bundle": None})
     made = install(profile.model_copy(update={"software": software}), SECRET if secret else None)
     objects = apply.stamped(made.manifests, name)
-    words = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-")
-    said = inside(one_machine.nodes[0], *KUBECTL, *words, stdin=apply.list_document(objects))
-    assert said.count("(server dry run)") == len(objects), said
+    argv = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-")
+    output = inside(one_machine.nodes[0], *KUBECTL, *argv, stdin=apply.list_document(objects))
+    assert output.count("(server dry run)") == len(objects), output

@@ -1,4 +1,4 @@
-"""Each network's datapath against the objects it states, on real namespaces."""
+"""Verify the datapath of each network in the lab, in real network namespaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def link(lab_network: LabNetwork, place: str, name: str) -> dict:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_pods_have_the_stated_mtu_and_address(lab_networks: dict[str, LabNetwork], network: str) -> None:
+def test_pods_have_the_planned_mtu_and_address(lab_networks: dict[str, LabNetwork], network: str) -> None:
     lab_network = lab_networks[network]
     for pod, attachment in lab_network.plan.datapath.attachments.items():
         (device,) = json_of(lab_network, pod, "ip", "-j", "addr", "show", "dev", attachment.interface)
@@ -36,31 +36,30 @@ def test_pods_have_the_stated_mtu_and_address(lab_networks: dict[str, LabNetwork
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_full_packets_pass_and_larger_ones_do_not(lab_networks: dict[str, LabNetwork], network: str) -> None:
+def test_packets_pass_only_up_to_the_mtu(lab_networks: dict[str, LabNetwork], network: str) -> None:
     lab_network = lab_networks[network]
     target = lab_network.plan.datapath.attachments["sub1"].address
     size = lab_network.plan.datapath.mtu - 28
 
     def ping(payload: int) -> int:
-        words = ["ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", str(payload), target]
-        return subprocess.run([*enter(lab_network, "pub0"), *words], capture_output=True).returncode
+        argv = ["ping", "-n", "-c", "1", "-W", "2", "-M", "do", "-s", str(payload), target]
+        return subprocess.run([*enter(lab_network, "pub0"), *argv], capture_output=True).returncode
 
     assert ping(size) == 0
     assert ping(size + 1) != 0
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_multicast_crosses_nodes_only_where_it_is_claimed(
+def test_multicast_crosses_nodes_only_if_the_network_supports_it(
     lab_networks: dict[str, LabNetwork], network: str
 ) -> None:
     lab_network = lab_networks[network]
     addresses = {pod: a.address for pod, a in lab_network.plan.datapath.attachments.items()}
-    # Where it is claimed the wait is as long as it takes; where not, one second shows its absence, since
-    # unicast crosses in microseconds.
-    patience = "20" if find(network).multicast else "1"
+    # Without multicast, one second is enough to show that nothing arrives: unicast takes microseconds.
+    timeout_s = "20" if find(network).multicast else "1"
     receivers = [
         subprocess.Popen(
-            [*enter(lab_network, pod), sys.executable, "-c", RECEIVER, addresses[pod], patience],
+            [*enter(lab_network, pod), sys.executable, "-c", RECEIVER, addresses[pod], timeout_s],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -70,41 +69,39 @@ def test_multicast_crosses_nodes_only_where_it_is_claimed(
         assert receiver.stdout is not None
         assert receiver.stdout.readline() == "ready\n"
     said(lab_network, "pub0", sys.executable, "-c", SENDER, addresses["pub0"])
-    heard = [receiver.communicate()[0].strip() for receiver in receivers]
-    assert heard == (["hello"] * 2 if find(network).multicast else ["nothing"] * 2)
+    received = [receiver.communicate()[0].strip() for receiver in receivers]
+    assert received == (["hello"] * 2 if find(network).multicast else ["nothing"] * 2)
 
 
-SEEN = ("flannel-vxlan", "flannel-hostgw", "flannel-wireguard", "kube-router", "weavenet")
-"""Networks whose objects in the lab bear the plugin's names, and that need no right to be told apart."""
+DISTINGUISHABLE = ("flannel-vxlan", "flannel-hostgw", "flannel-wireguard", "kube-router", "weavenet")
+"""Networks whose lab objects have the plugin's names, and that link counters can distinguish without privileges."""
 
 
-@pytest.mark.parametrize("network", SEEN)
-def test_the_nodes_links_tell_which_network_carries_packets(
-    lab_networks: dict[str, LabNetwork], network: str
-) -> None:
-    """As a cluster's campaign proves it, by the same objects that the plugins make."""
+@pytest.mark.parametrize("network", DISTINGUISHABLE)
+def test_link_counters_identify_the_network(lab_networks: dict[str, LabNetwork], network: str) -> None:
+    """The check is that of campaigns on clusters, on the same objects that the plugins create."""
     lab_network = lab_networks[network]
     addresses = {
         lab_network.node_of(pod): lab_network.plan.datapath.attachments[pod].address
         for pod in ("pub0", "sub0")
     }
 
-    def looks() -> list[datapath.LinkCounters]:
+    def counters() -> list[datapath.LinkCounters]:
         return [
             datapath.parse_counters(said(lab_network, node, *datapath.COMMAND, *addresses.values()))
             for node in addresses
         ]
 
-    before = looks()
+    before = counters()
     target, size = lab_network.plan.datapath.attachments["sub0"].address, lab_network.plan.datapath.mtu - 28
     said(
         lab_network, "pub0", "ping", "-n", "-q", "-c", "40", "-i", "0.01", "-M", "do", "-s", str(size), target
     )
-    one, other = map(datapath.PathEnd, addresses, addresses.values(), before, looks())
-    for name in SEEN:
-        half = find(name).cluster
-        assert half is not None
-        wrong = datapath.deviation(half.path, one, other, 40 * size)
+    one, other = map(datapath.PathEnd, addresses, addresses.values(), before, counters())
+    for name in DISTINGUISHABLE:
+        install = find(name).cluster
+        assert install is not None
+        wrong = datapath.deviation(install.path, one, other, 40 * size)
         assert bool(wrong) == (name != network), (name, wrong)
 
 
@@ -116,12 +113,12 @@ def test_flannel_vxlan_device(lab_networks: dict[str, LabNetwork]) -> None:
     assert (data["id"], data["port"], data["learning"]) == (1, 8472, False)
     forwarding = json_of(lab_network, "node0", "bridge", "-j", "fdb", "show", "dev", "flannel.1")
     assert {entry["dst"] for entry in forwarding} == {"192.168.77.11", "192.168.77.12"}
-    neighbours = json_of(lab_network, "node0", "ip", "-j", "neigh", "show", "dev", "flannel.1")
-    assert {tuple(n["state"]) for n in neighbours} == {("PERMANENT",)}
+    neighbors = json_of(lab_network, "node0", "ip", "-j", "neigh", "show", "dev", "flannel.1")
+    assert {tuple(n["state"]) for n in neighbors} == {("PERMANENT",)}
 
 
 @pytest.mark.parametrize(("network", "protocol"), [("flannel-hostgw", "None"), ("kube-router", "17")])
-def test_routes_by_the_nodes_addresses(
+def test_routes_lead_to_the_addresses_of_the_nodes(
     lab_networks: dict[str, LabNetwork], network: str, protocol: str
 ) -> None:
     routes = json_of(lab_networks[network], "node0", "ip", "-j", "route")
@@ -133,7 +130,7 @@ def test_routes_by_the_nodes_addresses(
     )
 
 
-def test_weave_chain_of_devices(lab_networks: dict[str, LabNetwork]) -> None:
+def test_weave_devices(lab_networks: dict[str, LabNetwork]) -> None:
     lab_network = lab_networks["weavenet"]
     assert link(lab_network, "node1", "vethwe-bridge")["master"] == "weave"
     assert link(lab_network, "node1", "vethwe-datapath")["master"] == "datapath"
@@ -143,7 +140,7 @@ def test_weave_chain_of_devices(lab_networks: dict[str, LabNetwork]) -> None:
         6784,
         True,
     )
-    # netfilter sees what crosses `weave`, and nothing on `datapath`, as with Open vSwitch
+    # Netfilter processes packets on `weave`, but not on `datapath`, as with Open vSwitch.
     assert link(lab_network, "node1", "weave")["linkinfo"]["info_data"]["nf_call_iptables"] == 1
     assert link(lab_network, "node1", "datapath")["linkinfo"]["info_data"]["nf_call_iptables"] == 0
 
@@ -176,22 +173,22 @@ def test_packets_between_nodes_pass_the_forward_chain(
 
 
 @pytest.mark.parametrize("network", ["host", *POD_NETWORKS])
-def test_a_pod_is_a_pod(lab_networks: dict[str, LabNetwork], network: str) -> None:
+def test_pods_have_the_namespaces_of_a_container(lab_networks: dict[str, LabNetwork], network: str) -> None:
     lab_network = lab_networks[network]
     assert said(lab_network, "sub0", "hostname").strip() == "sub0"
     processes = said(lab_network, "sub0", "ps", "-eo", "comm", "--no-headers").split()
     assert set(processes) <= {"k8sdds-supervis", "ps"}
     kinds = ("mnt", "pid", "uts", "ipc") if network == "host" else ("mnt", "pid", "uts", "ipc", "net")
     for kind in kinds:
-        of_pods = {
+        pod_namespaces = {
             said(lab_network, pod, "readlink", f"/proc/self/ns/{kind}") for pod in ("pub0", "sub0", "sub1")
         }
-        of_node = said(lab_network, "node1", "readlink", f"/proc/self/ns/{kind}")
-        assert len(of_pods) == 3
-        assert of_node not in of_pods
+        node_namespace = said(lab_network, "node1", "readlink", f"/proc/self/ns/{kind}")
+        assert len(pod_namespaces) == 3
+        assert node_namespace not in pod_namespaces
 
 
-def test_on_baremetal_participants_are_on_the_node_itself(lab_networks: dict[str, LabNetwork]) -> None:
+def test_baremetal_participants_run_on_the_node(lab_networks: dict[str, LabNetwork]) -> None:
     lab_network = lab_networks["baremetal"]
     assert lab_network.pods == {}
     assert said(lab_network, "sub0", "readlink", "/proc/self/ns/net") == said(
@@ -199,7 +196,7 @@ def test_on_baremetal_participants_are_on_the_node_itself(lab_networks: dict[str
     )
 
 
-def test_nothing_reaches_beyond_the_lab(lab_networks: dict[str, LabNetwork]) -> None:
+def test_packets_do_not_leave_the_lab(lab_networks: dict[str, LabNetwork]) -> None:
     for lab_network in lab_networks.values():
         done = subprocess.run(
             [*enter(lab_network, "node0"), "ping", "-c", "1", "-W", "1", "192.0.2.1"],
@@ -209,7 +206,7 @@ def test_nothing_reaches_beyond_the_lab(lab_networks: dict[str, LabNetwork]) -> 
         assert "unreachable" in (done.stdout + done.stderr).lower()
 
 
-def test_loss_is_lost_and_counted(lab: Lab) -> None:
+def test_a_link_with_loss_drops_packets(lab: Lab) -> None:
     lab.up([cell("host", link=Link(loss_percent=50))])
     (lab_network,) = lab.networks.values()
     sender = (
@@ -232,7 +229,7 @@ def test_loss_is_lost_and_counted(lab: Lab) -> None:
         if "rule" in item
     ]
     dropped = next(e["counter"]["packets"] for e in rule["expr"] if "counter" in e)
-    # 1000 throws of a fair coin: outside of this once in 10^19 runs
+    # 1000 samples with probability 0.5: outside this range in one of 10^19 runs.
     assert 350 < dropped < 650
 
 
@@ -245,7 +242,7 @@ def test_a_shaped_link_has_its_rate_at_both_ends(lab: Lab) -> None:
         assert tbf["options"]["rate"] == 100_000_000 / 8
 
 
-def test_ten_nodes_and_thirteen_pods_of_every_network_side_by_side(lab: Lab) -> None:
+def test_all_networks_with_ten_nodes_at_the_same_time(lab: Lab) -> None:
     lab.up(cell(name, subscribers=12) for name in NETWORKS)
     assert len(lab.networks) == len(NETWORKS)
     for lab_network in lab.networks.values():
@@ -253,16 +250,16 @@ def test_ten_nodes_and_thirteen_pods_of_every_network_side_by_side(lab: Lab) -> 
         assert len(lab_network.plan.datapath.attachments) == 13
 
 
-def test_a_failing_batch_is_named_by_namespace_and_line() -> None:
+def test_a_failing_batch_is_reported_with_namespace_and_line() -> None:
     sandbox = Sandbox("failing")
     try:
         sandbox.run(["ip", "netns", "add", "node0"])
         good = Batch("node0", "ip", ("link set lo up",))
         bad = Batch("node0", "ip", ("link set lo up", "link set missing up"))
-        with pytest.raises(PrerequisiteError) as told:
+        with pytest.raises(PrerequisiteError) as error:
             sandbox.apply([good, bad, good])
-        assert "in node0" in str(told.value)
-        assert "(line 2: link set missing up)" in str(told.value)
+        assert "in node0" in str(error.value)
+        assert "(line 2: link set missing up)" in str(error.value)
         bad = Batch("node0", "nft", ("table ip t {", "  chain {", "}"))
         with pytest.raises(PrerequisiteError, match=r"`nft` failed: .*syntax error"):
             sandbox.apply([good, bad])

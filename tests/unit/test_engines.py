@@ -1,4 +1,4 @@
-"""Networks with a choice of engines: which is taken, what it is called, and what it carries."""
+"""Networks with several engines: selection, labels, MTUs and plans."""
 
 import pytest
 from hypothesis import given
@@ -24,12 +24,12 @@ def labels(resolved_one: Experiment) -> list[str]:
     return [cell.network_label for cell in expand(resolved_one).cells]
 
 
-def test_the_plugins_own_engine_is_taken_where_it_is_here() -> None:
+def test_the_plugins_engine_is_selected_if_available() -> None:
     made = with_engines(experiment("flannel-ipsec"), lambda name: True)
     assert labels(made) == ["host", "flannel-ipsec (kernel ESP)"]
 
 
-def test_else_the_userspace_one() -> None:
+def test_the_userspace_engine_is_the_fallback() -> None:
     made = with_engines(
         experiment("flannel-ipsec", "flannel-wireguard"),
         lambda feature: feature.name in {"strongswan", "tun"},
@@ -39,25 +39,25 @@ def test_else_the_userspace_one() -> None:
     ]  # fmt: skip
 
 
-def test_nobody_can_hide_the_engine() -> None:
+def test_a_label_does_not_hide_the_engine() -> None:
     made = with_engines(experiment({"name": "flannel-ipsec", "label": "fast"}), lambda name: False)
     assert labels(made) == ["host", "fast (userspace ESP)"]
 
 
-def test_both_engines_side_by_side() -> None:
+def test_both_engines_in_one_experiment() -> None:
     both = [{"name": "weavenet-encrypt", "engine": engine} for engine in ("kernel", "userspace")]
     made = with_engines(experiment(*both), lambda name: True)
     assert labels(made) == ["host", "weavenet-encrypt (kernel ESP)", "weavenet-encrypt (userspace ESP)"]
     assert len({cell.cell_id for cell in expand(made).cells}) == 3
 
 
-def test_the_baseline_follows_its_network() -> None:
+def test_the_baseline_gets_the_label_of_its_network() -> None:
     made = with_engines(experiment("flannel-ipsec", baseline="flannel-ipsec"), lambda name: True)
     assert made.baseline == "flannel-ipsec (kernel ESP)"
 
 
 @given(st.sets(st.sampled_from(["esp", "tun", "strongswan", "wireguard", "wg", "wireguard-go"])))
-def test_resolving_twice_changes_nothing_more(features: set[str]) -> None:
+def test_selecting_engines_is_idempotent(features: set[str]) -> None:
     once = with_engines(
         experiment("flannel-ipsec", "weavenet-encrypt"), lambda feature: feature.name in features
     )
@@ -69,7 +69,7 @@ def test_resolving_twice_changes_nothing_more(features: set[str]) -> None:
     }
 
 
-def test_an_engine_where_there_is_no_choice_is_refused() -> None:
+def test_an_engine_is_rejected_if_the_network_has_no_choice() -> None:
     assert "no choice of engines" in str(find("host").options_error({"engine": "kernel"}))
     with pytest.raises(InputError, match="flannel-ipsecc"):
         find("flannel-ipsecc")
@@ -99,7 +99,7 @@ def test_mtu_and_mode_of_each_engine(network: str, engine: str, mtu: int, mode: 
 
 
 @pytest.mark.parametrize(("network", "engine"), ENGINES)
-def test_the_script_has_files_daemons_and_tunnels_and_no_key(network: str, engine) -> None:  # type: ignore[no-untyped-def]
+def test_the_script_has_files_daemons_and_tunnels_but_no_key(network: str, engine) -> None:  # type: ignore[no-untyped-def]
     built = make_plan(
         Cell(network=network, network_options={"engine": engine.name}, test="latency", payload_bytes=64)
     )

@@ -1,4 +1,4 @@
-"""Topologies, datapaths and core layouts as data: nothing here asks the machine."""
+"""Topologies, datapaths and core layouts as data, without access to the machine."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_subscribers_avoid_the_publishers_node() -> None:
 
 
 @given(st.integers(1, 8), st.integers(1, 40), st.integers(2, 12))
-def test_spread_uses_only_nodes_that_are_there(publishers: int, subscribers: int, nodes: int) -> None:
+def test_spread_uses_only_existing_nodes(publishers: int, subscribers: int, nodes: int) -> None:
     places = spread(publishers, subscribers, nodes)
     assert len(places) == publishers + subscribers
     assert set(places.values()) <= set(range(nodes))
@@ -74,7 +74,7 @@ def test_addresses_are_unique_within_a_bench(network: str, subscribers: int, nod
 # -- datapaths --------------------------------------------------------------------------------------
 
 
-def test_flannel_vxlan_is_the_device_that_flanneld_makes() -> None:
+def test_flannel_vxlan_has_the_device_of_flanneld() -> None:
     built = made("flannel-vxlan", nodes=3)
     assert (
         "link add flannel.1 mtu 1450 address 02:f1:00:00:00:00"
@@ -87,7 +87,7 @@ def test_flannel_vxlan_is_the_device_that_flanneld_makes() -> None:
     ]
 
 
-def test_host_gateway_and_kube_router_route_by_the_nodes_addresses() -> None:
+def test_host_gateway_and_kube_router_route_through_node_addresses() -> None:
     assert "route add 10.244.1.0/24 via 192.168.77.11 dev eth0" in lines(made("flannel-hostgw"), "node0")
     assert "route add 10.244.1.0/24 via 192.168.77.11 dev eth0 proto 17" in lines(
         made("kube-router"), "node0"
@@ -107,16 +107,16 @@ def test_weave_floods_to_every_peer() -> None:
     [("baremetal", 1500), ("host", 1500), ("flannel-vxlan", 1450), ("flannel-hostgw", 1500), ("kube-router", 1480),
      ("weavenet", 1438)],
 )  # fmt: skip
-def test_mtus_are_the_studys(network: str, mtu: int) -> None:
+def test_default_mtus_are_those_of_the_paper(network: str, mtu: int) -> None:
     assert made(network).datapath.mtu == mtu
 
 
-def test_an_mtu_that_does_not_fit_is_refused() -> None:
+def test_a_too_large_mtu_is_rejected() -> None:
     assert find("weavenet").options_error({"mtu": 1376}) is None
     assert "at most 1450" in str(find("weavenet").options_error({"mtu": 1451}))
 
 
-def test_only_networks_with_a_datapath_for_it_claim_multicast() -> None:
+def test_networks_that_support_multicast() -> None:
     assert {name for name, network in NETWORKS.items() if network.multicast} == {
         "baremetal",
         "host",
@@ -134,13 +134,13 @@ def test_links_are_shaped_at_both_ends_and_delayed_at_one() -> None:
     assert all("tbf" in line for line in lines(built, "switch", "tc"))
 
 
-def test_loss_is_a_rule_on_each_nodes_link() -> None:
+def test_loss_is_a_rule_on_the_link_of_each_node() -> None:
     (rule,) = lines(made("host", link=Link(loss_percent=0.5)), "node1", "nft")
     assert "numgen random mod 100000 < 500 counter drop" in rule
 
 
 @pytest.mark.parametrize("network", sorted(NETWORKS))
-def test_the_script_is_the_plan(network: str) -> None:
+def test_the_script_contains_the_whole_plan(network: str) -> None:
     built = made(network, subscribers=3)
     text = script(built)
     for batch in built.batches:
@@ -176,20 +176,20 @@ def test_more_subscribers_than_cores_include_scheduling() -> None:
     assert layout.includes_scheduling
 
 
-def test_from_four_cores_on_one_is_kept_for_the_harness() -> None:
+def test_with_four_cores_one_is_reserved_for_the_harness() -> None:
     layout = core_layout.assign("split", 1, 2, (0, 1, 2, 3))
     assert layout == core_layout.Layout(
         {"pub0": (0,), "sub0": (1,), "sub1": (2,)}, (3,), includes_scheduling=False
     )
 
 
-def test_same_is_one_core_and_free_is_none() -> None:
+def test_same_pins_to_one_core_and_free_to_none() -> None:
     assert set(core_layout.assign("same", 1, 1, (0, 1)).cpus.values()) == {(0,)}
     assert not core_layout.assign("same", 1, 1, (0, 1)).includes_scheduling
     assert set(core_layout.assign("free", 1, 1, (0, 1)).cpus.values()) == {None}
 
 
-def test_one_core_serves_any_layout() -> None:
+def test_any_layout_works_with_one_core() -> None:
     assert set(core_layout.assign("split", 1, 1, (3,)).cpus.values()) == {(3,)}
 
 
@@ -197,7 +197,7 @@ def test_one_core_serves_any_layout() -> None:
     st.sampled_from(sorted(core_layout.LAYOUTS)), st.integers(1, 9), st.integers(1, 30),
     st.sets(st.integers(0, 255), min_size=1, max_size=16),
 )  # fmt: skip
-def test_every_participant_is_pinned_to_cores_that_are_there(
+def test_participants_are_pinned_only_to_available_cores(
     name: str, publishers: int, subscribers: int, available: set[int]
 ) -> None:
     layout = core_layout.assign(name, publishers, subscribers, tuple(sorted(available)))
@@ -210,5 +210,5 @@ def test_every_participant_is_pinned_to_cores_that_are_there(
     ("cpus", "text"),
     [((), "00000000"), ((0,), "00000001"), ((1,), "00000002"), ((0, 33), "00000002,00000001")],
 )
-def test_masks_are_what_sysfs_wants(cpus: tuple[int, ...], text: str) -> None:
+def test_masks_have_the_format_of_sysfs(cpus: tuple[int, ...], text: str) -> None:
     assert core_layout.mask(cpus) == text

@@ -1,4 +1,4 @@
-"""What every network installs on a cluster: its objects as rendered from profiles, without a cluster."""
+"""Objects that every network installs on a cluster, rendered from profiles without a cluster."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ nodes:
   - {name: pi1}
 """
 NEED_PRIVILEGED = {"kube-router", "weave", "weave-kube-init", "weave-npc"}
-"""Containers of upstream programs that write sysctls or load modules; deploy/networks says why for each."""
+"""Containers of upstream programs that write sysctls or load modules, as comments in deploy/networks explain."""
 
 
 def profile(name: str, options: str = "", more: str = "") -> Profile:
@@ -46,14 +46,14 @@ def containers(found: Install) -> list[dict[str, Any]]:
     return [part for pod in pods(found) for part in (*pod.get("initContainers", ()), *pod["containers"])]
 
 
-def test_networks_that_can_be_installed_are_those_of_a_profile() -> None:
+def test_the_schema_of_profiles_lists_the_installable_networks() -> None:
     assert profiles.schema()["$defs"]["PodNetwork"]["properties"]["name"]["enum"] == NAMES
     with pytest.raises(InputError, match="cannot be installed"):
         cluster_install("baremetal")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_objects_are_whole_and_in_order(name: str) -> None:
+def test_objects_are_complete_and_in_order(name: str) -> None:
     found = installed(name)
     assert (
         found.manifests[0]["kind"] == "Namespace"
@@ -64,7 +64,7 @@ def test_objects_are_whole_and_in_order(name: str) -> None:
     for one in found.manifests:
         assert one["apiVersion"] and one["metadata"]["name"]
         cluster_wide = one["kind"] in ("Namespace", "ClusterRole", "ClusterRoleBinding")
-        # Weave keeps the list of its peers in kube-system, and nowhere else.
+        # Weave requires the list of its peers in kube-system.
         elsewhere = (
             {None}
             if cluster_wide
@@ -80,7 +80,7 @@ def test_objects_are_whole_and_in_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pods_ask_for_no_more_than_they_need(name: str) -> None:
+def test_pods_have_only_necessary_privileges(name: str) -> None:
     found = installed(name)
     for pod in pods(found):
         assert pod["hostNetwork"] and pod["priorityClassName"] == "system-node-critical"
@@ -95,12 +95,12 @@ def test_pods_ask_for_no_more_than_they_need(name: str) -> None:
             added = set(rights["capabilities"].get("add", ()))
             assert added <= {"NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"}
         assert part["resources"]["requests"] and part["resources"]["limits"]["memory"]
-        # A probe that goes on would run beside what is measured.
+        # A continuous probe would disturb measurements.
         assert "readinessProbe" not in part and "livenessProbe" not in part
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rights_in_the_api_are_named_one_by_one(name: str) -> None:
+def test_api_permissions_have_no_wildcards(name: str) -> None:
     for one in installed(name).manifests:
         for rule in one.get("rules", ()):
             words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
@@ -110,7 +110,7 @@ def test_rights_in_the_api_are_named_one_by_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_images_are_pinned_and_not_fetched_where_they_are(name: str) -> None:
+def test_images_are_pinned_and_pulled_only_if_missing(name: str) -> None:
     found = installed(name)
     assert found.images == images(list(found.manifests)) and found.images
     for image in found.images:
@@ -121,7 +121,7 @@ def test_images_are_pinned_and_not_fetched_where_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_password_is_in_secrets_only(name: str) -> None:
+def test_passwords_are_only_in_secrets(name: str) -> None:
     found = installed(name)
     for one in found.manifests:
         if one["kind"] != "Secret":
@@ -135,10 +135,12 @@ def test_a_password_is_in_secrets_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_manifest_is_read_anew_each_time(name: str) -> None:
+def test_rendering_does_not_modify_the_manifest(name: str) -> None:
     assert installed(name, ", mtu: 1300, interface: eth1") != installed(name)
     assert installed(name) == installed(name)
-    assert read_manifests(cluster_install(name).manifest_folder) == read_manifests(cluster_install(name).manifest_folder)
+    assert read_manifests(cluster_install(name).manifest_folder) == read_manifests(
+        cluster_install(name).manifest_folder
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_flannel(name: str, backend: dict[str, Any]) -> None:
     assert "mtu" not in find(plain, "ConfigMap", "flannel-cni")["data"]["10-flannel.conflist"]
 
 
-def test_flannels_plugin_comes_from_an_image_unless_the_nodes_have_it_from_a_bundle() -> None:
+def test_the_flannel_plugin_comes_from_an_image_unless_a_bundle_contains_it() -> None:
     assert any("flannel-cni-plugin" in image for image in installed("flannel-vxlan").images)
     bundled = installed("flannel-vxlan", more="software: bundle\n")
     assert bundled.images == ("ghcr.io/flannel-io/flannel:v0.28.4",)
@@ -198,7 +200,7 @@ def test_weave(name: str, mtu: str) -> None:
     assert '"1376"' in json.dumps(container(find(own, "DaemonSet", "weave"), "weave")["env"])
 
 
-def test_host_tells_its_agent_the_pods_range() -> None:
+def test_the_agent_of_host_gets_the_pod_range() -> None:
     found = list(installed("host", ", mtu: 1400", "kubernetes: {pod_cidr: 10.50.0.0/16}\n").manifests)
     agent = container(find(found, "DaemonSet", "host"), "routes")
     assert agent["args"] == ["--pods=10.50.0.0/16"]
