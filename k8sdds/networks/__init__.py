@@ -56,13 +56,12 @@ def pod_networks() -> dict[str, bool]:
 
 def features() -> tuple[Feature, ...]:
     """Return all kernel features and programs that the lab, or a network in the lab, can use."""
-    of_networks = (
-        feature
-        for network in NETWORKS.values()
-        for part in (network, *network.engines)
-        for feature in part.requires
-    )
-    return tuple(dict.fromkeys((*FEATURES, *of_networks)))
+    found = dict.fromkeys(FEATURES)
+    for network in NETWORKS.values():
+        found |= dict.fromkeys(network.requires)
+        for engine in network.engines:
+            found |= dict.fromkeys(engine.requires)
+    return tuple(found)
 
 
 def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -> Experiment:

@@ -128,7 +128,8 @@ def container(daemonset: Manifest, name: str) -> Manifest:
         KeyError: The container does not exist.
     """
     pod = daemonset["spec"]["template"]["spec"]
-    for part in (*pod.get("initContainers", ()), *pod["containers"]):
+    parts: list[Manifest] = [*pod.get("initContainers", ()), *pod["containers"]]
+    for part in parts:
         if part["name"] == name:
             return part
     raise KeyError(name)
