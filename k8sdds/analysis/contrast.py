@@ -35,7 +35,7 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
     cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for trial in trials:
         cells[(trial[UNIT], *(trial[name] for name in (*axes, *columns)))].append(trial)
-    found = []
+    changes = []
     for position, column in enumerate(columns, start=1 + len(axes)):
         reference = reference_of({key[position] for key in cells})
         for key, rows in cells.items():
@@ -46,14 +46,14 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
             if ratio is None:
                 continue
             change = [None if r is None else 100 * (r - 1) for r in (ratio.value, ratio.low, ratio.high)]
-            found.append(
+            changes.append(
                 {"column": column, "value": key[position], "reference": reference, "quantity": quantity}
                 | dict(zip((UNIT, *axes, *columns), key, strict=True))
                 | dict(zip(("change_percent", "ci_low_percent", "ci_high_percent"), change, strict=True))
                 | {"ratio": ratio.value, "n": ratio.n, "seen": ratio.differs}
                 | {"detectable_percent": statistics.detectable_percent(ratio.spread, ratio.n)}
             )
-    return found
+    return changes
 
 
 def compared(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]:

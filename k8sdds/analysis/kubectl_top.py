@@ -19,7 +19,7 @@ NODE, POD = "node", "pod"
 
 def readings(run: RunFolder) -> list[Row]:
     """Return every reading once, with COLUMNS, in the order of time."""
-    found: dict[tuple[str, str, str], Row] = {}
+    unique: dict[tuple[str, str, str], Row] = {}
     for line in run.readings():
         if line.get("kind") != "top":
             continue
@@ -29,8 +29,8 @@ def readings(run: RunFolder) -> list[Row]:
                 row |= {name: top[name] for name in COLUMNS[4:]}
                 row["kind"] = POD if top.get("namespace") else NODE
                 # The server repeats its last values until its next reading.
-                found.setdefault((str(row["kind"]), str(row["name"]), str(row["at"])), row)
-    return [{name: row[name] for name in COLUMNS} for row in found.values()]
+                unique.setdefault((str(row["kind"]), str(row["name"]), str(row["at"])), row)
+    return [{name: row[name] for name in COLUMNS} for row in unique.values()]
 
 
 def by_node(run: RunFolder) -> list[Row]:

@@ -56,11 +56,11 @@ def between(
     if not both:
         return usage
     # Nodes on one kernel read the same /proc/stat: each kernel counts once.
-    kernels = {one.boot_id: (one, other) for one, other in both}.values()
-    interval_s = fmean(other.at_s - one.at_s for one, other in both)
-    softirq_s = sum(other.stat["softirq_s"] - one.stat["softirq_s"] for one, other in kernels)
-    capacity_s = sum((other.at_s - one.at_s) * other.cpus for one, other in kernels)
-    idle_s = sum(_idle(other) - _idle(one) for one, other in kernels)
+    kernels = {start.boot_id: (start, end) for start, end in both}.values()
+    interval_s = fmean(end.at_s - start.at_s for start, end in both)
+    softirq_s = sum(end.stat["softirq_s"] - start.stat["softirq_s"] for start, end in kernels)
+    capacity_s = sum((end.at_s - start.at_s) * end.cpus for start, end in kernels)
+    idle_s = sum(_idle(end) - _idle(start) for start, end in kernels)
     usage |= {
         "interval_s": interval_s,
         "softirq_s": softirq_s,
@@ -68,7 +68,7 @@ def between(
         "softirq_s_per_gbit": softirq_s / delivered_gbit if delivered_gbit else None,
         "busy_percent": max(0.0, (1 - idle_s / capacity_s) * 100),
     }
-    usage |= _kubelets(both, interval_s) | _rules([other for _, other in both])
+    usage |= _kubelets(both, interval_s) | _rules([end for _, end in both])
     if interval_s >= SHORTEST_S:
         usage |= _network(both, delivered_gbit)
     return usage

@@ -103,8 +103,8 @@ def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Ratio]:
     for trial in trials:
         by_label[trial[UNIT]].append(trial)
     base = by_label.pop(baseline, [])
-    found = {label: paired(rows, base, METRICS[metric])[0] for label, rows in by_label.items()}
-    return {label: ratio for label, ratio in found.items() if ratio is not None}
+    by_network = {label: paired(rows, base, METRICS[metric])[0] for label, rows in by_label.items()}
+    return {label: ratio for label, ratio in by_network.items() if ratio is not None}
 
 
 def by_cell(best: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:

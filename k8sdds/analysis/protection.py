@@ -31,7 +31,7 @@ def protections(best: pd.DataFrame, networks: Mapping[str, Any]) -> list[Row]:
     """
     cells = overhead.by_cell(best)
     unprotected_labels = _unprotected_labels(networks)
-    found = []
+    rows = []
     for (label, *condition), trials in cells.items():
         against = unprotected_labels.get(label, label)
         if against == label and condition[_SECURITY] in NOT_PROTECTED:
@@ -44,14 +44,14 @@ def protections(best: pd.DataFrame, networks: Mapping[str, Any]) -> list[Row]:
                 continue
             cost = overhead.overhead_of(metric, ratio)
             detectable = statistics.detectable_percent(ratio.spread, ratio.n, metric.gain)
-            found.append(
+            rows.append(
                 {UNIT: label, "against": against}
                 | dict(zip(CONDITION, condition, strict=True))
                 | {"quantity": metric.name, "overhead_percent": cost.percent, "ci_low_percent": cost.low}
                 | {"ci_high_percent": cost.high, "n": ratio.n, "seen": ratio.differs}
                 | {"detectable_percent": detectable}
             )
-    return found
+    return rows
 
 
 def _unprotected_labels(networks: Mapping[str, Any]) -> dict[str, str]:

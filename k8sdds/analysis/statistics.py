@@ -83,7 +83,7 @@ def linear_mean(values: Sequence[float]) -> Estimate:
         ValueError: There are no values, or a value is not finite.
     """
     if not values or not all(math.isfinite(value) for value in values):
-        raise ValueError("a mean needs at least one value, all finite")
+        raise ValueError("a mean requires at least one value, and finite values")
     center, low, high, _ = _t_interval(list(values))
     return Estimate(center, low, high, len(values))
 
@@ -119,7 +119,7 @@ def paired_ratio(values: Sequence[float], baselines: Sequence[float], rounding: 
         ValueError: The lengths differ, there are no pairs, or a value is not positive and finite.
     """
     if len(values) != len(baselines):
-        raise ValueError("each value needs its own baseline")
+        raise ValueError("each value requires a baseline")
     logs = [x - b for x, b in zip(_logs(values), _logs(baselines), strict=True)]
     center, low, high, spread = _t_interval(logs, rounding)
     return Ratio(math.exp(center), _exp(low), _exp(high), len(logs), spread)
@@ -150,8 +150,8 @@ def smallest_detectable(spread: float | None, n: int) -> float | None:
 
     With T' noncentral t of n-1 degrees of freedom and noncentrality d·√n/s, the power is P(T' > t), where t
     is the 97.5 % quantile of Student's t; the equation is solved for d. Significance in the wrong direction,
-    P(T' < -t), adds less than 0.0001 here and is neglected. The spread of few repetitions is itself
-    uncertain, so the result is an order of magnitude.
+    P(T' < -t), adds less than 0.0001 here and is neglected. The spread of few repetitions is
+    uncertain, so the result is only an order of magnitude.
 
     Source: Cohen, "Statistical Power Analysis for the Behavioral Sciences", 2nd ed. 1988, ch. 2; Owen, "The
     power of Student's t-test", JASA 60(309), 1965.
@@ -178,10 +178,10 @@ def detectable_percent(spread: float | None, n: int, gain: bool = False) -> floa
 
 def _logs(values: Sequence[float]) -> list[float]:
     if not values:
-        raise ValueError("a mean needs at least one value")
+        raise ValueError("a mean requires at least one value")
     for value in values:
         if not math.isfinite(value) or value <= 0:
-            raise ValueError(f"a mean on the log scale needs positive values, not {value}")
+            raise ValueError(f"a mean on the log scale requires positive values, not {value}")
     return [math.log(value) for value in values]
 
 

@@ -105,7 +105,7 @@ def independent(values: Sequence[float], others: Sequence[float]) -> Contrast:
 def independent_logs(
     logs: Sequence[float], others: Sequence[float], roundings: tuple[float, float] = (0.0, 0.0)
 ) -> Contrast:
-    """Return the contrast of logarithms, such as log overheads of two campaigns; `roundings`: see `one_sample`."""
+    """Return the contrast of logarithms, such as log overheads; `roundings` are those of `one_sample`."""
     (a, va), (b, vb) = _moments(logs, roundings[0]), _moments(others, roundings[1])
     n = min(len(logs), len(others))
     if va is None or vb is None:

@@ -95,18 +95,18 @@ def printable(path: Path | str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def bundles(found: list[Source], layout: str) -> list[Bundle]:
+def bundles(sources: list[Source], layout: str) -> list[Bundle]:
     """Group the logs into bundles, in the order of their files."""
     by_folder: dict[PurePosixPath, list[Source]] = defaultdict(list)
-    for source in found:
+    for source in sources:
         if source.kind in (LOG, METRICS):
             by_folder[source.path.parent].append(source)
     return [bundle for folder, files in by_folder.items() for bundle in _of_folder(folder, files, layout)]
 
 
-def mtu_of(found: list[Source], folder: PurePosixPath) -> int | None:
+def mtu_of(sources: list[Source], folder: PurePosixPath) -> int | None:
     """Return the MTU that a note in this folder or the nearest parent folder states."""
-    notes = {source.path.parent: source.mtu for source in found if source.mtu is not None}
+    notes = {source.path.parent: source.mtu for source in sources if source.mtu is not None}
     return next((notes[above] for above in (folder, *folder.parents) if above in notes), None)
 
 
@@ -166,22 +166,22 @@ def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[
     logs = [source for source in files if source.kind == LOG]
     publishers = [source for source in logs if source.role == PUBLISHER]
     together = layout == layouts.K8SDDS or len(publishers) == 1
-    found: dict[str, Bundle] = {}
+    by_stem: dict[str, Bundle] = {}
     for source in logs:
         stem, named = layouts.group(source.path.name)
         if together:
             stem = ""
-        bundle = found.setdefault(stem, Bundle(folder, stem))
+        bundle = by_stem.setdefault(stem, Bundle(folder, stem))
         _put(bundle, source, named)
     metrics = [source for source in files if source.kind == METRICS]
     for source in metrics:
         # With several trials in the folder, a table belongs to the trial that has its name.
-        own = next((b for stem, b in found.items() if stem and source.path.name.startswith(stem)), None)
-        if own is None and len(found) == 1:
-            own = next(iter(found.values()))
+        own = next((b for stem, b in by_stem.items() if stem and source.path.name.startswith(stem)), None)
+        if own is None and len(by_stem) == 1:
+            own = next(iter(by_stem.values()))
         if own is not None:
             own.metrics.append(source)
-    return list(found.values())
+    return list(by_stem.values())
 
 
 def _put(bundle: Bundle, source: Source, named: Participant | None) -> None:

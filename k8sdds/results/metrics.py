@@ -1,7 +1,8 @@
-"""The metrics table: every measured or derived column of trials.jsonl, declared once.
+"""Declare every measured or derived column of trials.jsonl: the metrics table.
 
-To add a metric, add one line to `Metrics` and set the attribute where it is measured. The typed record, its
-JSON Schema, the tidy table, the reports, `k8sdds compare` and the table in docs/results.md follow from it.
+To add a metric, add a line to `Metrics` and set the attribute where the value is measured. The typed record, its
+JSON Schema, the tidy table, reports and `k8sdds compare` follow from this table, as does docs/results.md:
+`python -m k8sdds.results.record docs/results.md` rewrites the page.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ GROUPS = (
 """Groups of columns in the order in which documentation and reports show them."""
 
 LIMIT = 2**63
-"""No value that k8sdds records is as large; larger ones do not fit into the columns of tables."""
+"""Larger integers do not fit into the columns of tables; k8sdds never records any."""
 
 IMPORTED = "imported trials"
 CAPTURED = "trials with `capture`"
@@ -100,13 +101,13 @@ def _field(description: str, extra: dict[str, Any]) -> Any:
 
 
 class Metrics(BaseModel):
-    """What was measured in one attempt. None: the workload does not measure it, or it is not known."""
+    """The measured values of one attempt; None where the workload does not measure a value, or it is unknown."""
 
     model_config = ConfigDict(extra="allow")
 
     # fmt: off
     network_cpu_percent: float | None = column("CPU", "testbed",
-        "CPU time of the network's own daemons (userspace ESP or WireGuard) on all nodes, in percent of one core,"
+        "CPU time of the network's daemons (userspace ESP or WireGuard) on all nodes, in percent of one core,"
         " over the whole attempt")
     throughput_mbps: float | None = metric("throughput", "Mbit/s", "throughput", "subscribers",
         "Payload that a subscriber received (1e6 bits per second); mean over subscribers",
@@ -246,8 +247,7 @@ METRICS: dict[str, Metric] = {
     for column in sorted(columns_of(Metrics).values(), key=lambda column: GROUPS.index(column.group))
     if isinstance(column, Metric)
 }
-"""The metrics that reports show, in the order of GROUPS. The metrics that a workload yields are those with a
-value."""
+"""The metrics that reports show, in the order of GROUPS. A workload yields the metrics with a value."""
 
 HEADLINES = tuple(metric.name for metric in METRICS.values() if metric.headline)
-"""The main result of each workload: a trial has a value for one of them."""
+"""The main results of the workloads: a trial has a value for one of these metrics."""

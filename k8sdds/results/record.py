@@ -1,6 +1,6 @@
-"""The typed record of one attempt: one line of trials.jsonl.
+"""Define the record of an attempt, a line of trials.jsonl, and write its documentation.
 
-`TrialRecord` declares every key. docs/results.md shows the same table; rewrite it after a change with
+`TrialRecord` declares every key. docs/results.md shows the same tables; rewrite the page after a change with
 `python -m k8sdds.results.record docs/results.md`.
 """
 
@@ -15,9 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from k8sdds.results.metrics import GROUPS, Column, Metrics, column, columns_of, parsed
 from k8sdds.results.run_folder import SCHEMA
 
+BEGIN, END = "<!-- columns: begin (written by python -m k8sdds.results.record) -->", "<!-- columns: end -->"
+"""Lines around the generated tables in docs/results.md."""
+
 
 class Description(BaseModel):
-    """What was to be measured, under which circumstances, and whether the attempt is valid."""
+    """The settings of a trial, the circumstances of the attempt, and whether the attempt is valid."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -85,7 +88,7 @@ class Description(BaseModel):
         "Upper bound of the time between the starts of the participants, by their machines' clocks compared with"
         " the clock of this machine (cluster)")
     api_calls: int | None = column("attempt", "testbed",
-        "Requests to the cluster's API server since the trial before, or since the block was prepared (cluster)")
+        "Requests to the cluster's API server since the previous trial, or since the block was prepared (cluster)")
     valid: bool | None = column("validity", "campaign", "Whether the attempt enters statistics")
     reason: str | None = column("validity", "campaign",
         "Why the attempt is not valid, as `code: explanation`, with a code such as `not-on-wire`, `lost-samples`,"
@@ -96,21 +99,21 @@ class Description(BaseModel):
 
 
 class TrialRecord(Metrics, Description):
-    """One attempt. Every key is optional, because run folders of earlier versions lack some."""
+    """The record of one attempt. Every key is optional, because earlier versions did not write all keys."""
 
     @classmethod
     def read(cls, attempt: Mapping[str, Any]) -> TrialRecord:
-        """Return a line of trials.jsonl: missing keys and values of a wrong type are None, unknown keys kept."""
+        """Read a line of trials.jsonl: missing keys and values of the wrong type are None, unknown keys are kept."""
         known = {
             name: parsed(column.kind, attempt[name]) for name, column in COLUMNS.items() if name in attempt
         }
         known["valid"] = attempt.get("valid") is True
         record = cls.model_construct(**known)
-        record.__pydantic_extra__ = {key: attempt[key] for key in attempt.keys() - COLUMNS.keys()}
+        record.__pydantic_extra__ = {key: value for key, value in attempt.items() if key not in COLUMNS}
         return record
 
     def as_json(self) -> dict[str, Any]:
-        """Return the line of trials.jsonl; columns of special trials only where they were set."""
+        """Return the line of trials.jsonl; columns of special trials only if they were set."""
         special = {name for name, column in COLUMNS.items() if column.only}
         return self.model_dump(by_alias=True, exclude=special - self.model_fields_set, warnings=False)
 
@@ -132,9 +135,6 @@ def markdown(columns: Iterable[Column]) -> str:
 def _markdown_row(column: Column) -> str:
     only = f"; only in {column.only}" if column.only else ""
     return f"| `{column.name}` | {column.kind} | {column.source} | {column.description}{only} |"
-
-
-BEGIN, END = "<!-- columns: begin (written by python -m k8sdds.results.record) -->", "<!-- columns: end -->"
 
 
 def rewritten(page: str) -> str:

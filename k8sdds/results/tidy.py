@@ -1,4 +1,4 @@
-"""Tabulate the attempts of a run folder: one row per attempt, typed columns, in every state of the folder."""
+"""Tabulate the attempts of a run folder: one row per attempt, with typed columns."""
 
 from __future__ import annotations
 
