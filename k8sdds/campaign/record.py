@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from k8sdds import middleware
-from k8sdds.campaign import validity
-from k8sdds.campaign.trial_outputs import TrialOutputs, percent
+from k8sdds import middleware, workloads
+from k8sdds.campaign import trial_outputs, validity
 from k8sdds.model.measurement import Measurement
-from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Participant, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Trial
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import TrialRecord
+from k8sdds.workloads import TrialOutputs
+from k8sdds.workloads.outputs import percent
 
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",
@@ -39,7 +40,7 @@ def record(
         facts: Further keys of trials.jsonl that the campaign and the testbed know.
     """
     cell = trial.cell
-    outputs = TrialOutputs.of(trial, measurement, folder)
+    outputs = trial_outputs.read(trial, measurement, folder)
     reason = validity.reason(outputs)
     identity: dict[str, Any] = {
         "trial_id": trial.trial_id,
@@ -57,10 +58,7 @@ def record(
     record.reason = reason
     record.warnings = validity.warnings(outputs)
     _set_counts(record, outputs)
-    if cell.test == "throughput":
-        _set_throughput(record, outputs)
-    else:
-        _set_latency(record, outputs)
+    workloads.find(cell.test).measure(record, outputs)
     _set_resources(record, outputs)
     _set_costs(record, outputs)
     _set_evidence(record, outputs)
@@ -108,12 +106,8 @@ def interrupted(trial: Trial, number: int, folder: Path, facts: dict[str, Any]) 
     return interrupted
 
 
-# --- any workload ----------------------------------------------------------------------------------------
-
-
 def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
-    publishers = [summary for summary in outputs.pubs if summary]
-    subscribers = [summary for summary in outputs.subs if summary]
+    publishers, subscribers = outputs.publishers, outputs.subscribers
     first = publishers[0] if publishers else None
     if first:
         record.measured_s = first["measured_s"]
@@ -165,7 +159,7 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
     outside of pods, such as a userspace ESP daemon: the machine's time per megabyte does.
     """
     size = outputs.trial.cell.payload_bytes
-    warm_up = aggregate.count(summary["warmup_received"] for summary in outputs.subs if summary) or 0
+    warm_up = aggregate.count(summary["warmup_received"] for summary in outputs.subscribers) or 0
     megabytes = record.received * size / 1e6 if record.received else None
     delivered = ((record.received or 0) + warm_up) * size
     publishers = aggregate.complete_total(
@@ -190,9 +184,9 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
     """Set the bytes on the links and the places where samples were dropped."""
     measurement, meters = outputs.measurement, outputs.meters
     delivered = {
-        Participant(SUBSCRIBER, index).name: summary["received"]
-        for index, summary in enumerate(outputs.subs)
-        if summary
+        participant.name: summary["received"]
+        for participant, summary in outputs.summaries.items()
+        if participant.subscribes and summary is not None
     }
     record.link_bytes = {
         "sent": measurement.sent_bytes,
@@ -229,33 +223,3 @@ def _set_fragments(record: TrialRecord, measurement: Measurement) -> None:
     record.ip_fragments_per_sample = None if reason else counts[0]
     record.valid = record.valid and reason is None
     record.reason = record.reason or reason
-
-
-# --- throughput ------------------------------------------------------------------------------------------
-
-
-def _set_throughput(record: TrialRecord, outputs: TrialOutputs) -> None:
-    subscribers = [summary for summary in outputs.subs if summary]
-    record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in subscribers)
-    record.samples_per_s = aggregate.mean(summary["samples_per_s"] for summary in subscribers)
-    record.loaded_latency_p50_us = _latency_us(outputs, "loaded_latency_ns", "p50")
-    record.loaded_latency_p90_us = _latency_us(outputs, "loaded_latency_ns", "p90")
-
-
-# --- latency ---------------------------------------------------------------------------------------------
-
-
-def _set_latency(record: TrialRecord, outputs: TrialOutputs) -> None:
-    record.latency_mean_us = _latency_us(outputs, "latency_ns", "mean")
-    record.latency_p50_us = _latency_us(outputs, "latency_ns", "p50")
-    record.latency_p90_us = _latency_us(outputs, "latency_ns", "p90")
-    record.latency_p99_us = _latency_us(outputs, "latency_ns", "p99")
-    record.latency_p9999_us = _latency_us(outputs, "latency_ns", "p9999")
-    record.latency_max_us = _latency_us(outputs, "latency_ns", "max")
-
-
-def _latency_us(outputs: TrialOutputs, kind: str, quantity: str) -> float | None:
-    """Return a quantity of the publisher's latencies; None with several publishers."""
-    if len(outputs.pubs) != 1 or outputs.pubs[0] is None:
-        return None
-    return aggregate.finite(outputs.pubs[0].latency_us(kind, quantity))

@@ -1,183 +1,147 @@
-"""Whether an attempt proves anything: why it does not, and what disturbed it."""
+"""Decide whether an attempt is valid, and find what disturbed it."""
 
 from __future__ import annotations
 
-from k8sdds.campaign.trial_outputs import TrialOutputs, percent
-from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Participant
+from k8sdds import workloads
+from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
-
-SPAN_TOLERANCE = 0.1
-"""Part of the measured time that a subscriber's first to last sample may differ from it. Its rate is samples
-over that span (PerfTest's way), which says nothing where they came in a burst or were only a few."""
-SPAN_SLACK_S = 0.1
-"""The same as a time, for short trials: the first and last samples may wait that long for a core."""
+from k8sdds.workloads import TrialOutputs
+from k8sdds.workloads.outputs import percent
 
 MULTICAST_COPIES = 1.5
-"""Multicast packets per sample and fragment that still count as one send to all (resends included)."""
+"""Multicast packets per sample and fragment that still count as one send to all, resent samples included."""
+
+MULTICAST_SLACK_BYTES = 100_000
+"""Multicast of discovery and heartbeats that is not counted as samples."""
 
 DISTURBED_PERCENT = 10
 """User time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in
-percent of one core. Undisturbed trials show below 3 %."""
-
-MISSED = 0.1
-"""Part by which a rate or a duration may be missed before it is told."""
+percent of one core. Undisturbed trials show less than 3 %."""
 
 
-def reason(seen: TrialOutputs) -> str | None:
-    """Why an attempt is invalid, a word and a sentence; None where it is valid."""
-    return _failed(seen) or _unproven(seen)
+def reason(outputs: TrialOutputs) -> str | None:
+    """Return why an attempt is not valid, as `code: explanation`, or None if it is valid."""
+    return _failed(outputs) or _not_verified(outputs)
 
 
-def warnings(seen: TrialOutputs) -> list[str]:
-    """What speaks against a valid attempt without making it invalid."""
-    return [*seen.measurement.warnings, *_disturbances(seen), *_missed(seen)]
+def warnings(outputs: TrialOutputs) -> list[str]:
+    """Return what may have affected a valid attempt, each as `code: explanation`."""
+    workload = workloads.find(outputs.trial.cell.test)
+    return [*outputs.measurement.warnings, *_disturbances(outputs), *workload.warnings(outputs)]
 
 
-def _failed(seen: TrialOutputs) -> str | None:
-    """The first cause among failed participants: one that lost its peer is a consequence, not a cause."""
+def _failed(outputs: TrialOutputs) -> str | None:
+    """Return the first cause among failed participants: a lost peer is a consequence, not a cause."""
     failures = []
-    for name, outcome in seen.measurement.outcomes.items():
+    for name, outcome in outputs.measurement.outcomes.items():
         if outcome.lost:
             failures.append((False, f"pod-lost: {name}: {outcome.lost}"))
         elif outcome.exit_code:
-            word, sentence = output.failure(outcome.exit_code, seen.folder / name / "stderr", outcome.message)
-            failures.append((word in ("peer-lost", "no-match"), f"{word}: {name}: {sentence}"))
+            stderr = outputs.folder / name / "stderr"
+            code, explanation = output.failure(outcome.exit_code, stderr, outcome.message)
+            failures.append((code in ("peer-lost", "no-match"), f"{code}: {name}: {explanation}"))
     return min(failures)[1] if failures else None
 
 
-def _unproven(seen: TrialOutputs) -> str | None:
-    """Why an attempt whose participants all ended in order still proves nothing, or None."""
-    cell = seen.trial.cell
-    if any(one is None for one in [*seen.pubs, *seen.subs]):
-        return "no-report: a participant ended in order without a whole summary"
-    received = sum(one["received"] or 0 for one in seen.subs if one)
-    lost = sum(one["lost"] or 0 for one in seen.subs if one)
+def _not_verified(outputs: TrialOutputs) -> str | None:
+    """Return why an attempt without failed participants is not valid, or None."""
+    cell = outputs.trial.cell
+    if None in outputs.summaries.values():
+        return "no-report: a participant exited normally without a complete summary"
+    received = sum(one["received"] or 0 for one in outputs.subscribers)
+    lost = sum(one["lost"] or 0 for one in outputs.subscribers)
     if received == 0:
         return "no-samples: nothing was received"
     if cell.reliability == "reliable" and lost:
         return f"lost-samples: {lost} samples of a reliable trial did not arrive"
-    if cell.test == "latency" and not any(_timed(one) for one in seen.pubs):
-        return "no-samples: no round trip was timed"
     return (
-        (_uneven(seen) if cell.test == "throughput" else None)
-        or _off_the_wire(seen)
-        or _wrong_transport(seen)
+        workloads.find(cell.test).invalid(outputs) or _not_on_links(outputs) or _wrong_transport(outputs)
     )
 
 
-def _uneven(seen: TrialOutputs) -> str | None:
-    """Samples must have come over the whole measured time for their rate to be one."""
-    measured_s = max(one["measured_s"] or 0 for one in seen.pubs if one)
-    for index, one in enumerate(seen.subs):
-        if one is None or "first_sample_monotonic_ns" not in one.data:
-            continue  # RTI PerfTest does not report when samples arrived
-        span_s = ((one["last_sample_monotonic_ns"] or 0) - (one["first_sample_monotonic_ns"] or 0)) / 1e9
-        if abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S):
-            return (
-                f"uneven: {Participant(SUBSCRIBER, index)} got {one['received']} samples within {span_s:.3g} s of the"
-                f" {measured_s:.3g} s measured, too few or too bunched for a rate; measure longer"
-            )
-    return None
-
-
-def _timed(summary: Summary | None) -> bool:
-    """Whether it has latencies; RTI PerfTest does not count them."""
-    values = summary["latency_ns"] if summary is not None else None
-    return bool(values) and values is not None and values.get("count") != 0
-
-
-def _sent(summary: Summary, subs: list[Summary | None]) -> int:
-    """Samples that a publisher sent; at least those that one subscriber got, where it does not say."""
-    if summary["sent"] is not None:
-        return int(summary["sent"])
-    return max((one["received"] or 0 for one in subs if one), default=0)
-
-
-def _off_the_wire(seen: TrialOutputs) -> str | None:
-    """The links must have carried at least what was delivered: no shared memory, no shortcut."""
-    for index, summary in enumerate(seen.subs):
-        # The links are read before the warm-up and after the end, so the warm-up's samples count too.
-        samples = (summary["received"] or 0) + (summary["warmup_received"] or 0) if summary else 0
-        delivered = samples * seen.trial.cell.payload_bytes
-        name = Participant(SUBSCRIBER, index).name
-        carried = seen.measurement.received_bytes.get(name)
-        if carried is None:
-            return f"no-proof: the link of {name}'s node was not read"
-        if carried < delivered:
-            return f"not-on-wire: {name} got {delivered} bytes of samples, its node's link only {carried}"
-        through = (seen.measurement.carried_bytes or {}).get(name)
-        if through is not None and through < delivered:
-            return (
-                f"not-on-network: {name} got {delivered} bytes of samples, the links that are the network"
-                f" on its node only {through}"
-            )
-        if seen.measurement.decrypted_bytes is None:
+def _not_on_links(outputs: TrialOutputs) -> str | None:
+    """Check that the links carried at least what was delivered: no shared memory, no shortcut."""
+    measurement = outputs.measurement
+    for participant, summary in outputs.summaries.items():
+        if not participant.subscribes or summary is None:
             continue
-        decrypted = seen.measurement.decrypted_bytes[name]
+        # The links are read before the warm-up and after the end, so the samples of the warm-up count too.
+        samples = (summary["received"] or 0) + (summary["warmup_received"] or 0)
+        delivered = samples * outputs.trial.cell.payload_bytes
+        name = participant.name
+        on_link = measurement.received_bytes.get(name)
+        if on_link is None:
+            return f"no-proof: the link of {name}'s node was not read"
+        if on_link < delivered:
+            return f"not-on-wire: {name} got {delivered} bytes of samples, its node's link only {on_link}"
+        on_network = (measurement.carried_bytes or {}).get(name)
+        if on_network is not None and on_network < delivered:
+            return (
+                f"not-on-network: {name} got {delivered} bytes of samples, the network's links on its node"
+                f" only {on_network}"
+            )
+        if measurement.decrypted_bytes is None:
+            continue
+        decrypted = measurement.decrypted_bytes[name]
         if decrypted < delivered:
             return f"not-encrypted: {name} got {delivered} bytes of samples, its tunnels only {decrypted}"
     return None
 
 
-def _wrong_transport(seen: TrialOutputs) -> str | None:
-    """Multicast must have left the publisher as multicast, once for all subscribers; unicast as unicast."""
-    cell = seen.trial.cell
-    for index, summary in enumerate(seen.pubs):
-        participant = Participant(PUBLISHER, index)
-        network = seen.meters_of(participant).get("network")
+def _wrong_transport(outputs: TrialOutputs) -> str | None:
+    """Check that multicast left the publisher as multicast, once for all subscribers, and unicast as unicast."""
+    cell = outputs.trial.cell
+    for participant, summary in outputs.summaries.items():
+        if not participant.publishes:
+            continue
+        network = outputs.meters_of(participant).get("network")
         if summary is None or not isinstance(network, dict) or network.get("ip_out_mcast_bytes") is None:
             return f"no-proof: the counters of {participant} were not read"
-        sent, multicast = _sent(summary, seen.subs), network["ip_out_mcast_bytes"]
-        payload = sent * cell.payload_bytes
-        if cell.transport == "multicast" and multicast < payload:
-            return f"not-on-wire: {participant} sent {payload} bytes of samples, but only {multicast} as multicast"
-        if cell.transport == "unicast" and multicast > max(payload // 2, 100_000):
+        multicast = network["ip_out_mcast_bytes"]
+        payload = _sent(summary, outputs) * cell.payload_bytes
+        if cell.transport == "unicast" and multicast > max(payload // 2, MULTICAST_SLACK_BYTES):
             return f"not-on-wire: {participant} sent {multicast} bytes as multicast in a unicast trial"
-        out = seen.pod_bytes(participant, "tx_bytes")
-        if (
-            cell.transport == "multicast"
-            and out is not None
-            and cell.subscribers > 1
-            and cell.publishers == 1
-        ):
-            limit = (payload + multicast) * MULTICAST_COPIES + 100_000
+        if cell.transport == "unicast":
+            continue
+        if multicast < payload:
+            return (
+                f"not-on-wire: {participant} sent {payload} bytes of samples, but only {multicast} as multicast"
+            )
+        out = outputs.pod_bytes(participant, "tx_bytes")
+        if out is not None and cell.subscribers > 1 and cell.publishers == 1:
+            limit = (payload + multicast) * MULTICAST_COPIES + MULTICAST_SLACK_BYTES
             if out - multicast > limit:
                 return f"not-on-wire: {participant} sent {out} bytes for {payload} bytes of multicast samples"
     return None
 
 
-def _missed(seen: TrialOutputs) -> list[str]:
-    """What was asked for and not reached: the rate, the duration."""
-    asked, duration_s = seen.trial.cell.rate, seen.trial.duration_s
-    found = []
-    for one in seen.pubs:
-        measured_s = one["measured_s"] if one else None
-        if one is None or not measured_s or seen.trial.cell.test != "throughput":
-            continue
-        rate = (one["sent"] or 0) / measured_s
-        if asked and one["sent"] is not None and rate < (1 - MISSED) * asked:
-            found.append(f"rate: {rate:.3g} of {asked:g} samples/s were sent")
-        if measured_s > (1 + MISSED) * duration_s:
-            found.append(f"duration: the last write ended after {measured_s:.3g} s instead of {duration_s:g}")
-    return found
+def _sent(publisher: Summary, outputs: TrialOutputs) -> int:
+    """Return the samples that a publisher sent; if it does not report them, the most that a subscriber got."""
+    if publisher["sent"] is not None:
+        return int(publisher["sent"])
+    return max((one["received"] or 0 for one in outputs.subscribers), default=0)
 
 
-def _disturbances(seen: TrialOutputs) -> list[str]:
-    """What else ran on this machine while the trial measured, by the publisher's interval.
+def _disturbances(outputs: TrialOutputs) -> list[str]:
+    """Return what else ran on the first publisher's machine during its measured interval.
 
-    Only user time is compared: the system time of pods includes softirqs, the machine's does not.
+    Only user time is compared: the system time of pods includes softirqs, that of the machine does not.
     """
-    first = seen.meters_of(FIRST_PUBLISHER)
+    first = outputs.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
-    here = [one for name, one in seen.meters.items() if name not in seen.measurement.elsewhere]
+    here = [one for name, one in outputs.meters.items() if name not in outputs.measurement.elsewhere]
     own = percent(first, sum(one.get("cpu_user_s") or 0 for one in here)) or 0
     busy = (percent(first, machine.get("user_s")) or 0) + (percent(first, machine.get("nice_s")) or 0)
-    others = busy - own - (seen.measurement.daemons_user_percent or 0)
+    others = busy - own - (outputs.measurement.daemons_user_percent or 0)
     stolen = percent(first, machine.get("steal_s")) or 0
-    found = []
+    disturbances = []
     if others > DISTURBED_PERCENT:
-        found.append(f"disturbed: other processes used {others:.0f} % of a core while it measured")
+        disturbances.append(
+            f"disturbed: other processes used {others:.0f} % of a core during the measured interval"
+        )
     if stolen > DISTURBED_PERCENT:
-        found.append(f"disturbed: the hypervisor took {stolen:.0f} % of a core while it measured")
-    return found
+        disturbances.append(
+            f"disturbed: the hypervisor took {stolen:.0f} % of a core during the measured interval"
+        )
+    return disturbances

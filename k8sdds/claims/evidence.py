@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from k8sdds import workloads
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
@@ -98,8 +99,7 @@ def describe(variant: Variant, others: Iterable[Variant]) -> str:
 
 def _selectors(part: Part, values: Selector) -> list[Selector]:
     """Return the complete selectors of a point: `of`, `to`, and both of `against`."""
-    test = "latency" if part.quantity.startswith("latency_") else "throughput"
-    common = DEFAULTS | {"test": test}
+    common = DEFAULTS | {"test": workloads.home(part.quantity)}
     if METRICS[part.quantity].exact:
         del common["test"]
     terms = [part.of, part.to, *((part.against.of, part.against.to) if part.against else ())]
@@ -161,6 +161,11 @@ def _variant(part: Part, row: Row) -> Variant:
 
 def _unless_default(name: str, row: Row) -> Any:
     # The default layout depends on the test, and a claim may be about several tests.
-    if name == "layout" and row["layout"] == ("same" if row["test"] == "latency" else "split"):
+    if name == "layout" and row["layout"] == _default_layout(row["test"]):
         return None
     return row.get(name)
+
+
+def _default_layout(test: Any) -> str | None:
+    workload = workloads.WORKLOADS.get(test)
+    return workload.layout if workload else None

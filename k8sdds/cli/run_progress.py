@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from k8sdds import workloads
 from k8sdds.cli.terminal import console, format_duration
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
@@ -86,7 +87,4 @@ class Progress:
 def _result(record: TrialRecord) -> str:
     if record.ip_fragments_per_sample is not None:
         return f"{record.ip_fragments_per_sample} IP fragments for each sample"
-    if record.test == "latency":
-        return f"p50 {record.latency_p50_us:.1f} µs, p90 {record.latency_p90_us:.1f} µs"
-    lost = f", lost {record.lost_percent:.2f} %" if record.lost else ""
-    return f"{record.throughput_mbps:.1f} Mbit/s, {record.samples_per_s:.0f} samples/s{lost}"
+    return workloads.find(str(record.test)).describe(record)

@@ -9,6 +9,7 @@ from typing import Any
 
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Participant, Role
 from k8sdds.networks import NETWORKS
+from k8sdds.workloads import WORKLOADS
 
 K8SDDS, AUTO = "k8sdds", "auto"
 LAYOUTS = (AUTO, K8SDDS)
@@ -22,8 +23,7 @@ _NAMES = {name: name for name in (*_OTHER_NETWORKS, *NETWORKS)} | {
     alias: name for name, network in NETWORKS.items() for alias in network.aliases
 }
 
-_TESTS = {"throughputtest": "throughput", "throughput": "throughput", "latencytest": "latency",
-          "latency": "latency"}  # fmt: skip
+_TESTS = {spelling: name for name in WORKLOADS for spelling in (name, f"{name}test")}
 _RELIABILITIES = {"besteffort": "best-effort", "best-effort": "best-effort", "reliable": "reliable"}
 _TRANSPORTS = {"multicast": "multicast", "unicast": "unicast"}
 _BACKUPS = ("bk", "bak", "backup", "old")

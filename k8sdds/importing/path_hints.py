@@ -11,6 +11,7 @@ from typing import Any
 from k8sdds.importing import files
 from k8sdds.system.errors import InputError
 from k8sdds.system.yaml_text import nearest
+from k8sdds.workloads import WORKLOADS
 
 _EXAMPLE = "such as --map 'cluster-b/*:network=calico,repetition=2'"
 
@@ -45,7 +46,7 @@ def _name(text: str) -> str:
 KEYS: dict[str, Callable[[str], Any]] = {
     "network": _name,
     "label": _name,
-    "test": _choice("throughput", "latency"),
+    "test": _choice(*WORKLOADS),
     "payload_bytes": _positive,
     "reliability": _choice("reliable", "best-effort"),
     "transport": _choice("unicast", "multicast"),

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from k8sdds import workloads
 from k8sdds.importing.files import Bundle
 from k8sdds.importing.layouts import K8SDDS, Hints
+from k8sdds.middleware.connext import Connext
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.log import LATENCY, THROUGHPUT, Log, Result
 from k8sdds.results import aggregate
@@ -95,7 +97,7 @@ def _stated(pubs: dict[str, Log], subs: dict[str, Log]) -> dict[str, Any]:
             if value is not None:
                 stated.setdefault(key, value)
         if settings.mode:
-            stated.setdefault("test", settings.mode)
+            stated.setdefault("test", workloads.of_mode(settings.mode))
         if settings.discovers:
             stated.setdefault(settings.discovers[1], settings.discovers[0])
         if len(settings.payloads) == 1:
@@ -128,7 +130,7 @@ def _description(values: dict[str, Any], hints: Hints, layout: str) -> dict[str,
     defaults: dict[str, Any] = {
         "network": network, "network_label": label, "network_options": {"mtu": mtu} if mtu else {},
         "reliability": "reliable", "transport": "unicast", "publishers": 1, "subscribers": 1,
-        "middleware": "connext", "middleware_version": None, "security": "none", "qos": None,
+        "middleware": Connext.name, "middleware_version": None, "security": "none", "qos": None,
         "batch_bytes": 0, "rate": 0, "discovery": None, "receive_mode": None, "repetition": 0,
         "duration_s": None, "payload_bytes": None, "test": None,
     }  # fmt: skip
@@ -225,16 +227,18 @@ def _incomplete(
 ) -> str | None:
     """Return which log or summary of a participant is missing."""
     test = values["test"]
-    if test not in (THROUGHPUT, LATENCY):
-        return "unknown-test: neither logs nor names state whether this is a throughput or a latency test"
+    workload = workloads.WORKLOADS.get(test)
+    if workload is None:
+        tests = " or a ".join(workloads.WORKLOADS)
+        return f"unknown-test: neither logs nor names state whether this is a {tests} test"
     if values["payload_bytes"] is None:
         return "no-result: there is no summary"
     if subs and len(subs) != values["subscribers"]:
         return f"missing-log: {values['subscribers']} subscribers took part, {len(subs)} left a log"
     if pubs and len(pubs) != values["publishers"]:
         return f"missing-log: {values['publishers']} publishers took part, {len(pubs)} left a log"
-    if not (pubs if test == LATENCY else subs):
-        return f"missing-log: there is no log of a {'publisher' if test == LATENCY else 'subscriber'}"
+    if not (pubs if workload.measured_by == PUBLISHER else subs):
+        return f"missing-log: there is no log of a {workload.measured_by}"
     missing = [name for name in (*pubs, *subs) if name not in results]
     if missing:
         return f"no-result: {missing[0]} left no summary"
@@ -270,15 +274,8 @@ def _numbers(
         "publisher_host_cpu_percent": _mean(timed, "host_cpu_percent"),
         "subscriber_host_cpu_percent": _mean(received, "host_cpu_percent"),
     }
-    if test == THROUGHPUT:
-        numbers["throughput_mbps"] = _mean(received, "throughput_mbps")
-        numbers["samples_per_s"] = _mean(received, "samples_per_s")
-        if len(timed) == 1:
-            numbers |= {f"loaded_latency_{q}_us": timed[0][f"{q}_us"] for q in ("p50", "p90")}
-    elif test == LATENCY and len(timed) == 1:
-        quantities = ("mean", "min", "p50", "p90", "p99", "p9999", "max", "std")
-        numbers |= {f"latency_{q}_us": timed[0][f"{q}_us"] for q in quantities}
-    return numbers
+    workload = workloads.WORKLOADS.get(test) if test else None
+    return numbers | (workload.from_logs(received, timed) if workload else {})
 
 
 def _mean(rows: Iterable[dict[str, float]], name: str) -> float | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from k8sdds import workloads
 from k8sdds.analysis import conditions, contrast, overhead, protection
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.perftest.settings import STAND_IN
@@ -57,9 +59,12 @@ PROTECTION_GROUP = ("link", "subscribers", "publishers", "middleware", "reliabil
 STAND_IN_NOTE = "a stand-in ran in place of RTI PerfTest: no result here is a result of Connext"
 
 
-def test_of(quantity: str) -> str:
-    """Return the test whose trials a report takes a quantity from, such as `latency` for percentiles."""
-    return "latency" if quantity.startswith("latency_") else "throughput"
+def test_of(quantity: str, measured: Collection[str]) -> str:
+    """Return the test, of those measured, whose trials a report takes a quantity from.
+
+    Percentiles of latency, for example, come from `latency`.
+    """
+    return workloads.home(quantity, measured)
 
 
 def protected_name(row: Row) -> str:
@@ -98,8 +103,8 @@ class Setting:
 
     def _test_of(self, quantity: str) -> str:
         # Imported trials do not always record their test.
-        known = set(self.tests) & {test_of(name) for name in HEADLINES}
-        return test_of(quantity) if known else next(iter(self.tests), "")
+        known = workloads.WORKLOADS.keys() & set(self.tests)
+        return test_of(quantity, self.tests) if known else next(iter(self.tests), "")
 
     @property
     def points(self) -> list[Point]:
@@ -242,9 +247,14 @@ class Content:
         known = self.campaign.get("networks")
         return protection.protections(self.best, known if isinstance(known, dict) else {})
 
+    @property
+    def tests(self) -> set[str]:
+        """The tests with valid trials."""
+        return set(self.best["test"])
+
     def contrasts(self, quantity: str) -> list[Row]:
         """Compare settings within each network, with the trials of the quantity's own test."""
-        test = test_of(quantity)
+        test = test_of(quantity, self.tests)
         trials = [row for setting in self.settings for row in setting.trials if row["test"] == test]
         return contrast.contrasts(trials, quantity)
 

@@ -46,7 +46,7 @@ def write(content: Content, folder: Path) -> list[Path]:
         if quantity in HEADLINES:
             # A latency test also has a rate of samples, and a throughput test can have latencies; neither
             # is a result of that test.
-            rows = rows[rows["test"].isin([test_of(quantity), "unknown"])]
+            rows = rows[rows["test"].isin([test_of(quantity, content.tests), "unknown"])]
         if len(rows) or quantity in HEADLINES:
             files.append(_write(_overhead_table(content, rows), folder / f"{overhead_name(quantity)}.csv"))
     files += _write_run_tables(content, folder)
@@ -87,7 +87,7 @@ def _write_run_tables(content: Content, folder: Path) -> list[Path]:
     overheads["run"] = overheads["repetition"] + 1
     files = []
     for quantity in HEADLINES:
-        rows = overheads[(overheads["quantity"] == quantity) & (overheads["test"] == test_of(quantity))]
+        rows = overheads[(overheads["quantity"] == quantity) & (overheads["test"] == test_of(quantity, content.tests))]
         if len(rows):
             table = _overhead_table(content, rows, ("run",))
             files.append(_write(table, folder / f"{overhead_name(quantity)}_by_run.csv"))

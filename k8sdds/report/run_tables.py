@@ -77,7 +77,7 @@ def tables(content: Content) -> list[RunTable]:
         return []
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in overhead.plain_rows(overheads_by_repetition(content.best, content.baseline)):
-        if row["quantity"] in HEADLINES and row["test"] == test_of(row["quantity"]):
+        if row["quantity"] in HEADLINES and row["test"] == test_of(row["quantity"], content.tests):
             key = (row["repetition"], *(row[name] for name in _TITLE_COLUMNS), row["quantity"])
             groups.setdefault(key, []).append(row)
     made = [_table(content, rows) for rows in groups.values()]

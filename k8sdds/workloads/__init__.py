@@ -5,11 +5,14 @@ To add a workload, add a module with a `Workload` and a line to `WORKLOADS`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from k8sdds.workloads.latency import Latency
-from k8sdds.workloads.protocol import Workload
+from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.protocol import NoOptions, Workload
 from k8sdds.workloads.throughput import Throughput
 
-__all__ = ["WORKLOADS", "Workload", "find"]
+__all__ = ["WORKLOADS", "NoOptions", "TrialOutputs", "Workload", "find", "home", "of_mode"]
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -18,9 +21,23 @@ WORKLOADS: dict[str, Workload] = {
         Latency(),
     )
 }
-"""By name, in the order of reports. Results that no workload claims are reported from the first."""
+"""By name, in the order of reports. Metrics that every workload yields are reported from the first."""
 
 
 def find(name: str) -> Workload:
     """Return the workload of a cell. Experiments are checked for unknown names when they are loaded."""
     return WORKLOADS[name]
+
+
+def home(metric: str, measured: Collection[str] = ()) -> str:
+    """Return the name of the workload whose trials a metric is reported from.
+
+    Several workloads may yield a metric: the first of those that were `measured` counts.
+    """
+    names = [name for name, workload in WORKLOADS.items() if metric in workload.metrics]
+    return next((name for name in names if name in measured), next(iter([*names, *WORKLOADS])))
+
+
+def of_mode(mode: str | None) -> str | None:
+    """Return the name of the workload for a mode that PerfTest printed, or None."""
+    return next((name for name, workload in WORKLOADS.items() if workload.mode == mode), None)

@@ -1,12 +1,15 @@
-"""The workload protocol: what a trial sends, and which results count."""
+"""The workload protocol: what a trial sends, what it measures, and when an attempt is valid."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import Cell, Role
 from k8sdds.perftest.command import Load
+from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict
+from k8sdds.workloads.outputs import TrialOutputs
 
 
 class NoOptions(Strict):
@@ -15,6 +18,8 @@ class NoOptions(Strict):
 
 class Workload(Protocol):
     """One kind of test. Each workload is one module of this package and one line of its registry."""
+
+    # -- in an experiment -----------------------------------------------------------------------------
 
     name: str
     """The value of `test` in experiments and in trials.jsonl."""
@@ -31,3 +36,38 @@ class Workload(Protocol):
 
     def load(self, cell: Cell) -> Load:
         """Return what a publisher sends."""
+
+    # -- results --------------------------------------------------------------------------------------
+
+    metrics: tuple[str, ...]
+    """The metrics that only this workload yields, the main one first. Names of results.metrics."""
+    measured_by: Role
+    """The participants that report the main metric."""
+    histogram: str = ""
+    """Tag in latency.hlog of the latencies whose distribution reports show; empty: none."""
+    mode: str
+    """PerfTest's name of the mode in which it runs this workload."""
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        """Set the metrics of an attempt."""
+
+    def from_logs(
+        self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
+    ) -> dict[str, Any]:
+        """Return the metrics of an imported trial.
+
+        Args:
+            received: The quantities in the summary of each subscriber (perftest.log).
+            timed: The quantities in the latency summary of each publisher.
+        """
+
+    def invalid(self, outputs: TrialOutputs) -> str | None:
+        """Return why an attempt without failed participants is not valid, as `code: explanation`, or None."""
+        return None
+
+    def warnings(self, outputs: TrialOutputs) -> list[str]:
+        """Return what was requested and not reached in a valid attempt, each as `code: explanation`."""
+        return []
+
+    def describe(self, record: Metrics) -> str:
+        """Return the result of a valid attempt in one line."""

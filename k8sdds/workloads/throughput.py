@@ -2,16 +2,93 @@
 
 from __future__ import annotations
 
-from k8sdds.model.trial import Cell
+from collections.abc import Sequence
+from typing import Any
+
+from k8sdds.model.trial import SUBSCRIBER, Cell
+from k8sdds.perftest import log
 from k8sdds.perftest.command import Load
+from k8sdds.results import aggregate
+from k8sdds.results.metrics import Metrics
+from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload
+
+SPAN_TOLERANCE = 0.1
+"""Part of the measured time by which a subscriber's first to last sample may differ from it. Its rate is samples
+over that span (as in PerfTest), which means nothing if the samples arrived in a burst or were few."""
+SPAN_SLACK_S = 0.1
+"""The same as a time, for short trials: the first and last sample may wait that long for a core."""
+
+MISSED = 0.1
+"""Part by which a rate or a duration may be missed without a warning."""
 
 
 class Throughput(Workload):
     """Payload rate that a subscriber receives, and the latency under this load."""
 
     name = "throughput"
+    metrics = (
+        "throughput_mbps", "samples_per_s", "loaded_latency_p50_us", "loaded_latency_p90_us",
+    )  # fmt: skip
+    measured_by = SUBSCRIBER
+    mode = log.THROUGHPUT
 
     def load(self, cell: Cell) -> Load:
         """Return a stream at the cell's rate."""
         return Load(rate=cell.rate, batch_bytes=cell.batch_bytes)
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        """Set the mean rates over subscribers, and the latency under load."""
+        record.throughput_mbps = aggregate.mean(one["throughput_mbps"] for one in outputs.subscribers)
+        record.samples_per_s = aggregate.mean(one["samples_per_s"] for one in outputs.subscribers)
+        record.loaded_latency_p50_us = outputs.latency_us("loaded_latency_ns", "p50")
+        record.loaded_latency_p90_us = outputs.latency_us("loaded_latency_ns", "p90")
+
+    def from_logs(
+        self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
+    ) -> dict[str, Any]:
+        """Return the mean rates over subscribers, and the latency under load of an only publisher."""
+        values: dict[str, Any] = {
+            name: aggregate.mean(one.get(name) for one in received)
+            for name in ("throughput_mbps", "samples_per_s")
+        }
+        if len(timed) == 1:
+            values |= {f"loaded_latency_{q}_us": timed[0][f"{q}_us"] for q in ("p50", "p90")}
+        return values
+
+    def invalid(self, outputs: TrialOutputs) -> str | None:
+        """Return why a rate means nothing: samples did not arrive over the whole measured time."""
+        measured_s = max(one["measured_s"] or 0 for one in outputs.publishers)
+        for participant, one in outputs.summaries.items():
+            if not participant.subscribes or one is None or "first_sample_monotonic_ns" not in one.data:
+                continue  # RTI PerfTest does not report when samples arrived
+            span_ns = (one["last_sample_monotonic_ns"] or 0) - (one["first_sample_monotonic_ns"] or 0)
+            span_s = span_ns / 1e9
+            if abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S):
+                return (
+                    f"uneven: {participant} got {one['received']} samples within {span_s:.3g} s of the"
+                    f" {measured_s:.3g} s measured, too few or too bunched for a rate; measure longer"
+                )
+        return None
+
+    def warnings(self, outputs: TrialOutputs) -> list[str]:
+        """Return the rate and the duration of publishers that missed them."""
+        rate, duration_s = outputs.trial.cell.rate, outputs.trial.duration_s
+        warnings = []
+        for one in outputs.publishers:
+            measured_s = one["measured_s"]
+            if not measured_s:
+                continue
+            sent_per_s = (one["sent"] or 0) / measured_s
+            if rate and one["sent"] is not None and sent_per_s < (1 - MISSED) * rate:
+                warnings.append(f"rate: {sent_per_s:.3g} of {rate:g} samples/s were sent")
+            if measured_s > (1 + MISSED) * duration_s:
+                warnings.append(
+                    f"duration: the last write ended after {measured_s:.3g} s instead of {duration_s:g}"
+                )
+        return warnings
+
+    def describe(self, record: Metrics) -> str:
+        """Return rates and loss."""
+        lost = f", lost {record.lost_percent:.2f} %" if record.lost else ""
+        return f"{record.throughput_mbps:.1f} Mbit/s, {record.samples_per_s:.0f} samples/s{lost}"

@@ -232,7 +232,7 @@ def test_other_load_on_the_machine_is_a_warning(recording: Recording) -> None:
     machine.update(quiet)
     machine["steal_s"] = 0.2 * duration
     assert recording.record()["warnings"] == [
-        "disturbed: the hypervisor took 20 % of a core while it measured"
+        "disturbed: the hypervisor took 20 % of a core during the measured interval"
     ]
 
 

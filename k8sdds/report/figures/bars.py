@@ -46,7 +46,7 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
     """Draw a headline metric by network, one panel per point; the 90th percentile with p50 and p99."""
     if not setting.levels(name):
         return None
-    metric, test = METRICS[name], test_of(name)
+    metric, test = METRICS[name], test_of(name, setting.tests)
     marks = [name.replace("_p90_", mark) for mark in ("_p50_", "_p99_")] if "_p90_" in name else []
     panels = []
     for point in _points(setting, name):

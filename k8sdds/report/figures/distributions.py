@@ -49,7 +49,7 @@ def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
             ax.set_ylabel("one-way latency, µs", labelpad=2)
         if index >= len(panels) - columns:
             ax.set_xlabel("percentile", labelpad=2)
-    test = test_of(LATENCY)
+    test = test_of(LATENCY, setting.tests)
     samples = [d.samples for merged in panels.values() for d in merged.values()]
     caption = (
         "One-way latency at each percentile. Samples of all publishers and repetitions are merged"
@@ -65,7 +65,7 @@ def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
 def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, Distribution]]:
     attempts: dict[Point, dict[str, list[tuple[str, int]]]] = {}
     for row in setting.trials:
-        if row["test"] == test_of(LATENCY) and row["attempt"] is not None:
+        if row["test"] == test_of(LATENCY, setting.tests) and row["attempt"] is not None:
             networks = attempts.setdefault(Point.of(row), {})
             networks.setdefault(row[UNIT], []).append((row["trial_id"], row["attempt"]))
     points = sorted(attempts)

@@ -206,7 +206,7 @@ def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, inde
         "Throughput of each subscriber. Solid: unicast. Dashed: multicast. Markers: mean. Vertical lines:"
         " 95 % interval (cut off at three times the mean). Small dots: single trials."
         f"{f' {len(sizes)} of {len(measured)} payloads.' if len(sizes) < len(measured) else ''}"
-        f" {content.caption(setting, test_of(THROUGHPUT))}."
+        f" {content.caption(setting, test_of(THROUGHPUT, setting.tests))}."
     )
     alt = "Throughput per subscriber in Mbit/s. " + "; ".join(
         f"{label} {transport} {payload(size)}: "

@@ -16,6 +16,7 @@ from k8sdds.report.content import Content, Row
 from k8sdds.report.html import tables
 from k8sdds.report.theme import css_variables, network_colors
 from k8sdds.system.templates import templates
+from k8sdds.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from k8sdds.report.figures import Figure
@@ -24,8 +25,7 @@ MAX_TRIALS = 2000
 """Rows of the table of all attempts. Browsers are slow with more; trials.csv has all."""
 
 _FIGURE_SECTIONS = {
-    "throughput": "Throughput",
-    "latency": "Latency",
+    **{name: name.capitalize() for name in WORKLOADS},
     "subscribers": "Number of subscribers",
     "protection": "Protection in the middleware and in the network",
     "resources": "CPU and memory",

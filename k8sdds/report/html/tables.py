@@ -136,7 +136,7 @@ def protection(content: Content) -> list[dict[str, Any]]:
     for quantity in PROTECTION_QUANTITIES:
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for row in content.protections:
-            if row["quantity"] == quantity and row["test"] == test_of(quantity):
+            if row["quantity"] == quantity and row["test"] == test_of(quantity, content.tests):
                 groups.setdefault(tuple(row[name] for name in PROTECTION_GROUP), []).append(row)
         for key, rows in sorted(groups.items(), key=lambda item: str(item[0])):
             group = dict(zip(PROTECTION_GROUP, key, strict=True))

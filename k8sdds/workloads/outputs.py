@@ -1,0 +1,76 @@
+"""Everything that an attempt at a trial left behind, as workloads and validity checks read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from k8sdds.model.measurement import Measurement
+from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Participant, Role, Trial
+from k8sdds.perftest.output import Summary
+from k8sdds.results import aggregate
+
+
+@dataclass(frozen=True)
+class TrialOutputs:
+    """The participants' summaries, the supervisors' meters and the testbed's measurement of an attempt."""
+
+    trial: Trial
+    measurement: Measurement
+    folder: Path
+    """The attempt's raw files, with one folder for each participant."""
+    summaries: Mapping[Participant, Summary | None]
+    """What each participant reported; None: there is no complete summary."""
+
+    @property
+    def publishers(self) -> list[Summary]:
+        """The summaries of the publishers that left one."""
+        return self._of_role(PUBLISHER)
+
+    @property
+    def subscribers(self) -> list[Summary]:
+        """The summaries of the subscribers that left one."""
+        return self._of_role(SUBSCRIBER)
+
+    def _of_role(self, role: Role) -> list[Summary]:
+        return [summary for one, summary in self.summaries.items() if one.role == role and summary is not None]
+
+    @property
+    def meters(self) -> dict[str, dict[str, Any]]:
+        """What each supervisor read (docs/supervisor.md), by participant; empty if it read nothing."""
+        return {name: outcome.meters or {} for name, outcome in self.measurement.outcomes.items()}
+
+    def meters_of(self, participant: Participant) -> dict[str, Any]:
+        """Return what a participant's supervisor read; empty if it read nothing."""
+        return self.meters.get(participant.name, {})
+
+    def meters_of_role(self, role: Role) -> list[dict[str, Any]]:
+        """Return what the supervisors of all started participants with a role read."""
+        return [
+            outcome.meters or {}
+            for outcome in self.measurement.outcomes.values()
+            if outcome.participant.role == role
+        ]
+
+    def pod_bytes(self, participant: Participant, key: str) -> int | None:
+        """Return a counter of a pod's interface, or None if it has none or it was not read."""
+        name = self.measurement.outcomes[participant.name].interface
+        interface = (self.meters_of(participant).get("interfaces") or {}).get(name)
+        return interface.get(key) if isinstance(interface, dict) else None
+
+    def latency_us(self, kind: str, quantity: str) -> float | None:
+        """Return a quantity of the publisher's latencies, `latency_ns` or `loaded_latency_ns`.
+
+        None with several publishers: they have no common percentiles.
+        """
+        if self.trial.cell.publishers != 1 or not self.publishers:
+            return None
+        return aggregate.finite(self.publishers[0].latency_us(kind, quantity))
+
+
+def percent(meters: dict[str, Any], seconds: float | None) -> float | None:
+    """Return a time in percent of the interval over which the meters were read."""
+    duration = (meters.get("interval") or {}).get("duration_s")
+    return seconds / duration * 100 if seconds is not None and duration else None
