@@ -19,8 +19,8 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 from k8sdds import __version__
-from k8sdds.campaign import campaign
 from k8sdds.campaign import record as attempt
+from k8sdds.campaign import start
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.middleware import qos_file
 from k8sdds.model.experiment import Experiment
@@ -81,7 +81,7 @@ def make(path: Path, trials: int, seed: int = 1, raw: bool = True) -> RunFolder:
     run = RunFolder.create(
         path,
         _campaign(expansion, planned, blocks, seed),
-        campaign.experiment_yaml(expansion.experiment),
+        start.experiment_yaml(expansion.experiment),
         {f"{file.stem}.xml": file.read_text() for file in {qos_file(t.cell) for t in planned}},
     )
     run.append_event("started")

@@ -1,4 +1,4 @@
-"""Experiments by name or file, with the changes that the command line asks for."""
+"""Load experiments by name or file, and apply the changes of the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAPER_DURATION_S = 120
 """Duration of a test in the study."""
 
 KNOWN = {TESTS: {name: workload.options for name, workload in WORKLOADS.items()}}
-"""What experiments are validated with."""
+"""The validation context of experiments."""
 
 CHANGED = "changed"
 PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", "sweeps")]
@@ -33,18 +33,22 @@ def json_schema() -> dict[str, Any]:
     schema = Experiment.model_json_schema()
     test = schema["$defs"][TestChoice.__name__]
     test["properties"]["name"]["enum"] = list(WORKLOADS)
-    # A name alone is as good as a mapping.
+    # A test may be a name or a mapping.
     schema["$defs"][TestChoice.__name__] = {"anyOf": [test["properties"]["name"], test]}
     return schema
 
 
 def names() -> list[str]:
-    """Names of the installed experiments."""
+    """Return the names of the installed experiments."""
     return EXPERIMENTS.names()
 
 
 def load(name: str) -> Experiment:
-    """An installed experiment by its name, or one from a YAML file by its path."""
+    """Return an installed experiment by its name, or an experiment from a YAML file by its path.
+
+    Raises:
+        InputError: There is no such experiment or it is not valid; names file, line and key.
+    """
     path, text = EXPERIMENTS.read(name)
     experiment = yaml_text.parse(text, Experiment, str(path), KNOWN)
     lines = yaml_text.lines_of(text, "sweeps")
@@ -52,11 +56,11 @@ def load(name: str) -> Experiment:
     experiment = experiment.model_copy(update={"sweeps": sweeps})
     for sweep in experiment.sweeps:
         for choice in sweep.networks:
-            _known(choice.name, path, text)
+            _require_network(choice.name, path, text)
     return experiment
 
 
-def _known(network: str, path: Path, text: str) -> None:
+def _require_network(network: str, path: Path, text: str) -> None:
     try:
         find(network)
     except InputError as error:
@@ -74,10 +78,19 @@ def changed(
     duration_s: float | None = None,
     paper: bool = False,
 ) -> Experiment:
-    """The experiment with the command line's changes.
+    """Return the experiment with the changes of the command line.
 
-    `settings` are KEY=VALUE with VALUE in YAML; a key of sweeps changes every sweep, `link.rate_mbit`
-    and its like change one part. `networks` keeps those, and the baseline.
+    Args:
+        experiment: The experiment to change; it is not modified.
+        networks: Labels of the networks to keep besides the baseline; empty: all.
+        settings: `KEY=VALUE` with VALUE in YAML. A key of sweeps changes every sweep; a dotted key such as
+            `link.rate_mbit` changes a part.
+        repetitions: Number of repetitions; None: unchanged.
+        duration_s: Length of the measured interval; None: unchanged.
+        paper: Whether to measure as long as the study did.
+
+    Raises:
+        InputError: A change is not valid.
     """
     data = experiment.model_dump(mode="json", exclude_none=True)
     for setting in settings:
@@ -91,7 +104,7 @@ def changed(
     try:
         result = yaml_text.parse(yaml_text.dump(data), Experiment, CHANGED, KNOWN)
     except InputError as error:
-        # Its lines are those of a text that nobody sees.
+        # The line numbers are those of the dumped text, which the user does not see.
         message = re.sub(rf"^{CHANGED}:\d+: ", "with the command line's changes: ", error.message, flags=re.M)
         raise InputError(message, error.remedy) from error
     sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
@@ -103,10 +116,10 @@ def changed(
 def _set(data: dict[str, Any], setting: str) -> None:
     key, sign, text = setting.partition("=")
     if not sign or not key:
-        raise InputError(f"--set {setting!r} is not KEY=VALUE", "such as: --set payload_bytes=1024")
+        raise InputError(f"--set {setting!r} is not KEY=VALUE", "for example: --set payload_bytes=1024")
     value = yaml_text.plain(yaml_text.load(text, f"--set {key}"))
     if value is None:
-        raise InputError(f"--set {key}: the value is missing", f"such as: --set {key}=VALUE")
+        raise InputError(f"--set {key}: the value is missing", f"give one: --set {key}=VALUE")
     top, *below = key.split(".")
     if top in PER_EXPERIMENT:
         targets = [data, *(sweep for sweep in data["sweeps"] if top in sweep)]
@@ -129,15 +142,17 @@ def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:
 
 
 def _only(sweeps: Sequence[Sweep], networks: Sequence[str], baseline: str) -> list[Sweep]:
-    """The sweeps that have any of the networks, reduced to them and the baseline."""
+    """Return the sweeps with any of the networks, reduced to these networks and the baseline."""
     known = sorted({choice.shown for sweep in sweeps for choice in sweep.networks})
     for name in networks:
         if name not in known:
             hint = yaml_text.nearest(name, known)
-            raise InputError(f"--network {name}: not in this experiment{hint}", f"it has: {', '.join(known)}")
+            raise InputError(
+                f"--network {name}: not in this experiment{hint}", f"its networks: {', '.join(known)}"
+            )
     kept = []
     for sweep in sweeps:
         if any(choice.shown in networks for choice in sweep.networks):
-            wanted = [choice for choice in sweep.networks if choice.shown in (*networks, baseline)]
-            kept.append(sweep.model_copy(update={"networks": wanted}))
+            selected = [choice for choice in sweep.networks if choice.shown in (*networks, baseline)]
+            kept.append(sweep.model_copy(update={"networks": selected}))
     return kept

@@ -55,9 +55,7 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
         return "no-samples: nothing was received"
     if cell.reliability == "reliable" and lost:
         return f"lost-samples: {lost} samples of a reliable trial did not arrive"
-    return (
-        workloads.find(cell.test).invalid(outputs) or _not_on_links(outputs) or _wrong_transport(outputs)
-    )
+    return workloads.find(cell.test).invalid(outputs) or _not_on_links(outputs) or _wrong_transport(outputs)
 
 
 def _not_on_links(outputs: TrialOutputs) -> str | None:
@@ -90,7 +88,7 @@ def _not_on_links(outputs: TrialOutputs) -> str | None:
 
 
 def _wrong_transport(outputs: TrialOutputs) -> str | None:
-    """Check that multicast left the publisher as multicast, once for all subscribers, and unicast as unicast."""
+    """Check that samples left the publisher as multicast, once for all subscribers, or as unicast."""
     cell = outputs.trial.cell
     for participant, summary in outputs.summaries.items():
         if not participant.publishes:
@@ -105,9 +103,7 @@ def _wrong_transport(outputs: TrialOutputs) -> str | None:
         if cell.transport == "unicast":
             continue
         if multicast < payload:
-            return (
-                f"not-on-wire: {participant} sent {payload} bytes of samples, but only {multicast} as multicast"
-            )
+            return f"not-on-wire: {participant} sent {payload} bytes of samples, only {multicast} as multicast"
         out = outputs.pod_bytes(participant, "tx_bytes")
         if out is not None and cell.subscribers > 1 and cell.publishers == 1:
             limit = (payload + multicast) * MULTICAST_COPIES + MULTICAST_SLACK_BYTES
@@ -117,7 +113,7 @@ def _wrong_transport(outputs: TrialOutputs) -> str | None:
 
 
 def _sent(publisher: Summary, outputs: TrialOutputs) -> int:
-    """Return the samples that a publisher sent; if it does not report them, the most that a subscriber got."""
+    """Return the samples that a publisher sent; by default the most that a subscriber received."""
     if publisher["sent"] is not None:
         return int(publisher["sent"])
     return max((one["received"] or 0 for one in outputs.subscribers), default=0)

@@ -36,7 +36,8 @@ def reproduce(
     printed instead.
     """
     from k8sdds import claims as claim_files
-    from k8sdds.campaign import campaign, experiments
+    from k8sdds.campaign import experiments
+    from k8sdds.campaign.start import campaign_name
     from k8sdds.claims.judge import judge
     from k8sdds.cli.run import measure
     from k8sdds.report import claims as claims_report
@@ -55,7 +56,7 @@ def reproduce(
         if dry_run:
             continue
         experiment = experiments.changed(experiments.load(claim.experiment), (), claim.settings, repeat)
-        folder = (output or Path("runs")) / campaign.campaign_name(claim.experiment)
+        folder = (output or Path("runs")) / campaign_name(claim.experiment)
         try:
             measure(experiment, seed, folder, False)
         except InvalidTrials as error:

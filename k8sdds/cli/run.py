@@ -128,53 +128,56 @@ def measure(
     Raises:
         InvalidTrials: Trials without a valid attempt remain; raised after the report is written.
     """
-    from k8sdds.campaign import campaign, preflight
-    from k8sdds.campaign.expansion import expand
+    from k8sdds.campaign import run as steps
+    from k8sdds.campaign.start import campaign_name
 
     selected = selected or SelectedTestbed()
-    name = campaign.campaign_name(experiment.name)
+    name = campaign_name(experiment.name)
     folder = output or Path("runs") / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
+    request = steps.Request(experiment, name, folder, seed, required, dry_run)
     console().print(f"Testbed: {_describe(selected)}", highlight=False)
     with _handle_signals(folder):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
-            experiment, left_out = testbed.supported_subset(experiment, required)
-            if left_out:
-                console().print(
-                    f"Left out because the testbed does not have them: {', '.join(left_out)}", highlight=False
-                )
-            expansion = expand(experiment)
-            preflight.refuse(preflight.check(expansion, testbed))
-            trials = len(expansion.trials(testbed.name))
-            _announce(testbed, f"{experiment.name}: {trials} trials", preflight.estimate_s(expansion))
-            if dry_run:
-                console().print(
-                    f"Dry run: all checks passed. Nothing was measured. The run folder would be {folder}"
-                )
-                return
-            _require_free_folder(folder)
-            with _progress(experiment.baseline, expansion) as progress:
-                failed = _execute(campaign.start(expansion, testbed, folder, name, seed, progress))
-        _report(folder, failed)
+            failed = steps.run(request, testbed, Display())
+        if not dry_run:
+            _report(folder, failed)
 
 
 def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None) -> None:
-    from k8sdds.campaign import campaign, experiments
-    from k8sdds.campaign.expansion import expand
+    from k8sdds.campaign import experiments
+    from k8sdds.campaign import run as steps
+    from k8sdds.campaign.start import campaign_name
     from k8sdds.results.run_folder import EXPERIMENT
 
     run_folder = RunFolder.open(folder)
     experiment = experiments.load(str(folder / EXPERIMENT))
-    expansion = expand(experiment)
     # The original name lets the testbed find and remove leftovers of a killed campaign.
-    name = run_folder.campaign.get("campaign") or campaign.campaign_name(experiment.name)
+    name = run_folder.campaign.get("campaign") or campaign_name(experiment.name)
     console().print(f"Testbed: {_describe(selected)}", highlight=False)
     with _handle_signals(folder):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
-            _announce(testbed, f"{experiment.name}: resuming {folder}", None)
-            with _progress(run_folder.campaign.get("baseline", experiment.baseline), expansion) as progress:
-                failed = _execute(campaign.resume(run_folder, testbed, progress))
+            failed = steps.resume(run_folder, experiment, testbed, Display())
         _report(folder, failed)
+
+
+class Display:
+    """Prints the steps of a run on the terminal (campaign.run)."""
+
+    def line(self, text: str) -> None:
+        """Print a line."""
+        console().print(text, highlight=False)
+
+    def announce(self, what: str, estimate_s: float | None) -> None:
+        """Print what is about to be measured and how long it takes."""
+        takes = f", about {format_duration(estimate_s)}" if estimate_s is not None else ""
+        self.line(f"{what}{takes}")
+
+    def progress(self, baseline: str, expected_trial_s: float) -> Any:
+        """Show the progress of the trials."""
+        from k8sdds.cli.run_progress import Progress
+
+        return Progress(baseline, expected_trial_s)
 
 
 def _describe(selected: SelectedTestbed) -> str:
@@ -185,15 +188,6 @@ def _describe(selected: SelectedTestbed) -> str:
     return f"lab (network namespaces on this machine, {how})"
 
 
-def _execute(started: Any) -> InvalidTrials | None:
-    """Run a campaign; return InvalidTrials instead of raising it, so that the report is written first."""
-    try:
-        started.execute()
-    except InvalidTrials as error:
-        return error
-    return None
-
-
 def _report(folder: Path, failed: InvalidTrials | None) -> None:
     from k8sdds import report
 
@@ -201,35 +195,6 @@ def _report(folder: Path, failed: InvalidTrials | None) -> None:
     console().print(f"\nReport: {path}", highlight=False)
     if failed:
         raise failed
-
-
-def _announce(testbed: Any, what: str, seconds: float | None) -> None:
-    takes = f", about {format_duration(seconds)}" if seconds is not None else ""
-    console().print(f"{what}{takes}", highlight=False)
-    for interference in testbed.interference():
-        console().print(f"Note: {interference}", highlight=False)
-
-
-def _require_free_folder(folder: Path) -> None:
-    """Check that the run folder can be created or is empty, before networks are built."""
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write to {nearest}", "choose another folder: --output")
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(
-            f"{folder} already exists",
-            f"continue it: k8sdds run --resume {folder}; or choose another folder: --output",
-        )
-
-
-@contextmanager
-def _progress(baseline: str, expansion: Any) -> Iterator[Any]:
-    from k8sdds.campaign import preflight
-    from k8sdds.cli.run_progress import Progress
-
-    trials = len(expansion.cells) * expansion.experiment.repetitions
-    with Progress(baseline, preflight.estimate_s(expansion) / trials) as progress:
-        yield progress
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report import formats
 from k8sdds.results import tidy
-from k8sdds.results.metrics import HEADLINES, METRICS, Metric
+from k8sdds.results.metrics import METRICS, Metric
 from k8sdds.results.run_folder import RunFolder
 
 if TYPE_CHECKING:

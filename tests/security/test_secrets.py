@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from k8sdds.campaign import campaign, preflight
+from k8sdds.campaign import preflight, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.cli.run_progress import Progress
 from k8sdds.model.experiment import Experiment
@@ -69,7 +69,7 @@ def test_no_secret_is_stored_or_visible(tmp_path: Path, monkeypatch: pytest.Monk
     try:
         with Lab(f"secrets-{tmp_path.name}") as lab, Progress("kube-router", 1) as progress:
             preflight.refuse(preflight.check(expansion, lab))
-            started = campaign.start(expansion, lab, folder, "secrets", 1, progress)
+            started = start.start(expansion, lab, folder, "secrets", 1, progress)
             started.execute()
     finally:
         done.set()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.campaign import campaign, experiments, preflight
+from k8sdds.campaign import experiments, preflight, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
 from k8sdds.system import yaml_text
@@ -103,7 +103,7 @@ def test_networks_may_be_set_and_chosen_at_once(written: str) -> None:
         ("name=x", "no such key"),
         ("repetitions.x=1", "has no parts"),
         ("rate=.inf", "finite number"),
-        ("duration_s=true", "a number is wanted"),
+        ("duration_s=true", "expected a number"),
         ("networks={name: host, label: 'a[/b]'}", "pattern"),
     ],
 )
@@ -161,7 +161,7 @@ def test_files_by_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", experiments.names())
 def test_the_resolved_experiment_gives_the_same_cells(name: str) -> None:
     experiment = experiments.load(name)
-    again = yaml_text.parse(campaign.experiment_yaml(experiment), Experiment, "again.yaml")
+    again = yaml_text.parse(start.experiment_yaml(experiment), Experiment, "again.yaml")
     assert [cell.cell_id for cell in expand(again).cells] == [
         cell.cell_id for cell in expand(experiment).cells
     ]

@@ -1,0 +1,110 @@
+"""Write what the testbed starts for one attempt at a trial: command lines, credentials and input files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from k8sdds import middleware
+from k8sdds.campaign.preflight import protection_of
+from k8sdds.middleware import Surroundings
+from k8sdds.model.measurement import Launch
+from k8sdds.model.trial import Participant, Trial
+from k8sdds.perftest import command
+from k8sdds.results.run_folder import QOS, RunFolder
+from k8sdds.testbeds import Session
+
+if TYPE_CHECKING:
+    from k8sdds.security.keyring import Keyring
+
+Renewed = Callable[[dict[str, Any]], None]
+"""Receives the facts of credentials that replace the first ones."""
+
+
+class Launches:
+    """The launches of a campaign's trials, with the credentials of its participants."""
+
+    def __init__(self, run: RunFolder, trials: Sequence[Trial], renewed: Renewed) -> None:
+        self._run = run
+        self._trials = trials
+        self._renewed = renewed
+        self._keyring: Keyring | None = None
+
+    def use(self, keyring: Keyring) -> None:
+        """Use these credentials, whose fingerprints are in the run folder."""
+        self._keyring = keyring
+
+    def of(self, trial: Trial, session: Session, folder: Path, domain: int) -> list[Launch]:
+        """Return the launches of an attempt and create their folders.
+
+        Subscribers come first, so that the publisher finds them. Discovery services that the testbed does not
+        run itself come last.
+        """
+        chosen = middleware.find(trial.cell.middleware)
+        endpoints = session.endpoints(trial)
+        servers = session.servers(trial)
+        protection = protection_of(trial.cell)
+        credentials = self._credentials(trial)
+        qos = self._qos(trial)
+        launches = []
+        for participant in reversed(trial.cell.participants):
+            directory = (folder / participant.name).resolve()
+            paths = session.paths(trial, participant, directory, qos)
+            surroundings = Surroundings(endpoints, domain, paths, protection, servers)
+            line = chosen.command(trial, participant, surroundings)
+            launches.append(
+                Launch(
+                    participant=participant,
+                    argv=tuple(line.argv),
+                    directory=directory,
+                    env=line.env,
+                    private=credentials.get(participant, {}),
+                    inputs={str(paths.qos): qos} if qos and paths.qos else {},
+                )
+            )
+        for service in () if servers else trial.cell.services:
+            assert chosen.service is not None
+            launches.append(
+                Launch(
+                    participant=service,
+                    argv=tuple(chosen.service_command(endpoints[service.name].address)),
+                    directory=(folder / service.name).resolve(),
+                    serves_udp=chosen.service.port,
+                )
+            )
+        for launch in launches:
+            launch.directory.mkdir(parents=True)
+        return launches
+
+    def _credentials(self, trial: Trial) -> dict[Participant, dict[str, bytes]]:
+        """Return each participant's credentials by file name; empty without DDS Security."""
+        protection = protection_of(trial.cell)
+        if protection is None:
+            return {}
+        if self._keyring is None:
+            # The campaign was resumed: the first credentials existed only in the memory of its first process.
+            self._keyring = create_keyring(self._trials, self._renewed)
+            self._renewed(self._keyring.facts())
+        keyring = self._keyring
+        keyring.renew_for(2 * command.deadline_s(trial))
+        return {
+            participant: keyring.files(participant, protection) for participant in trial.cell.participants
+        }
+
+    def _qos(self, trial: Trial) -> Path | None:
+        """Return the run folder's copy of the QoS profile, or None if the middleware takes no profile."""
+        if not middleware.find(trial.cell.middleware).takes_qos(trial.cell):
+            return None
+        path = self._run.path / QOS / f"{Path(trial.cell.qos_profile).stem}.xml"
+        return path.resolve() if path.is_file() else None
+
+
+def create_keyring(trials: Sequence[Trial], renewed: Renewed) -> Keyring:
+    """Return credentials for every participant of the trials with DDS Security."""
+    # Imported here because most campaigns need no cryptography.
+    from k8sdds.security.keyring import Keyring
+
+    secured = [trial.cell for trial in trials if protection_of(trial.cell) is not None]
+    participants = dict.fromkeys(participant for cell in secured for participant in cell.participants)
+    return Keyring(list(participants), command.DOMAINS, renewed)

@@ -1,0 +1,122 @@
+"""Run an experiment on an open testbed, step by step: fit, check, announce, prepare, measure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from k8sdds.campaign import preflight, start
+from k8sdds.campaign.campaign import Campaign, Observer
+from k8sdds.campaign.expansion import Expansion, expand
+from k8sdds.model.experiment import Experiment
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import InputError, InvalidTrials
+from k8sdds.testbeds import Testbed
+
+
+class Display(Protocol):
+    """Where a run prints its steps, such as the terminal."""
+
+    def line(self, text: str) -> None:
+        """Print a line."""
+
+    def announce(self, what: str, estimate_s: float | None) -> None:
+        """Print what is about to be measured and how long it takes; None: unknown."""
+
+    def progress(self, baseline: str, expected_trial_s: float) -> AbstractContextManager[Observer]:
+        """Show the trials' progress while the context is open."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user requested."""
+
+    experiment: Experiment
+    name: str
+    """Name of the campaign."""
+    folder: Path
+    """The run folder to create."""
+    seed: int
+    required: Sequence[str] = ()
+    """Networks that the testbed must have; others are left out if the testbed does not have them."""
+    dry_run: bool = False
+
+
+def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials | None:
+    """Measure an experiment.
+
+    Returns:
+        The error that names trials without a valid attempt, to raise after the report; None: all are valid.
+    """
+    expansion = _fit_to_testbed(request, testbed, display)
+    preflight.refuse(preflight.check(expansion, testbed))
+    _announce(expansion, testbed, display)
+    if request.dry_run:
+        display.line(
+            f"Dry run: all checks passed. Nothing was measured. The run folder would be {request.folder}"
+        )
+        return None
+    _require_free_folder(request.folder)
+    with display.progress(expansion.experiment.baseline, _expected_trial_s(expansion)) as observer:
+        campaign = start.start(expansion, testbed, request.folder, request.name, request.seed, observer)
+        return _execute(campaign)
+
+
+def resume(
+    folder: RunFolder, experiment: Experiment, testbed: Testbed, display: Display
+) -> InvalidTrials | None:
+    """Measure the trials of a run folder that have no valid attempt. Returns the same as `run`."""
+    expansion = expand(experiment)
+    baseline = folder.campaign.get("baseline", experiment.baseline)
+    display.announce(f"{experiment.name}: resuming {folder.path}", None)
+    _note_interference(testbed, display)
+    with display.progress(baseline, _expected_trial_s(expansion)) as observer:
+        return _execute(start.resume(folder, testbed, observer))
+
+
+def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Expansion:
+    experiment, left_out = testbed.supported_subset(request.experiment, request.required)
+    if left_out:
+        display.line(f"Left out because the testbed does not have them: {', '.join(left_out)}")
+    return expand(experiment)
+
+
+def _announce(expansion: Expansion, testbed: Testbed, display: Display) -> None:
+    trials = len(expansion.trials(testbed.name))
+    display.announce(f"{expansion.experiment.name}: {trials} trials", preflight.estimate_s(expansion))
+    _note_interference(testbed, display)
+
+
+def _note_interference(testbed: Testbed, display: Display) -> None:
+    for interference in testbed.interference():
+        display.line(f"Note: {interference}")
+
+
+def _require_free_folder(folder: Path) -> None:
+    """Check that the run folder can be created or is empty, before networks are built."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write to {nearest}", "choose another folder: --output")
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(
+            f"{folder} already exists",
+            f"continue it: k8sdds run --resume {folder}; or choose another folder: --output",
+        )
+
+
+def _expected_trial_s(expansion: Expansion) -> float:
+    trials = len(expansion.cells) * expansion.experiment.repetitions
+    return preflight.estimate_s(expansion) / trials
+
+
+def _execute(campaign: Campaign) -> InvalidTrials | None:
+    """Run a campaign; return InvalidTrials instead of raising it, so that the report is written first."""
+    try:
+        campaign.execute()
+    except InvalidTrials as error:
+        return error
+    return None

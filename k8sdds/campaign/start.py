@@ -1,0 +1,169 @@
+"""Start a campaign with a new run folder, or resume one from its run folder."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from k8sdds import __version__, middleware
+from k8sdds.campaign.campaign import Campaign, Observer, prepare
+from k8sdds.campaign.expansion import Expansion
+from k8sdds.campaign.launches import create_keyring
+from k8sdds.campaign.preflight import protection_of, refuse
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import Trial
+from k8sdds.networks import find
+from k8sdds.perftest import command
+from k8sdds.results.run_folder import SCHEMA, RunFolder, utc_now
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
+from k8sdds.testbeds import Block, Session, Testbed
+
+if TYPE_CHECKING:
+    from k8sdds.security.keyring import Keyring
+
+COMPARED_FACTS = ("boot_id", "cluster_uid", "kernel", "cpu_model", "perftest")
+"""Facts of the testbed whose change since the campaign's start is reported when it is resumed."""
+
+
+def start(
+    expansion: Expansion, testbed: Testbed, folder: Path, name: str, seed: int, observer: Observer
+) -> Campaign:
+    """Return a new campaign.
+
+    The first block is prepared before the run folder is created, so that a failure leaves no folder.
+    """
+    trials = expansion.trials(testbed.name)
+    blocks = testbed.blocks(trials, seed)
+    session = prepare(testbed, blocks[0], observer)
+    # The keyring reports renewed credentials to the campaign, which is created last.
+    created: list[Campaign] = []
+    secured = any(protection_of(trial.cell) for trial in trials)
+    keyring = create_keyring(trials, lambda facts: created[0].credentials_renewed(facts)) if secured else None
+    data = _campaign_json(expansion.experiment, testbed, blocks, trials, session, name, seed)
+    data |= _security_facts(trials, keyring) if keyring else {}
+    run = RunFolder.create(folder, data, experiment_yaml(expansion.experiment), _qos_texts(expansion))
+    run.append_event("started")
+    campaign = Campaign(run, testbed, blocks, observer)
+    created.append(campaign)
+    if keyring is not None:
+        campaign.use(keyring)
+    return campaign
+
+
+def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
+    """Return the campaign of a run folder, which measures exactly the trials without a valid attempt.
+
+    Raises:
+        InputError: campaign.json is incomplete, or names another testbed.
+    """
+    data = run.campaign
+    try:
+        original, before = data["testbed"]["name"], data["testbed"]["facts"]
+        trials = {key: Trial.model_validate(value) for key, value in data["trials"].items()}
+        blocks = [
+            Block(index, tuple(trials[trial_id] for trial_id in members))
+            for index, members in enumerate(data["blocks"])
+        ]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"{run.path}/campaign.json is incomplete: {error!r}",
+            "restore it from a copy, or start a new campaign",
+        ) from error
+    if original != testbed.name:
+        raise InputError(f"{run.path} was measured on the testbed {original!r}")
+    refuse(testbed.check(list(trials.values())))
+    facts = testbed.facts()
+    run.append_event("resumed", facts=facts)
+    for key in COMPARED_FACTS:
+        if before.get(key) != facts.get(key):
+            observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts.get(key)}")
+    return Campaign(run, testbed, blocks, observer)
+
+
+def _campaign_json(
+    experiment: Experiment,
+    testbed: Testbed,
+    blocks: Sequence[Block],
+    trials: Sequence[Trial],
+    session: Session,
+    name: str,
+    seed: int,
+) -> dict[str, Any]:
+    """Return the content of campaign.json, without DDS Security."""
+    networks: dict[str, Any] = {}
+    for trial in trials:
+        if trial.cell.network_label not in networks:
+            networks[trial.cell.network_label] = _network_facts(trial, session)
+    data = {
+        "schema": SCHEMA,
+        "campaign": name,
+        "k8sdds_version": __version__,
+        "started_at": utc_now(),
+        "experiment": experiment.name,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "seed": seed,
+        "testbed": {"name": testbed.name, "facts": testbed.facts()},
+        "baseline": experiment.baseline,
+        "repetitions": experiment.repetitions,
+        "blocks": [[trial.trial_id for trial in block.trials] for block in blocks],
+        "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
+        "networks": networks,
+    }
+    for used in dict.fromkeys(trial.cell.middleware for trial in trials):
+        data |= middleware.find(used).facts(testbed.name)
+    return data
+
+
+def _network_facts(trial: Trial, session: Session) -> dict[str, Any]:
+    network = find(trial.cell.network)
+    return {
+        "name": network.name,
+        "title": network.title,
+        "options": trial.cell.network_options,
+        "layer": network.layer,
+        "encapsulation": network.encapsulation,
+        "multicast": network.multicast,
+        "encryption": network.encryption,
+        "unprotected": network.unencrypted,
+        "differences": network.differences,
+        **session.network_facts(trial),
+        **session.link_facts(trial),
+    }
+
+
+def _security_facts(trials: Sequence[Trial], keyring: Keyring) -> dict[str, Any]:
+    """Return the protections and the fingerprints of the credentials, never a key."""
+    from k8sdds.security.credentials import governance_facts
+
+    protections = {trial.cell.security: protection_of(trial.cell) for trial in trials}
+    return {
+        "security": {
+            label: governance_facts(protection, command.DOMAINS) for label, protection in protections.items()
+        },
+        "credentials": keyring.facts(),
+    }
+
+
+def _qos_texts(expansion: Expansion) -> dict[str, str]:
+    """Return the QoS profiles that the cells use, file name to text."""
+    files = {
+        middleware.qos_file(cell)
+        for cell in expansion.cells
+        if middleware.find(cell.middleware).takes_qos(cell)
+    }
+    return {f"{file.stem}.xml": file.read_text(encoding="utf-8") for file in files}
+
+
+def experiment_yaml(experiment: Experiment) -> str:
+    """Return the resolved experiment as YAML with all defaults; reading it gives the same cells."""
+    return yaml_text.dump(experiment.model_dump(mode="json", exclude_none=True))
+
+
+def campaign_name(experiment: str) -> str:
+    """Return `UTC-EXPERIMENT`, the default name of a campaign and of its run folder."""
+    stamp = re.sub(r"[-:]|\.\d+", "", utc_now())
+    return f"{stamp}-{experiment}"
