@@ -1,8 +1,8 @@
 """RTI Cloud Discovery Service for Connext: it relays the participants' first announcements and nothing else.
 
 Endpoint announcements and samples go directly from participant to participant. Image and license are the
-user's. `NDDS_DISCOVERY_PEERS` names the servers to a participant; a list without a multicast address also keeps
-it from listening to multicast.
+user's. `NDDS_DISCOVERY_PEERS` names the servers to a participant; a list without a multicast address also
+keeps it from listening to multicast.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from k8sdds.importing.files import Bundle
 from k8sdds.importing.layouts import K8SDDS, Hints
 from k8sdds.middleware.connext import Connext
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
-from k8sdds.perftest.log import LATENCY, THROUGHPUT, Log, Result
+from k8sdds.perftest.log import Log, Result
+from k8sdds.perftest.rows import LATENCY, THROUGHPUT
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import IMPORTED
 from k8sdds.results.record import COLUMNS, TrialRecord

@@ -1,4 +1,4 @@
-"""What to measure: an experiment of one or more sweeps, as the user writes it in YAML."""
+"""Define the format of experiment files: one or more sweeps over the settings to measure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Placement = Literal["spread", "packed"] | dict[str, int | str]
 DEFAULT_TEST, DEFAULT_MIDDLEWARE = "throughput", "cyclonedds"
 
 MAX_PARTICIPANTS = 500
-"""Participants of one kind in a trial; PerfTest's own limit on peers is 1024. A domain of DDS has room for
-120 at one address, which on every network but the nodes' own is that of a pod."""
+"""Participants of one role in a trial. PerfTest accepts at most 1024 peers. A DDS domain allows 120
+participants per address; on pod networks every participant has an address of its own."""
 MAX_NODES = 500
 
 
@@ -39,24 +39,26 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-def _bool_is_no_number(value: Any) -> Any:
+def _reject_bool(value: Any) -> Any:
     # YAML's `yes` and `true` would otherwise count as 1.
     if isinstance(value, bool) or (isinstance(value, list) and any(isinstance(item, bool) for item in value)):
-        raise ValueError("a number is wanted here, not true or false")
+        raise ValueError("expected a number, not true or false")
     return value
 
 
 def _unique(values: list[Any]) -> list[Any]:
     for index, value in enumerate(values):
         if value in values[:index]:
-            raise ValueError(f"{value} stands here twice")
+            raise ValueError(f"{value} is listed twice")
     return values
 
 
 class Link(Strict):
     """The links between nodes and their switch."""
 
-    rate_mbit: float | None = Field(default=None, gt=0, description="shaped rate; none: as fast as the CPU")
+    rate_mbit: float | None = Field(
+        default=None, gt=0, description="shaped rate; default: as fast as the CPU allows"
+    )
     loss_percent: float = Field(default=0, ge=0, lt=100, description="random loss of UDP packets, one way")
     delay_us: float = Field(default=0, ge=0, description="added one-way delay")
 
@@ -70,12 +72,13 @@ class NetworkChoice(Strict):
     )
     mtu: int | None = Field(default=None, ge=576, le=65535, description="MTU of the pods' interfaces")
     engine: Literal["kernel", "userspace"] | None = Field(
-        default=None, description="what carries a network that encrypts; none: the best that is here"
+        default=None,
+        description="how an encrypting network processes packets; default: the best that is available",
     )
 
     @property
     def shown(self) -> str:
-        """What tables, figures and `--network` call it."""
+        """Its name in tables, figures and `--network`."""
         return self.label or self.name
 
     @model_validator(mode="before")
@@ -91,7 +94,7 @@ TESTS = "tests"
 class TestChoice(BaseModel):
     """A test of a sweep: its name alone, or a mapping with options that belong to the test.
 
-    Tests are not defined in this package. Names and options are checked if the validation context has `TESTS`.
+    Tests are defined outside this package: names and options are checked if the context has `TESTS`.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -119,7 +122,9 @@ class TestChoice(BaseModel):
             raise ValueError(f"there is no test {self.name!r}{nearest(self.name, list(tests))}")
         model = tests[self.name]
         for key in self.options.keys() - model.model_fields.keys():
-            raise ValueError(f"test {self.name} has no option {key!r}{nearest(key, list(model.model_fields))}")
+            raise ValueError(
+                f"test {self.name} has no option {key!r}{nearest(key, list(model.model_fields))}"
+            )
         model.model_validate(self.options)
         return self
 
@@ -132,11 +137,11 @@ class TestChoice(BaseModel):
 
 
 OneOrMore = BeforeValidator(_as_list)
-Number = BeforeValidator(_bool_is_no_number)
+Number = BeforeValidator(_reject_bool)
 
 
 class Sweep(Strict):
-    """All combinations of the listed values. A single value may stand without list brackets."""
+    """All combinations of the listed values. A single value needs no list brackets."""
 
     networks: Annotated[list[NetworkChoice], OneOrMore, Field(min_length=1)]
     test: Annotated[list[TestChoice], OneOrMore, Field(min_length=1)] = [TestChoice(name=DEFAULT_TEST)]
@@ -156,7 +161,7 @@ class Sweep(Strict):
     middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = [DEFAULT_MIDDLEWARE]
     security: Annotated[list[SecurityChoice], OneOrMore, Field(min_length=1)] = [SecurityChoice(level="none")]
     qos: str | None = Field(
-        default=None, description="a profile of qos/ by name, or a file; none: by reliability"
+        default=None, description="name of a profile in qos/, or a file; default: by reliability"
     )
     discovery: Annotated[list[Discovery], OneOrMore, Field(min_length=1)] = ["auto"]
     receive_mode: Annotated[list[ReceiveMode], OneOrMore, Field(min_length=1)] = ["listener"]
@@ -164,26 +169,28 @@ class Sweep(Strict):
     link: Link | None = Field(default=None, description="overrides the experiment's")
     placement: Placement | None = Field(default=None, description="overrides the experiment's")
     nodes: int | None = Field(
-        default=None, ge=2, le=MAX_NODES, description="none: one per participant, at most 10"
+        default=None, ge=2, le=MAX_NODES, description="default: one per participant, at most 10"
     )
     cpu_quota: float | None = Field(default=None, gt=0, le=64, description="CPUs of each pod (experimental)")
-    capture: bool = Field(default=False, description="count IP fragments in a capture; times do not count")
+    capture: bool = Field(
+        default=False, description="count IP fragments in a packet capture, which invalidates times"
+    )
 
     _where: str = PrivateAttr("")
 
     @property
     def where(self) -> str:
-        """`FILE:LINE: ` of the sweep in the user's file, for messages; empty where it has none."""
+        """`FILE:LINE: ` of the sweep, for messages; empty if it is not from a file."""
         return self._where
 
     def at(self, where: str) -> Sweep:
-        """The same sweep, known to stand there."""
-        found = self.model_copy()
-        found._where = where
-        return found
+        """Return a copy of the sweep that is known to be from `FILE:LINE: `."""
+        copy = self.model_copy()
+        copy._where = where
+        return copy
 
     @model_validator(mode="after")
-    def _no_twins(self) -> Sweep:
+    def _values_are_unique(self) -> Sweep:
         for name in LISTS:
             _unique(getattr(self, name))
         return self
@@ -193,22 +200,22 @@ LISTS = (
     "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "rate",
     "publishers", "subscribers", "middleware", "security", "discovery", "receive_mode",
 )  # fmt: skip
-"""The keys of a sweep that multiply."""
+"""The keys of a sweep whose lists are combined."""
 
 
 class Experiment(Strict):
-    """One experiment file."""
+    """An experiment file."""
 
     page: ClassVar[str] = "docs/experiments.md"
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     title: str = ""
     description: str = ""
-    paper: str = Field(default="", description="the figure or table of the study that this follows")
-    baseline: str = Field(default="host", description="label of the network that overheads relate to")
+    paper: str = Field(default="", description="figure or table of the study that the experiment reproduces")
+    baseline: str = Field(default="host", description="label of the network that overheads are relative to")
     repetitions: Annotated[int, Number] = Field(default=3, ge=1, le=1000)
     duration_s: Annotated[float, Number] = Field(
-        default=3, gt=0, le=86400, description="measured time of a trial"
+        default=3, gt=0, le=86400, description="length of the measured interval of a trial"
     )
     warmup_s: Annotated[float, Number] = Field(default=0.5, ge=0, le=3600)
     layout: Layout = "auto"

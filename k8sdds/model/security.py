@@ -1,4 +1,4 @@
-"""How DDS Security protects a trial: the kinds of protection, and the user's choice of a level."""
+"""Define the protection of a trial by DDS Security and how an experiment selects it."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ OriginKind = Literal[
 AesBits = Literal[128, 256]
 
 NONE = "none"
-"""Level without DDS Security: its plugins are not even loaded."""
+"""The level without DDS Security, whose plugins are not loaded."""
 
 
 class Protection(Strict):
-    """What DDS Security does in a domain: the parts of a governance document, and the length of AES keys."""
+    """The protection of a DDS domain: the parts of a governance document, and the length of AES keys."""
 
     page: ClassVar[str] = "docs/security.md"
 
     rtps: OriginKind = Field(default="NONE", description="whole RTPS messages")
-    submessage: OriginKind = Field(default="NONE", description="submessages: a sample with its header")
-    payload: Kind = Field(default="NONE", description="a sample's content alone")
+    submessage: OriginKind = Field(
+        default="NONE", description="submessages, which contain a sample with its header"
+    )
+    payload: Kind = Field(default="NONE", description="the content of samples only")
     discovery: OriginKind = Field(default="NONE", description="announcements of writers and readers")
-    liveliness: OriginKind = Field(default="NONE", description="signs of life of participants")
+    liveliness: OriginKind = Field(default="NONE", description="liveliness messages of participants")
     allow_unauthenticated: bool = Field(
-        default=False, description="whether participants without a certificate may take part"
+        default=False, description="whether participants without a certificate may join"
     )
     access_control: bool = Field(
-        default=True, description="whether joining, reading and writing need a permission"
+        default=True, description="whether joining, reading and writing require a permission"
     )
     aes_bits: AesBits = Field(default=256, description="length of AES-GCM and AES-GMAC keys")
 
     @property
     def kinds(self) -> dict[str, str]:
-        """The five protection kinds by part."""
+        """The kind of protection of each part."""
         return {name: getattr(self, name) for name in PARTS}
 
     @property
     def signs(self) -> bool:
-        """Whether a sample that was changed on its way can be told."""
+        """Whether a receiver detects a sample that was modified on the wire."""
         return any(self.kinds[name] != "NONE" for name in ("rtps", "submessage", "payload"))
 
     @property
@@ -52,11 +54,11 @@ class Protection(Strict):
         return any(self.kinds[name].startswith("ENCRYPT") for name in ("rtps", "submessage", "payload"))
 
     def describe(self) -> str:
-        """The parts in a few words, such as `rtps SIGN, payload ENCRYPT, AES-128`."""
-        said = [f"{name} {kind}" for name, kind in self.kinds.items() if kind != "NONE"]
-        said += ["unauthenticated participants allowed"] if self.allow_unauthenticated else []
-        said += [] if self.access_control else ["no access control"]
-        return ", ".join([*(said or ["authentication only"]), f"AES-{self.aes_bits}"])
+        """Describe the parts, such as `rtps SIGN, payload ENCRYPT, AES-128`."""
+        parts = [f"{name} {kind}" for name, kind in self.kinds.items() if kind != "NONE"]
+        parts += ["unauthenticated participants allowed"] if self.allow_unauthenticated else []
+        parts += [] if self.access_control else ["no access control"]
+        return ", ".join([*(parts or ["authentication only"]), f"AES-{self.aes_bits}"])
 
 
 PARTS = ("rtps", "submessage", "payload", "discovery", "liveliness")
@@ -64,10 +66,10 @@ PARTS = ("rtps", "submessage", "payload", "discovery", "liveliness")
 
 
 class SecurityChoice(Strict):
-    """A level of a sweep: its name alone, or a mapping of parts, which may start from a level."""
+    """A protection of a sweep: the name of a level, or a mapping of parts that may change a level."""
 
     level: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="level that the parts change"
+        default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="level whose parts are changed"
     )
     label: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$", description="name in tables and figures"
@@ -87,7 +89,7 @@ class SecurityChoice(Strict):
         return {"level": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _has_meaning(self) -> SecurityChoice:
+    def _is_consistent(self) -> SecurityChoice:
         if self.level == NONE and self.options:
             raise ValueError(f"level none has no parts; leave out `level` to give {', '.join(self.options)}")
         if self.level is None and not self.options:
@@ -101,12 +103,12 @@ class SecurityChoice(Strict):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """All that a cell must say besides the name: empty for a level as it is."""
+        """What a cell records besides the name; empty for an unchanged level."""
         return {} if self.name == self.level else self.model_dump(exclude={"label"}, exclude_none=True)
 
     @property
     def name(self) -> str:
-        """What tables and figures call it: the label, or the level with what was changed of it."""
+        """The name in tables and figures: the label, or the level with the changed parts."""
         if self.label:
             return self.label
         parts = [f"{name}_{kind}" for name, kind in self.options.items() if name in PARTS]

@@ -1,4 +1,4 @@
-"""Cells and trials: an experiment expanded into what is measured, with stable ids."""
+"""Define participants, cells and trials, with stable ids."""
 
 from __future__ import annotations
 
@@ -85,11 +85,14 @@ def participants(publishers: int, subscribers: int) -> list[Participant]:
 
 
 MAX_DEFAULT_NODES = 10
-"""Nodes of a lab unless the experiment says otherwise; the study's cluster had ten workers."""
+"""Nodes of a lab by default; the study's cluster had ten workers."""
 
 
 class Cell(Strict):
-    """One combination of a sweep, fully specified. Field defaults never change: they are left out of ids."""
+    """One combination of a sweep, fully specified.
+
+    Ids leave out fields with their default value. Therefore a default never changes.
+    """
 
     network: str
     network_options: dict[str, Any] = Field(default_factory=dict)
@@ -118,17 +121,17 @@ class Cell(Strict):
 
     @property
     def network_label(self) -> str:
-        """What tables and figures call the network."""
+        """The name of the network in tables and figures."""
         return self.label or self.network
 
     @property
     def node_count(self) -> int:
-        """Nodes of the topology."""
+        """The number of nodes of the topology."""
         return self.nodes or min(self.publishers + self.subscribers, MAX_DEFAULT_NODES)
 
     @property
     def qos_profile(self) -> str:
-        """The QoS profile's name or file: the given one, or the one that the reliability asks for."""
+        """The name or file of the QoS profile; by default it follows the reliability."""
         if self.qos:
             return self.qos
         return "best-effort" if self.reliability == "best-effort" else "strict-reliable"
@@ -150,21 +153,21 @@ class Cell(Strict):
 
     @property
     def discovery_kind(self) -> str:
-        """How participants find each other: `multicast`, `peers` or `server`."""
+        """The discovery mechanism: `multicast`, `peers` or `server`."""
         return usual_discovery(self.transport) if self.discovery == "auto" else self.discovery
 
     @property
     def cell_id(self) -> str:
-        """12 hexadecimal digits of the SHA-256 of what is measured, defaults left out."""
+        """12 hexadecimal digits of the SHA-256 of `canonical`."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:12]
 
     def canonical(self) -> str:
-        """Canonical JSON without defaults: sorted keys, no spaces, whole floats as integers."""
+        """Return the cell as JSON without defaults: sorted keys, no spaces, whole floats as integers."""
         data = self.model_dump(mode="json", exclude_defaults=True)
         return json.dumps(_whole(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def describe(self) -> str:
-        """The cell in a few words, for progress and messages."""
+        """Describe the cell briefly, for progress and messages."""
         parts = [self.network_label, self.test, f"{self.payload_bytes} B"]
         if self.subscribers > 1 or self.publishers > 1:
             parts.append(f"{self.publishers}→{self.subscribers}")
@@ -184,7 +187,7 @@ class Cell(Strict):
 
 
 class Trial(Strict):
-    """One cell, one repetition, on one testbed. Durations say how long, not what, so ids ignore them."""
+    """One cell, one repetition, on one testbed. Ids ignore the durations."""
 
     cell: Cell
     testbed: str
@@ -194,22 +197,22 @@ class Trial(Strict):
 
     @property
     def trial_id(self) -> str:
-        """cell_id, testbed and repetition, readable."""
+        """The cell_id, the testbed and the repetition."""
         return f"{self.cell.cell_id}-{self.testbed}-r{self.repetition}"
 
     def describe(self) -> str:
-        """The trial in a few words."""
+        """Describe the trial briefly."""
         return f"{self.cell.describe()} #{self.repetition + 1}"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a participant will run."""
+    """Where a participant runs."""
 
     address: str
     interface: str
     cpus: tuple[int, ...] | None
-    """Cores it is pinned to; None: not pinned."""
+    """Cores to which it is pinned; None: not pinned."""
 
 
 def usual_discovery(transport: Transport) -> str:

@@ -1,1 +1,1 @@
-"""perftest seen from Python: a trial becomes command lines, its output becomes a summary."""
+"""The grammar of PerfTest: options that its programs share, the output of participants, and logs."""

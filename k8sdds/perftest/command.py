@@ -15,7 +15,7 @@ DOMAINS = range(1, 100)
 PEER_TIMEOUT_S = 10
 DISCOVERY_TIMEOUT_S = 20
 LATENCY_COUNT = 1000
-"""In a stream of samples, every 1000th is timed. PerfTest's default of 10000 leaves too few in a few seconds."""
+"""Every 1000th sample of a stream is timed. PerfTest's default of 10000 leaves too few in a few seconds."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""A log of RTI PerfTest, or of k8sdds-perftest, as data: what it says of its configuration, its results,
-its end. stdout and stderr may be interleaved, in any grammar from 3.0 to 4.x.
+"""Read a log of RTI PerfTest or k8sdds-perftest: its configuration, its results and its end.
 
-Reading never raises and never guesses: what is not a whole row is no row, and every number in a `Result`
-stands in the file. What speaks against trusting a log is listed in `problems`.
+stdout and stderr may be interleaved, in any grammar from 3.0 to 4.x. Reading never raises an error and never
+guesses: incomplete rows are ignored, and every number in a `Result` is in the file. `problems` lists why a
+log cannot be trusted.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Role
 from k8sdds.perftest import rows
-from k8sdds.perftest.rows import Row
+from k8sdds.perftest.rows import LATENCY, THROUGHPUT, Row
 from k8sdds.perftest.settings import Settings
 
-PUBLISHER, SUBSCRIBER = "publisher", "subscriber"
-LATENCY, THROUGHPUT = "latency", "throughput"
+_ROLE_OF_KIND: dict[str, Role] = {LATENCY: PUBLISHER, THROUGHPUT: SUBSCRIBER}
+"""A publisher prints latencies, a subscriber what it received."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Longer files are no logs of a trial: an hour of intervals each second is 0.3 MiB."""
+"""Longer files are not logs of a trial: an hour with an interval every second is 0.3 MiB."""
 
 
 @dataclass(frozen=True)
@@ -33,38 +34,36 @@ class Result:
     payload_bytes: int
     values: dict[str, float]
     line: int
-    """Where in the file, from 1."""
+    """Line number in the file, from 1."""
 
 
 @dataclass(frozen=True)
 class Log:
-    """What one log says."""
+    """The content of a log."""
 
     settings: Settings
     results: tuple[Result, ...] = ()
     intervals: int = 0
-    """Rows of intervals, which only prove that it ran."""
+    """Number of rows for intervals. They prove only that the program ran."""
     grammar: str | None = None
-    """`text` (3.0 and legacy), `csv`, `json`; None where there is no result at all."""
+    """`text` (3.0 and legacy), `csv` or `json`; None: there is no result."""
     ended: bool = False
-    """`Test ended.` was printed, or an equivalent of k8sdds-perftest."""
+    """Whether `Test ended.` was printed."""
     exit_code: int | None = None
-    """As kubectl told it, where it did."""
+    """The exit code that kubectl printed, if it printed one."""
     errors: tuple[str, ...] = ()
     truncated: bool = False
-    """The last line has no end."""
+    """Whether the last line is incomplete."""
     problems: tuple[str, ...] = ()
-    """Why its results cannot be trusted."""
+    """Why the results cannot be trusted."""
 
     @property
-    def role(self) -> str | None:
-        """`publisher` or `subscriber`: stated, or told by what it printed."""
-        stated = self.settings.role
+    def role(self) -> Role | None:
+        """The participant's role: as stated in the log, otherwise by the kind of its results."""
+        if self.settings.role:
+            return self.settings.role
         kinds = {result.kind for result in self.results}
-        told = (
-            {LATENCY: PUBLISHER, THROUGHPUT: SUBSCRIBER}.get(next(iter(kinds))) if len(kinds) == 1 else None
-        )
-        return stated or told
+        return _ROLE_OF_KIND.get(kinds.pop()) if len(kinds) == 1 else None
 
     @property
     def understood(self) -> bool:
@@ -82,24 +81,24 @@ _NO_LATENCY = re.compile(
 
 
 def read(data: bytes) -> Log:
-    """The log in a file's bytes. See the module for what it promises."""
+    """Return the content of a log file. Never raises an error."""
     if len(data) > MAX_BYTES or b"\0" in data:
         return Log(Settings(), problems=("not a text log",))
     text = data.decode("utf-8", errors="replace").replace("\r\n", "\n")
     lines = text.split("\n")
-    # What follows the last line's end is torn, or nothing.
-    torn = lines.pop()
+    # After the last line end there is an incomplete line or nothing.
+    rest = lines.pop()
     reader = _Reader(Settings.read(lines))
     for number, line in enumerate(lines, start=1):
         reader.line(number, line)
     if not reader.results and not reader.intervals and '"length"' in text:
-        reader.document([*lines, torn])
-    return reader.log(truncated=bool(torn.strip()) and reader.grammar != "json")
+        reader.document([*lines, rest])
+    return reader.log(truncated=bool(rest.strip()) and reader.grammar != "json")
 
 
 @dataclass
 class _Reader:
-    """Goes through the lines of one log."""
+    """Reads a log line by line."""
 
     settings: Settings
     results: list[Result] = field(default_factory=list)
@@ -112,7 +111,7 @@ class _Reader:
     header: rows.Header | None = None
 
     def line(self, number: int, line: str) -> None:
-        """Take one whole line."""
+        """Read a complete line."""
         if line.startswith("Test ended."):
             self.ended = True
         elif found := _EXIT.search(line):
@@ -126,15 +125,13 @@ class _Reader:
         elif "," in line and (row := self._csv(line)):
             self._take(row, number, "csv")
         elif rows.looks_torn(line):
-            self.problems.append(
-                f"line {number} begins like a row of results but is none: {line.strip()[:80]!r}"
-            )
+            self.problems.append(f"line {number} is an incomplete row of results: {line.strip()[:80]!r}")
 
     def _csv(self, line: str) -> Row | None:
         if self.header is not None:
             row = self.header.row(line)
             if row is not None and row.summary:
-                # One row follows the header of a summary; another one needs its own.
+                # Exactly one row follows the header of a summary.
                 self.header = None
             return row
         return rows.headless(line, self.settings.role)
@@ -151,17 +148,17 @@ class _Reader:
             if (other.kind, other.payload_bytes) == (result.kind, result.payload_bytes):
                 if other.values != result.values:
                     where = f"lines {other.line} and {result.line}"
-                    self.problems.append(f"{where} sum up {result.payload_bytes} bytes differently")
+                    self.problems.append(f"{where} have different summaries for {result.payload_bytes} bytes")
                 return
         self.results.append(result)
 
     def document(self, lines: list[str]) -> None:
-        """Take a JSON document among the lines."""
+        """Read a JSON document among the lines."""
         start = next((i for i, line in enumerate(lines, start=1) if '"length"' in line), 1)
         try:
             tests = _tests(lines)
         except (ValueError, RecursionError):
-            self.problems.append("its JSON is torn or damaged")
+            self.problems.append("its JSON is incomplete or damaged")
             return
         for test in tests:
             self.intervals += rows.json_intervals(test)
@@ -171,7 +168,7 @@ class _Reader:
         self.grammar = "json"
 
     def log(self, truncated: bool) -> Log:
-        """What was read, with what the results themselves say against each other."""
+        """Return the log, with implausible results among its problems."""
         for result in self.results:
             if why := rows.implausible(result.kind, result.payload_bytes, result.values):
                 self.problems.append(f"line {result.line}: {why}")
@@ -182,17 +179,19 @@ class _Reader:
 
 
 def _tests(lines: list[str]) -> Iterator[dict[str, Any]]:
-    """The objects of `perftest` in a document, mended where PerfTest leaves out its beginning and end.
+    """Return the objects of `perftest` in a JSON document; repair a document without beginning and end.
 
-    Raises ValueError or RecursionError for anything else.
+    Raises:
+        ValueError: The document has no list of results.
+        RecursionError: The document is nested too deeply.
     """
-    # Lines of JSON begin with punctuation; those of stderr with a word or a tab.
+    # Lines of JSON begin with punctuation, lines of stderr with a word or a tab.
     kept = [line for line in lines if line.strip()[:1] in tuple('{}[],"')]
     text = "\n".join(kept).strip()
     try:
         data = json.loads(text)
     except ValueError:
-        # C++ from 3.1 to 4.3 begins at "length" and ends with a brace too many.
+        # The output of 3.1 to 4.3 (C++) begins at "length" and ends with an extra brace.
         data = json.loads('{"perftest":[{' + text + "]}")
     tests = data.get("perftest") if isinstance(data, dict) else None
     if not isinstance(tests, list):

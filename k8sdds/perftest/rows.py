@@ -1,8 +1,8 @@
-"""Rows of results in the grammars of PerfTest: CSV (3.1 to 4.x), text (3.0 and `legacy`), JSON.
+"""Parse rows of results in the grammars of PerfTest: CSV (3.1 to 4.x), text (3.0 and `legacy`) and JSON.
 
-Quantities have one name in all of them: `mean_us`, `std_us`, `min_us`, `max_us`, `p50_us`, `p90_us`,
+Quantities have the same name in all grammars: `mean_us`, `std_us`, `min_us`, `max_us`, `p50_us`, `p90_us`,
 `p99_us`, `p9999_us`, `p999999_us`; `samples`, `samples_per_s`, `throughput_mbps`, `lost`, `lost_percent`;
-`serialize_us`, `deserialize_us`, `total_us`; `host_cpu_percent` (PerfTest's: of all cores of the host).
+`serialize_us`, `deserialize_us`, `total_us`; `host_cpu_percent` (of all cores of the host).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from itertools import pairwise
 from typing import Any
 
 LATENCY, THROUGHPUT = "latency", "throughput"
+"""Kinds of rows, and PerfTest's modes."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row: of an interval, or the summary of a payload."""
+    """A row: the results of an interval, or the summary of a payload."""
 
     kind: str
     summary: bool
@@ -62,7 +63,7 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a CSV table: its columns in order, and what they make together."""
+    """The header of a CSV table: its columns in order, and the kind of its rows."""
 
     kind: str
     summary: bool
@@ -70,7 +71,7 @@ class Header:
     nanoseconds: frozenset[str] = frozenset()
 
     def row(self, line: str) -> Row | None:
-        """A whole row of this table, or None."""
+        """Parse a complete row of this table; None: the line is not one."""
         fields = line.split(",")
         if len(fields) != len(self.columns):
             return None
@@ -78,7 +79,7 @@ class Header:
 
 
 def header(line: str) -> Header | None:
-    """The header in a line, or None. A header torn apart is none: its rows are then not understood."""
+    """Parse a header; None: the line is not a complete header."""
     if "(Bytes)" not in line:
         return None
     columns, nanoseconds = [], set()
@@ -96,7 +97,7 @@ def header(line: str) -> Header | None:
 
 
 def headless(line: str, role: str | None) -> Row | None:
-    """A row of CSV without any header (`-noOutputHeaders`), where its number of fields says which it is."""
+    """Parse a CSV row without a header (`-noOutputHeaders`) by its number of fields; None: ambiguous."""
     fields = line.split(",")
     if not all(_NUMBER.fullmatch(field) for field in fields):
         return None
@@ -106,7 +107,7 @@ def headless(line: str, role: str | None) -> Row | None:
         for more in _tails(of):
             if len(fields) == len(form) + len(more) and kind in (of, None):
                 fitting.append((of, summary, form + more))
-    # Seven fields may be a latency with CPU or a throughput: without the role nobody can tell.
+    # Seven fields are either a latency with CPU or a throughput. Only the role distinguishes them.
     if len(fitting) != 1:
         return None
     of, summary, columns = fitting[0]
@@ -114,7 +115,7 @@ def headless(line: str, role: str | None) -> Row | None:
 
 
 def _tails(kind: str) -> tuple[tuple[str, ...], ...]:
-    """What may follow the columns that a table always has."""
+    """Return the optional columns that may follow the fixed columns of a table."""
     cpu = ("host_cpu_percent",)
     return ((), cpu) if kind == THROUGHPUT else ((), cpu, _SERIALIZATION, _SERIALIZATION + cpu)
 
@@ -166,7 +167,7 @@ _BEGIN = ("Length:", "Packets:", "One-Way Latency:", "One-way Latency:", "One wa
 
 
 def text_row(line: str) -> Row | None:
-    """A whole row of the text grammar (3.0, legacy), or None."""
+    """Parse a complete row of the text grammar (3.0, legacy); None: the line is not one."""
     if not line.startswith(_BEGIN):
         return None
     if found := _TEXT_LATENCY.fullmatch(line):
@@ -191,7 +192,7 @@ def _cpu(text: str | None) -> dict[str, float]:
 
 
 def looks_torn(line: str) -> bool:
-    """Whether a line that is no row begins like one: another process has written into it."""
+    """Return whether a line is an incomplete row, because another process wrote into it."""
     return bool(re.match(r"Length:\s+[0-9]|\s{2,}[0-9]{1,10},\s", line))
 
 
@@ -209,7 +210,7 @@ _JSON = {
 
 
 def json_row(test: dict[str, Any]) -> Row | None:
-    """The summary in one object of a JSON document, or None where it has no whole one."""
+    """Return the summary in an object of a JSON document; None: there is no complete one."""
     length, summary = test.get("length"), test.get("summary")
     if not _whole(length) or not isinstance(summary, dict):
         return None
@@ -223,7 +224,7 @@ def json_row(test: dict[str, Any]) -> Row | None:
 
 
 def json_intervals(test: dict[str, Any]) -> int:
-    """How many intervals it has."""
+    """Return the number of intervals in an object of a JSON document."""
     intervals = test.get("intervals")
     return len(intervals) if isinstance(intervals, list) else 0
 
@@ -242,11 +243,11 @@ def _whole(value: Any) -> bool:
 # --- plausibility ----------------------------------------------------------------------------------------
 
 ROUNDING_MBPS = 0.051
-"""A summary's Mbps has one decimal."""
+"""PerfTest prints Mbps with one decimal."""
 
 
 def implausible(kind: str, payload_bytes: int, values: dict[str, float]) -> str | None:
-    """Why the numbers of one summary cannot all be true (a damaged digit shows here), or None."""
+    """Return why the numbers of a summary contradict each other, as after a damaged digit, or None."""
     if any(value < 0 for value in values.values()):
         return "a negative number"
     if kind == LATENCY:

@@ -1,4 +1,4 @@
-"""What a log of PerfTest says of its own configuration."""
+"""Read the configuration that PerfTest prints at the beginning of a log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
+
+from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Role
 
 _BANNER = re.compile(
     r"RTI Perftest (?P<version>\S{1,40})(?: (?P<commit>\S{1,40}))? \((?P<middleware>[^)]{1,80})\)"
@@ -18,13 +20,13 @@ _SECTIONS = ("Perftest Configuration:", "Transport Configuration:", "Transport I
              "Secure Configuration:", "Security Plugins Information:")  # fmt: skip
 
 STAND_IN = "stand-in"
-"""In the banner's place of a commit: of a program that stands for RTI's in tests."""
+"""The commit in the banner of the program that replaces RTI PerfTest in tests."""
 
 LEVELS = (
     "SignWithOrigAuthRTPSEncryptData", "SignWithOrigAuthRTPSEncryptSM", "SignEncryptData", "EncryptRTPS",
     "SignRTPS",
 )  # fmt: skip
-"""Governance levels that a file's name may tell, those first that contain others."""
+"""Governance levels that a file name may contain; names that contain other names come first."""
 
 _SECURED = {
     "Sign data": "Sign",
@@ -43,31 +45,33 @@ _SPECIAL = {
 
 @dataclass(frozen=True)
 class Settings:
-    """A log's configuration block. Each property is None where the log does not say."""
+    """A log's configuration block. A property is None if the log does not state it."""
 
     lines: dict[str, str] = field(default_factory=dict)
-    """Key to value, as printed; the first of each key."""
+    """Key to value as printed; the first value of each key."""
     version: str | None = None
     stand_in: bool = False
-    """It says of itself that it is none of RTI's, but prints the like."""
+    """Whether the banner is that of the program that replaces RTI PerfTest in tests."""
     middleware: str | None = None
     """As printed: `RTI Connext DDS 6.0.1`."""
     mode: str | None = None
-    """`latency` or `throughput`: a publisher says it."""
+    """`latency` or `throughput`; publishers print it."""
     discovers: tuple[int, str] | None = None
-    """How many of whom it waited for: (4, "subscribers")."""
+    """How many participants of the other role it waited for: (4, "subscribers")."""
     secured: bool = False
-    """Whether it has a section on security."""
+    """Whether there is a section on security."""
 
     @classmethod
     def read(cls, lines: Iterable[str]) -> Settings:
-        """The settings among whole lines of a log."""
-        found: dict[str, str] = {}
-        banner = mode = discovers = None
+        """Return the settings among the complete lines of a log."""
+        settings: dict[str, str] = {}
+        banner: re.Match[str] | None = None
+        mode: str | None = None
+        discovers: tuple[int, str] | None = None
         secured = False
         for line in lines:
             if match := _SETTING.match(line):
-                found.setdefault(match[1].strip(), match[2].strip()[:300])
+                settings.setdefault(match[1].strip(), match[2].strip()[:300])
             elif line.startswith("Mode: "):
                 mode = mode or (
                     "latency" if "LATENCY" in line else "throughput" if "THROUGHPUT" in line else None
@@ -79,26 +83,26 @@ class Settings:
             elif not banner:
                 banner = _BANNER.match(line)
         version = banner["version"] if banner else None
-        stand_in = bool(banner) and banner["commit"] == STAND_IN
+        stand_in = banner is not None and banner["commit"] == STAND_IN
         middleware = banner["middleware"] if banner else None
-        return cls(found, version, stand_in, middleware, mode, discovers, secured)
+        return cls(settings, version, stand_in, middleware, mode, discovers, secured)
 
     @property
     def known(self) -> bool:
-        """Whether anything of PerfTest's own was found."""
+        """Whether the log contains any output of PerfTest."""
         return bool(self.version or self.mode or self.discovers or "Data Size" in self.lines)
 
     @property
-    def role(self) -> str | None:
-        """`publisher` or `subscriber`."""
+    def role(self) -> Role | None:
+        """The participant's role."""
         if (
             "Publisher ID" in self.lines
             or (self.discovers and self.discovers[1] == "subscribers")
             or self.mode
         ):
-            return "publisher"
+            return PUBLISHER
         if "Subscriber ID" in self.lines or (self.discovers and self.discovers[1] == "publishers"):
-            return "subscriber"
+            return SUBSCRIBER
         return None
 
     @property
@@ -108,9 +112,9 @@ class Settings:
 
     @property
     def payloads(self) -> tuple[int, ...]:
-        """`Data Size`: one, or several of a scan."""
+        """`Data Size`; several for a scan."""
         parts = [part.strip() for part in self.lines.get("Data Size", "").split(",")]
-        # A damaged one is none: half a number would be a number that the log does not hold.
+        # Ignore damaged values: a part of a number is a number that the log does not contain.
         return tuple(map(int, parts)) if all(map(_BYTES.fullmatch, parts)) else ()
 
     @property
@@ -120,7 +124,7 @@ class Settings:
 
     @property
     def transport(self) -> str | None:
-        """`unicast` or `multicast`. `True` alone: a kind that cannot carry it says so and stays unicast."""
+        """`unicast` or `multicast`. Transports without multicast print an explanation after `True`."""
         text = self.lines.get("Use Multicast")
         return None if text is None else "multicast" if text.startswith("True") else "unicast"
 
@@ -142,7 +146,7 @@ class Settings:
 
     @property
     def rate(self) -> float | None:
-        """Samples per second asked for; 0: as fast as possible."""
+        """The offered rate in samples per second; 0: as fast as possible."""
         text = self.lines.get("Publication Rate")
         if text is None or not (
             found := re.match(r"([0-9]{1,12}(?:\.[0-9]+)?) [Ss]amples/s|Unlimited", text)
@@ -166,39 +170,39 @@ class Settings:
 
     @property
     def qos(self) -> str | None:
-        """The QoS file's name without folder and ending, and what else of the data's form is not usual."""
+        """The name of the QoS file without folder and extension, and unusual properties of the data type."""
         text = self.lines.get("XML File")
         # A path may come from Windows.
         name = PurePosixPath(PureWindowsPath(text).name).stem if text else None
-        special = [words for key, words in _SPECIAL.items() if self.lines.get(key, "No").startswith("Yes")]
+        special = [text for key, text in _SPECIAL.items() if self.lines.get(key, "No").startswith("Yes")]
         return ", ".join(filter(None, [name, *special])) or None
 
     @property
     def security(self) -> str | None:
-        """`none`, a governance level, what was signed and encrypted, or the secured transport."""
+        """`none`, a governance level, what is signed and encrypted, or the secured transport."""
         if self.secured:
             governance = self.lines.get("Governance file", "Not Specified")
             level = next((level for level in LEVELS if level.lower() in governance.lower()), None)
-            told = "+".join(word for key, word in _SECURED.items() if self.lines.get(key) == "True")
+            parts = "+".join(part for key, part in _SECURED.items() if self.lines.get(key) == "True")
             name = (
                 PurePosixPath(PureWindowsPath(governance).name).stem if governance != "Not Specified" else ""
             )
-            return level or told or name or "DDS Security"
+            return level or parts or name or "DDS Security"
         if (self.kind or "").split("v")[0].rstrip("4") in ("TLS", "DTLS"):
             return (self.kind or "").split("v")[0]
         return "none" if self.known else None
 
     @property
     def product(self) -> tuple[str, str | None] | None:
-        """The middleware's name in our words and its version: ("connext", "6.0.1")."""
+        """The name of the middleware in k8sdds and its version: ("connext", "6.0.1")."""
         if self.middleware is None or not (found := _PRODUCT.match(self.middleware)):
             return None
         name = found["name"].lower().removeprefix("rti ").strip()
-        for part, ours in (("micro", "connext-micro"), ("cert", "connext-cert"), ("tss", "connext-tss"),
+        for part, own_name in (("micro", "connext-micro"), ("cert", "connext-cert"), ("tss", "connext-tss"),
                            ("raw", "raw"), ("cyclone", "cyclonedds"), ("fast", "fastdds"),
                            ("connext", "connext")):  # fmt: skip
             if part in name:
-                return ours, found["version"]
+                return own_name, found["version"]
         return name or "unknown", found["version"]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from k8sdds.model.trial import PUBLISHER, Cell
-from k8sdds.perftest import log
 from k8sdds.perftest.command import Load
+from k8sdds.perftest.rows import LATENCY
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload
@@ -26,7 +26,7 @@ class Latency(Workload):
     )  # fmt: skip
     measured_by = PUBLISHER
     histogram = "latency"
-    mode = log.LATENCY
+    mode = LATENCY
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why a cell cannot be a sequence of round trips, or None."""
@@ -57,7 +57,7 @@ class Latency(Workload):
         return {f"latency_{q}_us": timed[0][f"{q}_us"] for q in quantities} if len(timed) == 1 else {}
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
-        """Return why there is no latency: nothing was timed. RTI PerfTest reports no number of round trips."""
+        """Return why there is no latency: no round trip was timed. RTI PerfTest does not count them."""
         latencies = [one["latency_ns"] for one in outputs.publishers]
         if not any(values and values.get("count") != 0 for values in latencies):
             return "no-samples: no round trip was timed"

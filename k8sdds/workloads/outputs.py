@@ -35,7 +35,9 @@ class TrialOutputs:
         return self._of_role(SUBSCRIBER)
 
     def _of_role(self, role: Role) -> list[Summary]:
-        return [summary for one, summary in self.summaries.items() if one.role == role and summary is not None]
+        return [
+            summary for one, summary in self.summaries.items() if one.role == role and summary is not None
+        ]
 
     @property
     def meters(self) -> dict[str, dict[str, Any]]:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from k8sdds.model.trial import SUBSCRIBER, Cell
-from k8sdds.perftest import log
 from k8sdds.perftest.command import Load
+from k8sdds.perftest.rows import THROUGHPUT
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload
 
 SPAN_TOLERANCE = 0.1
-"""Part of the measured time by which a subscriber's first to last sample may differ from it. Its rate is samples
-over that span (as in PerfTest), which means nothing if the samples arrived in a burst or were few."""
+"""Part of the measured time by which a subscriber's first to last sample may differ from it. Its rate is
+samples over that span (as in PerfTest), which means nothing if the samples arrived in a burst or were few."""
 SPAN_SLACK_S = 0.1
 """The same as a time, for short trials: the first and last sample may wait that long for a core."""
 
@@ -31,7 +31,7 @@ class Throughput(Workload):
         "throughput_mbps", "samples_per_s", "loaded_latency_p50_us", "loaded_latency_p90_us",
     )  # fmt: skip
     measured_by = SUBSCRIBER
-    mode = log.THROUGHPUT
+    mode = THROUGHPUT
 
     def load(self, cell: Cell) -> Load:
         """Return a stream at the cell's rate."""

@@ -69,7 +69,7 @@ def test_a_release_that_lacks_an_option(k8sdds: Command, tmp_path: Path, stand_i
     monkeypatch.setenv("K8SDDS_CONNEXT_VERSION", "3.3")
     monkeypatch.setenv("K8SDDS_CONNEXT_OPTIONS", "-enableMonitoring2")
     done = k8sdds("run", experiment(tmp_path), "-o", "run")
-    assert done.returncode == 2 and "RTI PerfTest 3.3 lacks it, it came with 4.1" in done.stderr
+    assert done.returncode == 2 and "RTI PerfTest 3.3 does not have it, it came with 4.1" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -90,7 +90,7 @@ def test_rows_without_headers_need_the_role():
 def test_two_summaries_that_differ_are_a_problem():
     again = logs.TEXT_THROUGHPUT.replace("181000", "181001")
     assert read(logs.TEXT_THROUGHPUT * 2).problems == ()
-    assert "differently" in read(logs.TEXT_THROUGHPUT + again).problems[0]
+    assert "different summaries" in read(logs.TEXT_THROUGHPUT + again).problems[0]
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def refused(text: str) -> str:
     [
         ("payload_bytes: 64", "payload_byte: 64", "mine.yaml:4: sweeps.0.payload_byte: unknown key (did you mean 'payload_bytes'?)"),
         ("payload_bytes: 64", "payload_bytes: 27", "mine.yaml:4: sweeps.0.payload_bytes.0: Input should be greater than or equal to 28"),
-        ("payload_bytes: 64", "payload_bytes: true", "a number is wanted here, not true or false"),
-        ("payload_bytes: 64", "payload_bytes: [64, 64]", "64 stands here twice"),
+        ("payload_bytes: 64", "payload_bytes: true", "expected a number, not true or false"),
+        ("payload_bytes: 64", "payload_bytes: [64, 64]", "64 is listed twice"),
         ("payload_bytes: 64", "test: speed", "mine.yaml:4: sweeps.0.test.0: there is no test 'speed' (known: throughput, latency)"),
         ("payload_bytes: 64", "test: latenc", "sweeps.0.test.0: there is no test 'latenc' (did you mean 'latency'?)"),
         ("payload_bytes: 64", "test: {name: latency, size: 3}", "sweeps.0.test.0: test latency has no option 'size'"),

@@ -1,6 +1,6 @@
-"""Connext's licence on a cluster: a Secret, and where the pods of a campaign find it. Pure.
+"""Provide Connext's license to the pods of a campaign as a Secret.
 
-Its content is in the Secret and in memory, and nowhere else: in no image, command line, log or run folder.
+Its content is only in the Secret and in memory: in no image, command line, log or run folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from k8sdds import versions
 from k8sdds.system.errors import InputError
 
 VARIABLE = "RTI_LICENSE_FILE"
-"""RTI's own: the file's path."""
+"""The environment variable of RTI with the path of the license file."""
 SECRET = "rti-licence"
 KEY = "rti_license.dat"
 FOLDER = "/run/secrets/rti"
@@ -22,18 +22,22 @@ IN_POD = f"{FOLDER}/{KEY}"
 
 
 def file(environment: Mapping[str, str]) -> Path | None:
-    """The user's licence, None where none is named. InputError where there is no such file."""
-    named = environment.get(VARIABLE, "")
-    if not named:
+    """Return the path of the user's license, or None if the environment names none.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    name = environment.get(VARIABLE, "")
+    if not name:
         return None
-    path = Path(named).expanduser()
+    path = Path(name).expanduser()
     if not path.is_file():
-        raise InputError(f"{VARIABLE}: there is no file {named}", "give the path of your licence")
+        raise InputError(f"{VARIABLE}: there is no file {name}", "set it to the path of your license")
     return path
 
 
 def secret(namespace: str, content: bytes) -> dict[str, Any]:
-    """The Secret, for a campaign's own namespace."""
+    """Return the Secret for a campaign's own namespace."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -49,9 +53,10 @@ def secret(namespace: str, content: bytes) -> dict[str, Any]:
 
 
 def pod_parts() -> dict[str, Any]:
-    """What a participant's pod has beside its own: a volume, and its mount in the first container.
+    """Return the volume of the license and its mount in the participant's container.
 
-    Optional, since some builds of Connext need no licence: where the Secret is missing the folder is empty.
+    The volume is optional, because some builds of Connext need no license: without the Secret its folder is
+    empty.
     """
     source = {"secretName": SECRET, "optional": True, "defaultMode": 0o440}
     return {

@@ -1,6 +1,6 @@
-"""The options of RTI PerfTest, release by release: which exist, whose they are, whether they take a value.
+"""The options of each release of RTI PerfTest: the roles that have them and whether they take a value.
 
-PerfTest accepts beginnings of names and takes the first that fits, so names are always given in full.
+PerfTest also accepts abbreviated names and takes the first match. k8sdds therefore writes full names only.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from typing import Literal
 
 Version = tuple[int, int]
 OLDEST: Version = (3, 1)
-"""The first that prints its results as CSV."""
+"""The first release that prints results as CSV."""
 NEWEST: Version = (4, 3)
 VERSIONS: tuple[Version, ...] = ((3, 1), (3, 2), (3, 3), (4, 0), (4, 1), (4, 2), (4, 3))
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option."""
+    """An option of PerfTest."""
 
     name: str
     value: str = ""
-    """What its value is; empty: it takes none."""
+    """Name of its value; empty: it takes no value."""
     role: Literal["both", "publisher", "subscriber"] = "both"
     since: Version = OLDEST
     until: Version = NEWEST
-    """The last release that has it."""
+    """The last release with the option."""
     instead: str = ""
-    """What to do where it is missing."""
+    """What to use in releases without the option."""
     repeats: bool = False
 
 
 def _group(role: Literal["both", "publisher", "subscriber"], names: str, **more: object) -> list[Option]:
-    """Options of a role written `-name` or `-name=VALUE`, apart by blanks."""
+    """Return the options of a role from a text of `-name` and `-name=VALUE`, separated by spaces."""
     return [
         Option(name, value, role, **more)  # type: ignore[arg-type]
-        for name, _, value in (word.partition("=") for word in names.split())
+        for name, _, value in (option.partition("=") for option in names.split())
     ]
 
 
@@ -86,28 +86,31 @@ OPTIONS = {option.name: option for option in _ALL}
 
 
 def text(version: Version) -> str:
-    """`4.1`."""
+    """Format a version, such as `4.1`."""
     return f"{version[0]}.{version[1]}"
 
 
 def has(name: str, version: Version) -> bool:
-    """Whether a release has an option."""
+    """Return whether a release has an option."""
     option = OPTIONS[name]
     return option.since <= version <= option.until
 
 
-def refusal(words: Sequence[str], version: Version, role: str | None = None) -> str | None:
-    """Why a PerfTest of this release would not take these words (its options, without the program), or None.
+def refusal(args: Sequence[str], version: Version, role: str | None = None) -> str | None:
+    """Return why a release of PerfTest rejects a command line, or None.
 
-    `role`: publisher or subscriber; None: for both, so that options of one of them are refused.
+    Args:
+        args: The command line without the program.
+        version: The release.
+        role: `publisher` or `subscriber`; None: both, so that options of one role are rejected.
     """
     if version not in VERSIONS:
         known = ", ".join(map(text, VERSIONS))
         return f"k8sdds does not know RTI PerfTest {text(version)} (it knows {known})"
     given: set[str] = set()
     position = 0
-    while position < len(words):
-        name = words[position]
+    while position < len(args):
+        name = args[position]
         option = OPTIONS.get(name)
         if option is None:
             return f"{name}: RTI PerfTest {text(version)} has no such option"
@@ -115,15 +118,15 @@ def refusal(words: Sequence[str], version: Version, role: str | None = None) -> 
             early = version < option.since
             when = f"came with {text(option.since)}" if early else f"ended with {text(option.until)}"
             instead = f": {option.instead}" if option.instead else ""
-            return f"{name}: RTI PerfTest {text(version)} lacks it, it {when}{instead}"
+            return f"{name}: RTI PerfTest {text(version)} does not have it, it {when}{instead}"
         if option.role not in ("both", role):
-            return f"{name}: an option of the {option.role} alone"
+            return f"{name}: only for the {option.role}"
         if name in given and not option.repeats:
             return f"{name}: given twice"
         given.add(name)
         position += 1
         if option.value:
-            value = words[position] if position < len(words) else ""
+            value = args[position] if position < len(args) else ""
             if not value or value.startswith("-"):
                 return f"{name}: it needs a value ({option.value})"
             position += 1

@@ -1,4 +1,4 @@
-"""Which RTI PerfTest to measure with: the user's, named in the environment."""
+"""Find the user's RTI PerfTest, which environment variables name."""
 
 from __future__ import annotations
 
@@ -11,77 +11,86 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.middleware.connext import license as licences
-from k8sdds.middleware.connext import options
+from k8sdds.middleware.connext import license, options
 from k8sdds.middleware.connext.options import Version
 from k8sdds.system.errors import InputError, PrerequisiteError
 
 PROGRAM, IMAGE, VERSION = "K8SDDS_CONNEXT_PERFTEST", "K8SDDS_CONNEXT_IMAGE", "K8SDDS_CONNEXT_VERSION"
 LIBRARIES, MORE = "K8SDDS_CONNEXT_LIBRARIES", "K8SDDS_CONNEXT_OPTIONS"
 IN_IMAGE = "/opt/rti/perftest_cpp"
-"""Where our recipe for an image puts the program (perftest-images/connext)."""
+"""Path of the program in images that are built with perftest-images/connext."""
 _BANNER = re.compile(r"RTI Perftest (\d+)\.(\d+)")
-ASK_S = 20
+VERSION_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The program as participants find it, and what it needs."""
+    """The program as participants find it, and what it requires."""
 
     program: str
     version: Version
     libraries: str = ""
-    """Folders of shared libraries, apart by colons."""
-    licence: str = ""
+    """Folders of shared libraries, separated by colons."""
+    license: str = ""
     more: tuple[str, ...] = ()
-    """Options of the user for all participants."""
+    """Further options of the user for all participants."""
 
     def environment(self) -> dict[str, str]:
-        """What the clean environment of a participant gets for it."""
-        found = {"LD_LIBRARY_PATH": self.libraries, licences.VARIABLE: self.licence}
-        return {name: value for name, value in found.items() if value}
+        """Return the variables that the clean environment of a participant has in addition."""
+        values = {"LD_LIBRARY_PATH": self.libraries, license.VARIABLE: self.license}
+        return {name: value for name, value in values.items() if value}
 
     def facts(self) -> dict[str, object]:
-        """For campaign.json."""
+        """Return what campaign.json records."""
         return {"program": self.program, "version": options.text(self.version), "options": list(self.more)}
 
 
 def of(testbed: str) -> Settings:
-    """The program for a testbed: the user's own in the lab, that of the image on a cluster."""
+    """Return the program for a testbed: the user's own in the lab, the one in the image on a cluster."""
     return on_this_machine() if testbed == "lab" else in_image()[1]
 
 
 def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
-    """The user's own program, for the lab. PrerequisiteError where none is named, InputError where it is none."""
+    """Return the user's own program, for the lab.
+
+    Raises:
+        PrerequisiteError: The environment names no program.
+        InputError: The environment names something that is not a program, or another value is not valid.
+    """
     named = environment.get(PROGRAM, "")
     if not named:
         raise PrerequisiteError(
-            "middleware connext needs RTI's PerfTest, which k8sdds may not bring",
+            "middleware connext needs RTI's PerfTest, which k8sdds may not distribute",
             f"build perftest_cpp with your Connext and set {PROGRAM} to its path (docs/connext.md)",
         )
     path = Path(named).expanduser().absolute()
     if not os.access(path, os.X_OK) or not path.is_file():
-        raise InputError(f"{PROGRAM}: {path} is no program", "give the path of perftest_cpp")
-    licence = licences.file(environment)
+        raise InputError(f"{PROGRAM}: {path} is not a program", "set it to the path of perftest_cpp")
+    license_file = license.file(environment)
     libraries = environment.get(LIBRARIES, "")
-    version = _given_version(environment) or _asked_version(path, libraries)
-    return Settings(str(path), version, libraries, str(licence or ""), _more(environment, version))
+    version = _given_version(environment) or _printed_version(path, libraries)
+    return Settings(str(path), version, libraries, str(license_file or ""), _more(environment, version))
 
 
 def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings]:
-    """The image to run pods of, and the program in it. PrerequisiteError where none is named."""
+    """Return the image of the participants' pods, and the program in it.
+
+    Raises:
+        PrerequisiteError: The environment names no image.
+        InputError: The release in the image is not named, or another value is not valid.
+    """
     image = environment.get(IMAGE, "")
     if not image:
         raise PrerequisiteError(
-            "middleware connext needs an image with RTI's PerfTest, which k8sdds may not bring",
-            f"make one (perftest-images/connext) and set {IMAGE} and {VERSION} (docs/connext.md)",
+            "middleware connext needs an image with RTI's PerfTest, which k8sdds may not distribute",
+            f"build one (perftest-images/connext) and set {IMAGE} and {VERSION} (docs/connext.md)",
         )
     version = _given_version(environment)
     if version is None:
-        raise InputError(f"{VERSION} is not set", "say which PerfTest is in the image, such as 4.1")
-    licences.file(environment)  # the testbed makes a Secret of it: what is wrong is told before
+        raise InputError(f"{VERSION} is not set", "set it to the release in the image, such as 4.1")
+    license.file(environment)  # fail here rather than when the testbed creates the Secret
     libraries = environment.get(LIBRARIES, "/opt/rti/lib")
-    return image, Settings(IN_IMAGE, version, libraries, licences.IN_POD, _more(environment, version))
+    return image, Settings(IN_IMAGE, version, libraries, license.IN_POD, _more(environment, version))
 
 
 def _given_version(environment: Mapping[str, str]) -> Version | None:
@@ -93,38 +102,42 @@ def _given_version(environment: Mapping[str, str]) -> Version | None:
 
 
 @functools.lru_cache
-def _asked_version(path: Path, libraries: str) -> Version:
-    """What the program says of itself in its banner."""
+def _printed_version(path: Path, libraries: str) -> Version:
+    """Return the version in the banner that the program prints."""
     environment = {"PATH": os.defpath} | ({"LD_LIBRARY_PATH": libraries} if libraries else {})
     try:
         done = subprocess.run(
-            [path, "-help"], capture_output=True, timeout=ASK_S, stdin=subprocess.DEVNULL, env=environment
+            [path, "-help"],
+            capture_output=True,
+            timeout=VERSION_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            env=environment,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PrerequisiteError(
-            f"{path} cannot be asked for its version: {error}", f"set {VERSION}"
-        ) from error
-    said = (done.stdout + done.stderr).decode(errors="replace")
-    found = _BANNER.search(said)
+        raise PrerequisiteError(f"cannot run {path} for its version: {error}", f"set {VERSION}") from error
+    output = (done.stdout + done.stderr).decode(errors="replace")
+    found = _BANNER.search(output)
     if not found:
-        raise InputError(f"{path} -help does not say which PerfTest it is", f"set {VERSION}, such as 4.1")
+        raise InputError(f"{path} -help does not print its release", f"set {VERSION}, such as 4.1")
     return _known((int(found[1]), int(found[2])), str(path))
 
 
 def _known(version: Version | None, source: str) -> Version:
     if version not in options.VERSIONS:
         known = ", ".join(map(options.text, options.VERSIONS))
-        raise InputError(f"{source}: k8sdds does not know this release of PerfTest", f"it knows {known}")
+        raise InputError(
+            f"{source}: k8sdds does not support this release of PerfTest", f"it supports {known}"
+        )
     return version
 
 
 def _more(environment: Mapping[str, str], version: Version) -> tuple[str, ...]:
-    """The user's further options, each checked against the release."""
+    """Return the user's further options after a check that the release has them."""
     try:
-        words = tuple(shlex.split(environment.get(MORE, "")))
+        args = tuple(shlex.split(environment.get(MORE, "")))
     except ValueError as error:
         raise InputError(f"{MORE}: {error}") from error
-    refused = options.refusal(words, version)
+    refused = options.refusal(args, version)
     if refused:
         raise InputError(f"{MORE}: {refused}")
-    return words
+    return args

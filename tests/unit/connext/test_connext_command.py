@@ -142,12 +142,12 @@ def test_an_image_is_named_with_its_release() -> None:
     ("environment", "error", "said"),
     [
         ({}, PrerequisiteError, "RTI's PerfTest"),
-        ({settings.PROGRAM: "/none"}, InputError, "no program"),
-        ({settings.PROGRAM: "/bin/true"}, InputError, "does not say"),
-        ({settings.PROGRAM: "/bin/true", settings.VERSION: "9.9"}, InputError, "does not know"),
-        ({settings.PROGRAM: "/bin/true", settings.VERSION: "new"}, InputError, "does not know"),
-        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", license.VARIABLE: "/none"}, InputError, "licence"),
-        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "-scan"}, InputError, "alone"),
+        ({settings.PROGRAM: "/none"}, InputError, "not a program"),
+        ({settings.PROGRAM: "/bin/true"}, InputError, "does not print its release"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "9.9"}, InputError, "does not support"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "new"}, InputError, "does not support"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", license.VARIABLE: "/none"}, InputError, "license"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "-scan"}, InputError, "only for the publisher"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "'"}, InputError, "quotation"),
     ],
 )  # fmt: skip

@@ -10,10 +10,10 @@ from k8sdds.middleware.connext import options
 @pytest.mark.parametrize(
     ("words", "version", "role", "said"),
     [
-        (["-latencyFile", "f"], (4, 0), "publisher", "4.0 lacks it, it came with 4.1: percentiles only"),
+        (["-latencyFile", "f"], (4, 0), "publisher", "4.0 does not have it, it came with 4.1: percentiles only"),
         (["-latencyFile", "f"], (4, 1), "publisher", None),
-        (["-latencyFile", "f"], (4, 1), "subscriber", "an option of the publisher alone"),
-        (["-numPublishers", "2"], (4, 1), None, "an option of the subscriber alone"),
+        (["-latencyFile", "f"], (4, 1), "subscriber", "only for the publisher"),
+        (["-numPublishers", "2"], (4, 1), None, "only for the subscriber"),
         (["-secureSign"], (3, 3), "publisher", None),
         (["-secureSign"], (4, 0), "publisher", "ended with 3.3: give a -secureGovernanceFile"),
         (["-scan", "64:128"], (4, 1), "publisher", None),
