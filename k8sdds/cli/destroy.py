@@ -27,18 +27,18 @@ def destroy(
     from k8sdds.cli.deploy_progress import Progress
     from k8sdds.deploy import deploy as flow
     from k8sdds.deploy import destroy as destroying
-    from k8sdds.deploy import profiles, record
+    from k8sdds.deploy import local_nodes, profiles, record
     from k8sdds.system.ssh import Connections
 
     loaded = load_profile(profile)
     if loaded.provider == "local":
-        names = destroying.local_names(loaded)
+        names = list(local_nodes.existing(loaded))
         if not names and record.read(loaded.name) is None:
             console().print("Nothing to destroy.", highlight=False)
             return
         confirm(f"Delete the local nodes {', '.join(names)} and all their data?", yes)
         with record.locked(loaded.name):
-            destroying.local_nodes(loaded)
+            local_nodes.delete(loaded)
         record.forget(loaded.name)
         selection.forget(loaded.name)
         console().print(f"removed {', '.join(names)}" if names else "removed", highlight=False)
@@ -53,7 +53,7 @@ def destroy(
             names = list(dict.fromkeys(action.node for action in actions))
             confirm(f"Destroy cluster {loaded.name} on these machines: {', '.join(names)}?", yes)
             with Progress(actions) as progress:
-                destroying.carry_out(loaded, survey, actions, connections, progress)
+                destroying.apply_plan(loaded, survey, actions, connections, progress)
     record.forget(loaded.name, keep_logs=not purge)
     selection.forget(loaded.name)
     console().print("removed" if actions else "Nothing to destroy.", highlight=False)

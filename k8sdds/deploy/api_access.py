@@ -1,8 +1,8 @@
-"""The API server of a deployed cluster, reached from this machine.
+"""Reach the API server of a deployed cluster from this machine.
 
-Local nodes live behind a switch that nothing leaves or enters, so an ssh client forwards a port of 127.0.0.1
-to their control plane. It is started in the PID namespace of the nodes and ends with them. Real machines are
-reached directly, or through such a forward for as long as it is needed.
+Local nodes are on a network of their own, so an ssh client forwards a port of 127.0.0.1 to their control plane.
+The client runs in the PID namespace of the nodes and ends with them. Other machines are reached directly, or
+through such a forward for as long as it is needed.
 """
 
 from __future__ import annotations
@@ -15,36 +15,41 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from k8sdds import nodes, versions
-from k8sdds.deploy import profiles, record
+from k8sdds.deploy import local_nodes, profiles, record
 from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.ssh import CONNECT_S, Host, Target
 
-HERE = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 _SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
 
 
-def write_kubeconfig(profile: Profile, host: Host) -> Path:
-    """Write the cluster's admin kubeconfig here, so that its server can be reached; its path.
+def write_kubeconfig(profile: Profile, control_plane: Host) -> Path:
+    """Write the cluster's admin kubeconfig on this machine, with a server address that works here.
 
-    `host` is the control plane. Raises PrerequisiteError where it has none, or cannot be reached.
+    Returns:
+        The path of the file.
+
+    Raises:
+        PrerequisiteError: The control plane has no kubeconfig, or cannot be reached.
     """
     path = record.folder(profile.name, make=True) / "kubeconfig"
-    done = host.run(f"cat {KUBECONFIG}")
+    done = control_plane.run(f"cat {KUBECONFIG}")
     if done.code != 0:
         raise PrerequisiteError(
-            f"{host.name}: it has no admin kubeconfig", f"is the cluster up? k8sdds deploy {profile.name}"
+            f"{control_plane.name}: {KUBECONFIG} does not exist",
+            f"finish the cluster: k8sdds deploy {profile.name}",
         )
     text = done.out
     if profile.provider == "local":
-        text = _SERVER.sub(rf"\g<1>https://{HERE}:{_forward_local(profile)}", text)
+        text = _with_server(text, _local_forward(profile))
     if not path.exists() or path.read_text() != text:
         write_atomically(path, text, mode=0o600)
     return path
@@ -52,53 +57,67 @@ def write_kubeconfig(profile: Profile, host: Host) -> Path:
 
 @contextlib.contextmanager
 def reachable_kubeconfig(name: str) -> Iterator[Path]:
-    """A kubeconfig of a deployed cluster by which its API server can be reached while the context lasts.
+    """Provide a kubeconfig through which the API server can be reached within a `with` block.
 
-    Raises InputError where no such cluster was deployed from here, PrerequisiteError where it cannot be reached.
+    Args:
+        name: The cluster.
+
+    Raises:
+        InputError: No such cluster was deployed from this machine.
+        PrerequisiteError: The API server cannot be reached.
     """
     profile, path = _known(name)
     if profile.provider == "local" or _answers(path):
         yield path
         return
-    # Behind a jump host, or a firewall: as ssh gets there.
+    # The API server is behind a jump host or a firewall: use the way that SSH takes.
     address, port = _server(path)
-    target = _control_plane(profile)
-    here = _free_port()
-    client = _forward(target, here, f"{address}:{port}", [])
-    own = path.with_name(f"kubeconfig.{here}")
+    local_port = _free_port()
+    client = _start_forward(_control_plane(profile), local_port, f"{address}:{port}")
+    forwarded = path.with_name(f"kubeconfig.{local_port}")
     try:
-        write_atomically(own, _SERVER.sub(rf"\g<1>https://{HERE}:{here}", path.read_text()), mode=0o600)
-        yield own
+        write_atomically(forwarded, _with_server(path.read_text(), local_port), mode=0o600)
+        yield forwarded
     finally:
-        own.unlink(missing_ok=True)
+        forwarded.unlink(missing_ok=True)
         client.terminate()
         client.wait(CONNECT_S)
 
 
 def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
-    """The kubeconfig of a deployed cluster, for other programs; and how they get there by ssh where its API
-    server cannot be reached directly, else empty. Raises InputError and PrerequisiteError as `reach`."""
+    """Return the kubeconfig of a deployed cluster, for other programs.
+
+    Args:
+        name: The cluster.
+
+    Returns:
+        The path, and the command for an SSH tunnel if the API server cannot be reached directly; else "".
+
+    Raises:
+        InputError: No such cluster was deployed from this machine.
+        PrerequisiteError: The API server cannot be reached.
+    """
     profile, path = _known(name)
     if profile.provider == "local" or _answers(path):
         return path, ""
     address, port = _server(path)
     target = _control_plane(profile)
-    words = ["ssh", "-N", "-L", f"{versions.API_SERVER_PORT}:{address}:{port}", *target.options()]
+    tunnel = ["ssh", "-N", "-L", f"{versions.API_SERVER_PORT}:{address}:{port}", *target.options()]
     return path, (
-        f"{address}:{port} cannot be reached directly from here. By ssh, in another terminal:\n"
-        f"  {shlex.join([*words, target.address or target.name])}\n"
-        f"then kubectl --server https://{HERE}:{versions.API_SERVER_PORT}"
+        f"{address}:{port} cannot be reached directly from here. Open a tunnel in another terminal:\n"
+        f"  {shlex.join([*tunnel, target.address or target.name])}\n"
+        f"then run: kubectl --server https://{LOOPBACK}:{versions.API_SERVER_PORT}"
     )
 
 
 def _known(name: str) -> tuple[Profile, Path]:
-    """A cluster's profile, and its kubeconfig, which for local nodes leads to a port that serves now."""
+    """Return a cluster's profile and kubeconfig; for local nodes, the forwarded port of the latter listens."""
     profile = profiles.deployed(name)
     path = record.folder(name) / "kubeconfig"
     if not path.exists():
         raise profiles.not_deployed(name)
     if profile.provider == "local":
-        new = _SERVER.sub(rf"\g<1>https://{HERE}:{_forward_local(profile)}", path.read_text())
+        new = _with_server(path.read_text(), _local_forward(profile))
         if new != path.read_text():
             write_atomically(path, new, mode=0o600)
     return profile, path
@@ -109,58 +128,62 @@ def _control_plane(profile: Profile) -> Target:
     return target
 
 
+def _with_server(kubeconfig: str, port: int) -> str:
+    """Return the text of a kubeconfig whose server is a port of this machine."""
+    return _SERVER.sub(rf"\g<1>https://{LOOPBACK}:{port}", kubeconfig)
+
+
 def _server(kubeconfig: Path) -> tuple[str, int]:
-    """Address and port of the API server that a kubeconfig names."""
-    found = _SERVER.search(kubeconfig.read_text())
-    url = urlsplit(found[0].split(":", 1)[1].strip() if found else "")
+    """Return address and port of the API server that a kubeconfig names."""
+    line = _SERVER.search(kubeconfig.read_text())
+    url = urlsplit(line[0].split(":", 1)[1].strip() if line else "")
     return url.hostname or "", url.port or versions.API_SERVER_PORT
 
 
-def _forward_local(profile: Profile) -> int:
-    """The port of 127.0.0.1 that leads to the API server of local nodes; started again when it is gone."""
-    name = profile.control_plane.name
+def _local_forward(profile: Profile) -> int:
+    """Return the local port that leads to the API server of local nodes. Starts the forward if it ended."""
     path = record.folder(profile.name, make=True) / "port"
     port = int(path.read_text()) if path.exists() else 0
-    node = nodes.find(profile.name, name)
-    mark = _mark(profile.name, port)
-    if port and _runs(mark) and _listens(HERE, port, 3):
+    node = nodes.find(profile.name, profile.control_plane.name)
+    if port and _is_forwarded(port) and _listens(port, 3):
         return port
-    if not port or _listens(HERE, port, 1):
+    if not port or _listens(port, 1):
+        # Another program uses the port of the last time.
         port = _free_port()
-    target = Target(
-        node.name,
-        node.address,
-        node.user,
-        node.port,
-        node.key_file,
-        node.known_hosts_file,
-        node.proxy_command,
-    )
-    # In the PID namespace of the nodes: it ends with them, whatever ends them. Network and files are ours.
+    # The client runs in the PID namespace of the nodes, so that it ends with them however they end. It keeps the
+    # network and the files of this machine.
     (holder,) = {word for word in nodes.exec_argv(profile.name, "switch") if word.isdigit()}
-    inside = ["nsenter", "--target", holder, "--pid", "--"]
-    _forward(target, port, f"{node.address}:{versions.API_SERVER_PORT}", [*inside])
+    command = ["nsenter", "--target", holder, "--pid", "--"]
+    destination = f"{node.address}:{versions.API_SERVER_PORT}"
+    _start_forward(local_nodes.target(node), port, destination, command)
     write_atomically(path, str(port), mode=0o600)
     return port
 
 
-def _mark(cluster: str, port: int) -> str:
-    return f"{HERE}:{port}:"
+def _start_forward(
+    target: Target, port: int, destination: str, command: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Forward a local port over SSH, and return the client when the port listens.
 
-
-def _forward(target: Target, port: int, to: str, before: list[str]) -> subprocess.Popen[bytes]:
-    host = Host(target, Path("/nonexistent"))
-    words = host.ssh("-N", "-L", f"{HERE}:{port}:{to}", "-o", "ExitOnForwardFailure=yes", "-S", "none")
+    Args:
+        target: The machine that ssh connects to.
+        port: The local port.
+        destination: ADDRESS:PORT as seen from the machine.
+        command: A command that runs ssh.
+    """
+    ssh = Host(target, Path("/nonexistent")).ssh(
+        "-N", "-L", f"{LOOPBACK}:{port}:{destination}", "-o", "ExitOnForwardFailure=yes", "-S", "none"
+    )
     client = subprocess.Popen(
-        [*before, *words],
+        [*command, *ssh],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 2 * CONNECT_S
-    while time.monotonic() < deadline:
-        if _listens(HERE, port, 1):
+    deadline_s = time.monotonic() + 2 * CONNECT_S
+    while time.monotonic() < deadline_s:
+        if _listens(port, 1):
             assert client.stderr is not None
             client.stderr.close()
             return client
@@ -168,15 +191,15 @@ def _forward(target: Target, port: int, to: str, before: list[str]) -> subproces
             break
         time.sleep(0.02)
     client.kill()
-    said = client.communicate()[1].decode(errors="replace").strip().splitlines()
+    lines = client.communicate()[1].decode(errors="replace").strip().splitlines()
     raise PrerequisiteError(
-        f"{target.name}: its API server cannot be reached: {said[-1] if said else 'no answer'}",
-        "is the cluster up? k8sdds status",
+        f"{target.name}: its API server cannot be reached: {lines[-1] if lines else 'no answer'}",
+        "check the machines: k8sdds status PROFILE",
     )
 
 
 def _answers(kubeconfig: Path) -> bool:
-    """Whether the cluster's own API server answers where its kubeconfig says, and nobody in its place."""
+    """Return whether the API server answers, with a certificate of the cluster's own authority."""
     found = re.search(r"^\s*certificate-authority-data: (\S+)$", kubeconfig.read_text(), re.MULTILINE)
     if found is None:
         return False
@@ -192,9 +215,9 @@ def _answers(kubeconfig: Path) -> bool:
         return False
 
 
-def _listens(address: str, port: int, patience_s: float) -> bool:
+def _listens(port: int, timeout_s: float) -> bool:
     try:
-        with socket.create_connection((address, port), timeout=patience_s):
+        with socket.create_connection((LOOPBACK, port), timeout=timeout_s):
             return True
     except OSError:
         return False
@@ -202,18 +225,17 @@ def _listens(address: str, port: int, patience_s: float) -> bool:
 
 def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind((HERE, 0))
+        probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
-def _runs(mark: str) -> bool:
-    """Whether the forward with this mark in its arguments is a process of this machine."""
+def _is_forwarded(port: int) -> bool:
+    """Return whether an ssh process of this machine forwards the port."""
+    prefix = f"{LOOPBACK}:{port}:".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                if words[0] == b"ssh" and any(
-                    word.decode(errors="replace").startswith(mark) for word in words
-                ):
+                program, *arguments = (entry / "cmdline").read_bytes().split(b"\0")
+                if program == b"ssh" and any(one.startswith(prefix) for one in arguments):
                     return True
     return False

@@ -1,4 +1,4 @@
-"""Clusters that were deployed from here, by their names: their network, and another one for them."""
+"""Query and switch the network of a deployed cluster by the cluster's name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,17 @@ def switch_cluster(
     options: Mapping[str, object] | None = None,
     progress: Progress = lambda line: None,
 ) -> SwitchResult:
-    """Make this the cluster's network; `options` as a profile's network has them.
+    """Switch a cluster to another network.
 
-    Raises InputError and PrerequisiteError as `switch` does.
+    Args:
+        name: The cluster.
+        network: The network to install.
+        options: Its options, with the keys of `network` in a profile.
+        progress: Receives progress messages.
+
+    Raises:
+        InputError: The options do not fit the network, or the network does not fit the cluster.
+        PrerequisiteError: A machine or the cluster failed; the same call again continues.
     """
     profile = profiles.deployed(name)
     chosen = network_install.choose_network(profile, network, **dict(options or {}))  # type: ignore[arg-type]
@@ -26,10 +34,14 @@ def switch_cluster(
         return switch(profile, chosen, connections, progress)
 
 
-def current_of(name: str) -> str:
-    """The network that is installed on the cluster; PrerequisiteError where there is not exactly one."""
+def current_network(name: str) -> str:
+    """Return the network that is installed on a cluster.
+
+    Raises:
+        PrerequisiteError: No network is installed, or several after an interrupted switch.
+    """
     profile = profiles.deployed(name)
-    head = profile.control_plane.name
-    targets = [one for one in profiles.targets(profile) if one.name == head]
+    control_plane = profile.control_plane.name
+    targets = [target for target in profiles.targets(profile) if target.name == control_plane]
     with Connections(targets) as connections:
-        return current(Kubectl(connections.hosts[head]))
+        return current(Kubectl(connections.hosts[control_plane]))

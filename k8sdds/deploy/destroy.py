@@ -1,10 +1,9 @@
-"""Take a cluster away: what runs, what its network made, and then whatever deploy changed on the machines."""
+"""Destroy a cluster: stop what runs, remove what its network left, and restore the machines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from k8sdds.deploy import local_nodes as local
 from k8sdds.deploy import record, tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.apply import Observer, Runner
@@ -18,7 +17,7 @@ from k8sdds.system.ssh import Connections
 
 STOP, RESTORE = "stop", "restore"
 
-# The folders themselves may be mount points, or have been there before.
+# Only the content of folders is deleted: they may be mount points, or older than the cluster.
 _STOP = f"""\
 if command -v kubeadm >/dev/null; then kubeadm reset --force --cri-socket {SOCKET} >/dev/null 2>&1 || :; fi
 if systemctl cat kubelet >/dev/null 2>&1; then systemctl disable --now kubelet >/dev/null 2>&1; fi
@@ -29,7 +28,7 @@ if ctr version >/dev/null 2>&1; then
   for one in $(all tasks ls -q); do all tasks rm -f $one >/dev/null || :; done
   for one in $(all containers ls -q); do all containers rm $one || :; done
 fi
-# systemd's groups of pods, which their kubelet has asked for.
+# The kubelet requested these cgroups of pods from systemd.
 systemctl stop kubepods.slice 2>/dev/null || :
 grep -o ' /var/lib/kubelet/[^ ]*' /proc/self/mountinfo | sort -ru | while read -r point; do
   umount $point || :
@@ -39,21 +38,21 @@ for folder in /etc/kubernetes /var/lib/kubelet /var/lib/etcd /etc/cni/net.d /var
   [ ! -d $folder ] || find $folder -mindepth 1 -delete
   rmdir -p --ignore-fail-on-non-empty $folder 2>/dev/null || :
 done
-# Folders that the kubelet and containerd make where they are missing.
+# Folders that the kubelet and containerd create if they are missing.
 rmdir /run/netns 2>/dev/null || :
 rmdir -p --ignore-fail-on-non-empty /usr/libexec/kubernetes/kubelet-plugins/volume/exec 2>/dev/null || :
 rmdir --ignore-fail-on-non-empty /usr/lib/modules 2>/dev/null || :
 rm -rf /run/flannel {CACHE_FOLDER}
 """
 
-# kube-proxy's and the kubelet's rules; kubeadm leaves them.
+# Deletes the rules of kube-proxy and the kubelet, which kubeadm reset keeps.
 _RULES = """\
 for variant in iptables-nft iptables-legacy ip6tables-nft ip6tables-legacy; do
   command -v $variant-save >/dev/null || continue
   $variant-save 2>/dev/null | grep -q KUBE- || continue
   $variant-save 2>/dev/null | grep -v KUBE- | $variant-restore
 done
-# iptables' own tables, where nothing is in them: as before anybody asked for a rule.
+# iptables creates its tables when a rule is first queried: delete those that are empty.
 empty='^(table .*|chain (INPUT|OUTPUT|FORWARD|PREROUTING|POSTROUTING) [{]|type .*; policy accept;|[}]|#.*|)$'
 if command -v nft >/dev/null; then
   nft list tables | while read -r word family name; do
@@ -66,7 +65,7 @@ if command -v nft >/dev/null; then
 fi
 """
 
-# After what is left of a network has been removed: that may take a program from its image.
+# Runs after leftovers of networks are removed, since that may need a program from an image.
 _RESTORE = f"""\
 if ctr version >/dev/null 2>&1; then
   ctr --namespace k8s.io images ls -q | grep -vxF -f {IMAGES_BEFORE} | while read -r image; do
@@ -78,7 +77,7 @@ fi
 done <{STATE}/sysctls
 if [ -d {STATE}/saved ]; then cp -a {STATE}/saved/. /; fi
 if [ -f {STATE}/made ]; then
-  # Longer paths first: what lies in a folder before the folder.
+  # In reverse order: the content of a folder before the folder.
   sort -r {STATE}/made | while read -r path; do
     if [ -d "$path" ] && [ ! -L "$path" ]; then rmdir "$path" 2>/dev/null || :; else rm -f "$path"; fi
   done
@@ -98,61 +97,65 @@ fi
 """
 
 
-def plan(profile: Profile, seen: MachineSurvey, purge: bool) -> list[Action]:
-    """What takes the cluster away from its machines. Raises PrerequisiteError where one of them cannot be reached."""
-    if seen.failures:
-        lines = [str(error) for error in seen.failures.values()]
+def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]:
+    """Return the actions that destroy the cluster; empty if no machine belongs to it.
+
+    Args:
+        profile: The profile.
+        machines: The facts of its machines.
+        purge: Whether packages that deploy installed are removed.
+
+    Raises:
+        PrerequisiteError: A machine cannot be reached.
+    """
+    if machines.failures:
+        lines = [str(error) for error in machines.failures.values()]
         raise PrerequisiteError(
             "\n".join(["not all machines can be reached, so nothing was changed:", *lines])
         )
     actions = []
     for node in profile.nodes:
-        if seen.facts[node.name].values.get("marker") != profile.name:
+        if machines.facts[node.name].values.get("marker") != profile.name:
             continue
         restore = tuning.undo_script() + _RULES + _RESTORE + _CONTAINERD + (_PURGE if purge else "")
         actions += [
-            Action(node.name, STOP, "end all that runs in the cluster", _STOP, timeout_s=300),
+            Action(node.name, STOP, "stop everything that runs in the cluster", _STOP, timeout_s=300),
             Action(
-                node.name, RESTORE, "put back what was there before", restore + f"rm -rf {STATE}\n",
+                node.name, RESTORE, "restore the state before the cluster", restore + f"rm -rf {STATE}\n",
                 needs=tuple((other.name, STOP) for other in profile.nodes), timeout_s=600,
             ),
         ]  # fmt: skip
     return actions
 
 
-def carry_out(
+def apply_plan(
     profile: Profile,
-    seen: MachineSurvey,
+    machines: MachineSurvey,
     actions: Sequence[Action],
     connections: Connections,
     observer: Observer,
 ) -> None:
-    """Apply that plan. Raises the first error; PrerequisiteError as well where something of a network is left."""
+    """Apply a plan, and remove what the network left between its two phases.
+
+    Raises:
+        K8sddsError: The first error of an action.
+        PrerequisiteError: Leftovers of the network remain.
+    """
     runner = Runner(connections, record.logs(profile.name), observer)
-    runner.apply([one for one in actions if one.phase == STOP])
-    names = dict.fromkeys(one.node for one in actions)
-    addresses, pods = _addresses(seen), profile.kubernetes.pod_cidr
+    runner.apply([action for action in actions if action.phase == STOP])
+    names = dict.fromkeys(action.node for action in actions)
+    addresses, pods = _addresses(machines), profile.kubernetes.pod_cidr
     cleanups = connections.all(lambda host: remove_leftovers(host, addresses, pods), names)
-    runner.apply([one for one in actions if one.phase != STOP])
-    left = [f"{name}: {trace}" for name, cleanup in cleanups.items() for trace in cleanup.remaining]
-    if left:
+    runner.apply([action for action in actions if action.phase != STOP])
+    remaining = [f"{name}: {one}" for name, cleanup in cleanups.items() for one in cleanup.remaining]
+    if remaining:
         raise PrerequisiteError(
-            "\n".join(["the cluster was destroyed, but leftovers of its network remain:", *left]),
-            "remove it by hand, or reboot that machine",
+            "\n".join(["the cluster was destroyed, but leftovers of its network remain:", *remaining]),
+            "remove them by hand, or reboot that machine",
         )
 
 
-def _addresses(seen: MachineSurvey) -> list[str]:
-    """Those of all machines: `eth0 10.88.0.11/24` is what the facts have."""
-    found = [value.split()[1] for one in seen.facts.values() for value in one.all("address")]
-    return [value.partition("/")[0] for value in found]
-
-
-def local_names(profile: Profile) -> list[str]:
-    """The local nodes of this profile that are here."""
-    return list(local.standing(profile))
-
-
-def local_nodes(profile: Profile) -> None:
-    """Remove local nodes with all that is on them; the cluster ends with them."""
-    local.remove(profile)
+def _addresses(machines: MachineSurvey) -> list[str]:
+    # The fact is `eth0 10.88.0.11/24`.
+    found = [entry.split()[1] for facts in machines.facts.values() for entry in facts.all("address")]
+    return [address.partition("/")[0] for address in found]

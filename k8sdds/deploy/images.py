@@ -1,4 +1,4 @@
-"""Images from an archive into a node's containerd."""
+"""Import images from an OCI archive into a node's containerd."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from k8sdds.deploy.actions import LOCK
 from k8sdds.system.ssh import Done, Host
 
 IMPORT = "ctr --namespace k8s.io images import"
-WITH_DIGESTS = "ctr --namespace k8s.io images ls | awk 'NR > 1 { print $1 \" \" $3 }'"
+LIST_WITH_DIGESTS = "ctr --namespace k8s.io images ls | awk 'NR > 1 { print $1 \" \" $3 }'"
 
 
 def load(
@@ -21,26 +21,33 @@ def load(
     digests: Sequence[tuple[str, str]] = (),
     foreign: bool = False,
 ) -> Done:
-    """Import an OCI archive of this machine on a node; `shared`: where the node sees it already.
+    """Import an OCI archive of this machine on a node.
 
-    `digests`: (reference, SHA-256 of its manifest) that the node must have afterwards, else it fails.
-    `foreign`: the images are for another architecture than the node's.
+    Args:
+        host: The node.
+        archive: The archive on this machine.
+        shared: Path of the archive on the node, if the node shares its folder; else it is sent.
+        timeout_s: Timeout of the import.
+        digests: Reference and SHA-256 of the manifest of each image that the node must have afterwards.
+        foreign: Whether the images are for another architecture than the node's.
+
+    Returns:
+        The finished command, which fails if an image is missing afterwards.
     """
-    words = f"{IMPORT} --all-platforms" if foreign else IMPORT
-    script = f"set -e; exec 9<{LOCK}; flock 9; {words} {shlex.quote(shared or '-')} >/dev/null\n"
-    script += _check(digests)
+    command = f"{IMPORT} --all-platforms" if foreign else IMPORT
+    script = f"set -e; exec 9<{LOCK}; flock 9; {command} {shlex.quote(shared or '-')} >/dev/null\n"
+    script += _check_script(digests)
     if shared:
         return host.run(script, timeout_s=timeout_s)
     return host.send(archive, script, timeout_s=timeout_s)
 
 
-def _check(digests: Sequence[tuple[str, str]]) -> str:
-    """Words that fail where an image is not the one of the bundle."""
+def _check_script(digests: Sequence[tuple[str, str]]) -> str:
     if not digests:
         return ""
-    lines = [f"found=$({WITH_DIGESTS})\n"]
+    lines = [f"found=$({LIST_WITH_DIGESTS})\n"]
     for name, digest in digests:
-        wanted = shlex.quote(f"{name} sha256:{digest}")
-        missing = f"echo {wanted} did not arrive >&2; exit 1"
-        lines.append(f'echo "$found" | grep -qxF {wanted} || {{\n  {missing}\n}}\n')
+        expected = shlex.quote(f"{name} sha256:{digest}")
+        failure = f"echo {expected} is missing after the import >&2; exit 1"
+        lines.append(f'echo "$found" | grep -qxF {expected} || {{\n  {failure}\n}}\n')
     return "".join(lines)

@@ -1,4 +1,4 @@
-"""The machines of a profile with `provider: local`: made, found and removed through k8sdds.nodes."""
+"""Create, find and delete the machines of a profile with `provider: local`."""
 
 from __future__ import annotations
 
@@ -12,61 +12,71 @@ from k8sdds.system.paths import cache_folder
 from k8sdds.system.ssh import Target
 
 BUNDLE = "/bundle"
+"""Where local nodes mount the bundle, read-only."""
 ARCHIVES = "/archives"
-"""Where a local node sees, read-only, the bundle and the archives of images made from it."""
+"""Where local nodes mount the archives of images made from the bundle, read-only."""
+INOTIFY_INSTANCES = {True: 21, False: 7}
+"""Inotify instances that Kubernetes needs on a control plane (API server 6, controller manager 7, kubelet 7,
+kube-proxy 1), and on a worker."""
 
 
-WATCHES = {True: 21, False: 7}
-"""Inotify instances that Kubernetes takes on a control plane (API server 6, controllers 7, kubelet 7, and
-kube-proxy), and on a worker."""
-
-
-def standing(profile: Profile) -> dict[str, nodes.LocalNode]:
-    """The machines of this profile that are known here, by name; running or stopped."""
-    wanted = {node.name for node in profile.nodes}
-    return {found.name: found for found in nodes.ls(profile.name) if found.name in wanted}
+def existing(profile: Profile) -> dict[str, nodes.LocalNode]:
+    """Return the machines of a profile that exist, by name, running or stopped."""
+    names = {node.name for node in profile.nodes}
+    return {node.name: node for node in nodes.ls(profile.name) if node.name in names}
 
 
 def complete(profile: Profile) -> bool:
-    """Whether all machines of this profile run."""
-    found = standing(profile)
+    """Return whether all machines of a profile run."""
+    found = existing(profile)
     return all(node.name in found and found[node.name].state == "running" for node in profile.nodes)
 
 
-def make(profile: Profile, bundle: Bundle, said: Callable[[str], None]) -> None:
-    """Make what machines are missing and boot what is stopped. Raises InputError or PrerequisiteError."""
+def make(profile: Profile, bundle: Bundle, note: Callable[[str], None]) -> None:
+    """Create missing machines, and boot those that are stopped.
+
+    Raises:
+        InputError: The machines cannot be created as the profile describes them.
+        PrerequisiteError: A prerequisite is missing on this machine.
+    """
     archives = cache_folder() / "archives"
     archives.mkdir(exist_ok=True)
     shares = (nodes.Share(bundle.folder, BUNDLE), nodes.Share(archives, ARCHIVES))
     specs = [
-        nodes.NodeSpec(node.name, shares=shares, watches=WATCHES[node.is_control_plane])
+        nodes.NodeSpec(node.name, shares=shares, watches=INOTIFY_INSTANCES[node.is_control_plane])
         for node in profile.nodes
     ]
-    nodes.up(profile.name, specs, said)
+    nodes.up(profile.name, specs, note)
 
 
 def targets(profile: Profile) -> list[Target]:
-    """How ssh reaches the machines, which must have been made; one that is stopped does not answer."""
-    found = standing(profile)
-    made = []
+    """Return how SSH reaches the machines, which must exist. A stopped machine does not answer.
+
+    Raises:
+        InputError: A machine does not exist.
+    """
+    found = existing(profile)
     for node in profile.nodes:
-        one = found.get(node.name)
-        if one is None:
-            raise InputError(f"the local node {node.name} does not stand", f"k8sdds deploy {profile.name}")
-        made.append(
-            Target(
-                one.name,
-                one.address,
-                one.user,
-                one.port,
-                one.key_file,
-                one.known_hosts_file,
-                one.proxy_command,
+        if node.name not in found:
+            raise InputError(
+                f"the local node {node.name} does not exist", f"run: k8sdds deploy {profile.name}"
             )
-        )
-    return made
+    return [target(found[node.name]) for node in profile.nodes]
 
 
-def remove(profile: Profile) -> list[str]:
-    """Remove the machines with all that they wrote; their names."""
+def target(node: nodes.LocalNode) -> Target:
+    """Return how SSH reaches a local node."""
+    return Target(
+        node.name,
+        node.address,
+        node.user,
+        node.port,
+        node.key_file,
+        node.known_hosts_file,
+        node.proxy_command,
+    )
+
+
+def delete(profile: Profile) -> list[str]:
+    """Delete the machines with all their data, and return their names."""
     return nodes.down(profile.name)

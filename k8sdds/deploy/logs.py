@@ -1,4 +1,4 @@
-"""What one needs to find out why a cluster does not work, from all its machines, in one archive."""
+"""Collect diagnostics of a cluster from all its machines in one archive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from k8sdds.deploy import record
-from k8sdds.deploy.actions import PRELUDE
+from k8sdds.deploy.actions import PRELUDE, STATE
 from k8sdds.deploy.apply import redact
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
@@ -17,8 +17,9 @@ from k8sdds.system.ssh import Connections, Host
 
 COLLECT_TIMEOUT_S = 180
 
-# Each is a file of the archive: name, command. None reads a key, a token or a Secret.
-ON_EVERY_NODE = (
+# Name of a file in the archive, and the command that prints its content. No command reads a key, a token or a
+# Secret.
+NODE_COMMANDS = (
     ("system.txt", "uname -a; cat /etc/os-release; uptime; free -m; df -h; cat /proc/cmdline"),
     ("kubelet.txt", "journalctl --no-pager --unit kubelet --lines 2000"),
     ("containerd.txt", "journalctl --no-pager --unit containerd --lines 1000"),
@@ -27,10 +28,10 @@ ON_EVERY_NODE = (
     ("network.txt", "ip -d link; ip addr; ip route show table all; ip neigh; ss -tulnp; ip -o xfrm policy"),
     ("rules.txt", "iptables-save; nft list ruleset"),
     ("cni.txt", "ls -l /etc/cni/net.d /opt/cni/bin; head -n 100 /etc/cni/net.d/*"),
-    ("k8sdds.txt", "cat /etc/k8sdds/cluster; ls -lR /etc/k8sdds; cat /etc/containerd/config.toml"),
+    ("k8sdds.txt", f"cat {STATE}/cluster; ls -lR {STATE}; cat /etc/containerd/config.toml"),
     ("sysctl.txt", "sysctl -a 2>/dev/null | grep -E '^net\\.(core|ipv4|bridge)|^kernel\\.|^vm\\.'"),
 )  # fmt: skip
-ON_CONTROL_PLANE = (
+CONTROL_PLANE_COMMANDS = (
     ("nodes.txt", "kubectl get nodes -o wide; kubectl describe nodes"),
     ("objects.txt", "kubectl get all,configmaps,pdb,networkpolicies -A -o wide"),
     ("events.txt", "kubectl get events -A --sort-by=.lastTimestamp"),
@@ -47,40 +48,51 @@ ON_CONTROL_PLANE = (
 def collect(
     profile: Profile, connections: Connections, output: Path | None = None
 ) -> tuple[Path, list[K8sddsError]]:
-    """Write the archive; its path, and why machines are left out.
+    """Write the archive.
 
-    Raises InputError where it cannot be written, PrerequisiteError where there is nothing to write.
+    Returns:
+        The path of the archive, and why machines are missing in it.
+
+    Raises:
+        InputError: The archive cannot be written.
+        PrerequisiteError: No machine answers, and nothing was logged here.
     """
     at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = output or Path(f"{profile.name}-logs-{at}.tar.gz")
-    head = profile.control_plane.name
+    control_plane = profile.control_plane.name
 
-    def ask(host: Host) -> dict[str, str]:
-        wanted = ON_EVERY_NODE + (ON_CONTROL_PLANE if host.name == head else ())
-        found = {}
-        for name, command in wanted:
+    def run_commands(host: Host) -> dict[str, str]:
+        commands = NODE_COMMANDS + (CONTROL_PLANE_COMMANDS if host.name == control_plane else ())
+        outputs = {}
+        for name, command in commands:
             done = host.run(f"{PRELUDE}set +e\n{command}\n", timeout_s=COLLECT_TIMEOUT_S)
-            found[name] = redact(done.out + (f"\n--- stderr\n{done.err}" if done.err else ""))
-        return found
+            outputs[name] = redact(done.out + (f"\n--- stderr\n{done.err}" if done.err else ""))
+        return outputs
 
-    found, failures = connections.each(ask, connections.hosts)
-    files = {f"{node}/{name}": text for node, texts in found.items() for name, text in texts.items()}
+    outputs, failures = connections.each(run_commands, connections.hosts)
+    files = {f"{node}/{name}": text for node, texts in outputs.items() for name, text in texts.items()}
     for node, error in failures.items():
         files[f"{node}/unreached.txt"] = f"{error}\n"
-    done_here = sorted(record.logs(profile.name).glob("*.log"))
-    if not found and not done_here:
-        raise PrerequisiteError("\n".join(["there is nothing to collect:", *map(str, failures.values())]))
-    for log in done_here:
+    deploy_logs = sorted(record.logs(profile.name).glob("*.log"))
+    if not outputs and not deploy_logs:
+        raise PrerequisiteError("\n".join(["there are no logs to collect:", *map(str, failures.values())]))
+    for log in deploy_logs:
         files[f"deploy/{log.name}"] = log.read_text()
     try:
-        with path.open("xb") as opened:
-            path.chmod(0o600)
-            with tarfile.open(fileobj=opened, mode="w:gz") as archive:
-                for name, text in sorted(files.items()):
-                    content = text.encode()
-                    member = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")
-                    member.size, member.mode, member.mtime = len(content), 0o600, int(time.time())
-                    archive.addfile(member, io.BytesIO(content))
+        _write_archive(path, files)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", "another place: --output FILE") from error
+        raise InputError(
+            f"cannot write {path}: {error.strerror}", "name another file: --output FILE"
+        ) from error
     return path, list(failures.values())
+
+
+def _write_archive(path: Path, files: dict[str, str]) -> None:
+    with path.open("xb") as opened:
+        path.chmod(0o600)
+        with tarfile.open(fileobj=opened, mode="w:gz") as archive:
+            for name, text in sorted(files.items()):
+                content = text.encode()
+                member = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")
+                member.size, member.mode, member.mtime = len(content), 0o600, int(time.time())
+                archive.addfile(member, io.BytesIO(content))

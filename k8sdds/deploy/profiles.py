@@ -1,4 +1,4 @@
-"""Profiles by name or file, and how ssh reaches their machines."""
+"""Load profiles by name or file, and find out how SSH reaches their machines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from k8sdds import networks
 from k8sdds.deploy import local_nodes, record
-from k8sdds.model.profile import Profile
+from k8sdds.model.profile import Node, Profile
 from k8sdds.security import preshared
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -18,12 +18,16 @@ PROFILES = ShippedFiles("profiles", "profile")
 
 
 def names() -> list[str]:
-    """Names of the installed profiles."""
+    """Return the names of the installed profiles."""
     return PROFILES.names()
 
 
 def load(name: str) -> Profile:
-    """An installed profile by its name, or one from a YAML file by its path."""
+    """Return an installed profile by its name, or the profile in a YAML file by its path.
+
+    Raises:
+        InputError: There is no such profile, or it is not valid.
+    """
     path, text = PROFILES.read(name)
     return parse(text, str(path))
 
@@ -45,7 +49,11 @@ def schema() -> dict[str, Any]:
 
 
 def deployed(name: str) -> Profile:
-    """The profile of a cluster that was deployed from here. Raises InputError where there is none."""
+    """Return the profile of a cluster that was deployed from this machine.
+
+    Raises:
+        InputError: No such cluster was deployed from this machine.
+    """
     known = record.read(name)
     if known is None:
         raise not_deployed(name)
@@ -53,34 +61,44 @@ def deployed(name: str) -> Profile:
 
 
 def not_deployed(name: str) -> InputError:
-    """What to tell of a cluster that is not known here."""
-    return InputError(f"no cluster {name!r} was deployed from here", f"k8sdds deploy {name}")
+    """Return the error for a cluster without a record on this machine."""
+    return InputError(f"no cluster {name!r} was deployed from this machine", f"run: k8sdds deploy {name}")
 
 
 def targets(profile: Profile) -> list[Target]:
-    """How ssh reaches the machines of a profile; local nodes must stand."""
+    """Return how SSH reaches the machines of a profile. Local nodes must exist.
+
+    Raises:
+        InputError: A file that the profile names, or a local node, does not exist.
+    """
     if profile.provider == "local":
         return local_nodes.targets(profile)
-    found = []
-    for node in profile.nodes:
-        access = profile.access_of(node)
-        key = Path(access.key).expanduser() if access.key else None
-        if key is not None and not key.is_file():
-            raise InputError(
-                f"{node.name}: there is no key file {key}", "correct `key`, or leave it to ssh_config"
-            )
-        known = Path(access.known_hosts).expanduser() if access.known_hosts else None
-        config = Path(access.ssh_config).expanduser() if access.ssh_config else None
-        if config is not None and not config.is_file():
-            raise InputError(
-                f"{node.name}: there is no file {config}", "correct `ssh_config`, or leave it out"
-            )
-        found.append(Target(node.name, node.address, access.user, access.port, key, known, ssh_config=config))
-    return found
+    return [_target(profile, node) for node in profile.nodes]
+
+
+def _target(profile: Profile, node: Node) -> Target:
+    access = profile.access_of(node)
+    key, known_hosts, config = (
+        Path(text).expanduser() if text else None
+        for text in (access.key, access.known_hosts, access.ssh_config)
+    )
+    if key is not None and not key.is_file():
+        raise InputError(
+            f"{node.name}: the key file {key} does not exist", "correct `key`, or remove it to use ssh_config"
+        )
+    if config is not None and not config.is_file():
+        raise InputError(
+            f"{node.name}: the file {config} does not exist", "correct `ssh_config`, or remove it"
+        )
+    return Target(node.name, node.address, access.user, access.port, key, known_hosts, ssh_config=config)
 
 
 def password(profile: Profile) -> str | None:
-    """The secret of an encrypted network, from the file that the profile names; None where none is needed."""
+    """Return the secret of an encrypted network, from the file that the profile names; None without a file.
+
+    Raises:
+        InputError: The file cannot be used.
+    """
     if profile.network.password_file is None:
         return None
     install = networks.find(profile.network.name).cluster

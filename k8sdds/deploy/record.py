@@ -1,4 +1,7 @@
-"""What this machine keeps of a cluster: how to reach it, and logs. The truth about it is on its machines."""
+"""Keep the local record of a deployed cluster: its profile, its kubeconfig, and logs.
+
+The record only says how to reach the cluster. Its state is read from its machines.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from k8sdds.system.paths import state_folder
 
 
 def folder(name: str, make: bool = False) -> Path:
-    """The private folder of a cluster."""
+    """Return the private folder of a cluster; `make` creates it."""
     path = state_folder() / "clusters" / name
     if make:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -26,29 +29,29 @@ def folder(name: str, make: bool = False) -> Path:
 
 
 def logs(name: str) -> Path:
-    """Folder of what was done on each machine."""
+    """Return the folder with the logs of all actions, one file per node."""
     return folder(name) / "logs"
 
 
 def read(name: str) -> dict[str, Any] | None:
-    """The record of a cluster that was deployed from here; None: there is none."""
+    """Return the record of a cluster that was deployed from this machine; None if there is none."""
     try:
-        found: dict[str, Any] = json.loads((folder(name) / "cluster.json").read_text())
+        record: dict[str, Any] = json.loads((folder(name) / "cluster.json").read_text())
     except (OSError, ValueError):
         return None
-    return found
+    return record
 
 
 def write(name: str, **values: Any) -> None:
-    """Write the record, keeping when it was made first."""
+    """Write the record, keeping the time at which it was first written."""
     made_at = (read(name) or {}).get("made_at") or datetime.now(UTC).isoformat(timespec="seconds")
-    whole = {"name": name, "kubeconfig": str(folder(name) / "kubeconfig"), "made_at": made_at, **values}
+    record = {"name": name, "kubeconfig": str(folder(name) / "kubeconfig"), "made_at": made_at, **values}
     path = folder(name, make=True) / "cluster.json"
-    write_atomically(path, json.dumps(whole, indent=1) + "\n", mode=0o600)
+    write_atomically(path, json.dumps(record, indent=1) + "\n", mode=0o600)
 
 
 def forget(name: str, keep_logs: bool = False) -> None:
-    """Remove all that is kept of a cluster, or all but the logs of what was done."""
+    """Delete the record of a cluster; `keep_logs` keeps its logs."""
     if keep_logs and logs(name).is_dir():
         for path in folder(name).iterdir():
             if path.is_file():
@@ -61,17 +64,22 @@ def forget(name: str, keep_logs: bool = False) -> None:
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """One command at a time changes a cluster. Raises PrerequisiteError where another is at it."""
+    """Hold the lock of a cluster, so that one command at a time changes it.
+
+    Raises:
+        PrerequisiteError: Another command holds the lock.
+    """
     path = folder(name, make=True) / "lock"
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise PrerequisiteError(
-                f"another k8sdds command is changing the cluster {name}", "wait until it has ended"
+                f"another k8sdds command is changing the cluster {name}", "wait until it ends"
             ) from None
         try:
             yield
         finally:
+            # A command that wrote no record leaves no folder.
             if [one.name for one in path.parent.iterdir()] == [path.name]:
                 forget(name)

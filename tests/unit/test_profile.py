@@ -102,5 +102,5 @@ def test_a_secret_is_read(tmp_path: Path) -> None:
 
 def test_a_missing_key_file_is_told(tmp_path: Path) -> None:
     profile = parsed(GOOD.replace("~/.ssh/id", str(tmp_path / "nokey")))
-    with pytest.raises(InputError, match="there is no key file"):
+    with pytest.raises(InputError, match="does not exist"):
         profiles.targets(profile)

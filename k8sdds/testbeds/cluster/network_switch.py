@@ -16,7 +16,7 @@ class NetworkSwitch:
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
-        self.current = deployed_clusters.current_of(cluster)
+        self.current = deployed_clusters.current_network(cluster)
         """The installed network."""
         self._profile = profiles.deployed(cluster)
         self._original = self.current
