@@ -1,4 +1,4 @@
-"""Whether a profile fits its machines: a pure function of both, judged before anything is touched."""
+"""Check whether a profile fits its machines, before anything is changed. Pure functions of profile and facts."""
 
 from __future__ import annotations
 
@@ -9,113 +9,124 @@ from k8sdds.deploy.facts import DATA, Facts
 from k8sdds.model.profile import Node, Profile
 from k8sdds.system.errors import Problem
 
-CLOCKS_APART_S = 5.0
-"""Certificates made on one machine must be valid on the others at once."""
+MAX_CLOCK_DIFFERENCE_S = 5.0
+"""Certificates that one machine issues must be valid on the others at once."""
 MIN_MEMORY_KIB = {True: 1_600_000, False: 700_000}
-"""Of a control plane (kubeadm wants 1700 MB), and of a worker: a Raspberry Pi of 1 GB shows 900 MB."""
+"""Memory of a control plane (kubeadm requires 1700 MB), and of a worker (a Raspberry Pi of 1 GB reports 900 MB)."""
 MIN_FREE_KIB = {"/var/lib": 2_000_000, "/usr/local": 300_000, "/etc": 10_000}
 MIN_KERNEL = (4, 19)
 CGROUP2_FROM_MINOR = 35
-"""From this Kubernetes on, a kubelet on cgroup v1 starts only when it is told to."""
+"""First Kubernetes whose kubelet starts on cgroup v1 only if configured to."""
 CONTAINERD2_FROM_MINOR = 37
+"""First Kubernetes that requires containerd 2.0."""
 BOOT_PARAMETERS = "cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
+"""Kernel parameters that enable the memory cgroup on a Raspberry Pi."""
 
-_MODULE_REMEDY = {
-    "vxlan": "Ubuntu on a Raspberry Pi: apt install linux-modules-extra-raspi; or network: flannel-hostgw",
-    "esp": "on a Raspberry Pi: a 64-bit system and its extra modules (esp4, xfrm_user); or another network",
-    "wireguard": "a kernel with the module wireguard (5.6 or later); or another network",
-    "openvswitch": "apt install linux-modules-extra-$(uname -r); modprobe openvswitch; or another network",
-    "bridge": "a kernel with the module bridge",
+_FEATURE_REMEDY = {
+    "vxlan": "Ubuntu on a Raspberry Pi: apt install linux-modules-extra-raspi; or use network: flannel-hostgw",
+    "esp": "Raspberry Pi: install a 64-bit system and its extra modules (esp4, xfrm_user); or use another network",
+    "wireguard": "install a kernel with the module wireguard (5.6 or later), or use another network",
+    "openvswitch": "apt install linux-modules-extra-$(uname -r); modprobe openvswitch; or use another network",
+    "bridge": "install a kernel with the module bridge",
 }
 
 
 def check(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
-    """Everything that prevents the deploy, machine by machine. `facts` may lack some."""
+    """Return everything that prevents a deploy, machine by machine.
+
+    Args:
+        profile: The profile.
+        facts: Facts by machine; machines without facts are skipped.
+    """
     problems = []
     for node in profile.nodes:
         if node.name in facts:
-            for find in CHECKS:
+            for find_problems in CHECKS:
                 problems += [
-                    Problem(f"{node.name}: {found.what}", found.remedy, found.input)
-                    for found in find(profile, node, facts[node.name])
+                    Problem(f"{node.name}: {problem.what}", problem.remedy, problem.input)
+                    for problem in find_problems(profile, node, facts[node.name])
                 ]
     return problems + _clocks(facts)
 
 
-def notes(profile: Profile, facts: dict[str, Facts]) -> list[str]:
-    """What is worth knowing but prevents nothing."""
+def notes(profile: Profile, facts: Mapping[str, Facts]) -> list[str]:
+    """Return what the user should know although it does not prevent a deploy."""
     lines = []
     for node in profile.nodes:
-        own = facts.get(node.name)
-        if own is None:
+        machine = facts.get(node.name)
+        if machine is None:
             continue
-        version = _version(own.values.get("containerd", ""))
+        containerd = machine.values.get("containerd", "")
+        version = _version(containerd)
         if version and version[0] < 2 and profile.kubernetes.minor == CONTAINERD2_FROM_MINOR - 1:
             lines.append(
-                f"{node.name}: containerd {own.values['containerd']} is accepted by Kubernetes"
-                f" {profile.kubernetes.version} for the last time: 1.{CONTAINERD2_FROM_MINOR} wants 2.0"
+                f"{node.name}: Kubernetes {profile.kubernetes.version} is the last version that supports"
+                f" containerd {containerd}: 1.{CONTAINERD2_FROM_MINOR} requires 2.0"
             )
-        if own.values.get("cgroup") == "1" and profile.kubernetes.minor >= CGROUP2_FROM_MINOR:
+        if machine.values.get("cgroup") == "1" and profile.kubernetes.minor >= CGROUP2_FROM_MINOR:
             lines.append(
-                f"{node.name}: cgroup v1: the kubelet is told to start on it (--fail-cgroupv1=false)"
+                f"{node.name}: cgroup v1: the kubelet is configured to start on it (--fail-cgroupv1=false)"
             )
-        api = own.values.get("kube.api", "ready")
+        api = machine.values.get("kube.api", "ready")
         if api not in ("ready", "forbidden"):
             lines.append(f"{node.name}: its API server does not answer: {api}")
-        if own.values.get("hostname") not in ("", node.name):
-            lines.append(
-                f"{node.name}: calls itself {own.values.get('hostname')!r}; Kubernetes will call it {node.name}"
-            )
+        hostname = machine.values.get("hostname")
+        if hostname not in ("", node.name):
+            lines.append(f"{node.name}: its host name is {hostname!r}; Kubernetes will use {node.name}")
     return lines
 
 
 def _system(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     problems = []
-    likes = (facts.values.get("os.ID", ""), *facts.values.get("os.ID_LIKE", "").split())
-    if "debian" not in likes:
-        found = facts.values.get("os.PRETTY_NAME", "an unknown system")
+    families = (facts.values.get("os.ID", ""), *facts.values.get("os.ID_LIKE", "").split())
+    if "debian" not in families:
+        name = facts.values.get("os.PRETTY_NAME", "an unknown system")
         problems.append(
-            Problem(f"{found} is not of the Debian family", "install Raspberry Pi OS, Ubuntu or Debian")
+            Problem(f"{name} is not of the Debian family", "install Raspberry Pi OS, Ubuntu or Debian")
         )
+    if facts.values.get("init") not in ("systemd", None):
+        problems.append(
+            Problem(
+                f"its first process is {facts.values['init']}, not systemd",
+                "use a machine that boots with systemd",
+            )
+        )
+    release = facts.values.get("kernel", "")
+    if _version(release)[:2] < MIN_KERNEL:
+        minimum = ".".join(map(str, MIN_KERNEL))
+        problems.append(Problem(f"kernel {release} is older than {minimum}", "upgrade the kernel"))
+    return problems
+
+
+def _architecture(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+    problems = []
     if node.architecture and facts.architecture != node.architecture:
         problems.append(
             Problem(
-                f"is {facts.architecture} where the profile expects {node.architecture}",
-                "is it the right machine? else correct `architecture` in the profile",
+                f"is {facts.architecture}, but the profile expects {node.architecture}",
+                "check that it is the right machine, or correct `architecture` in the profile",
                 input=True,
             )
         )
     if facts.architecture not in versions.ARCHITECTURES:
         problems.append(
-            Problem(f"{facts.architecture} machines are not supported", "amd64, arm64 or 32-bit arm")
+            Problem(
+                f"{facts.architecture} machines are not supported", "use amd64, arm64 or 32-bit arm machines"
+            )
         )
     elif facts.userland and facts.userland != facts.architecture:
         problems.append(
             Problem(
-                f"has a system for {facts.userland} on a kernel for {facts.architecture}: IPsec fails there",
+                f"has a system for {facts.userland} on a kernel for {facts.architecture}, where IPsec fails",
                 "install a 64-bit system; or boot a 32-bit kernel (Raspberry Pi: arm_64bit=0 in config.txt)",
             )
         )
     if facts.architecture == "arm" and profile.kubernetes.minor > versions.LAST_MINOR_ON_ARM32:
         problems.append(
             Problem(
-                f"is 32-bit ARM, which ended with Kubernetes 1.{versions.LAST_MINOR_ON_ARM32}; wanted is {profile.kubernetes.version}",
-                "install a 64-bit system (Raspberry Pi 3 and later can)",
-            )
-        )
-    release = _version(facts.values.get("kernel", ""))
-    if release[:2] < MIN_KERNEL:
-        problems.append(
-            Problem(
-                f"kernel {facts.values.get('kernel')} is older than {MIN_KERNEL[0]}.{MIN_KERNEL[1]}",
-                "upgrade it",
-            )
-        )
-    if facts.values.get("init") not in ("systemd", None):
-        problems.append(
-            Problem(
-                f"its first process is {facts.values['init']}, not systemd",
-                "a machine that was booted with systemd",
+                f"is 32-bit ARM, for which support ended with Kubernetes 1.{versions.LAST_MINOR_ON_ARM32};"
+                f" the profile requires {profile.kubernetes.version}",
+                "install a 64-bit system (Raspberry Pi 3 and later support it)",
             )
         )
     return problems
@@ -126,35 +137,33 @@ def _memory_cgroup(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
         return []
     file = facts.values.get("boot_file")
     if file:
-        remedy = (
-            f"deploy --allow-reboot; or by hand, on the one line of {file}: {BOOT_PARAMETERS} ; then reboot"
-        )
+        remedy = f"use deploy --allow-reboot; or add to the single line of {file} and reboot: {BOOT_PARAMETERS}"
     else:
         remedy = (
-            f"add to the kernel's command line (a netbooted machine has it on its server): {BOOT_PARAMETERS}"
+            "add to the kernel command line (of a netbooted machine, on its boot server) and reboot:"
+            f" {BOOT_PARAMETERS}"
         )
-    return [Problem("the memory cgroup is not enabled: the kubelet would never start", remedy)]
+    return [Problem("the memory cgroup is not enabled, so the kubelet cannot start", remedy)]
 
 
 def _sizes(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     problems = []
-    want = MIN_MEMORY_KIB[node.is_control_plane]
-    if facts.number("memory_kib") < want:
+    memory_kib, min_kib = facts.number("memory_kib"), MIN_MEMORY_KIB[node.is_control_plane]
+    if memory_kib < min_kib:
+        role = "control plane" if node.is_control_plane else "worker"
+        remedy = "use a larger machine"
         problems.append(
             Problem(
-                f"has {facts.number('memory_kib') // 1024} MiB of memory,"
-                f" a {'control plane' if node.is_control_plane else 'worker'} needs {want // 1024}",
-                "a larger machine; only workers may be small"
-                if node.is_control_plane
-                else "a larger machine",
+                f"has {memory_kib // 1024} MiB of memory, a {role} needs {min_kib // 1024}",
+                f"{remedy}; only workers may be small" if node.is_control_plane else remedy,
             )
         )
     for folder, free in facts.pairs("free_kib").items():
-        if free.isdigit() and int(free) < MIN_FREE_KIB[folder] and not _is_ours(profile, facts):
+        if free.isdigit() and int(free) < MIN_FREE_KIB[folder] and not _is_claimed(profile, facts):
             problems.append(
                 Problem(
                     f"{folder} has {int(free) // 1024} MiB free, {MIN_FREE_KIB[folder] // 1024} are needed",
-                    "free space: apt clean; journalctl --vacuum-size=50M; or a larger card",
+                    "free space: apt clean; journalctl --vacuum-size=50M; or use a larger card",
                 )
             )
     return problems
@@ -162,24 +171,26 @@ def _sizes(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
 
 def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     problems = []
-    lacks = facts.pairs("lacks")
+    reasons = facts.pairs("lacks")
     install = networks.find(profile.network.name).cluster
     for feature in install.kernel_features if install else ():
         if not facts.has(feature):
-            said = f" ({lacks[feature]})" if lacks.get(feature) else ""
+            reason = f" ({reasons[feature]})" if reasons.get(feature) else ""
             problems.append(
                 Problem(
-                    f"the kernel cannot do {feature}, which {profile.network.name} needs{said}",
-                    _MODULE_REMEDY[feature],
+                    f"the kernel does not support {feature}, which {profile.network.name} needs{reason}",
+                    _FEATURE_REMEDY[feature],
                 )
             )
     if not facts.has("br_netfilter"):
-        problems.append(Problem("the kernel has no br_netfilter", "install the kernel's extra modules"))
+        problems.append(
+            Problem("the kernel does not have br_netfilter", "install the kernel's extra modules")
+        )
     interface = profile.network.interface
     if interface and interface not in facts.all("link"):
         problems.append(
             Problem(
-                f"has no interface {interface}; it has {', '.join(facts.all('link'))}",
+                f"does not have the interface {interface}; it has {', '.join(facts.all('link'))}",
                 "correct network.interface in the profile",
                 input=True,
             )
@@ -187,23 +198,23 @@ def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     if not facts.values.get("route") and not interface:
         problems.append(
             Problem(
-                "has no default route, by which Kubernetes finds its address",
-                "give it one, or network.interface",
+                "does not have a default route, from which Kubernetes derives its address",
+                "add a default route, or set network.interface in the profile",
             )
         )
     return problems
 
 
-def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    marker = facts.values.get("marker")
-    if marker == profile.name:
+def _foreign_cluster(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+    if _is_claimed(profile, facts):
         return []
+    marker = facts.values.get("marker")
     leftovers = facts.all("leftover")
     if marker:
         return [
             Problem(
                 f"belongs to the cluster {marker!r}",
-                f"k8sdds destroy the profile {marker} first; or another name",
+                f"destroy the profile {marker} first, or use another machine",
             )
         ]
     cluster = [path for path in leftovers if path.startswith(("/etc/kubernetes/", "/var/lib/etcd"))]
@@ -211,8 +222,8 @@ def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
         server = f" of {facts.values['server']}" if facts.values.get("server") else ""
         return [
             Problem(
-                f"is part of a cluster{server} that k8sdds has not made ({cluster[0]})",
-                "if it is not needed any more, on the machine: kubeadm reset",
+                f"is part of a cluster{server} that k8sdds did not create ({cluster[0]})",
+                "if that cluster is no longer needed, run on the machine: kubeadm reset",
             )
         ]
     problems = []
@@ -220,29 +231,29 @@ def _foreign(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
         problems.append(
             Problem(
                 f"has a network configuration of another cluster ({leftovers[0]})",
-                "if it is not needed any more, remove the files in /etc/cni/net.d",
+                "if it is no longer needed, delete the files in /etc/cni/net.d",
             )
         )
-    taken = sorted(
-        {int(port) for port in facts.all("listens") if port.isdigit()} & set(versions.KUBERNETES_PORTS)
-    )
-    if not node.is_control_plane:
-        taken = [port for port in taken if port == versions.KUBELET_PORT]
+    used = {int(port) for port in facts.all("listens") if port.isdigit()}
+    needed = versions.KUBERNETES_PORTS if node.is_control_plane else (versions.KUBELET_PORT,)
+    taken = sorted(used & set(needed))
     if taken:
         ports = ", ".join(map(str, taken))
-        problems.append(Problem(f"port {ports} is taken", f"see who has it: ss -tlnp 'sport = :{taken[0]}'"))
+        problems.append(
+            Problem(f"port {ports} is in use", f"find the program: ss -tlnp 'sport = :{taken[0]}'")
+        )
     return problems
 
 
-def _data(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    # Where kubeadm was interrupted, it has not written that yet: then it begins anew.
+def _lost_data(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+    # After an interrupted kubeadm init the flag is missing: then deploy starts again.
     if facts.values.get("kube.api") != "forbidden" or "initialised" not in facts.all("flag"):
         return []
-    # An API server on an empty store; its kubelet comes back to it by itself, and it looks like a cluster.
+    # The API server runs on an empty store. Its kubelet registers again, so it looks like a working cluster.
     return [
         Problem(
-            "its API server does not know its own administrator: it has lost what kubeadm wrote there",
-            f"k8sdds destroy {profile.name}, then deploy it again; or put the data in {DATA} back",
+            "its API server rejects its own administrator: the data that kubeadm wrote is lost",
+            f"run k8sdds destroy {profile.name} and deploy again; or restore {DATA}",
         )
     ]
 
@@ -253,35 +264,18 @@ def _swap(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     return [
         Problem(
             f"has {facts.number('swap_kib') // 1024} MiB of swap, which the kubelet refuses",
-            "swapoff -a, and for good: systemctl disable --now dphys-swapfile (Raspberry Pi OS),"
-            " or without its line in /etc/fstab",
+            "swapoff -a; and permanently: systemctl disable --now dphys-swapfile (Raspberry Pi OS),"
+            " or remove its line from /etc/fstab",
         )
     ]
 
 
-def _names(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _host_name(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     if node.name in facts.all("resolves"):
         return []
     return [
         Problem(
-            f"cannot resolve its own name {node.name}", f"a line in its /etc/hosts: 127.0.1.1 {node.name}"
-        )
-    ]
-
-
-def _clocks(facts: Mapping[str, Facts]) -> list[Problem]:
-    if len(facts) < 2:
-        return []
-    by_clock = sorted(facts, key=lambda name: facts[name].clock_ahead_s)
-    slow, fast = by_clock[0], by_clock[-1]
-    apart = facts[fast].clock_ahead_s - facts[slow].clock_ahead_s
-    certain = apart - facts[fast].clock_error_s - facts[slow].clock_error_s
-    if certain <= CLOCKS_APART_S:
-        return []
-    return [
-        Problem(
-            f"the clocks of {slow} and {fast} are {apart:.0f} s apart: certificates would not be valid yet",
-            "on both: timedatectl set-ntp true (a Raspberry Pi has no clock of its own)",
+            f"cannot resolve its own name {node.name}", f"add a line to its /etc/hosts: 127.0.1.1 {node.name}"
         )
     ]
 
@@ -290,23 +284,39 @@ def _containerd(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     text = facts.values.get("containerd", "")
     version = _version(text)
     if not version:
-        return []  # deploy installs it
+        return []  # deploy installs containerd
     if version[0] < 2 and profile.kubernetes.minor >= CONTAINERD2_FROM_MINOR:
         return [
             Problem(
-                f"containerd {text} is too old for Kubernetes {profile.kubernetes.version}, which wants 2.0",
-                f"a newer containerd, or kubernetes.version 1.{CONTAINERD2_FROM_MINOR - 1}",
+                f"containerd {text} is too old for Kubernetes {profile.kubernetes.version}, which requires 2.0",
+                f"install a newer containerd, or set kubernetes.version to 1.{CONTAINERD2_FROM_MINOR - 1}",
             )
         ]
     return []
 
 
-def _is_ours(profile: Profile, facts: Facts) -> bool:
+def _clocks(facts: Mapping[str, Facts]) -> list[Problem]:
+    if len(facts) < 2:
+        return []
+    by_clock = sorted(facts, key=lambda name: facts[name].clock_ahead_s)
+    slow, fast = by_clock[0], by_clock[-1]
+    difference_s = facts[fast].clock_ahead_s - facts[slow].clock_ahead_s
+    if difference_s - facts[fast].clock_error_s - facts[slow].clock_error_s <= MAX_CLOCK_DIFFERENCE_S:
+        return []
+    return [
+        Problem(
+            f"the clocks of {slow} and {fast} differ by {difference_s:.0f} s, so new certificates are not valid",
+            "on both: timedatectl set-ntp true (a Raspberry Pi has no battery-backed clock)",
+        )
+    ]
+
+
+def _is_claimed(profile: Profile, facts: Facts) -> bool:
     return facts.values.get("marker") == profile.name
 
 
 def _version(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: (6, 1, 21) of `v6.1.21-rpi`."""
+    """Return the leading numbers of a version: (6, 1, 21) for `v6.1.21-rpi`."""
     numbers = []
     for part in text.lstrip("v").replace("-", ".").replace("~", ".").replace("+", ".").split("."):
         if not part.isdigit():
@@ -317,12 +327,13 @@ def _version(text: str) -> tuple[int, ...]:
 
 CHECKS: tuple[Callable[[Profile, Node, Facts], list[Problem]], ...] = (
     _system,
+    _architecture,
     _memory_cgroup,
     _swap,
     _sizes,
     _network,
-    _foreign,
-    _data,
-    _names,
+    _foreign_cluster,
+    _lost_data,
+    _host_name,
     _containerd,
 )

@@ -256,7 +256,7 @@ def test_a_switch_interrupted_in_any_step_can_be_completed(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("weavenet", "the kernel cannot do openvswitch|cannot get docker.io/rajchaudhuri/weave"),
+        ("weavenet", "the kernel does not support openvswitch|cannot get docker.io/rajchaudhuri/weave"),
         ("kube-router", "cannot get docker.io/cloudnativelabs/kube-router"),
     ],
 )
@@ -272,7 +272,7 @@ def test_a_network_that_cannot_run_is_rejected_before_the_removal(
 def test_wireguard_requires_its_kernel_module(one_machine: Deployed, inside: Callable[..., str]) -> None:
     before = leftovers(inside, one_machine)
     done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-wireguard")
-    if "the kernel cannot do wireguard" in done.stderr:
+    if "the kernel does not support wireguard" in done.stderr:
         assert done.returncode == 3 and leftovers(inside, one_machine) == before
     else:
         assert done.returncode == 0, done.stderr

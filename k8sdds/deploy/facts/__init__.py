@@ -1,4 +1,4 @@
-"""What a machine is and what is on it, gathered by one script in one go, as data."""
+"""Gather the facts of machines: what they are, and what is installed on them."""
 
 from __future__ import annotations
 
@@ -14,121 +14,138 @@ from k8sdds.deploy.facts import probe
 from k8sdds.system.errors import K8sddsError
 from k8sdds.system.ssh import Connections, Host, HostError
 
-BUSY_S = 600
-"""How long what an interrupted deploy began may go on."""
-BUSY = 75
-"""Exit code of a look at a machine on which that goes on."""
+BUSY_TIMEOUT_S = 600
+"""How long to wait for a script that an interrupted deploy left running on a machine."""
+BUSY_EXIT_CODE = 75
+"""Exit code of the probe if such a script is running."""
 
 DATA = "/var/lib/etcd/member"
-"""Folder of what a control plane knows."""
+"""Folder of the cluster's data on the control plane."""
+
+_DPKG_ARCHITECTURES = {"armhf": "arm", "armel": "arm"}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """One machine, as the probe saw it. Sizes in KiB, as the kernel says them."""
+    """Facts of one machine, as the probe printed them. Sizes are in KiB."""
 
     values: dict[str, str]
-    """Facts with one value, by key."""
+    """Facts with one value."""
     lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Facts with several values, by key."""
+    """Facts with several values."""
     clock_ahead_s: float = 0.0
-    """How far its clock is ahead of this machine's, more or less."""
+    """Estimate of how far the machine's clock is ahead of this machine's."""
     clock_error_s: float = 0.0
-    """How much more or less: half of what the probe took beyond its own time, so of connecting mostly."""
+    """Maximum error of the estimate: half of the time that the probe's transport took, mostly connecting."""
 
     @property
     def architecture(self) -> str:
-        """amd64, arm64, arm, or what uname says of another machine."""
+        """amd64, arm64, arm, or the machine name that uname reports."""
         machine = self.values.get("machine", "")
         return versions.ARCHITECTURE_OF_MACHINE.get(machine, machine)
 
     @property
     def userland(self) -> str:
-        """Architecture of its programs, in Kubernetes' words; empty if dpkg does not say."""
-        return {"armhf": "arm", "armel": "arm"}.get(
-            self.values.get("userland", ""), self.values.get("userland", "")
-        )
+        """Architecture of the installed programs; empty if dpkg does not report it."""
+        reported = self.values.get("userland", "")
+        return _DPKG_ARCHITECTURES.get(reported, reported)
 
     def number(self, key: str) -> int:
-        """A fact that is a whole number; 0 where it is missing."""
+        """Return a fact that is a whole number; 0 if it is missing."""
         text = self.values.get(key, "")
         return int(text) if text.isdigit() else 0
 
     def all(self, key: str) -> tuple[str, ...]:
-        """All values of a fact."""
+        """Return all values of a fact."""
         return self.lists.get(key, ())
 
     def pairs(self, key: str) -> dict[str, str]:
-        """Facts of the form `name rest` as name → rest."""
+        """Return the values of a fact with the form `name rest` as a mapping of names to rests."""
         return {name: rest for name, _, rest in (value.partition(" ") for value in self.all(key))}
 
     def has(self, feature: str) -> bool:
-        """Whether a kernel feature was seen to work."""
+        """Return whether a kernel feature works on the machine."""
         return feature in self.all("feature")
 
 
-# Keys that may come several times.
-SEVERAL = (
+LIST_KEYS = (
     "free_kib", "listens", "unit", "program", "leftover", "link", "address", "feature", "lacks", "resolves",
     "sysctl", "file", "image", "flag", "tuning", "kube.node", "kube.object",
 )  # fmt: skip
+"""Facts that may have several values."""
 _LINE = re.compile(r"^([A-Za-z_.]+)\t(.*)$")
 
 
 def parse(text: str, sent_s: float | None = None, received_s: float | None = None) -> Facts:
-    """What the probe printed as facts; with the times (seconds since 1970) between which it ran."""
-    one: dict[str, str] = {}
-    many: dict[str, list[str]] = defaultdict(list)
+    """Return the facts in the output of the probe.
+
+    Args:
+        text: The output.
+        sent_s: Time at which the probe was sent, in seconds since 1970 on this machine's clock.
+        received_s: Time at which its output was complete.
+    """
+    values: dict[str, str] = {}
+    lists: dict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             continue
-        key, value = found[1], found[2].strip()
-        if key in SEVERAL:
-            many[key].append(value)
+        key, value = match[1], match[2].strip()
+        if key in LIST_KEYS:
+            lists[key].append(value)
         else:
-            one[key] = value
-    ahead = error = 0.0
-    if sent_s is not None and received_s is not None and "epoch" in one:
-        # Its first look at its clock came after we had sent, its last one before we had received.
-        most, least = float(one["epoch"]) - sent_s, float(one.get("ended", one["epoch"])) - received_s
-        ahead, error = (most + least) / 2, (most - least) / 2
-    return Facts(one, {key: tuple(values) for key, values in many.items()}, ahead, error)
+            values[key] = value
+    ahead_s = error_s = 0.0
+    if sent_s is not None and received_s is not None and "epoch" in values:
+        # The probe read its clock first after `sent_s` and last before `received_s`, which bounds the difference.
+        most_s = float(values["epoch"]) - sent_s
+        least_s = float(values.get("ended", values["epoch"])) - received_s
+        ahead_s, error_s = (most_s + least_s) / 2, (most_s - least_s) / 2
+    return Facts(values, {key: tuple(entries) for key, entries in lists.items()}, ahead_s, error_s)
 
 
 def gather(
     connections: Connections,
     sysctls: tuple[str, ...] = (),
     files: tuple[str, ...] = (),
-    more: Callable[[str], str] = lambda name: "",
+    extra_script: Callable[[str], str] = lambda name: "",
 ) -> tuple[dict[str, Facts], dict[str, K8sddsError]]:
-    """The facts of all machines, side by side; and why there are none of the others.
+    """Gather the facts of all machines in parallel.
 
-    `more` gives more of the probe's script for the machine of a name.
+    Args:
+        connections: The machines.
+        sysctls: Sysctls whose values are facts.
+        files: Files whose hashes are facts.
+        extra_script: Returns an addition to the probe's script for the machine of a name.
+
+    Returns:
+        The facts by machine, and by every other machine why there are none.
     """
 
-    def look(host: Host) -> Facts:
-        # Its own name alone: each name that nobody answers for takes seconds.
-        script = probe.script((host.name,), sysctls, files, more(host.name))
-        free = f"flock --shared --nonblock {LOCK} true\n[ $? != 1 ] || exit {BUSY}\n"
-        sent = time.time()
-        done = host.run(free + script, timeout_s=60)
-        if done.code == BUSY:
-            _await_end(host)
-            sent = time.time()
+    def probe_machine(host: Host) -> Facts:
+        # The probe resolves the machine's own name only: a name that no server answers for takes seconds.
+        script = probe.script((host.name,), sysctls, files, extra_script(host.name))
+        check_free = f"flock --shared --nonblock {LOCK} true\n[ $? != 1 ] || exit {BUSY_EXIT_CODE}\n"
+        sent_s = time.time()
+        done = host.run(check_free + script, timeout_s=60)
+        if done.code == BUSY_EXIT_CODE:
+            _await_free(host)
+            sent_s = time.time()
             done = host.run(script, timeout_s=60)
-        facts = parse(done.out, sent, time.time())
+        facts = parse(done.out, sent_s, time.time())
         if done.code != 0 or "machine" not in facts.values:
-            said = (done.err.strip().splitlines() or ["nothing was said"])[-1]
-            raise HostError(host.name, f"the facts could not be gathered: {said}", "is it a Linux machine?")
+            message = (done.err.strip().splitlines() or ["the probe printed nothing"])[-1]
+            raise HostError(
+                host.name, f"its facts could not be gathered: {message}", "check that it runs Linux"
+            )
         return facts
 
-    return connections.each(look, connections.hosts)
+    return connections.each(probe_machine, connections.hosts)
 
 
-def _await_end(host: Host) -> None:
-    waited = host.run(f"flock --shared --timeout {BUSY_S} {LOCK} true", timeout_s=BUSY_S + 30)
-    if waited.code == 1:
+def _await_free(host: Host) -> None:
+    done = host.run(f"flock --shared --timeout {BUSY_TIMEOUT_S} {LOCK} true", timeout_s=BUSY_TIMEOUT_S + 30)
+    if done.code == 1:
         raise HostError(
-            host.name, "is still busy with what a command began that was interrupted", "again in a minute"
+            host.name, "a script of an interrupted command is still running", "try again in a minute"
         )
