@@ -1,6 +1,6 @@
-"""Tuning sets (deploy/tuning/*.yaml): what a machine has → what to set on it, and how to undo it.
+"""Plan the settings of tuning sets (deploy/tuning/*.yaml) on a machine, and restore the original ones.
 
-What was there before is kept on the machine, in FOLDER, from before the first change until it is put back.
+The original values are kept in FOLDER on the machine, from before the first change until they are restored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from k8sdds.system.strict import Strict
 FOLDER = "/etc/k8sdds/tuning"
 UNIT = "k8sdds-tuning.service"
 FEATURES = {"gro": "generic-receive-offload", "tso": "tcp-segmentation-offload"}
-"""What ethtool calls offloads."""
+"""ethtool's names of offloads."""
 SETS = ShippedFiles("deploy/tuning", "tuning set")
 
 _KEY = r"^[a-z0-9_]+(\.[a-z0-9_-]+)+$"
@@ -28,14 +28,14 @@ _VALUE = r"^[0-9A-Za-z_]+( [0-9A-Za-z_]+)*$"
 
 
 class Interface(Strict):
-    """Settings of a network interface."""
+    """Settings of the network interface between the nodes."""
 
     offloads: dict[Literal["gro", "tso"], bool] = Field(default={})
     rings: dict[Literal["rx", "tx"], int] = Field(default={})
 
 
 class TuningSet(Strict):
-    """One file of deploy/tuning."""
+    """A tuning set: one file of deploy/tuning."""
 
     title: str
     source: str
@@ -45,7 +45,7 @@ class TuningSet(Strict):
 
 @dataclass(frozen=True)
 class Setting:
-    """One knob: `sysctl KEY`, `offload DEVICE NAME` or `ring DEVICE NAME`, and a value for it."""
+    """A value for one parameter: `sysctl KEY`, `offload DEVICE NAME` or `ring DEVICE NAME`."""
 
     kind: str
     where: str
@@ -53,18 +53,18 @@ class Setting:
     value: str
 
     @property
-    def knob(self) -> tuple[str, str, str]:
-        """What is set, whatever its value."""
+    def parameter(self) -> tuple[str, str, str]:
+        """The parameter, without its value."""
         return self.kind, self.where, self.name
 
     @property
     def describe(self) -> str:
-        """As people say it: `eth0 rings: rx`."""
+        """Description for the user: `eth0 ring rx`."""
         return self.where if self.kind == "sysctl" else f"{self.where} {self.kind} {self.name}"
 
     @property
     def command(self) -> str:
-        """The command that sets it."""
+        """The command that applies the setting."""
         if self.kind == "sysctl":
             return f"sysctl -qw {self.where}={shlex.quote(self.value)}"
         if self.kind == "ring":
@@ -73,38 +73,42 @@ class Setting:
 
     @property
     def line(self) -> str:
-        """As it is kept on the machine: `-` for no name."""
+        """The setting as it is kept on the machine, with `-` for an empty name."""
         return f"{self.kind} {self.where} {self.name or '-'} {self.value}"
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """What tuning a machine takes."""
+class TuningPlan:
+    """Changes that apply tuning sets to a machine."""
 
     changes: tuple[str, ...] = ()
-    """One line each, for people; none: nothing is to be done."""
+    """One line per change, for the user; empty: no changes."""
     script: str = ""
-    """Run as root, it makes them; empty if there are none."""
+    """Script that applies them as root; empty if there are none."""
     notes: tuple[str, ...] = ()
-    """What the machine has no knob for, and so stays as it is."""
+    """Settings that the machine does not support, and which therefore are skipped."""
 
 
 def load(name: str) -> TuningSet:
-    """A set by its name. Raises InputError."""
+    """Return a tuning set by its name.
+
+    Raises:
+        InputError: There is no such set, or it is not valid.
+    """
     path, text = SETS.read(name)
     return yaml_text.parse(text, TuningSet, str(path))
 
 
-# Lines `tuning<tab>…`: what is set now, what can be set, and what an earlier deploy found and did.
+# Prints lines `tuning<tab>…`: current values, supported values, and what an earlier deploy saved and applied.
 _FACTS = r"""
 (
 for key in $KEYS $(awk '$1 == "sysctl" { print $2 }' $FOLDER/former 2>/dev/null); do
-  knob=/proc/sys/$(echo "$key" | tr . /)
-  if [ ! -e "$knob" ]; then state=none
-  # A local node has files of its own in place of what belongs to the whole kernel.
-  elif [ "$(stat -f -c %T "$knob")" != proc ]; then state=shadowed
-  elif [ -w "$knob" ]; then state=free; else state=fixed; fi
-  printf 'tuning\tsysctl %s %s %s\n' "$key" $state "$(tr -s '\t' ' ' <"$knob" 2>/dev/null)"
+  path=/proc/sys/$(echo "$key" | tr . /)
+  if [ ! -e "$path" ]; then state=none
+  # On a local node, regular files replace the sysctls that belong to the whole kernel.
+  elif [ "$(stat -f -c %T "$path")" != proc ]; then state=shadowed
+  elif [ -w "$path" ]; then state=free; else state=fixed; fi
+  printf 'tuning\tsysctl %s %s %s\n' "$key" $state "$(tr -s '\t' ' ' <"$path" 2>/dev/null)"
 done
 if [ -z "$DEVICE" ]; then
   DEVICE=$(ip -4 route show default 2>/dev/null | sed -n '1s/.* dev \([^ ]*\).*/\1/p')
@@ -134,23 +138,25 @@ done
 
 
 def facts_script(names: Sequence[str], interface: str | None = None) -> str:
-    """What looks at a machine for these sets: shell lines to be added to a probe.
+    """Return a script that prints the facts which these sets need, to be added to the probe.
 
-    `interface` is that between the nodes; without, that of the default route.
+    Args:
+        names: Names of the sets.
+        interface: Interface between the nodes; None: that of the default route.
     """
     keys = sorted({key for name in names for key in load(name).sysctls})
     return f"KEYS='{' '.join(keys)}'\nDEVICE='{interface or ''}'\nFOLDER={FOLDER}\n{_FACTS}"
 
 
 @dataclass(frozen=True)
-class _Found:
-    """The machine's answers."""
+class _TuningFacts:
+    """The parsed facts of a machine."""
 
-    now: dict[tuple[str, str, str], str]
+    current: dict[tuple[str, str, str], str]
     state: dict[str, str]
-    """Of each sysctl."""
+    """By sysctl: free, fixed, shadowed or none."""
     most: dict[tuple[str, str], int]
-    """The largest ring, by device and direction."""
+    """Maximum ring size by device and direction."""
     fixed: frozenset[tuple[str, str, str]]
     device: str
     ethtool: bool
@@ -158,119 +164,139 @@ class _Found:
     apply: str
 
 
-def _read(lines: Sequence[str]) -> _Found:
-    now, state, most, fixed, former = {}, {}, {}, set(), {}
+def _parse(lines: Sequence[str]) -> _TuningFacts:
+    current, state, most, fixed, former = {}, {}, {}, set(), {}
     device, ethtool, apply = "", True, ""
     for line in lines:
         kind, _, rest = line.partition(" ")
-        words = rest.split(" ")
+        fields = rest.split(" ")
         if kind == "sysctl":
-            state[words[0]] = words[1]
-            now["sysctl", words[0], ""] = " ".join(words[2:])
+            state[fields[0]] = fields[1]
+            current["sysctl", fields[0], ""] = " ".join(fields[2:])
         elif kind == "offload":
-            now["offload", words[0], words[1]] = words[2]
-            # `off [requested on]`: it was tried, and the card would not.
-            if words[3:] and words[3] in ("[fixed]", "[requested"):
-                fixed.add(("offload", words[0], words[1]))
+            current["offload", fields[0], fields[1]] = fields[2]
+            # `off [requested on]`: the driver refused the change.
+            if fields[3:] and fields[3] in ("[fixed]", "[requested"):
+                fixed.add(("offload", fields[0], fields[1]))
         elif kind == "ring":
-            now["ring", words[0], words[1]] = words[2]
-            most[words[0], words[1]] = int(words[3])
+            current["ring", fields[0], fields[1]] = fields[2]
+            most[fields[0], fields[1]] = int(fields[3])
         elif kind == "device":
-            device = words[0]
+            device = fields[0]
         elif kind == "ethtool":
             ethtool = False
         elif kind == "apply":
-            apply = words[0]
-        elif kind == "former" and len(words) >= 4:
-            name = "" if words[2] == "-" else words[2]
-            setting = Setting(words[0], words[1], name, " ".join(words[3:]))
-            former[setting.knob] = setting
-    return _Found(now, state, most, frozenset(fixed), device, ethtool, former, apply)
+            apply = fields[0]
+        elif kind == "former" and len(fields) >= 4:
+            name = "" if fields[2] == "-" else fields[2]
+            setting = Setting(fields[0], fields[1], name, " ".join(fields[3:]))
+            former[setting.parameter] = setting
+    return _TuningFacts(current, state, most, frozenset(fixed), device, ethtool, former, apply)
 
 
-def plan(names: Sequence[str], lines: Sequence[str]) -> Tuned:
-    """What makes a machine as these sets want it, from what `facts_script` printed (without `tuning<tab>`).
+def plan(names: Sequence[str], lines: Sequence[str]) -> TuningPlan:
+    """Plan the settings of tuning sets on a machine.
 
-    What an earlier deploy set and these sets do not is put back. Where two sets differ the later one counts.
+    Settings of an earlier deploy that no set contains any more are restored. If two sets differ, the later one takes
+    precedence.
+
+    Args:
+        names: Names of the sets.
+        lines: The output of `facts_script`, without `tuning<tab>`.
     """
-    found = _read(lines)
-    wanted, notes = _wanted(names, found)
-    # A card that is not there any more has nothing to be put back.
-    back = [one for knob, one in found.former.items() if knob not in wanted and knob in found.now]
-    changes = [
-        f"{setting.describe}: {found.now.get(setting.knob, '?')} → {setting.value}"
-        for setting in wanted.values()
-        if found.now[setting.knob] != setting.value
+    facts = _parse(lines)
+    settings, notes = _supported(names, facts)
+    # Settings of a removed network card cannot be restored.
+    restored = [
+        setting
+        for parameter, setting in facts.former.items()
+        if parameter not in settings and parameter in facts.current
     ]
-    changes += [f"{setting.describe}: back to {setting.value}" for setting in back]
-    apply = "".join(f"{setting.command}\n" for setting in wanted.values())
-    if not wanted:
-        if not found.former and not found.apply:
-            return Tuned(notes=tuple(notes))
-        return Tuned(tuple(changes or ["what was tuned is forgotten"]), undo_script(), tuple(notes))
-    if not changes and hashlib.sha256(apply.encode()).hexdigest() == found.apply:
-        return Tuned(notes=tuple(notes))
-    former = [found.former.get(knob, Setting(*knob, value=found.now[knob])).line for knob in wanted]
-    # What is put back stays known until it is.
+    changes = [
+        f"{setting.describe}: {facts.current.get(setting.parameter, '?')} → {setting.value}"
+        for setting in settings.values()
+        if facts.current[setting.parameter] != setting.value
+    ]
+    changes += [f"{setting.describe}: restore {setting.value}" for setting in restored]
+    apply = "".join(f"{setting.command}\n" for setting in settings.values())
+    if not settings:
+        if not facts.former and not facts.apply:
+            return TuningPlan(notes=tuple(notes))
+        return TuningPlan(tuple(changes or ["delete the saved settings"]), undo_script(), tuple(notes))
+    if not changes and hashlib.sha256(apply.encode()).hexdigest() == facts.apply:
+        return TuningPlan(notes=tuple(notes))
+    former = [
+        facts.former.get(parameter, Setting(*parameter, value=facts.current[parameter])).line
+        for parameter in settings
+    ]
+    # Settings to restore are kept on the machine until they are restored.
     script = _APPLY.format(
         folder=FOLDER,
         unit=UNIT,
-        before="\n".join([*former, *(setting.line for setting in back)]),
+        before="\n".join([*former, *(setting.line for setting in restored)]),
         after="\n".join(former),
-        back="\n".join(setting.command for setting in back),
+        restore="\n".join(setting.command for setting in restored),
         apply=apply,
     )
-    return Tuned(tuple(changes or ["the settings are kept for the next boot"]), script, tuple(notes))
+    return TuningPlan(tuple(changes or ["apply the settings again at each boot"]), script, tuple(notes))
 
 
-def _wanted(names: Sequence[str], found: _Found) -> tuple[dict[tuple[str, str, str], Setting], list[str]]:
-    """The settings that this machine has a knob for, and notes on the others."""
-    wanted: dict[tuple[str, str, str], Setting] = {}
+def _supported(
+    names: Sequence[str], facts: _TuningFacts
+) -> tuple[dict[tuple[str, str, str], Setting], list[str]]:
+    """Return the settings that the machine supports, by parameter, and notes on the others."""
+    settings: dict[tuple[str, str, str], Setting] = {}
     notes: dict[str, None] = {}
     for name in names:
-        one = load(name)
-        for key, value in one.sysctls.items():
-            state = found.state.get(key, "none")
+        tuning_set = load(name)
+        for key, value in tuning_set.sysctls.items():
+            state = facts.state.get(key, "none")
             if state == "free":
-                _add(wanted, notes, name, Setting("sysctl", key, "", str(value)))
-            elif found.now.get(("sysctl", key, "")) != str(value):
-                notes[_no_sysctl(key, state, found.now.get(("sysctl", key, ""), ""), str(value))] = None
-        for offload, on in one.interface.offloads.items():
-            setting = Setting("offload", found.device, offload, "on" if on else "off")
-            if setting.knob in found.now and setting.knob not in found.fixed:
-                _add(wanted, notes, name, setting)
-            elif found.now.get(setting.knob) != setting.value and found.ethtool:
-                notes[f"{found.device or 'no interface'} cannot do {FEATURES[offload]}"] = None
-        for direction, size in one.interface.rings.items():
-            largest = found.most.get((found.device, direction))
+                _add(settings, notes, name, Setting("sysctl", key, "", str(value)))
+            elif facts.current.get(("sysctl", key, "")) != str(value):
+                notes[
+                    _unsupported_sysctl(key, state, facts.current.get(("sysctl", key, ""), ""), str(value))
+                ] = None
+        for offload, on in tuning_set.interface.offloads.items():
+            setting = Setting("offload", facts.device, offload, "on" if on else "off")
+            if setting.parameter in facts.current and setting.parameter not in facts.fixed:
+                _add(settings, notes, name, setting)
+            elif facts.current.get(setting.parameter) != setting.value and facts.ethtool:
+                notes[f"{facts.device or 'no interface'} does not support {FEATURES[offload]}"] = None
+        for direction, size in tuning_set.interface.rings.items():
+            largest = facts.most.get((facts.device, direction))
             if largest is not None:
-                _add(wanted, notes, name, Setting("ring", found.device, direction, str(min(size, largest))))
-            elif found.ethtool:
-                notes[f"{found.device or 'no interface'} has no {direction} ring to size"] = None
-        if (one.interface.offloads or one.interface.rings) and not found.ethtool:
-            notes[f"{name}: ethtool is not installed: rings and offloads stay as they are"] = None
-    return wanted, list(notes)
+                _add(settings, notes, name, Setting("ring", facts.device, direction, str(min(size, largest))))
+            elif facts.ethtool:
+                notes[f"{facts.device or 'no interface'} has no {direction} ring whose size can be set"] = (
+                    None
+                )
+        if (tuning_set.interface.offloads or tuning_set.interface.rings) and not facts.ethtool:
+            notes[f"{name}: ethtool is not installed: rings and offloads are not changed"] = None
+    return settings, list(notes)
 
 
 def _add(
-    wanted: dict[tuple[str, str, str], Setting], notes: dict[str, None], name: str, setting: Setting
+    settings: dict[tuple[str, str, str], Setting], notes: dict[str, None], name: str, setting: Setting
 ) -> None:
-    other = wanted.get(setting.knob)
+    other = settings.get(setting.parameter)
     if other is not None and other.value != setting.value:
-        notes[f"{setting.describe}: {name} wants {setting.value}, not {other.value}; it comes later"] = None
-    wanted[setting.knob] = setting
+        notes[
+            f"{setting.describe}: {name} sets {setting.value} instead of {other.value}, and takes precedence"
+        ] = None
+    settings[setting.parameter] = setting
 
 
-def _no_sysctl(key: str, state: str, now: str, value: str) -> str:
+def _unsupported_sysctl(key: str, state: str, now: str, value: str) -> str:
     if state == "none":
-        return f"{key} is not there (a local node lacks what belongs to the whole kernel)"
+        return f"{key} does not exist (a local node does not have settings of the whole kernel)"
     return (
-        f"{key} stays {now}, not {value}: it belongs to the whole kernel, which a local node shares;"
-        f" on this machine itself: sysctl -w {key}='{value}'"
+        f"{key} stays {now}, not {value}: it belongs to the whole kernel, which local nodes share;"
+        f" on their host, run: sysctl -w {key}='{value}'"
     )
 
 
-# What was there is written down before anything is changed. The unit sets all again at each boot.
+# Saves the original values before it changes anything. The unit applies the settings again at each boot.
 _APPLY = """\
 (
 set -eu
@@ -285,7 +311,7 @@ keep apply <<'END_OF_APPLY'
 {apply}END_OF_APPLY
 cat >/etc/systemd/system/{unit} <<'END_OF_UNIT'
 [Unit]
-Description=Settings of the operating system that k8sdds deploy made
+Description=Settings of the operating system by k8sdds deploy
 After=network.target systemd-sysctl.service
 Before=kubelet.service
 
@@ -299,7 +325,7 @@ END_OF_UNIT
 mkdir -p /etc/systemd/system/multi-user.target.wants
 ln -sf ../{unit} /etc/systemd/system/multi-user.target.wants/{unit}
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-{back}
+{restore}
 sh -e {folder}/apply
 keep former <<'END_OF_FORMER'
 {after}
@@ -312,24 +338,24 @@ _UNDO = """\
 set -u
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 [ -d {folder} ] || exit 0
-left=0
-back() {{
+failed=0
+restore() {{
   what=$1; shift
-  if said=$("$@" 2>&1); then echo "$what"; else echo "$what: $said" >&2; left=1; fi
+  if output=$("$@" 2>&1); then echo "$what"; else echo "$what: $output" >&2; failed=1; fi
 }}
 if [ -f {folder}/former ]; then
   while read -r kind where name value; do
     case $kind in
-      sysctl) back "$where = $value" sysctl -qw "$where=$value" ;;
+      sysctl) restore "$where = $value" sysctl -qw "$where=$value" ;;
       ring) set -- ethtool -G ;;
       offload) set -- ethtool -K ;;
     esac
-    # A card that is not there any more has nothing to be put back.
+    # Settings of a removed network card cannot be restored.
     [ "$kind" = sysctl ] || [ ! -e "/sys/class/net/$where" ] ||
-      back "$where $kind $name $value" "$@" "$where" "$name" "$value"
+      restore "$where $kind $name $value" "$@" "$where" "$name" "$value"
   done <{folder}/former
 fi
-[ $left = 0 ] || exit 1
+[ $failed = 0 ] || exit 1
 rm -f /etc/systemd/system/{unit} /etc/systemd/system/multi-user.target.wants/{unit}
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 rm -rf {folder}
@@ -338,9 +364,9 @@ rm -rf {folder}
 
 
 def undo_script() -> str:
-    """A root script that puts back what was there before, prints what it put back, and forgets it.
+    """Return a script that restores the original settings as root, prints them, and deletes the saved values.
 
-    Where nothing was tuned it does nothing. Where something cannot be put back it says what, ends with 1 and
-    keeps what it knows.
+    On a machine without saved values it does nothing. If a setting cannot be restored, the script prints it, keeps the
+    saved values and exits with 1.
     """
     return _UNDO.format(folder=FOLDER, unit=UNIT)

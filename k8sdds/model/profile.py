@@ -1,4 +1,4 @@
-"""What to build: a profile of machines, Kubernetes, network and tuning, as the user writes it in YAML."""
+"""Define the profile, which describes the cluster to build: machines, Kubernetes, network and tuning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TuningName = Literal["connext", "kernel-optimizations", "nic-optimizations"]
 
 LABEL_NAME = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
-# No shell, ssh or YAML sign has a place in these, and none can be taken for an option.
+# These contain no character that is special to a shell, ssh or YAML, and cannot be mistaken for an option.
 HOST_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:%_-]*$"
 USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
@@ -28,36 +28,37 @@ LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]
 
 
 class Access(Strict):
-    """How ssh reaches a machine. What is not given is ssh_config's, as for `ssh NAME` by hand."""
+    """How SSH reaches a machine. Missing values are left to ssh_config, as for `ssh NAME` by hand."""
 
-    user: str | None = Field(default=None, pattern=USER, description="login; it needs `sudo -n`, or is root")
+    user: str | None = Field(default=None, pattern=USER, description="login: root, or a user with `sudo -n`")
     port: int | None = Field(default=None, ge=1, le=65535)
-    key: str | None = Field(default=None, description="private key file; ~ is your home")
-    known_hosts: str | None = Field(default=None, description="file of known host keys instead of your own")
-    ssh_config: str | None = Field(default=None, description="ssh_config file instead of your own (ssh -F)")
+    key: str | None = Field(default=None, description="private key file; ~ is your home folder")
+    known_hosts: str | None = Field(default=None, description="file of known host keys; default: your own")
+    ssh_config: str | None = Field(default=None, description="ssh_config file (ssh -F); default: your own")
 
 
 class Node(Access):
     """A machine of the cluster."""
 
-    name: str = Field(pattern=HOST_NAME, description="its host name, and the name of the Kubernetes node")
+    name: str = Field(pattern=HOST_NAME, description="host name, and name of the Kubernetes node")
     address: str | None = Field(
-        default=None, pattern=ADDRESS, description="IP address or name for ssh; none: the name"
+        default=None, pattern=ADDRESS, description="IP address or name for SSH; default: the name"
     )
     roles: list[Role] = Field(default=["worker"], min_length=1)
     labels: dict[LabelName, LabelValue] = Field(default={})
     architecture: Architecture | None = Field(
-        default=None, description="expected; a machine of another is refused before anything is touched"
+        default=None,
+        description="expected architecture; deploy refuses a machine of another before it makes changes",
     )
 
     @property
     def is_control_plane(self) -> bool:
-        """Whether the API server runs on it."""
+        """Whether the API server runs on this node."""
         return "control-plane" in self.roles
 
 
 class Kubernetes(Strict):
-    """The cluster's version and its address ranges."""
+    """Kubernetes version and address ranges of the cluster."""
 
     version: str = Field(default=versions.KUBERNETES, pattern=r"^1\.[0-9]{1,2}\.[0-9]{1,2}$")
     pod_cidr: ipaddress.IPv4Network = ipaddress.IPv4Network("10.244.0.0/16")
@@ -65,15 +66,15 @@ class Kubernetes(Strict):
 
     @property
     def minor(self) -> int:
-        """36 of 1.36.3."""
+        """Minor version: 36 for 1.36.3."""
         return int(self.version.split(".")[1])
 
     @model_validator(mode="after")
-    def _ranges_apart(self) -> Kubernetes:
+    def _ranges_are_disjoint(self) -> Kubernetes:
         if self.pod_cidr.overlaps(self.service_cidr):
             raise ValueError(f"pod_cidr {self.pod_cidr} and service_cidr {self.service_cidr} overlap")
         if self.pod_cidr.prefixlen > 23:
-            raise ValueError(f"pod_cidr {self.pod_cidr} is too small: every node takes a /24 of it")
+            raise ValueError(f"pod_cidr {self.pod_cidr} is too small: every node needs a /24 of it")
         return self
 
 
@@ -86,12 +87,15 @@ class PodNetwork(Strict):
 
     name: str = "flannel-vxlan"
     mtu: int | None = Field(
-        default=None, ge=576, le=65535, description="of the pods; none: the network's own"
+        default=None,
+        ge=576,
+        le=65535,
+        description="MTU of the pods, in bytes; default: chosen by the network",
     )
     interface: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$",
-        description="interface between the nodes; none: that of the default route",
+        description="interface between the nodes; default: that of the default route",
     )
     password_file: str | None = Field(
         default=None, description="file with the secret of an encrypted network"
@@ -123,16 +127,20 @@ class PodNetwork(Strict):
 
 
 class MetricsServer(Strict):
-    """Serves `kubectl top`."""
+    """metrics-server, which serves `kubectl top`."""
 
-    resolution_s: int = Field(default=15, ge=10, le=600, description="below 10 s the kubelet has nothing new")
+    resolution_s: int = Field(
+        default=15, ge=10, le=600, description="seconds between samples; kubelets update theirs every 10 s"
+    )
 
 
 class Software(Strict):
-    """Where programs and images come from."""
+    """Source of programs and images."""
 
     source: Literal["packages", "bundle"] = "packages"
-    bundle: str | None = Field(default=None, description="a bundle's folder or tar; none: the one built here")
+    bundle: str | None = Field(
+        default=None, description="folder or tar file of a bundle; default: built on this machine"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -142,34 +150,36 @@ class Software(Strict):
     @model_validator(mode="after")
     def _bundle_is_used(self) -> Software:
         if self.bundle is not None and self.source != "bundle":
-            raise ValueError("a bundle is named, but source is packages")
+            raise ValueError("bundle is set, but source is packages: set source: bundle")
         return self
 
 
 class Profile(Strict):
-    """One profile file."""
+    """A profile file."""
 
     page: ClassVar[str] = "docs/deploy.md"
 
-    name: str = Field(pattern=HOST_NAME, description="the cluster's name, written on its machines")
+    name: str = Field(
+        pattern=HOST_NAME, description="name of the cluster, which deploy writes on its machines"
+    )
     title: str = ""
     description: str = ""
     provider: Literal["ssh", "local"] = Field(
-        default="ssh", description="local: the nodes are made on this machine, of namespaces"
+        default="ssh", description="local: the nodes are created on this machine from namespaces"
     )
     access: Access = Access()
     nodes: list[Node] = Field(min_length=1, max_length=200)
     kubernetes: Kubernetes = Kubernetes()
     runtime: Literal["containerd"] = "containerd"
     network: PodNetwork = PodNetwork()
-    tuning: list[TuningName] = Field(default=[], description="sets of settings of the operating system")
+    tuning: list[TuningName] = Field(default=[], description="tuning sets of the operating system")
     metrics_server: MetricsServer | None = MetricsServer()
-    discovery_service: bool = Field(default=False, description="run a Fast DDS discovery server, replicated")
+    discovery_service: bool = Field(default=False, description="run a replicated Fast DDS discovery server")
     software: Software = Software()
 
     @field_validator("nodes")
     @classmethod
-    def _nodes_apart(cls, nodes: list[Node]) -> list[Node]:
+    def _nodes_are_distinct(cls, nodes: list[Node]) -> list[Node]:
         for what in ("name", "address"):
             seen: set[str] = set()
             for node in nodes:
@@ -180,7 +190,7 @@ class Profile(Strict):
         heads = [node.name for node in nodes if node.is_control_plane]
         if len(heads) != 1:
             found = ", ".join(heads) if heads else "none"
-            raise ValueError(f"one node has the role control-plane: here {found}")
+            raise ValueError(f"exactly one node must have the role control-plane, not {found}")
         return nodes
 
     @model_validator(mode="after")
@@ -190,14 +200,14 @@ class Profile(Strict):
         for one in (self.access, *self.nodes):
             given = [key for key in (*Access.model_fields, "address") if getattr(one, key, None) is not None]
             if given:
-                raise ValueError(f"local nodes are reached by what k8sdds knows: leave out {given[0]}")
+                raise ValueError(f"local nodes have no access settings: remove {given[0]}")
         for name in (self.name, *(node.name for node in self.nodes)):
-            if len(name) > LOCAL_NAME:
+            if len(name) > MAX_LOCAL_NAME:
                 raise ValueError(
-                    f"{name}: names of local nodes and their cluster have {LOCAL_NAME} signs at most"
+                    f"{name}: names of local nodes and their cluster have at most {MAX_LOCAL_NAME} characters"
                 )
         if self.software.source != "bundle":
-            raise ValueError("local nodes reach no package repository: software must be bundle")
+            raise ValueError("local nodes cannot reach package repositories: set software: bundle")
         return self
 
     @model_validator(mode="after")
@@ -206,25 +216,29 @@ class Profile(Strict):
             for node in self.nodes:
                 if node.architecture == "arm":
                     raise ValueError(
-                        f"{node.name}: Kubernetes {self.kubernetes.version} has no 32-bit ARM,"
-                        f" which ended with 1.{versions.LAST_MINOR_ON_ARM32}"
+                        f"{node.name}: Kubernetes {self.kubernetes.version} does not support 32-bit ARM,"
+                        f" the last version that does is 1.{versions.LAST_MINOR_ON_ARM32}"
                     )
         return self
 
     @property
     def control_plane(self) -> Node:
-        """The node of the API server."""
+        """The node that runs the API server."""
         return next(node for node in self.nodes if node.is_control_plane)
 
     def node(self, name: str) -> Node:
-        """The node of this name; KeyError if there is none."""
+        """Return the node of this name.
+
+        Raises:
+            KeyError: There is no such node.
+        """
         for node in self.nodes:
             if node.name == name:
                 return node
         raise KeyError(name)
 
     def access_of(self, node: Node) -> Access:
-        """How ssh reaches a node: its own keys, else the profile's."""
+        """Return how SSH reaches a node: the settings of the node, else those of the profile."""
         return Access(
             user=node.user or self.access.user,
             port=node.port or self.access.port,
@@ -234,5 +248,5 @@ class Profile(Strict):
         )
 
 
-LOCAL_NAME = 12
-"""A local node's link carries its name."""
+MAX_LOCAL_NAME = 12
+"""Names of network links contain the names of local nodes, and are at most 15 characters long."""

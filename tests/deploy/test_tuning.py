@@ -61,7 +61,7 @@ def test_applied_kept_and_undone(cluster: str) -> None:
     assert tuning.plan(("nic-optimizations",), look(cluster, ("nic-optimizations",))).script == ""
 
     none = tuning.plan((), look(cluster, ()))
-    assert none.changes == ("eth0 offload gro: back to off", "eth0 offload tso: back to on")
+    assert none.changes == ("eth0 offload gro: restore off", "eth0 offload tso: restore on")
     said = nodes.run(cluster, "one", ["sh"], stdin=none.script)
     assert "eth0 offload gro off" in said
     assert look(cluster) == before

@@ -1,4 +1,4 @@
-"""Profiles: the shipped ones, and the mistakes that people make."""
+"""Shipped profiles, and messages for mistakes in profiles."""
 
 import json
 from pathlib import Path
@@ -22,13 +22,13 @@ def parsed(text: str) -> Profile:
     return profiles.parse(text, "mine.yaml")
 
 
-def test_what_ships_is_valid() -> None:
+def test_shipped_profiles_are_valid() -> None:
     assert {"edge-lab", "paper"} <= set(profiles.names())
     for name in profiles.names():
         assert profiles.load(name).name == name
 
 
-def test_a_node_overrides_the_common_access() -> None:
+def test_node_overrides_the_access_of_the_profile() -> None:
     profile = parsed(GOOD)
     assert profile.access_of(profile.node("master")).user == "pi"
     pi1 = profile.access_of(profile.node("pi1"))
@@ -36,12 +36,12 @@ def test_a_node_overrides_the_common_access() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("name: mine", "name: Mine_", "mine.yaml:1: name"),
         ("architecture: arm64", "architecture: arm", "32-bit ARM"),
         ("name: pi1", "name: master", "two nodes have the name master"),
-        ("roles: [control-plane]", "roles: [worker]", "role control-plane: here none"),
+        ("roles: [control-plane]", "roles: [worker]", "role control-plane, not none"),
         ("address: 10.0.0.2", "address: -oProxyCommand=reboot", "mine.yaml:5: nodes.1.address"),
         ("user: pi,", "user: '-lroot',", "access.user"),
         ("access:", "acess:", "did you mean 'access'"),
@@ -56,22 +56,22 @@ def test_a_node_overrides_the_common_access() -> None:
         ("name: mine", "name: mine\nnetwork: flannel-ipsec", "requires password_file"),
         ("name: mine", "name: mine\nnetwork: {name: host, password_file: f}", "does not use password_file"),
         ("name: mine", "name: mine\nnetwork: {name: host, interface: 'eth0; reboot'}", "network.interface"),
-        ("name: mine", "name: mine\nsoftware: {source: packages, bundle: x}", "a bundle is named"),
+        ("name: mine", "name: mine\nsoftware: {source: packages, bundle: x}", "bundle is set, but source is packages"),
         ("name: mine", "name: mine\ntuning: [fast]", "tuning.0"),
     ],
 )
-def test_mistakes_are_named(old: str, new: str, said: str) -> None:
+def test_mistakes_are_reported_with_file_and_key(old: str, new: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parsed(GOOD.replace(old, new, 1))
-    assert said in caught.value.message and caught.value.message.startswith("mine.yaml:")
+    assert message in caught.value.message and caught.value.message.startswith("mine.yaml:")
 
 
-def test_the_schema_is_json() -> None:
+def test_schema_is_json() -> None:
     assert json.loads(json.dumps(profiles.schema()))["additionalProperties"] is False
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "said"),
+    ("text", "mode", "message"),
     [
         ("x" * 128, 0o644, "other users can read"),
         ("x" * 95, 0o600, "fewer than 96"),
@@ -79,17 +79,17 @@ def test_the_schema_is_json() -> None:
         ("x" * 96 + "\nmore", 0o600, "one line"),
     ],
 )
-def test_secrets_are_checked_and_never_shown(tmp_path: Path, text: str, mode: int, said: str) -> None:
+def test_messages_about_secrets_do_not_contain_them(tmp_path: Path, text: str, mode: int, message: str) -> None:
     file = tmp_path / "psk"
     file.write_text(text)
     file.chmod(mode)
     network = f"network: {{name: flannel-ipsec, password_file: {file}}}\n"
     with pytest.raises(InputError) as caught:
         profiles.password(parsed(GOOD + network))
-    assert said in str(caught.value) and "xxx" not in str(caught.value)
+    assert message in str(caught.value) and "xxx" not in str(caught.value)
 
 
-def test_a_secret_is_read(tmp_path: Path) -> None:
+def test_password_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "psk"
     file.touch(mode=0o600)
     file.write_text("s" * 96 + "\n")
@@ -100,7 +100,7 @@ def test_a_secret_is_read(tmp_path: Path) -> None:
     assert profiles.password(parsed(GOOD)) is None
 
 
-def test_a_missing_key_file_is_told(tmp_path: Path) -> None:
+def test_missing_key_file_is_refused(tmp_path: Path) -> None:
     profile = parsed(GOOD.replace("~/.ssh/id", str(tmp_path / "nokey")))
     with pytest.raises(InputError, match="does not exist"):
         profiles.targets(profile)

@@ -1,4 +1,4 @@
-"""What tuning makes of a machine's answers."""
+"""Plans of tuning sets from the facts of machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from k8sdds.deploy import tuning
 from k8sdds.system.errors import InputError
 
-# As `facts_script` sees a PC with an Intel card.
+# Output of `facts_script` on a PC with an Intel card.
 CARD = [
     "sysctl net.core.rmem_max free 212992",
     "sysctl net.core.wmem_max free 212992",
@@ -25,20 +25,20 @@ BOTH = ("kernel-optimizations", "nic-optimizations")
 
 
 def after(lines: list[str], script: str) -> list[str]:
-    """The machine's answers once a script has run, as its own files would give them."""
+    """Return the facts after a script has run, as its files would show them."""
     former = script.split("<<'END_OF_FORMER'\n")[-1].split("\nEND_OF_FORMER")[0].splitlines()
     apply = script.split("<<'END_OF_APPLY'\n")[1].split("END_OF_APPLY")[0]
     digest = subprocess.run(["sha256sum"], input=apply, capture_output=True, text=True).stdout.split()[0]
     return [*lines, *(f"former {line}" for line in former), f"apply {digest}"]
 
 
-def test_each_set_is_shipped_and_says_where_it_is_from() -> None:
+def test_each_set_names_its_source() -> None:
     assert tuning.SETS.names() == ["connext", "kernel-optimizations", "nic-optimizations"]
     for name in tuning.SETS.names():
         assert tuning.load(name).source
 
 
-def test_a_card_gets_what_it_can() -> None:
+def test_settings_are_limited_to_what_the_card_supports() -> None:
     tuned = tuning.plan(BOTH, CARD)
     assert set(tuned.changes) == {
         "net.core.rmem_max: 212992 → 16777216",
@@ -56,7 +56,7 @@ def test_a_card_gets_what_it_can() -> None:
     assert subprocess.run(["sh", "-n"], input=tuned.script, text=True).returncode == 0
 
 
-def test_once_set_there_is_nothing_to_do() -> None:
+def test_second_plan_is_empty() -> None:
     tuned = tuning.plan(BOTH, CARD)
     done = [
         "sysctl net.core.rmem_max free 16777216",
@@ -69,18 +69,18 @@ def test_once_set_there_is_nothing_to_do() -> None:
         "ring eno1 rx 4096 4096",
         "ring eno1 tx 2048 2048",
     ]
-    assert tuning.plan(BOTH, after(done, tuned.script)) == tuning.Tuned()
-    # Set, but not by us: kept for the next boot, and known to have been there before.
+    assert tuning.plan(BOTH, after(done, tuned.script)) == tuning.TuningPlan()
+    # Set, but not by deploy: applied at each boot, with these values as the original ones.
     kept = tuning.plan(BOTH, done)
-    assert kept.changes == ("the settings are kept for the next boot",)
+    assert kept.changes == ("apply the settings again at each boot",)
     assert "ring eno1 tx 2048\n" in kept.script
-    # An interrupted one goes on, and still knows what was there at first.
+    # An interrupted deploy continues, and keeps the original values.
     halfway = tuning.plan(BOTH, after(CARD, tuned.script))
     assert set(halfway.changes) == set(tuned.changes)
     assert "ring eno1 rx 256\n" in halfway.script
 
 
-def test_what_has_no_knob_is_said() -> None:
+def test_unsupported_settings_are_noted() -> None:
     lines = [
         "sysctl net.core.rmem_max fixed 212992",
         "sysctl net.core.wmem_max shadowed 212992",
@@ -93,43 +93,43 @@ def test_what_has_no_knob_is_said() -> None:
     tuned = tuning.plan(BOTH, lines)
     assert len(tuned.notes) == 6
     assert tuned.notes[0].startswith("net.core.rmem_max stays 212992, not 16777216: ")
-    assert tuned.notes[2].startswith("net.ipv4.tcp_rmem is not there")
+    assert tuned.notes[2].startswith("net.ipv4.tcp_rmem does not exist")
     assert tuned.notes[3:] == (
-        "eth0 cannot do tcp-segmentation-offload",
-        "eth0 has no rx ring to size",
-        "eth0 has no tx ring to size",
+        "eth0 does not support tcp-segmentation-offload",
+        "eth0 has no rx ring whose size can be set",
+        "eth0 has no tx ring whose size can be set",
     )
-    assert tuned.changes == ("the settings are kept for the next boot",)
+    assert tuned.changes == ("apply the settings again at each boot",)
     refused = [line.replace("[fixed]", "[requested on]") for line in lines]
     assert tuning.plan(BOTH, refused).notes == tuned.notes
     assert tuning.plan(("nic-optimizations",), ["device ", "ethtool none"]).notes == (
-        "nic-optimizations: ethtool is not installed: rings and offloads stay as they are",
+        "nic-optimizations: ethtool is not installed: rings and offloads are not changed",
     )
 
 
-def test_of_two_sets_the_later_counts() -> None:
+def test_later_set_takes_precedence() -> None:
     lines = [f"sysctl {key} free 1" for key in tuning.load("connext").sysctls]
     first, last = (tuning.plan(names, lines) for names in
                    (("connext", "kernel-optimizations"), ("kernel-optimizations", "connext")))  # fmt: skip
     assert "net.ipv4.tcp_wmem: 1 → 4096 16384 16777216" in first.changes
     assert "net.ipv4.tcp_wmem: 1 → 4096 131072 16777216" in last.changes
     assert first.notes == (
-        "net.ipv4.tcp_wmem: kernel-optimizations wants 4096 16384 16777216, not 4096 131072 16777216; it comes later",
+        "net.ipv4.tcp_wmem: kernel-optimizations sets 4096 16384 16777216 instead of 4096 131072 16777216, and takes precedence",
     )
 
 
-def test_nothing_wanted() -> None:
-    assert tuning.plan((), CARD) == tuning.Tuned()
+def test_dropped_sets_are_undone() -> None:
+    assert tuning.plan((), CARD) == tuning.TuningPlan()
     tuned = after(CARD, tuning.plan(BOTH, CARD).script)
     undo = tuning.plan((), tuned)
     assert undo.script == tuning.undo_script()
-    assert "net.core.rmem_max: back to 212992" in undo.changes
-    # A card that was taken out has nothing to be put back.
+    assert "net.core.rmem_max: restore 212992" in undo.changes
+    # Settings of a removed card are not restored.
     assert not any("eno1" in change for change in tuning.plan((), [
         line for line in tuned if not line.startswith(("offload", "ring"))
     ]).changes)  # fmt: skip
 
 
-def test_a_set_that_is_not_there() -> None:
+def test_unknown_set_is_refused() -> None:
     with pytest.raises(InputError, match="connext"):
         tuning.plan(("conext",), CARD)

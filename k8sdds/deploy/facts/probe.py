@@ -1,4 +1,4 @@
-"""What a machine is asked, as one shell script: every line that it prints is `key<tab>value`."""
+"""Build the shell script that gathers facts on a machine. It prints lines of the form `key<tab>value`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from k8sdds.deploy.actions import HASHES
 from k8sdds.kubernetes.kubectl import CACHE_FOLDER
 
 MARKER = "/etc/k8sdds/cluster"
-"""File with the name of the profile whose cluster a machine is part of."""
+"""File with the name of the cluster that a machine belongs to."""
 
-# What deploy has installed is written down with all that tells an untouched file (inode, size, times), which
-# need not be read again.
+# Prints hashes of files. Deploy records the hash of each installed file with its inode, size and times; a file
+# for which these are unchanged is not read again.
 FILE_HASHES = r"""
-seen=$(stat -L --format '%n %i %s %.9Y %.9Z' $FILES 2>/dev/null | awk '
+states=$(stat -L --format '%n %i %s %.9Y %.9Z' $FILES 2>/dev/null | awk '
   BEGIN { while ((getline <"HASHES") > 0) { sha = $NF; sub(/ [^ ]*$/, ""); known[$0] = sha } }
   { print ($0 in known) ? "file\t" $1 " " known[$0] : "unread " $1 }')
-echo "$seen" | grep ^file
-unread=$(echo "$seen" | sed -n 's/^unread //p')
+echo "$states" | grep ^file
+unread=$(echo "$states" | sed -n 's/^unread //p')
 [ -z "$unread" ] || sha256sum $unread 2>/dev/null | awk '{ print "file\t" $2 " " $1 }'
 """.replace("HASHES", HASHES)
 
-# Nothing here changes the machine, but that probing a kernel feature (in a
-# network namespace that ends with the probe) loads its module where it is one.
+# The script makes no changes, except that probing a kernel feature, in a temporary network namespace, may load
+# its module.
 _BEGIN = r"""
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH LC_ALL=C
 say() { printf '%s\t%s\n' "$1" "$2"; }
@@ -55,17 +55,17 @@ has containerd && say containerd "$(containerd --version | awk '{ print $3 }')"
 has systemctl && for unit in containerd kubelet; do
   say unit "$unit $(systemctl is-active $unit 2>/dev/null)"
 done
-# Each is large and slow to start; from a bundle they are one and the same file, asked once.
-asked=
+# These programs are slow to start. From a bundle they are one file, which is run only once.
+last=
 for program in kubeadm kubelet kubectl; do
   file=$(readlink -f "$(command -v $program)") && [ -n "$file" ] || continue
-  if [ "$file" != "$asked" ]; then
+  if [ "$file" != "$last" ]; then
     case $program in
       kubeadm) version=$(kubeadm version -o short 2>/dev/null) ;;
       kubelet) version=$(kubelet --version 2>/dev/null | awk '{ print $2 }') ;;
       kubectl) version=$(kubectl version --client 2>/dev/null | awk '/Client Version/ { print $3 }') ;;
     esac
-    asked=$file
+    last=$file
   fi
   say program "$program $version"
 done
@@ -86,8 +86,8 @@ if [ -d /proc/sys/net/bridge ] || modprobe -n br_netfilter 2>/dev/null; then say
 if grep -qw overlay /proc/filesystems || modprobe -n overlay 2>/dev/null; then say feature overlay; fi
 unshare --net sh -c '
   try() {
-    if said=$(sh -c "$2" 2>&1); then printf "feature\t%s\n" "$1"
-    else printf "lacks\t%s %s\n" "$1" "$(printf %s "$said" | tail -n 1 | tr "\t" " ")"; fi
+    if output=$(sh -c "$2" 2>&1); then printf "feature\t%s\n" "$1"
+    else printf "lacks\t%s %s\n" "$1" "$(printf %s "$output" | tail -n 1 | tr "\t" " ")"; fi
   }
   try vxlan "ip link add vxlan9 type vxlan id 1 dstport 8472 dev lo"
   try ipip "ip link add ipip9 type ipip local 127.0.0.1 remote 127.0.0.2"
@@ -99,13 +99,12 @@ unshare --net sh -c '
 '
 if [ -d /sys/module/openvswitch ] || modprobe -n openvswitch 2>/dev/null; then say feature openvswitch
 else say lacks "openvswitch no such module"; fi
-# Which of the names it is asked for it can resolve; by IPv4 first: where no DNS answers, to ask for another
-# address takes five seconds.
+# Names that the machine can resolve. IPv4 first: without DNS, a query for another address takes five seconds.
 resolves() { getent ahostsv4 "$1" || getent hosts "$1"; }
 for name in $NAMES; do resolves "$name" >/dev/null 2>&1 && say resolves "$name"; done
 for key in $SYSCTLS; do say sysctl "$key $(sysctl -n "$key" 2>/dev/null | tr '\t' ' ')"; done
 FILE_HASHES
-# Only where this machine is ours: else it is none of our business which images it has.
+# Images, only if the machine belongs to a cluster of k8sdds.
 if [ -f /etc/k8sdds/cluster ] && has ctr; then
   ctr --namespace k8s.io images ls 2>/dev/null |
     awk 'NR > 1 && $1 ~ /:/ && $1 !~ /^sha256:/ { print "image\t" $1 " " $3 }'
@@ -119,23 +118,23 @@ OBJECTS = (
     "clusterroles.rbac.authorization.k8s.io,clusterrolebindings.rbac.authorization.k8s.io,"
     "roles.rbac.authorization.k8s.io,rolebindings.rbac.authorization.k8s.io,apiservices.apiregistration.k8s.io"
 )
-"""Kinds of objects that k8sdds may have made on a cluster."""
+"""Kinds of objects that k8sdds creates on a cluster."""
 
-# On the control plane: what the API server knows. Of Secrets the names alone.
+# Runs on the control plane and prints what the API server reports. Of Secrets it prints the names only.
 CLUSTER = (
     r"""
 KUBECONFIG=/etc/kubernetes/admin.conf KUBECACHEDIR=FOLDER; export KUBECONFIG KUBECACHEDIR
 if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
   each() { printf '{range .items[*]}%s{"\\t"}' "$1"; shift; printf '{%s} ' "$@"; printf '{"\\n"}{end}'; }
-  # get NAME WORDS: on a busy machine an API server that is well may be late, or shut the door once. kubectl
-  # warns of other things, too: what it said stays only where it failed.
+  # get NAME ARGUMENTS: run kubectl get. On a busy machine a working API server may time out or refuse a
+  # connection once, so it is queried up to three times. Messages are kept only for failures.
   get() {
     name=$1; shift
     for try in 1 2 3; do
-      if kubectl get --request-timeout=15s "$@" >$work/$name 2>$work/$name.said; then
-        rm $work/$name.said; return
+      if kubectl get --request-timeout=15s "$@" >$work/$name 2>$work/$name.error; then
+        rm $work/$name.error; return
       fi
-      if grep -q Forbidden $work/$name.said; then return; fi
+      if grep -q Forbidden $work/$name.error; then return; fi
       sleep 1
     done
   }
@@ -148,11 +147,11 @@ if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
     '.status.conditions[?(@.type=="Ready")].status' '.metadata.annotations.k8sdds\.io/labels' \
     .metadata.labels)"
   wait
-  said=$(cat $work/*.said 2>/dev/null | tail -n 1)
-  case $said in
+  error=$(cat $work/*.error 2>/dev/null | tail -n 1)
+  case $error in
     '') say kube.api ready ;;
     *Forbidden*) say kube.api forbidden ;;
-    *) say kube.api "$said" ;;
+    *) say kube.api "$error" ;;
   esac
   cat $work/nodes $work/objects
 fi
@@ -164,12 +163,20 @@ fi
 
 
 def script(
-    names: tuple[str, ...] = (), sysctls: tuple[str, ...] = (), files: tuple[str, ...] = (), more: str = ""
+    names: tuple[str, ...] = (), sysctls: tuple[str, ...] = (), files: tuple[str, ...] = (), extra: str = ""
 ) -> str:
-    """The whole script, which also looks at these host names, sysctls and files; `more` runs beside it."""
-    words = {"NAMES": names, "SYSCTLS": sysctls, "FILES": files}
-    given = "".join(f"{key}='{' '.join(values)}'\n" for key, values in words.items())
-    # In memory, since a disk may be full; whole files, since two who write at once would mix their lines.
-    begin = f"work=$(mktemp -d -p /run) || exit 1\n(\n:\n{more}\n) >$work/more &\n"
-    end = 'wait\ncat $work/more\nrm -rf $work\nsay ended "$(date +%s.%N)"\n'
+    """Return the whole script.
+
+    Args:
+        names: Host names to resolve.
+        sysctls: Sysctls to read.
+        files: Files to hash.
+        extra: An additional script that runs at the same time.
+    """
+    variables = {"NAMES": names, "SYSCTLS": sysctls, "FILES": files}
+    given = "".join(f"{key}='{' '.join(values)}'\n" for key, values in variables.items())
+    # The additional script writes to a file, so that the lines of the two do not mix; in memory, since a disk may
+    # be full.
+    begin = f"work=$(mktemp -d -p /run) || exit 1\n(\n:\n{extra}\n) >$work/extra &\n"
+    end = 'wait\ncat $work/extra\nrm -rf $work\nsay ended "$(date +%s.%N)"\n'
     return given + _BEGIN + begin + _MACHINE + end
