@@ -45,7 +45,7 @@ def status(
             json.dumps(
                 {
                     "profile": loaded.name,
-                    "machines": {name: asdict(facts) for name, facts in survey.facts.items()},
+                    "machines": {name: facts.to_json() for name, facts in survey.facts.items()},
                     "unreached": {name: error.message for name, error in survey.failures.items()},
                     "problems": [asdict(problem) for problem in survey.problems],
                     "notes": survey.notes,

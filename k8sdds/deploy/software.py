@@ -196,7 +196,7 @@ def refuse(software: Software, network: Install, machines: Mapping[str, Collecti
         machines: By architecture: images that all machines of the architecture have already.
 
     Raises:
-        InputError: The bundle lacks something; the remedy names the networks that it can install.
+        InputError: The bundle does not contain everything; the remedy names the networks that it can install.
     """
 
     def reasons(install: Install) -> list[str]:

@@ -196,7 +196,7 @@ def a_node_dies_while_it_joins(site: Site) -> None:
 
 def the_network_is_cut_in_the_middle(site: Site) -> None:
     cutting = site.when("head", "kubeadm", lambda: nodes.cut(site.name, "head"))
-    site.fails(r"head: control plane: could not make", "connection was lost|cannot be reached")
+    site.fails(r"head: control plane: could not create", "connection was lost|cannot be reached")
     cutting.join(10)
     assert not cutting.is_alive()
     # Still cut: said at once, of the machine that it is.
@@ -229,7 +229,7 @@ def the_control_planes_data_is_lost(site: Site) -> None:
     deadline = time.monotonic() + 120
     while not answers(site) and time.monotonic() < deadline:
         time.sleep(0.5)
-    site.fails("head: its API server does not know its own administrator", "k8sdds destroy faulty")
+    site.fails("head: its API server rejects its own administrator", "k8sdds destroy faulty")
 
 
 def answers(site: Site) -> bool:

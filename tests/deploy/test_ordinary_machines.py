@@ -141,7 +141,7 @@ def one_is_down(site: Site) -> None:
             assert done.returncode == 3, done.stdout + done.stderr
             assert "work: cannot be reached" in done.stderr and "→" in done.stderr, done.stderr
         done = site.k8sdds("deploy", profile, "--yes", "--limit", "head")
-        assert "left out, as --limit allows: work: cannot be reached" in done.stderr
+        assert "left out because of --limit: work: cannot be reached" in done.stderr
         done = run(site.state, "deploy", profile, "--yes", "--limit", "work")
         assert done.returncode == 3 and "work: cannot be reached" in done.stderr
         archive = site.profile.with_name("logs.tar.gz")

@@ -8,7 +8,7 @@ from tests.conftest import Command
 from tests.deploy.conftest import Farm
 
 
-def test_status_looks_at_all_machines_and_judges(farm: Farm, k8sdds: Command) -> None:
+def test_status_checks_all_machines(farm: Farm, k8sdds: Command) -> None:
     farm.add("alpha", "beta", known=False)
     profile = farm.profile()
     ended = k8sdds("status", profile)
@@ -17,20 +17,20 @@ def test_status_looks_at_all_machines_and_judges(farm: Farm, k8sdds: Command) ->
     ended = k8sdds("status", profile, "--json", "--accept-new-host-keys")
     data = json.loads(ended.stdout)
     assert sorted(data["machines"]) == ["alpha", "beta"] and data["unreached"] == {}
-    # These machines were not booted with systemd (or they were, on yours): said of both or of none.
-    told = [p["what"] for p in data["problems"] if "systemd" in p["what"]]
+    # Both machines are this one, which systemd may or may not have booted.
+    problems = [p["what"] for p in data["problems"] if "systemd" in p["what"]]
     booted = data["machines"]["alpha"]["one"]["init"] == "systemd"
-    assert len(told) == (0 if booted else 2)
+    assert len(problems) == (0 if booted else 2)
     assert ended.returncode == (3 if data["problems"] else 0)
 
 
-def test_status_names_what_does_not_fit(farm: Farm, k8sdds: Command) -> None:
+def test_status_reports_problems(farm: Farm, k8sdds: Command) -> None:
     farm.add("alpha", "beta")
     farm.servers["beta"].stop()
     profile = farm.profile("network: {name: flannel-vxlan, interface: eth99}\n")
     ended = k8sdds("status", profile)
     assert ended.returncode == 3
-    assert "alpha: has no interface eth99" in ended.stderr and "beta: cannot be reached" in ended.stderr
+    assert "alpha: does not have the interface eth99" in ended.stderr and "beta: cannot be reached" in ended.stderr
     assert "Traceback" not in ended.stderr and "alpha" in ended.stdout
 
 
@@ -43,7 +43,7 @@ def test_status_of_some_machines(farm: Farm, k8sdds: Command) -> None:
     assert ended.returncode == 2 and "alpha, beta" in ended.stderr
 
 
-def test_mistakes_in_profiles_name_line_and_remedy(k8sdds: Command) -> None:
+def test_unknown_profile_is_reported_with_similar_names(k8sdds: Command) -> None:
     ended = k8sdds("status", "edge-lap")
     assert ended.returncode == 2 and "edge-lab" in ended.stderr
     assert k8sdds("schema", "profile").stdout.count('"pod_cidr": {') == 1

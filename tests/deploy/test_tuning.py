@@ -39,7 +39,7 @@ def test_applied_kept_and_undone(cluster: str) -> None:
     # A veth can be told to do GRO, and has no rings; a node may set the sysctls of its own network.
     assert "eth0 offload gro: off → on" in tuned.changes
     assert any(change.startswith("net.ipv4.ipfrag_high_thresh: ") for change in tuned.changes)
-    assert "eth0 has no rx ring to size" in tuned.notes
+    assert "eth0 has no rx ring whose size can be set" in tuned.notes
     assert any(note.startswith("net.core.rmem_max ") for note in tuned.notes)
 
     nodes.run(cluster, "one", ["sh"], stdin=tuned.script)

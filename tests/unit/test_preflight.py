@@ -230,3 +230,7 @@ def test_notes_say_why_an_api_server_does_not_answer() -> None:
     machines = {"master": facts.parse(changed() + "kube.api\tThe connection to the server was refused\n")}
     notes = preflight.notes(profile, machines)
     assert "master: its API server does not answer: The connection to the server was refused" in notes
+
+
+def test_json_of_facts_keeps_its_keys() -> None:
+    assert facts.parse(changed()).to_json().keys() == {"one", "many", "clock_ahead_s", "clock_error_s"}

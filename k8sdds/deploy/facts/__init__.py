@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from k8sdds import versions
 from k8sdds.deploy.actions import LOCK
@@ -62,6 +63,15 @@ class Facts:
     def pairs(self, key: str) -> dict[str, str]:
         """Return the values of a fact with the form `name rest` as a mapping of names to rests."""
         return {name: rest for name, _, rest in (value.partition(" ") for value in self.all(key))}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts as JSON data, with the keys that `k8sdds status --json` prints."""
+        return {
+            "one": self.values,
+            "many": self.lists,
+            "clock_ahead_s": self.clock_ahead_s,
+            "clock_error_s": self.clock_error_s,
+        }
 
     def has(self, feature: str) -> bool:
         """Return whether a kernel feature works on the machine."""
