@@ -52,7 +52,7 @@ def test_kubeadm_takes_what_it_is_given(
     api: str,
     roles: str,
 ) -> None:
-    monkeypatch.setattr(control_plane, "LISTS_FROM_MINOR", lists_from)
+    monkeypatch.setattr(control_plane, "ARGUMENT_LISTS_FROM_MINOR", lists_from)
     # It wants to see the file that tells where to join, which deploy puts there.
     monkeypatch.setattr(join, "DISCOVERY_FILE", str(tmp_path / "discovery.conf"))
     (tmp_path / "discovery.conf").touch()
