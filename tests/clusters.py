@@ -1,4 +1,4 @@
-"""One real cluster for all tests that need one: three local nodes, deployed by the command as a user would."""
+"""Provide one real cluster to all tests that need one: three local nodes, deployed with the command."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ import pytest
 
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 DEPLOY_TIMEOUT_S = 900
-"""A bundle that is not in the cache has been made before: this is for a machine that has much else to do."""
+"""Sufficient for a busy machine if the bundle is in the cache."""
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """A cluster that stands, and how to reach it."""
+    """A deployed cluster."""
 
     name: str
     kubeconfig: Path
     state: Path
-    """K8SDDS_STATE_DIR of the commands that know it."""
+    """K8SDDS_STATE_DIR of commands that use the cluster."""
     nodes: Sequence[str]
-    said: str
-    """What deploy printed."""
+    output: str
+    """Standard output of deploy."""
 
-    def k8sdds(self, *words: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-        """Run the command where this cluster is known."""
-        return run(self.state, *words, timeout_s=timeout_s)
+    def k8sdds(self, *args: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+        """Run the command with the state folder of this cluster."""
+        return run(self.state, *args, timeout_s=timeout_s)
 
-    def kubectl(self, *words: str, timeout_s: float = 120) -> str:
-        """Run kubectl on the control plane, and give what it prints."""
+    def kubectl(self, *args: str, timeout_s: float = 120) -> str:
+        """Run kubectl on the control plane, and return its standard output."""
         exec_ = ("nodes", "exec", "--cluster", self.name, self.nodes[0], "--")
         done = self.k8sdds(
-            *exec_, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", *words, timeout_s=timeout_s
+            *exec_, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", *args, timeout_s=timeout_s
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
 
 def run(
-    state: Path, *words: str, timeout_s: float = DEPLOY_TIMEOUT_S
+    state: Path, *args: str, timeout_s: float = DEPLOY_TIMEOUT_S
 ) -> subprocess.CompletedProcess[str]:
     """Run the command with a state folder."""
     return subprocess.run(
-        [str(K8SDDS), *words],
+        [str(K8SDDS), *args],
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -58,9 +58,9 @@ def run(
 
 @pytest.fixture(scope="session")
 def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """`k8sdds deploy one-machine`, once in a session; destroyed at its end, when the machine is as it was before.
+    """Deploy `one-machine` once per session, and destroy it at the end.
 
-    Whoever changes it puts everything back.
+    Tests that change the cluster restore it.
     """
     from tests.conftest import traces
 

@@ -1,4 +1,4 @@
-"""Real ssh servers on loopback: machines that the deployer can look at. They are this machine, each by a key of its own."""
+"""Real SSH servers on the loopback interface, each with its own host key: they act as machines of a profile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STARTS_S = 10
 
 @dataclass
 class Server:
-    """One ssh server with a host key of its own."""
+    """One SSH server with its own host key."""
 
     name: str
     folder: Path
@@ -30,12 +30,12 @@ class Server:
 
     @property
     def key(self) -> Path:
-        """The server's host key."""
+        """Path of the server's host key."""
         return self.folder / f"{self.name}.key"
 
     def start(self) -> None:
-        """Let it listen."""
-        # In mount and UTS namespaces of its own: it has its own home for root, and its own host name.
+        """Start the server and wait until it listens."""
+        # The server has its own home folder for root and its own host name, in mount and UTS namespaces.
         script = 'mount --bind "$1" /root && hostname "$2" && shift 2 && exec "$@"'
         self.process = subprocess.Popen(
             [
@@ -57,45 +57,45 @@ class Server:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Let it end."""
+        """Stop the server."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait(STARTS_S)
             self.process = None
 
     def new_host_key(self) -> None:
-        """Give it a host key, in place of the one it has."""
+        """Replace the host key."""
         self.key.unlink(missing_ok=True)
         subprocess.run(["dropbearkey", "-t", "ed25519", "-f", str(self.key)], check=True, capture_output=True)
 
     def public(self) -> str:
-        """Its public host key, as known_hosts wants it."""
-        told = subprocess.run(
+        """Return the line of the public host key for known_hosts."""
+        output = subprocess.run(
             ["dropbearkey", "-y", "-f", str(self.key)], check=True, capture_output=True, text=True
         )
-        kind, key = next(line for line in told.stdout.splitlines() if line.startswith("ssh-")).split()[:2]
+        kind, key = next(line for line in output.stdout.splitlines() if line.startswith("ssh-")).split()[:2]
         return f"[{self.address}]:{self.port} {kind} {key}"
 
 
 @dataclass
 class Farm:
-    """Servers, and what a user needs to reach them."""
+    """SSH servers, and the files that a user needs to reach them."""
 
     folder: Path
     servers: dict[str, Server] = field(default_factory=dict)
 
     @property
     def login_key(self) -> Path:
-        """The user's key."""
+        """Path of the user's private key."""
         return self.folder / "login"
 
     @property
     def known_hosts(self) -> Path:
-        """The user's known hosts."""
+        """Path of the user's known_hosts file."""
         return self.folder / "known_hosts"
 
     def add(self, *names: str, known: bool = True) -> list[Target]:
-        """Start servers of these names, their keys known or not."""
+        """Start servers of these names; `known` adds their keys to known_hosts."""
         targets = []
         for name in names:
             address = f"127.0.1.{10 + len(self.servers)}"
@@ -113,7 +113,7 @@ class Farm:
         return targets
 
     def profile(self, text: str = "") -> str:
-        """A profile file of all servers; its path."""
+        """Write a profile of all servers, and return its path."""
         lines = ["name: farm", "access:", "  user: root", f"  key: {self.login_key}"]
         lines += [f"  known_hosts: {self.known_hosts}", "nodes:"]
         for index, server in enumerate(self.servers.values()):
@@ -131,7 +131,7 @@ class Farm:
 
 @pytest.fixture
 def farm(tmp_path: Path) -> Iterator[Farm]:
-    """An empty farm, whose servers end with the test."""
+    """Provide a farm without servers, and stop its servers after the test."""
     if shutil.which("dropbear") is None or os.geteuid() != 0:
         pytest.skip("needs dropbear and root: make test")
     made = Farm(tmp_path)

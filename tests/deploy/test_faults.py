@@ -1,4 +1,4 @@
-"""Deploys that go wrong: each ends in a clear message or, run again, in a ready cluster."""
+"""Faults during deploys: each results in a clear message or, after another deploy, in a ready cluster."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.clusters import K8SDDS, run
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
 
 ENDED = re.compile(r"^(\S+): ([a-z ]+): .* \(([0-9.]+ s|failed after [0-9.]+ s)\)$")
-"""The line of an action that has ended: node, phase."""
+"""Line of a completed action: node and phase."""
 SEED = int(os.environ.get("K8SDDS_TEST_SEED") or time.time() // 86400)
-"""Another choice each day, and the same again by K8SDDS_TEST_SEED."""
+"""Changes daily; K8SDDS_TEST_SEED repeats a run."""
 TIMEOUT_S = 900
 PROFILE = """\
 name: faulty
@@ -44,16 +44,16 @@ PHASES = (
 
 @dataclass
 class Site:
-    """Two local nodes to be, and the commands that deploy on them."""
+    """A profile of two local nodes, and the commands that deploy it."""
 
     state: Path
     profile: Path
     name: str = "faulty"
 
-    def deploy(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return run(self.state, "deploy", str(self.profile), "--yes", *words, timeout_s=TIMEOUT_S)
+    def deploy(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return run(self.state, "deploy", str(self.profile), "--yes", *args, timeout_s=TIMEOUT_S)
 
-    def begin(self) -> subprocess.Popen[str]:
+    def start_deploy(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [str(K8SDDS), "deploy", str(self.profile), "--yes"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -61,11 +61,12 @@ class Site:
         )  # fmt: skip
 
     def kill_when(self, enough: Callable[[str], bool], then_s: float) -> str | None:
-        """Kill a deploy a moment after an action has ended of which, by its phase, it is enough; the phase.
+        """Start a deploy and kill it `then_s` after the first completed action whose phase `enough` accepts.
 
-        None if the deploy ended itself before, in order.
+        Returns:
+            The phase of this action; None if the deploy succeeded before.
         """
-        process = self.begin()
+        process = self.start_deploy()
         assert process.stdout is not None
         try:
             for line in process.stdout:
@@ -81,17 +82,17 @@ class Site:
             process.kill()
             process.communicate()
 
-    def fails(self, *said: str) -> None:
-        """Deploy, which must fail with a message that names this and a remedy."""
+    def fails(self, *messages: str) -> None:
+        """Deploy, which must fail with these messages and a remedy."""
         done = self.deploy()
         assert done.returncode == 3, done.stdout + done.stderr
-        for words in (*said, "→"):
-            assert re.search(words, done.stderr), done.stderr
+        for message in (*messages, "→"):
+            assert re.search(message, done.stderr), done.stderr
         assert "Traceback" not in done.stderr and "defect" not in done.stderr, done.stderr
         assert "is ready" not in done.stdout
 
     def becomes_ready(self) -> None:
-        """Deploy again, to the end; then nothing is left to do, and the cluster works."""
+        """Deploy again, which must succeed and leave nothing to do, and check that the cluster works."""
         done = self.deploy()
         assert done.returncode == 0, done.stdout + done.stderr
         again = self.deploy()
@@ -99,17 +100,17 @@ class Site:
         found = self.kubectl("get", "nodes")
         ready = {one["metadata"]["name"]: conditions(one)["Ready"] for one in found}
         assert ready == {"head": "True", "work": "True"}
-        # What kubeadm brings as well: without these the nodes alone would be half a cluster.
+        # Workloads that kubeadm creates.
         (proxy,) = self.kubectl("get", "daemonset", "-n", "kube-system", "-l", "k8s-app=kube-proxy")
         assert proxy["status"]["numberReady"] == 2, proxy["status"]
         (dns,) = self.kubectl("get", "deployment", "-n", "kube-system", "-l", "k8s-app=kube-dns")
         assert conditions(dns)["Available"] == "True"
-        # No secret of an interrupted step is left.
+        # No secrets of an interrupted action remain.
         for node in ("head", "work"):
             self.shell(node, "[ ! -e /run/k8sdds-deploy ]")
 
-    def kubectl(self, *words: str) -> list[dict[str, Any]]:
-        argv = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", *words, "-o", "json"]
+    def kubectl(self, *args: str) -> list[dict[str, Any]]:
+        argv = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", *args, "-o", "json"]
         items: list[dict[str, Any]] = json.loads(nodes.run(self.name, "head", argv))["items"]
         return items
 
@@ -117,12 +118,12 @@ class Site:
         nodes.run(self.name, node, ["sh", "-e"], stdin=script)
 
     def when(self, node: str, process: str, then: Callable[[], None]) -> threading.Thread:
-        """Do something as soon as a process of this name runs on a node."""
+        """Call `then` as soon as a process of this name runs on a node."""
 
         def runs() -> bool:
             try:
                 nodes.run(self.name, node, ["pgrep", "-x", process])
-            except K8sddsError:  # not yet, or the node does not stand yet
+            except K8sddsError:  # neither the process nor the node may exist yet
                 return False
             return True
 
@@ -158,20 +159,19 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     assert nodes.ls() == []
 
 
-def the_deployer_is_killed_once(site: Site) -> None:
+def deploy_is_killed_once(site: Site) -> None:
     chosen = random.Random(SEED)
     last, ended = chosen.randint(1, 12), itertools.count(1)
     site.kill_when(lambda phase: next(ended) >= last, chosen.uniform(0, 2))
     site.becomes_ready()
 
 
-def the_deployer_is_killed_in_every_phase(site: Site) -> None:
-    """Each phase that a deploy tells of for the first time is its last one: what goes on then, in it or in the
-    next, is cut off."""
+def deploy_is_killed_in_every_phase(site: Site) -> None:
+    """Kill a deploy whenever it completes an action of a phase that was not completed before."""
     site.profile.write_text(PROFILE + "tuning: [nic-optimizations]\ndiscovery_service: true\n")
     chosen = random.Random(SEED)
-    process = site.begin()
-    time.sleep(chosen.uniform(0.5, 4))  # while it makes the machines
+    process = site.start_deploy()
+    time.sleep(chosen.uniform(0.5, 4))  # while it creates the machines
     process.kill()
     process.communicate()
     killed: list[str] = []
@@ -181,12 +181,12 @@ def the_deployer_is_killed_in_every_phase(site: Site) -> None:
 
     while (phase := site.kill_when(is_new, chosen.uniform(0, 1))) is not None:
         killed.append(phase)
-    # Others went on by themselves to their end after a kill, and were not told of any more.
+    # Scripts on nodes continue after a kill, so the next deploy does not report their phases.
     assert set(killed) <= set(PHASES) and len(killed) >= 5, killed
     site.becomes_ready()
 
 
-def a_node_dies_while_it_joins(site: Site) -> None:
+def node_stops_while_it_joins(site: Site) -> None:
     dying = site.when("work", "kubeadm", lambda: nodes.stop(site.name, "work"))
     site.fails(r"work: join: could not join", "connection was lost|cannot be reached")
     dying.join(10)
@@ -194,38 +194,38 @@ def a_node_dies_while_it_joins(site: Site) -> None:
     site.becomes_ready()
 
 
-def the_network_is_cut_in_the_middle(site: Site) -> None:
+def network_is_cut_during_deploy(site: Site) -> None:
     cutting = site.when("head", "kubeadm", lambda: nodes.cut(site.name, "head"))
     site.fails(r"head: control plane: could not create", "connection was lost|cannot be reached")
     cutting.join(10)
     assert not cutting.is_alive()
-    # Still cut: said at once, of the machine that it is.
+    # The next deploy reports at once that the machine cannot be reached.
     site.fails(r"head: cannot be reached")
     nodes.cut(site.name, "head", False)
     site.becomes_ready()
 
 
-def a_cluster_of_ours_is_broken(site: Site) -> None:
+def files_of_the_cluster_are_deleted(site: Site) -> None:
     site.becomes_ready()
-    # Files are gone from a disk: what the control plane knows, and who the worker is.
+    # The data of the control plane and the identity of the worker are deleted.
     site.shell("head", "systemctl stop kubelet\nrm -rf /var/lib/etcd/member /etc/kubernetes/*")
     site.shell("work", "rm -rf /etc/kubernetes/kubelet.conf /etc/cni/net.d/*")
     site.becomes_ready()
 
 
-def a_machine_is_exchanged(site: Site) -> None:
-    """Another one, or another card, with its name and address: first the worker's, then the control plane's."""
+def machine_is_replaced(site: Site) -> None:
+    """Replace first the worker and then the control plane by a new machine with the same name and address."""
     site.becomes_ready()
     for name in ("work", "head"):
         nodes.down(site.name, [name])
         site.becomes_ready()
 
 
-def the_control_planes_data_is_lost(site: Site) -> None:
-    """An empty store looks like a cluster, since kubelets register themselves: it must not be taken for one."""
+def data_of_the_control_plane_is_lost(site: Site) -> None:
+    """With an empty store the cluster looks intact, since kubelets register again; deploy must detect the loss."""
     site.becomes_ready()
-    end = "ctr -n k8s.io tasks ls | awk 'NR > 1 { print $1 }' | xargs -n 1 ctr -n k8s.io tasks kill -s KILL -a"
-    site.shell("head", f"systemctl stop kubelet\n{end} || :\nrm -rf /var/lib/etcd/member\nsystemctl start kubelet")
+    kill_all = "ctr -n k8s.io tasks ls | awk 'NR > 1 { print $1 }' | xargs -n 1 ctr -n k8s.io tasks kill -s KILL -a"
+    site.shell("head", f"systemctl stop kubelet\n{kill_all} || :\nrm -rf /var/lib/etcd/member\nsystemctl start kubelet")
     deadline = time.monotonic() + 120
     while not answers(site) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -241,11 +241,11 @@ def answers(site: Site) -> bool:
 
 
 FAULTS = (
-    the_deployer_is_killed_once, the_deployer_is_killed_in_every_phase, a_node_dies_while_it_joins,
-    the_network_is_cut_in_the_middle, a_cluster_of_ours_is_broken, a_machine_is_exchanged,
-    the_control_planes_data_is_lost,
+    deploy_is_killed_once, deploy_is_killed_in_every_phase, node_stops_while_it_joins,
+    network_is_cut_during_deploy, files_of_the_cluster_are_deleted, machine_is_replaced,
+    data_of_the_control_plane_is_lost,
 )  # fmt: skip
-SHORT = (the_deployer_is_killed_once, a_node_dies_while_it_joins, the_network_is_cut_in_the_middle)
+SHORT = (deploy_is_killed_once, node_stops_while_it_joins, network_is_cut_during_deploy)
 
 
 @pytest.mark.long
@@ -258,11 +258,10 @@ def test_one_fault_by_seed(site: Site) -> None:
     random.Random(SEED).choice(SHORT)(site)
 
 
-def test_machines_that_do_not_fit_are_named_and_left_alone(
+def test_machines_that_do_not_fit_are_reported_and_not_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All in one deploy: one that is down, one without sudo, one whose key has changed, one that is full, one with
-    leftovers of another cluster; and one that fits."""
+    """One deploy of machines that are down, without sudo, with a changed host key, full, with leftovers, and that fit."""
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
@@ -300,12 +299,12 @@ def test_machines_that_do_not_fit_are_named_and_left_alone(
         done = run(state, "deploy", str(profile), "--yes", timeout_s=300)
         assert done.returncode == 3, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
-        for told in (
+        for message in (
             r"down: cannot be reached: ", r"nosudo: sudo requires a password", r"changed: its host key has changed",
             r"full: /var/lib has \d+ MiB free", r"left: is part of a cluster of https://10\.88\.0\.9:6443",
         ):  # fmt: skip
-            assert re.search(told, done.stderr), done.stderr
-        # Each says what to do, and nothing was changed anywhere.
+            assert re.search(message, done.stderr), done.stderr
+        # Each message has a remedy, and no machine was changed.
         assert done.stderr.count("→") >= 5
         for name in ("fits", "nosudo", "changed", "full", "left"):
             assert nodes.run("unfit", name, ["sh", "-c", "ls -d /etc/k8sdds 2>/dev/null || :"]) == ""

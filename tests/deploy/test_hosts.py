@@ -1,4 +1,4 @@
-"""Machines over a real SSH server: what is said when it works, and what when it does not."""
+"""Machines behind real SSH servers: results of scripts, and messages about failures."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.deploy.conftest import Farm
 
 
 def look(targets: list[Target], **options: bool) -> tuple[dict[str, str], dict[str, str]]:
-    """The host names that the machines tell, and the failures."""
+    """Return the host names that the machines report, and the failures."""
     with Connections(targets, options.get("accept", False)) as connections:
         results, failures = connections.each(lambda host: host.run("hostname").out.strip(), connections.hosts)
     return results, {name: str(error) for name, error in failures.items()}
 
 
-def test_scripts_run_on_the_machines_themselves(farm: Farm) -> None:
+def test_scripts_run_on_the_machines(farm: Farm) -> None:
     targets = farm.add("alpha", "beta")
     assert look(targets) == ({"alpha": "alpha", "beta": "beta"}, {})
 
 
-def test_where_all_must_succeed_every_failure_is_told(farm: Farm) -> None:
+def test_every_failure_is_reported_if_all_must_succeed(farm: Farm) -> None:
     def ask(host: Host) -> str:
         if host.name != "alpha":
             raise HostError(host.name, "is not well", "a rest")
@@ -43,7 +43,7 @@ def test_where_all_must_succeed_every_failure_is_told(farm: Farm) -> None:
             connections.all(ask, connections.hosts)
 
 
-def test_a_script_is_read_whole_and_tells_its_end(farm: Farm) -> None:
+def test_script_is_complete_and_its_end_is_detected(farm: Farm) -> None:
     # A command that reads stdin must not eat the rest of the script.
     with Connections(farm.add("alpha")) as connections:
         done = connections.hosts["alpha"].run("cat\necho 'it'\"'\"'s $HOME'; echo bad >&2; exit 7")
@@ -60,7 +60,7 @@ def test_all_commands_share_one_connection_that_ends(farm: Farm) -> None:
     assert not folder.exists()
 
 
-def test_what_a_killed_command_left_is_removed_and_nothing_else() -> None:
+def test_leftovers_of_killed_commands_are_removed() -> None:
     script = (
         "import sys, time\nfrom k8sdds.system.ssh import Connections\n"
         "print(Connections([])._folder, flush=True)\ntime.sleep(600)\n"
@@ -78,22 +78,22 @@ def test_what_a_killed_command_left_is_removed_and_nothing_else() -> None:
             other.wait()
             assert folder.name in ssh.clean() and not folder.exists()
             assert used.is_dir()
-        # The next command finds it, too.
+        # The next command finds it as well.
         with Connections([]):
             assert not used.exists()
 
 
-def test_a_connection_that_is_lost_in_the_middle_is_said(farm: Farm) -> None:
+def test_lost_connection_is_reported(farm: Farm) -> None:
     targets = farm.add("alpha")
     with Connections(targets) as connections:
         host = connections.hosts["alpha"]
         assert host.run("echo warning >&2; exit 255") == Done(255, "", "warning\n")
-        # As when its power is cut: the server's process of this connection ends.
+        # End the server's process of this connection, as a power cut does.
         with pytest.raises(HostError, match="alpha: the connection was lost while a script ran"):
             host.run('echo warning >&2; kill -9 $PPID; sleep 60', root=False)
 
 
-def test_an_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None:
+def test_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None:
     targets = farm.add("alpha", known=False)
     results, failures = look(targets)
     assert results == {} and "host key is not known" in failures["alpha"]
@@ -102,7 +102,7 @@ def test_an_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None
     assert look(targets) == ({"alpha": "alpha"}, {})
 
 
-def test_a_changed_host_key_is_refused_even_then(farm: Farm) -> None:
+def test_changed_host_key_is_always_refused(farm: Farm) -> None:
     targets = farm.add("alpha")
     server = farm.servers["alpha"]
     server.stop()
@@ -114,7 +114,7 @@ def test_a_changed_host_key_is_refused_even_then(farm: Farm) -> None:
         assert "ssh-keygen -R" in failures["alpha"]
 
 
-def test_one_machine_that_is_down_does_not_hide_the_others(farm: Farm) -> None:
+def test_machine_that_is_down_does_not_affect_others(farm: Farm) -> None:
     targets = farm.add("alpha", "beta")
     farm.servers["beta"].stop()
     results, failures = look(targets)
@@ -122,14 +122,14 @@ def test_one_machine_that_is_down_does_not_hide_the_others(farm: Farm) -> None:
     assert "cannot be reached" in failures["beta"] and "→" in failures["beta"]
 
 
-def test_a_refused_login_names_the_remedy(farm: Farm) -> None:
+def test_refused_login_has_a_remedy(farm: Farm) -> None:
     targets = farm.add("alpha")
     (farm.folder / "home" / ".ssh" / "authorized_keys").write_text("")
     results, failures = look(targets)
     assert results == {} and "login refused" in failures["alpha"] and "ssh-copy-id" in failures["alpha"]
 
 
-def test_a_machine_that_hangs_is_given_up(farm: Farm) -> None:
+def test_machine_that_does_not_answer_times_out(farm: Farm) -> None:
     with Connections(farm.add("alpha")) as connections:
         started = time.monotonic()
         with pytest.raises(HostError, match="no answer within 1 s"):
@@ -137,9 +137,9 @@ def test_a_machine_that_hangs_is_given_up(farm: Farm) -> None:
         assert time.monotonic() - started < 20
 
 
-def test_ssh_config_is_honoured(farm: Farm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # ssh takes the home folder of its user from the password file, so a ProxyCommand of the target stands for the
-    # user's configuration: the connection must go where it leads, and not to the address.
+def test_ssh_config_is_used(farm: Farm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # ssh reads the home folder of its user from the password file, so this test sets a ProxyCommand in the target
+    # instead of the user's configuration. The connection must use it instead of the address.
     (target,) = farm.add("alpha")
     trail = tmp_path / "trail"
     script = tmp_path / "proxy"
@@ -180,19 +180,19 @@ def test_facts_of_a_real_machine(farm: Farm) -> None:
     assert set(alpha.pairs("file")) <= {"/etc/hostname"}
     assert "lo" in alpha.all("link") and str(farm.servers["alpha"].port) in alpha.all("listens")
     assert alpha.userland == alpha.architecture
-    # One clock, so whatever they seem apart is within the time of the round trips.
+    # Both machines have the same clock, so the measured difference is within the round-trip time.
     assert abs(alpha.clock_ahead_s) <= alpha.clock_error_s + 0.1
 
 
-def test_probing_leaves_the_machine_as_it_was(farm: Farm) -> None:
+def test_probe_does_not_change_the_machine(farm: Farm) -> None:
     before = sorted(path.name for path in Path("/sys/class/net").iterdir())
     with Connections(farm.add("alpha")) as connections:
         facts.gather(connections)
     assert sorted(path.name for path in Path("/sys/class/net").iterdir()) == before
 
 
-def test_a_login_without_sudo_is_told(farm: Farm) -> None:
-    # The probe asks for root by `sudo -n`: a sudo that wants a password says so in these words.
+def test_login_without_sudo_is_reported(farm: Farm) -> None:
+    # The probe runs `sudo -n`. This substitute prints the message of a sudo that requires a password.
     (target,) = farm.add("alpha")
     with Connections([target]) as connections:
         host: Host = connections.hosts["alpha"]

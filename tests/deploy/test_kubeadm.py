@@ -35,15 +35,15 @@ def validate(made: bundle.Bundle, tmp_path: Path) -> Validate:
 
     def run(text: str) -> subprocess.CompletedProcess[str]:
         config.write_text(text)
-        words = [str(kubeadm), "config", "validate", "--config", str(config)]
-        return subprocess.run(words, capture_output=True, text=True, timeout=60)
+        command = [str(kubeadm), "config", "validate", "--config", str(config)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     return run
 
 
 @pytest.mark.parametrize(("lists_from", "api"), [(31, "v1beta4"), (99, "v1beta3")])
 @pytest.mark.parametrize("roles", ["[control-plane]", "[control-plane, worker]"])
-def test_kubeadm_takes_what_it_is_given(
+def test_kubeadm_accepts_the_configuration(
     validate: Validate,
     made: bundle.Bundle,
     tmp_path: Path,
@@ -53,17 +53,17 @@ def test_kubeadm_takes_what_it_is_given(
     roles: str,
 ) -> None:
     monkeypatch.setattr(control_plane, "ARGUMENT_LISTS_FROM_MINOR", lists_from)
-    # It wants to see the file that tells where to join, which deploy puts there.
+    # kubeadm requires the discovery file, which deploy writes on the node.
     monkeypatch.setattr(join, "DISCOVERY_FILE", str(tmp_path / "discovery.conf"))
     (tmp_path / "discovery.conf").touch()
     profile = yaml_text.parse(PROFILE.replace("[control-plane]", roles), Profile, "mine.yaml")
-    # The recorded machine has cgroup v1: with what that takes.
-    seen = {
+    # The recorded machine has cgroup v1, which requires additional settings.
+    machines = {
         node.name: facts.parse(changed(containerd="1.6.20", address=f"eth0 192.0.2.{number}/24"))
         for number, node in enumerate(profile.nodes, 1)
     }
-    wanted = DesiredState(profile, seen, Software(profile, made), network_install.install(profile))
-    for text in (control_plane.configuration(wanted), join.configuration(wanted, profile.node("pi1"))):
+    state = DesiredState(profile, machines, Software(profile, made), network_install.install(profile))
+    for text in (control_plane.configuration(state), join.configuration(state, profile.node("pi1"))):
         assert f"kubeadm.k8s.io/{api}" in text
         done = validate(text)
         assert (done.returncode, done.stdout.strip()) == (0, "ok"), done.stderr

@@ -1,4 +1,4 @@
-"""A lab without internet: a deploy with a bundle contacts nothing but its nodes, and they only each other."""
+"""A deploy without internet: with a bundle, only the nodes are contacted, and they contact only each other."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ nodes:
   - {{name: alone, roles: [control-plane, worker]}}
 """
 INSTALLED = ("containerd", "runc", "conntrack", "socat", "ethtool", "ebtables", "ipset")
-"""What a fresh machine of the distribution lacks."""
-# Beside its own cluster's addresses a node has nothing to say to anybody.
+"""Packages that a fresh machine of the distribution does not have."""
+# Counts packets to addresses outside of the cluster.
 WATCH = """
 table inet watch {
   chain outgoing { type filter hook output priority -500; jump strangers; }
@@ -40,10 +40,10 @@ table inet watch {
 """
 
 
-def cut_off(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run words where there is a loopback and nothing else: no way out, and no name can be resolved."""
+def run_offline(state: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a network namespace that has only a loopback interface."""
     return subprocess.run(
-        ["unshare", "--net", "sh", "-ec", 'ip link set lo up; exec "$@"', "sh", *words],
+        ["unshare", "--net", "sh", "-ec", 'ip link set lo up; exec "$@"', "sh", *args],
         capture_output=True, text=True, timeout=900, stdin=subprocess.DEVNULL,
         env={**os.environ, "K8SDDS_STATE_DIR": str(state)},
     )  # fmt: skip
@@ -59,21 +59,21 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(tmp_path / "bundle", ignore_errors=True)
 
 
-def test_a_deploy_with_a_bundle_contacts_nothing_but_its_nodes(state: Path, tmp_path: Path) -> None:
+def test_deploy_with_a_bundle_contacts_only_its_nodes(state: Path, tmp_path: Path) -> None:
     bundle.create(tmp_path / "bundle", [ARCH_HERE], suites=[versions.DEBIAN_SUITE])
     profile = tmp_path / "offline.yaml"
     profile.write_text(PROFILE.format(bundle=tmp_path / "bundle"))
     flow.create_machines(profiles.load(str(profile)), lambda _: None)
     nodes.run("offline", "alone", ["dpkg", "--purge", "--force-depends", *INSTALLED])
     nodes.run("offline", "alone", ["nft", "-f", "-"], stdin=WATCH)
-    for words in (["getent", "hosts", "example.com"], ["ping", "-c", "1", "192.0.2.1"]):
-        assert cut_off(state, *words).returncode != 0
+    for args in (["getent", "hosts", "example.com"], ["ping", "-c", "1", "192.0.2.1"]):
+        assert run_offline(state, *args).returncode != 0
 
-    done = cut_off(state, str(K8SDDS), "deploy", str(profile), "--yes")
+    done = run_offline(state, str(K8SDDS), "deploy", str(profile), "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "alone: runtime: install containerd" in done.stdout
     assert "alone: smoke test: run a pod" in done.stdout
-    again = cut_off(state, str(K8SDDS), "deploy", str(profile), "--yes")
+    again = run_offline(state, str(K8SDDS), "deploy", str(profile), "--yes")
     assert again.stdout == "no changes\n", again.stdout + again.stderr
 
     rules = json.loads(nodes.run("offline", "alone", ["nft", "-j", "list", "table", "inet", "watch"]))
@@ -82,12 +82,12 @@ def test_a_deploy_with_a_bundle_contacts_nothing_but_its_nodes(state: Path, tmp_
         rule["comment"]: next(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)
         for rule in found
     }
-    # Names are asked for, by programs that could do without: nobody has answered, and it has worked.
+    # Programs query the name server, but need no answer, so these packets are allowed.
     assert (counted["elsewhere"], counted["elsewhere6"]) == (0, 0), counted
-    # The counters see what is there to be seen.
+    # The counters count packets.
     nodes.run("offline", "alone", ["sh", "-c", "ping -c 1 -W 1 192.0.2.1; getent hosts example.com; :"])
     rules = nodes.run("offline", "alone", ["nft", "list", "table", "inet", "watch"])
     for counter in ("names", "elsewhere"):
         assert f'packets 0 bytes 0 comment "{counter}"' not in rules
-    done = cut_off(state, str(K8SDDS), "destroy", str(profile), "--yes")
+    done = run_offline(state, str(K8SDDS), "destroy", str(profile), "--yes")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The real thing: a cluster of three local nodes, as a user deploys it."""
+"""A cluster of three local nodes, deployed with the command as a user does."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from k8sdds.nodes import record
 from tests.clusters import Deployed
 
 
-def test_three_nodes_are_ready_and_proven(one_machine: Deployed) -> None:
+def test_three_nodes_are_ready_and_pass_the_smoke_test(one_machine: Deployed) -> None:
     ready = one_machine.kubectl(
         "get", "nodes", "-o", 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}'
     )
     assert ready == "True True True"
-    assert "control: smoke test: exchange datagrams between 3 nodes" in one_machine.said
-    # The test's pods are gone, what it proved is written down.
+    assert "control: smoke test: exchange datagrams between 3 nodes" in one_machine.output
+    # The pods of the smoke test are deleted, and its proof is recorded.
     assert one_machine.kubectl("get", "pods", "-n", "k8sdds-system", "-o", "name") == ""
-    space = json.loads(one_machine.kubectl("get", "namespace", "k8sdds-system", "-o", "json"))
-    assert space["metadata"]["annotations"]["k8sdds.io/proven"]
+    namespace = json.loads(one_machine.kubectl("get", "namespace", "k8sdds-system", "-o", "json"))
+    assert namespace["metadata"]["annotations"]["k8sdds.io/proven"]
 
 
-def test_a_second_deploy_changes_nothing(one_machine: Deployed) -> None:
+def test_second_deploy_changes_nothing(one_machine: Deployed) -> None:
     done = one_machine.k8sdds("deploy", "one-machine", "--yes")
     assert (done.returncode, done.stdout) == (0, "no changes\n"), done.stderr
     plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--plan", "--json").stdout)
     assert plan["actions"] == []
 
 
-def test_what_was_lost_is_found_and_put_back(one_machine: Deployed) -> None:
+def test_deploy_restores_what_is_missing(one_machine: Deployed) -> None:
     one_machine.kubectl("delete", "daemonset", "flannel", "-n", "k8sdds-network")
     one_machine.kubectl("delete", "clusterrolebinding", "k8sdds:metrics-server")
-    # A file that is gone, and a program that has changed though its times say that it has not.
+    # A file is missing, and the content of a program differs although its times have not changed.
     change = "rm /etc/sysctl.d/90-k8sdds.conf; f=/opt/cni/bin/portmap; t=$(stat -c @%Y $f); echo >>$f; touch -d $t $f"
-    words = ("nodes", "exec", "--cluster", "one-machine", "worker1", "--", "sh", "-ec", change)
-    assert one_machine.k8sdds(*words).returncode == 0
+    exec_ = ("nodes", "exec", "--cluster", "one-machine", "worker1", "--")
+    assert one_machine.k8sdds(*exec_, "sh", "-ec", change).returncode == 0
     plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--plan", "--json").stdout)
     found = {(action["node"], action["phase"]) for action in plan["actions"]}
     lost = {("worker1", "runtime"), ("worker1", "kubernetes packages"), ("control", "network")}
@@ -51,7 +51,7 @@ def test_what_was_lost_is_found_and_put_back(one_machine: Deployed) -> None:
     assert one_machine.k8sdds("deploy", "one-machine", "--yes").stdout == "no changes\n"
 
 
-def test_the_api_server_is_reached_from_here(one_machine: Deployed) -> None:
+def test_api_server_is_reachable_from_this_machine(one_machine: Deployed) -> None:
     assert stat.S_IMODE(one_machine.kubeconfig.stat().st_mode) == 0o600
     shown = one_machine.k8sdds("kubeconfig", "one-machine")
     assert shown.stdout == one_machine.kubeconfig.read_text()
@@ -63,7 +63,7 @@ def test_the_api_server_is_reached_from_here(one_machine: Deployed) -> None:
     assert "CN = kube-apiserver" in answer.stderr + answer.stdout
 
 
-def test_status_and_logs_tell_of_it_without_secrets(one_machine: Deployed, tmp_path: Path) -> None:
+def test_status_and_logs_contain_no_secrets(one_machine: Deployed, tmp_path: Path) -> None:
     status = one_machine.k8sdds("status", "one-machine")
     assert status.returncode == 0 and status.stdout.count("ready") == 3
     archive = tmp_path / "logs.tar.gz"
@@ -93,7 +93,7 @@ def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
     taken: Counter[str] = Counter()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # Counted by user: those of pods that run as another are not root's.
+            # Inotify instances are counted by user: those of pods that run as another user are not root's.
             if process.stat().st_uid == 0 and f"/k8sdds-{Path(known.data).name}/" in (process / "cgroup").read_text():
                 open_ = [os.readlink(one) for one in (process / "fd").iterdir()]
                 taken[(process / "comm").read_text().strip()] += open_.count("anon_inode:inotify")
@@ -101,7 +101,7 @@ def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
     assert taken.total() <= 60, taken
 
 
-def test_without_a_terminal_nothing_is_changed_unasked(one_machine: Deployed) -> None:
+def test_commands_without_a_terminal_require_yes(one_machine: Deployed) -> None:
     done = one_machine.k8sdds("destroy", "one-machine")
     assert done.returncode == 2 and "--yes" in done.stderr
     done = one_machine.k8sdds("deploy", "one-machine", "--limit", "nobody")

@@ -1,6 +1,6 @@
-"""Ordinary machines: local nodes that the profile names by address, port, user and key, as any others.
+"""Deploys on ordinary machines: local nodes that the profile names by address, port, user and key.
 
-They stay when the cluster goes, so what was there before can be compared with what is there after.
+The machines remain when the cluster is destroyed, so their states before and after can be compared.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need roo
 
 NAME = "ordinary"
 DISK_MIB = 6144
-"""Of their own: on this machine's disk, the kubelet would find too large a part of it used."""
+"""Size of a separate disk: the kubelet would evict pods because this machine's disk is too full."""
 TIMEOUT_S = 900
 
-# Everything that a deploy could have changed on a machine, a line each. Logs, caches, the lock of iptables and
-# what packages, systemd and logins note for themselves are not what anybody wants put back.
-LOOK = r"""
+# Prints everything that a deploy may change on a machine, one line each, without logs, caches, the lock of iptables,
+# and the bookkeeping of packages, systemd and logins.
+STATE_SCRIPT = r"""
 export LC_ALL=C
 find / -xdev \( -path /var/log -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /tmp \
   -o -path /var/lib/systemd -o -path /etc/ld.so.cache -o -path /root/.local -o -path /home \) -prune -o \
@@ -54,24 +54,23 @@ command -v ctr >/dev/null && ctr -n k8s.io images ls -q && ctr -n k8s.io contain
 
 @dataclass
 class Site:
-    """Two machines, and the profile that names them."""
+    """Two machines and their profile."""
 
     state: Path
     profile: Path
 
-    def k8sdds(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def k8sdds(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command that must succeed."""
-        done = run(self.state, *words, timeout_s=TIMEOUT_S)
+        done = run(self.state, *args, timeout_s=TIMEOUT_S)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 
-    def look(self) -> dict[str, list[str]]:
-        """What there is on the machines."""
-        found = {}
-        for name in ("head", "work"):
-            said = nodes.run(NAME, name, ["sh"], stdin=LOOK, timeout_s=120)
-            found[name] = said.splitlines()
-        return found
+    def machine_states(self) -> dict[str, list[str]]:
+        """Return the state of each machine as lines."""
+        return {
+            name: nodes.run(NAME, name, ["sh"], stdin=STATE_SCRIPT, timeout_s=120).splitlines()
+            for name in ("head", "work")
+        }
 
 
 @pytest.fixture
@@ -81,7 +80,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
     try:
         made = nodes.up(NAME, [nodes.NodeSpec(name, disk_mib=DISK_MIB) for name in ("head", "work")])
-        # Machines of a lab behind a jump host: ssh_config says how one gets there.
+        # The machines are behind a jump host, which ssh_config configures.
         config = tmp_path / "ssh_config"
         proxy = shlex.join([*made[0].proxy_command[:-2], "%h", "%p"])
         config.write_text(f"Host 10.88.0.*\n  ProxyCommand {proxy}\n")
@@ -100,44 +99,48 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         nodes.down(NAME)
 
 
-def same(after: dict[str, list[str]], before: dict[str, list[str]]) -> None:
+def assert_same(after: dict[str, list[str]], before: dict[str, list[str]]) -> None:
     for name, lines in before.items():
-        gone, new = sorted(set(lines) - set(after[name])), sorted(set(after[name]) - set(lines))
-        assert not gone and not new, "\n".join([f"{name}: what is gone, and what is new:", *gone, "", *new])
+        missing, new = sorted(set(lines) - set(after[name])), sorted(set(after[name]) - set(lines))
+        assert not missing and not new, "\n".join([f"{name}: missing, and new:", *missing, "", *new])
 
 
-def test_machines_are_as_they_were_before(site: Site) -> None:
+def test_destroy_restores_the_state_before_deploy(site: Site) -> None:
     with site.profile.open("a") as file:
         file.write("software: bundle\n")
     profile = str(site.profile)
-    before = site.look()
+    before = site.machine_states()
     site.k8sdds("deploy", profile, "--yes")
     assert site.k8sdds("deploy", profile, "--yes").stdout == "no changes\n"
-    assert site.look() != before
-    # Behind a jump host: said how other programs get there.
+    assert site.machine_states() != before
+    # Behind a jump host, the command prints a tunnel for other programs.
     shown = site.k8sdds("kubeconfig", profile)
     assert "server: https://10.88.0.11:6443" in shown.stdout
     assert "ssh -N -L 6443:10.88.0.11:6443" in shown.stderr
     assert Path(site.k8sdds("kubeconfig", profile, "--path").stdout.strip()).read_text() == shown.stdout
     assert json.loads(site.k8sdds("status", profile, "--json").stdout)["problems"] == []
-    one_is_down(site)
-    # Its network changes, too: whatever the last one was, nothing of it stays.
+    check_commands_with_a_worker_down(site)
+    # After a network switch, leftovers of neither network remain.
     site.k8sdds("network", "switch", profile, "host")
     assert site.k8sdds("destroy", profile, "--yes").stdout.splitlines()[-1] == "removed"
-    same(site.look(), before)
-    # What was done stays on record here, and there is nothing to destroy any more.
+    assert_same(site.machine_states(), before)
+    # The logs remain on this machine, and a second destroy finds nothing.
     logs = site.state / "clusters" / NAME / "logs"
     assert sorted(path.name for path in logs.iterdir()) == ["head.log", "work.log"]
     assert site.k8sdds("destroy", profile, "--yes").stdout == "Nothing to destroy.\n"
 
 
-def one_is_down(site: Site) -> None:
-    """What commands say while a worker cannot be reached: each names it, and what can go on without it does."""
+def check_commands_with_a_worker_down(site: Site) -> None:
+    """Every command reports the worker that cannot be reached; commands that can continue without it do so."""
     profile = str(site.profile)
     nodes.cut(NAME, "work")
     try:
-        for words in (("deploy", profile, "--yes"), ("network", "switch", profile, "host"), ("destroy", profile, "--yes")):
-            done = run(site.state, *words, timeout_s=TIMEOUT_S)
+        for args in (
+            ("deploy", profile, "--yes"),
+            ("network", "switch", profile, "host"),
+            ("destroy", profile, "--yes"),
+        ):
+            done = run(site.state, *args, timeout_s=TIMEOUT_S)
             assert done.returncode == 3, done.stdout + done.stderr
             assert "work: cannot be reached" in done.stderr and "→" in done.stderr, done.stderr
         done = site.k8sdds("deploy", profile, "--yes", "--limit", "head")
@@ -156,8 +159,8 @@ def one_is_down(site: Site) -> None:
     assert site.k8sdds("deploy", profile, "--yes").stdout == "no changes\n"
 
 
-def test_with_purge_packages_go_as_well(site: Site, tmp_path: Path) -> None:
-    """Machines without containerd, which get it from a bundle's packages."""
+def test_purge_removes_installed_packages(site: Site, tmp_path: Path) -> None:
+    """The machines have no containerd and install it from the packages of a bundle."""
     bundle = tmp_path / "bundle"
     site.k8sdds("bundle", "create", str(bundle), "--suite", "bookworm")
     with site.profile.open("a") as file:
@@ -167,10 +170,10 @@ def test_with_purge_packages_go_as_well(site: Site, tmp_path: Path) -> None:
         script = "systemctl stop containerd\nexport DEBIAN_FRONTEND=noninteractive\n"
         script += "apt-get purge -q=2 -y containerd runc conntrack socat ebtables >/dev/null\n"
         nodes.run(NAME, name, ["sh", "-e"], stdin=script, timeout_s=120)
-    before = site.look()
+    before = site.machine_states()
     site.k8sdds("deploy", profile, "--yes")
-    assert site.look() != before
+    assert site.machine_states() != before
     site.k8sdds("destroy", profile, "--yes", "--purge")
-    same(site.look(), before)
+    assert_same(site.machine_states(), before)
     assert not (site.state / "clusters").exists() or not list((site.state / "clusters").iterdir())
 

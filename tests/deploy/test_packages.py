@@ -1,6 +1,4 @@
-"""Kubernetes from packages, on a local node: from a repository like the project's, of packages made here; and
-what is said where it cannot be reached.
-"""
+"""Kubernetes from packages on a local node: from a repository that the test creates, and without a repository."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ CLUSTER = "pkgs"
 SWITCH, PORT = "10.88.0.1", 8080
 VERSION = "1.36.3"
 NEWER = "1.36.9"
-"""A newer one in the repository, which nobody wants."""
+"""Newer version in the repository, which must not be installed."""
 
 
 class Quiet:
-    """Nobody is told."""
+    """Ignore the progress."""
 
     def started(self, action: Action) -> None: ...
 
@@ -46,7 +44,10 @@ class Quiet:
 
 
 def package(folder: Path, name: str, version: str, program: Path | None) -> str:
-    """Make a package with a program, or with a link to the kubelet, which is all of them; its entry in the index."""
+    """Build a package and return its index entry.
+
+    The kubelet's package contains the program, which includes all components; other packages link to it.
+    """
     tree = folder / "tree"
     for part in ("DEBIAN", "usr/bin", "lib/systemd/system"):
         (tree / part).mkdir(parents=True)
@@ -58,7 +59,7 @@ def package(folder: Path, name: str, version: str, program: Path | None) -> str:
         (tree / "usr/bin" / name).symlink_to("kubelet")
     control = (
         f"Package: {name}\nVersion: {version}-1.1\nArchitecture: {ARCH_HERE}\nMaintainer: nobody <nobody@localhost>\n"
-        "Description: for a test\n"
+        "Description: test package\n"
     )
     (tree / "DEBIAN/control").write_text(control)
     path = folder / f"{name}_{version}.deb"
@@ -72,7 +73,7 @@ def package(folder: Path, name: str, version: str, program: Path | None) -> str:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a signed repository, laid out like the Kubernetes project's, with its key beside it."""
+    """Return the folder of a signed repository with its key, laid out like that of the Kubernetes project."""
     top = tmp_path_factory.mktemp("repository")
     folder = top / "v1.36"
     folder.mkdir()
@@ -121,7 +122,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profile]:
-    """A profile of one local node that is reached as any machine is."""
+    """Provide a profile of one local node that is reached as an ordinary machine."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
     (made,) = nodes.up(CLUSTER, [nodes.NodeSpec("one")])
@@ -137,33 +138,33 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profile
 
 
 def planned(profile: Profile, connections: Connections) -> list[Action]:
-    """What concerns packages in the plan of a deploy."""
-    look = flow.survey(profile, connections)
-    look.raise_problems(profile)
-    actions = flow.plan_within(flow.desired_state(profile, look.facts, None, lambda line: None))
+    """Return the actions of a plan that concern packages."""
+    survey = flow.survey(profile, connections)
+    survey.raise_problems(profile)
+    actions = flow.plan_within(flow.desired_state(profile, survey.facts, None, lambda line: None))
     return [one for one in actions if one.phase in (Claim.title, kubernetes.Kubernetes.title)]
 
 
-def inside(*words: str) -> str:
-    return nodes.run(CLUSTER, "one", words)
+def inside(*args: str) -> str:
+    return nodes.run(CLUSTER, "one", args)
 
 
-def test_kubernetes_from_a_repository_of_packages(
+def test_kubernetes_is_installed_from_a_package_repository(
     profile: Profile, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = inside("dpkg-query", "-Wf", "${Package}\n")
     with Connections(profiles.targets(profile)) as connections:
-        # Nothing leaves the switch: the project's own repository cannot be reached.
+        # Local nodes cannot reach the project's repository.
         with pytest.raises(ActionFailed) as error:
             Runner(connections, tmp_path / "logs", Quiet()).apply(planned(profile, connections))
-        said = str(error.value)
+        message = str(error.value)
         host = kubernetes.REPOSITORY.split("/")[2]
-        assert "one: kubernetes packages: could not install Kubernetes 1.36.3" in said
-        assert "Failed to fetch" in said and f"the machine must reach {host}" in said and "bundle" in said
+        assert "one: kubernetes packages: could not install Kubernetes 1.36.3" in message
+        assert "Failed to fetch" in message and f"the machine must reach {host}" in message and "bundle" in message
         assert inside("dpkg-query", "-Wf", "${Package}\n") == installed
 
         monkeypatch.setattr(kubernetes, "REPOSITORY", f"http://{SWITCH}:{PORT}/v1.{{minor}}/")
-        words = [
+        command = [
             *nodes.exec_argv(CLUSTER, "switch"),
             sys.executable,
             "-m",
@@ -173,7 +174,7 @@ def test_kubernetes_from_a_repository_of_packages(
             str(PORT),
         ]
         with subprocess.Popen(
-            [*words, "--directory", str(repository)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*command, "--directory", str(repository)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as server:
             try:
                 Runner(connections, tmp_path / "logs", Quiet()).apply(planned(profile, connections))

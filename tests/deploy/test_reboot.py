@@ -1,4 +1,4 @@
-"""A machine whose boot line must change: written, rebooted and found again, on a local node that reboots for real."""
+"""A change of the kernel command line with a real reboot, on a local node that imitates a Raspberry Pi."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from k8sdds.system.ssh import Connections
 
 CLUSTER = "pis"
 BEFORE = "console=tty1 rootwait cgroup_disable=memory"
-# What such a board shows; in the node's own namespaces, so that its reboot ends it.
+# Imitates the files of such a board in the node's namespaces, so that the imitation ends with the reboot.
 AS_A_PI = f"""
 mkdir -p /boot/firmware
 echo '{BEFORE}' >/boot/firmware/cmdline.txt
@@ -29,7 +29,7 @@ if [ -e $file ]; then sed 's/memory//' $file >/root/controllers; mount --bind /r
 
 @pytest.fixture
 def pi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.LocalNode]:
-    """A node that looks like a Raspberry Pi as it is delivered."""
+    """Provide a node that looks like a Raspberry Pi with its default system."""
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
     (made,) = nodes.up(CLUSTER, [nodes.NodeSpec("pi1")])
@@ -41,7 +41,7 @@ def pi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.LocalN
 
 
 def power_on(stop: threading.Event) -> None:
-    """Boot the node whenever it has ended, as firmware would."""
+    """Boot the node whenever it stops, as firmware does."""
     while not stop.wait(0.2):
         (node,) = nodes.ls(CLUSTER)
         if node.state != "running":
@@ -49,29 +49,29 @@ def power_on(stop: threading.Event) -> None:
 
 
 @pytest.mark.long
-def test_the_boot_line_is_written_and_the_machine_comes_back(pi: nodes.LocalNode, tmp_path: Path) -> None:
+def test_command_line_is_changed_and_the_machine_reboots(pi: nodes.LocalNode, tmp_path: Path) -> None:
     path = tmp_path / "pi.yaml"
     path.write_text(
         f"name: pi\naccess: {{ssh_config: {pi.ssh_config}}}\nnodes: [{{name: pi1, roles: [control-plane]}}]\n"
     )
     profile = profiles.load(str(path))
-    said: list[str] = []
+    notes: list[str] = []
     stop = threading.Event()
     power = threading.Thread(target=power_on, args=(stop,))
     with Connections(profiles.targets(profile)) as connections:
-        found = flow.survey(profile, connections)
-        assert ["the memory cgroup is not enabled" in one.what for one in found.problems] == [True]
-        assert flow.machines_to_reboot(profile, found) == ["pi1"]
+        before = flow.survey(profile, connections)
+        assert ["the memory cgroup is not enabled" in one.what for one in before.problems] == [True]
+        assert flow.machines_to_reboot(profile, before) == ["pi1"]
         power.start()
         try:
-            began = time.monotonic()
-            flow.enable_memory_cgroup(["pi1"], found, connections, said.append)
+            started_s = time.monotonic()
+            flow.enable_memory_cgroup(["pi1"], before, connections, notes.append)
         finally:
             stop.set()
             power.join()
-        assert time.monotonic() - began < boot_command_line.REBOOT_TIMEOUT_S
+        assert time.monotonic() - started_s < boot_command_line.REBOOT_TIMEOUT_S
         after = flow.survey(profile, connections)
-    assert said == ["pi1: enabling the memory cgroup and rebooting"]
+    assert notes == ["pi1: enabling the memory cgroup and rebooting"]
     assert not after.failures and not after.problems
     line = after.facts["pi1"].values["boot_line"]
     assert line == "console=tty1 rootwait cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"

@@ -1,4 +1,4 @@
-"""Tuning on a local node, for real: applied, kept over a power cut, and undone to what was there before."""
+"""Tuning on a local node: settings are applied, kept across a reboot, and restored."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         nodes.down("tuned")
 
 
-def look(cluster: str, names: tuple[str, ...] = ALL) -> list[str]:
-    said = nodes.run(cluster, "one", ["sh"], stdin=tuning.facts_script(names))
-    return [line.removeprefix("tuning\t") for line in said.splitlines()]
+def facts_of(cluster: str, names: tuple[str, ...] = ALL) -> list[str]:
+    output = nodes.run(cluster, "one", ["sh"], stdin=tuning.facts_script(names))
+    return [line.removeprefix("tuning\t") for line in output.splitlines()]
 
 
-def test_applied_kept_and_undone(cluster: str) -> None:
-    before = look(cluster)
+def test_settings_are_applied_kept_and_restored(cluster: str) -> None:
+    before = facts_of(cluster)
     tuned = tuning.plan(ALL, before)
-    # A veth can be told to do GRO, and has no rings; a node may set the sysctls of its own network.
+    # A veth device supports GRO but has no rings; a node can change the sysctls of its network namespace.
     assert "eth0 offload gro: off → on" in tuned.changes
     assert any(change.startswith("net.ipv4.ipfrag_high_thresh: ") for change in tuned.changes)
     assert "eth0 has no rx ring whose size can be set" in tuned.notes
     assert any(note.startswith("net.core.rmem_max ") for note in tuned.notes)
 
     nodes.run(cluster, "one", ["sh"], stdin=tuned.script)
-    after = look(cluster)
+    after = facts_of(cluster)
     assert "sysctl net.ipv4.ipfrag_high_thresh free 8388608" in after
     assert "offload eth0 gro on" in [line.strip() for line in after]
     again = tuning.plan(ALL, after)
@@ -52,25 +52,25 @@ def test_applied_kept_and_undone(cluster: str) -> None:
     nodes.stop(cluster, "one")
     nodes.up(cluster, [nodes.NodeSpec("one")])
     nodes.run(cluster, "one", ["systemctl", "start", tuning.UNIT])
-    assert look(cluster) == after
+    assert facts_of(cluster) == after
 
-    # Fewer sets: what only the other one set is put back, and the rest is not touched.
-    fewer = tuning.plan(("nic-optimizations",), look(cluster, ("nic-optimizations",)))
+    # With fewer sets, settings of the dropped set are restored and the others are not changed.
+    fewer = tuning.plan(("nic-optimizations",), facts_of(cluster, ("nic-optimizations",)))
     assert fewer.changes and all(change.startswith("net.ipv4.") for change in fewer.changes)
     nodes.run(cluster, "one", ["sh"], stdin=fewer.script)
-    assert tuning.plan(("nic-optimizations",), look(cluster, ("nic-optimizations",))).script == ""
+    assert tuning.plan(("nic-optimizations",), facts_of(cluster, ("nic-optimizations",))).script == ""
 
-    none = tuning.plan((), look(cluster, ()))
+    none = tuning.plan((), facts_of(cluster, ()))
     assert none.changes == ("eth0 offload gro: restore off", "eth0 offload tso: restore on")
-    said = nodes.run(cluster, "one", ["sh"], stdin=none.script)
-    assert "eth0 offload gro off" in said
-    assert look(cluster) == before
+    output = nodes.run(cluster, "one", ["sh"], stdin=none.script)
+    assert "eth0 offload gro off" in output
+    assert facts_of(cluster) == before
     assert "k8sdds" not in nodes.run(cluster, "one", ["ls", "-R", "/etc/systemd/system"])
     assert nodes.run(cluster, "one", ["sh"], stdin=tuning.undo_script()) == ""
 
 
-def test_what_cannot_be_put_back_is_said_and_kept(cluster: str) -> None:
-    nodes.run(cluster, "one", ["sh"], stdin=tuning.plan(("connext",), look(cluster)).script)
+def test_settings_that_cannot_be_restored_are_reported_and_kept(cluster: str) -> None:
+    nodes.run(cluster, "one", ["sh"], stdin=tuning.plan(("connext",), facts_of(cluster)).script)
     lines = "sysctl net.ipv4.no_such_key - 1\nsysctl net.ipv4.ipfrag_high_thresh - 4194304\nring eth9 rx 256\n"
     nodes.run(cluster, "one", ["tee", f"{tuning.FOLDER}/former"], stdin=lines)
     with pytest.raises(PrerequisiteError, match="no_such_key"):
