@@ -42,9 +42,7 @@ class Deployed:
         return done.stdout
 
 
-def run(
-    state: Path, *args: str, timeout_s: float = DEPLOY_TIMEOUT_S
-) -> subprocess.CompletedProcess[str]:
+def run(state: Path, *args: str, timeout_s: float = DEPLOY_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """Run the command with a state folder."""
     return subprocess.run(
         [str(K8SDDS), *args],

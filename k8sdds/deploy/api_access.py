@@ -2,7 +2,7 @@
 
 Local nodes are on a network of their own, so an ssh client forwards a port of 127.0.0.1 to their control plane.
 The client runs in the PID namespace of the nodes and ends with them. Other machines are reached directly, or
-through such a forward for as long as it is needed.
+through such a forward while it is needed.
 """
 
 from __future__ import annotations

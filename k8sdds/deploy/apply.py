@@ -128,10 +128,9 @@ class Runner:
     def _apply_on_node(self, actions: Sequence[Action], apply_action: Callable[[Action], None]) -> None:
         for action in actions:
             with self._changed:
-                self._changed.wait_for(
-                    lambda needs=action.needs: self._failure or not any(map(self._pending.get, needs))
-                )
-                if self._failure:
+                while self._failure is None and any(self._pending.get(step) for step in action.needs):
+                    self._changed.wait()
+                if self._failure is not None:
                     return
             self._observer.started(action)
             started_s = time.monotonic()

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from k8sdds import versions
 from k8sdds.bundle import recipe
-from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.bundle.recipe import ARCH_HERE
 from k8sdds.deploy import (
     api_access,
     boot_command_line,
@@ -129,9 +129,8 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> Deployed
             if options.allow_reboot and not options.plan_only:
                 names = machines_to_reboot(part, machines, options.limit)
                 if names:
-                    interface.confirm(
-                        f"Enable the memory cgroup on the kernel command line of {', '.join(names)}, and reboot?"
-                    )
+                    question = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
+                    interface.confirm(question.format(", ".join(names)))
                     enable_memory_cgroup(names, machines, connections, interface.note)
                     part, machines = restrict(profile, survey(profile, connections), options.limit)
             interface.step("checking prerequisites")

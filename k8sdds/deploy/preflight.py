@@ -1,4 +1,4 @@
-"""Check whether a profile fits its machines, before anything is changed. Pure functions of profile and facts."""
+"""Check whether a profile fits its machines before anything is changed, from facts only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from k8sdds.system.errors import Problem
 MAX_CLOCK_DIFFERENCE_S = 5.0
 """Certificates that one machine issues must be valid on the others at once."""
 MIN_MEMORY_KIB = {True: 1_600_000, False: 700_000}
-"""Memory of a control plane (kubeadm requires 1700 MB), and of a worker (a Raspberry Pi of 1 GB reports 900 MB)."""
+"""Minimum of a control plane (kubeadm requires 1700 MB) and of a worker (a 1 GB Raspberry Pi reports 900 MB)."""
 MIN_FREE_KIB = {"/var/lib": 2_000_000, "/usr/local": 300_000, "/etc": 10_000}
 MIN_KERNEL = (4, 19)
 CGROUP2_FROM_MINOR = 35
@@ -24,7 +24,7 @@ BOOT_PARAMETERS = "cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
 
 _FEATURE_REMEDY = {
     "vxlan": "Ubuntu on a Raspberry Pi: apt install linux-modules-extra-raspi; or use network: flannel-hostgw",
-    "esp": "Raspberry Pi: install a 64-bit system and its extra modules (esp4, xfrm_user); or use another network",
+    "esp": "Raspberry Pi: install a 64-bit system and its modules esp4 and xfrm_user; or use another network",
     "wireguard": "install a kernel with the module wireguard (5.6 or later), or use another network",
     "openvswitch": "apt install linux-modules-extra-$(uname -r); modprobe openvswitch; or use another network",
     "bridge": "install a kernel with the module bridge",
@@ -137,7 +137,9 @@ def _memory_cgroup(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
         return []
     file = facts.values.get("boot_file")
     if file:
-        remedy = f"use deploy --allow-reboot; or add to the single line of {file} and reboot: {BOOT_PARAMETERS}"
+        remedy = (
+            f"use deploy --allow-reboot; or add to the single line of {file} and reboot: {BOOT_PARAMETERS}"
+        )
     else:
         remedy = (
             "add to the kernel command line (of a netbooted machine, on its boot server) and reboot:"
@@ -305,7 +307,7 @@ def _clocks(facts: Mapping[str, Facts]) -> list[Problem]:
         return []
     return [
         Problem(
-            f"the clocks of {slow} and {fast} differ by {difference_s:.0f} s, so new certificates are not valid",
+            f"the clocks of {slow} and {fast} differ by {difference_s:.0f} s: new certificates would be invalid",
             "on both: timedatectl set-ntp true (a Raspberry Pi has no battery-backed clock)",
         )
     ]

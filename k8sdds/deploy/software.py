@@ -181,9 +181,8 @@ def with_packages(software: Software, machines: Iterable[Facts], note: Callable[
         try:
             fetched[arch, suite] = packages.cached(suite, arch, note)
         except K8sddsError as error:
-            note(
-                f"nodes install packages of {suite or 'their distribution'} from their own sources: {error.message}"
-            )
+            release = suite or "their distribution"
+            note(f"nodes install packages of {release} from their own sources: {error.message}")
     return replace(software, fetched=fetched)
 
 

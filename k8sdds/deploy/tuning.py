@@ -197,8 +197,8 @@ def _parse(lines: Sequence[str]) -> _TuningFacts:
 def plan(names: Sequence[str], lines: Sequence[str]) -> TuningPlan:
     """Plan the settings of tuning sets on a machine.
 
-    Settings of an earlier deploy that no set contains any more are restored. If two sets differ, the later one takes
-    precedence.
+    Settings of an earlier deploy that no set contains any more are restored. If two sets differ, the later one
+    takes precedence.
 
     Args:
         names: Names of the sets.
@@ -366,7 +366,7 @@ rm -rf {folder}
 def undo_script() -> str:
     """Return a script that restores the original settings as root, prints them, and deletes the saved values.
 
-    On a machine without saved values it does nothing. If a setting cannot be restored, the script prints it, keeps the
-    saved values and exits with 1.
+    On a machine without saved values it does nothing. If a setting cannot be restored, the script prints it,
+    keeps the saved values and exits with 1.
     """
     return _UNDO.format(folder=FOLDER, unit=UNIT)

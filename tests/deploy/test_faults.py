@@ -224,8 +224,13 @@ def machine_is_replaced(site: Site) -> None:
 def data_of_the_control_plane_is_lost(site: Site) -> None:
     """With an empty store the cluster looks intact, since kubelets register again; deploy must detect the loss."""
     site.becomes_ready()
-    kill_all = "ctr -n k8s.io tasks ls | awk 'NR > 1 { print $1 }' | xargs -n 1 ctr -n k8s.io tasks kill -s KILL -a"
-    site.shell("head", f"systemctl stop kubelet\n{kill_all} || :\nrm -rf /var/lib/etcd/member\nsystemctl start kubelet")
+    kill_all = (
+        "ctr -n k8s.io tasks ls | awk 'NR > 1 { print $1 }' | xargs -n 1 ctr -n k8s.io tasks kill -s KILL -a"
+    )
+    site.shell(
+        "head",
+        f"systemctl stop kubelet\n{kill_all} || :\nrm -rf /var/lib/etcd/member\nsystemctl start kubelet",
+    )
     deadline = time.monotonic() + 120
     while not answers(site) and time.monotonic() < deadline:
         time.sleep(0.5)

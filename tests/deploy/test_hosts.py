@@ -39,7 +39,9 @@ def test_every_failure_is_reported_if_all_must_succeed(farm: Farm) -> None:
         assert connections.all(ask, ["alpha"]) == {"alpha": "alpha"}
         with pytest.raises(HostError, match=r"^beta: is not well\n  → a rest$"):
             connections.all(ask, ["alpha", "beta"])
-        with pytest.raises(PrerequisiteError, match=r"(?s)^beta: is not well\n  → a rest\ngamma: is not well"):
+        with pytest.raises(
+            PrerequisiteError, match=r"(?s)^beta: is not well\n  → a rest\ngamma: is not well"
+        ):
             connections.all(ask, connections.hosts)
 
 
@@ -90,7 +92,7 @@ def test_lost_connection_is_reported(farm: Farm) -> None:
         assert host.run("echo warning >&2; exit 255") == Done(255, "", "warning\n")
         # End the server's process of this connection, as a power cut does.
         with pytest.raises(HostError, match="alpha: the connection was lost while a script ran"):
-            host.run('echo warning >&2; kill -9 $PPID; sleep 60', root=False)
+            host.run("echo warning >&2; kill -9 $PPID; sleep 60", root=False)
 
 
 def test_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None:

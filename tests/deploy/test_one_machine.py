@@ -94,7 +94,10 @@ def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             # Inotify instances are counted by user: those of pods that run as another user are not root's.
-            if process.stat().st_uid == 0 and f"/k8sdds-{Path(known.data).name}/" in (process / "cgroup").read_text():
+            if (
+                process.stat().st_uid == 0
+                and f"/k8sdds-{Path(known.data).name}/" in (process / "cgroup").read_text()
+            ):
                 open_ = [os.readlink(one) for one in (process / "fd").iterdir()]
                 taken[(process / "comm").read_text().strip()] += open_.count("anon_inode:inotify")
     assert taken["kubelet"] and taken["systemd"], taken

@@ -136,5 +136,8 @@ def test_network_that_the_bundle_cannot_run_is_refused_before_nodes_are_created(
     solo.path.write_text(text + f"network: {{name: flannel-ipsec, password_file: {secret}}}\n")
     done = solo.cluster.k8sdds("deploy", str(solo.path), "--yes")
     assert done.returncode == 2, done.stderr
-    assert "flannel-ipsec needs charon" in done.stderr and "→ with this bundle: host, flannel-vxlan" in done.stderr
+    assert (
+        "flannel-ipsec needs charon" in done.stderr
+        and "→ with this bundle: host, flannel-vxlan" in done.stderr
+    )
     assert "only" not in solo.cluster.k8sdds("nodes", "ls").stdout

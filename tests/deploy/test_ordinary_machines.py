@@ -176,4 +176,3 @@ def test_purge_removes_installed_packages(site: Site, tmp_path: Path) -> None:
     site.k8sdds("destroy", profile, "--yes", "--purge")
     assert_same(site.machine_states(), before)
     assert not (site.state / "clusters").exists() or not list((site.state / "clusters").iterdir())
-

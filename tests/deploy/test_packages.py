@@ -160,7 +160,11 @@ def test_kubernetes_is_installed_from_a_package_repository(
         message = str(error.value)
         host = kubernetes.REPOSITORY.split("/")[2]
         assert "one: kubernetes packages: could not install Kubernetes 1.36.3" in message
-        assert "Failed to fetch" in message and f"the machine must reach {host}" in message and "bundle" in message
+        assert (
+            "Failed to fetch" in message
+            and f"the machine must reach {host}" in message
+            and "bundle" in message
+        )
         assert inside("dpkg-query", "-Wf", "${Package}\n") == installed
 
         monkeypatch.setattr(kubernetes, "REPOSITORY", f"http://{SWITCH}:{PORT}/v1.{{minor}}/")

@@ -30,7 +30,10 @@ def test_status_reports_problems(farm: Farm, k8sdds: Command) -> None:
     profile = farm.profile("network: {name: flannel-vxlan, interface: eth99}\n")
     ended = k8sdds("status", profile)
     assert ended.returncode == 3
-    assert "alpha: does not have the interface eth99" in ended.stderr and "beta: cannot be reached" in ended.stderr
+    assert (
+        "alpha: does not have the interface eth99" in ended.stderr
+        and "beta: cannot be reached" in ended.stderr
+    )
     assert "Traceback" not in ended.stderr and "alpha" in ended.stdout
 
 

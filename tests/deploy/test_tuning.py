@@ -71,7 +71,9 @@ def test_settings_are_applied_kept_and_restored(cluster: str) -> None:
 
 def test_settings_that_cannot_be_restored_are_reported_and_kept(cluster: str) -> None:
     nodes.run(cluster, "one", ["sh"], stdin=tuning.plan(("connext",), facts_of(cluster)).script)
-    lines = "sysctl net.ipv4.no_such_key - 1\nsysctl net.ipv4.ipfrag_high_thresh - 4194304\nring eth9 rx 256\n"
+    lines = (
+        "sysctl net.ipv4.no_such_key - 1\nsysctl net.ipv4.ipfrag_high_thresh - 4194304\nring eth9 rx 256\n"
+    )
     nodes.run(cluster, "one", ["tee", f"{tuning.FOLDER}/former"], stdin=lines)
     with pytest.raises(PrerequisiteError, match="no_such_key"):
         nodes.run(cluster, "one", ["sh"], stdin=tuning.undo_script())

@@ -56,7 +56,11 @@ def test_node_overrides_the_access_of_the_profile() -> None:
         ("name: mine", "name: mine\nnetwork: flannel-ipsec", "requires password_file"),
         ("name: mine", "name: mine\nnetwork: {name: host, password_file: f}", "does not use password_file"),
         ("name: mine", "name: mine\nnetwork: {name: host, interface: 'eth0; reboot'}", "network.interface"),
-        ("name: mine", "name: mine\nsoftware: {source: packages, bundle: x}", "bundle is set, but source is packages"),
+        (
+            "name: mine",
+            "name: mine\nsoftware: {source: packages, bundle: x}",
+            "bundle is set, but source is packages",
+        ),
         ("name: mine", "name: mine\ntuning: [fast]", "tuning.0"),
     ],
 )
@@ -79,7 +83,9 @@ def test_schema_is_json() -> None:
         ("x" * 96 + "\nmore", 0o600, "one line"),
     ],
 )
-def test_messages_about_secrets_do_not_contain_them(tmp_path: Path, text: str, mode: int, message: str) -> None:
+def test_messages_about_secrets_do_not_contain_them(
+    tmp_path: Path, text: str, mode: int, message: str
+) -> None:
     file = tmp_path / "psk"
     file.write_text(text)
     file.chmod(mode)

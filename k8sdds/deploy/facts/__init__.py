@@ -107,7 +107,7 @@ def parse(text: str, sent_s: float | None = None, received_s: float | None = Non
             values[key] = value
     ahead_s = error_s = 0.0
     if sent_s is not None and received_s is not None and "epoch" in values:
-        # The probe read its clock first after `sent_s` and last before `received_s`, which bounds the difference.
+        # The probe read its clock first after `sent_s` and last before `received_s`.
         most_s = float(values["epoch"]) - sent_s
         least_s = float(values.get("ended", values["epoch"])) - received_s
         ahead_s, error_s = (most_s + least_s) / 2, (most_s - least_s) / 2

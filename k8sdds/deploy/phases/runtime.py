@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from k8sdds import versions
 from k8sdds.bundle import packages
-from k8sdds.deploy.actions import STATE, Action, Effect, file_hashes, file_script
+from k8sdds.deploy.actions import STATE, Action, Effect, Upload, file_hashes, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.phase import Phase
 from k8sdds.deploy.software import PACKAGES
@@ -80,7 +80,7 @@ class Runtime(Phase):
         )  # fmt: skip
 
     def _install(self, state: DesiredState, node: Node) -> Action:
-        uploads = ()
+        uploads: tuple[Upload, ...] = ()
         names = " ".join(DEBIAN_PACKAGES)
         install = f"apt-get update -q=2\napt-get install -q=2 -y --no-install-recommends {names}\n"
         facts = state.facts[node.name]
