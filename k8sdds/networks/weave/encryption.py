@@ -20,6 +20,7 @@ CIPHER = "aes256gcm16"
 PAPER_MTU = 1414
 """MTU of the pods in the K8sDDS paper."""
 USERSPACE_MTU = 1330
+"""20 bytes below the maximum, which is the MTU of the TUN device minus the VXLAN headers."""
 MAX_MTU = LINK_MTU - overhead.VXLAN - overhead.ESP_TRANSPORT
 
 ENGINES = (
