@@ -1,6 +1,6 @@
-"""A stand-in for RTI Cloud Discovery Service: it tells who asks by whom it was told, and relays no sample.
+"""Replace RTI Cloud Discovery Service in tests: tell participants which participants registered.
 
-Like RTI's it takes its port from RECEIVE_PORT and does not start without a licence.
+Like RTI's service it reads its port from RECEIVE_PORT and does not start without a license.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import os
 import socket
 import sys
 
-from tests.connext.stand_in import _unlicensed
+from tests.connext.stand_in import license_problem
 
 
 def main() -> int:
-    if "RTI_LICENSE_FILE" not in os.environ or (why := _unlicensed()):
+    if "RTI_LICENSE_FILE" not in os.environ or (why := license_problem()):
         print(f"[Error] {why if 'RTI_LICENSE_FILE' in os.environ else 'no licence'}", file=sys.stderr)
         return 1
     known: dict[str, dict[str, None]] = {}
-    """Domain to the addresses that said `here`."""
+    """Domain to the addresses that registered."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("0.0.0.0", int(os.environ["RECEIVE_PORT"])))
         while True:
-            said, (address, port) = server.recvfrom(1024)
-            word, _, domain = said.decode(errors="replace").partition(" ")
+            message, (address, port) = server.recvfrom(1024)
+            word, _, domain = message.decode(errors="replace").partition(" ")
             if word == "here":
                 known.setdefault(domain, {})[address] = None
             elif word == "who":

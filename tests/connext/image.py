@@ -1,4 +1,4 @@
-"""An image with the stand-ins upon k8sdds's own perftest image, as perftest-images/connext makes one with RTI's."""
+"""Build an image with the stand-ins on the perftest image, as perftest-images/connext does with RTI's programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(*{module.__file__ for module in sys.modules.values() if getattr(module, "_
 
 
 def archive(folder: Path) -> Path:
-    """An OCI archive with both images, made in an empty folder."""
+    """Build an OCI archive with both images in an empty folder."""
     own = bundle.default((ARCH_HERE,), own=True)
     (base,) = images.own(own, ARCH_HERE, ["perftest"])
     layout = oci.Layout(folder / "layout")
@@ -48,7 +48,7 @@ def archive(folder: Path) -> Path:
 
 
 def _files(folder: Path) -> dict[str, oci.Entry]:
-    """This machine's Python with what the stand-ins load of it, and the stand-ins."""
+    """Return the files of this machine's Python that the stand-ins load, and the stand-ins."""
     done = subprocess.run(
         [PYTHON, "-I", "-c", LOADED, ROOT], capture_output=True, text=True, check=True, cwd=ROOT
     )

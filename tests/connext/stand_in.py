@@ -1,8 +1,8 @@
-"""A stand-in for RTI's perftest_cpp, which cannot be had here: it takes the same words and prints the same formats.
+"""Replace RTI's perftest_cpp in tests: accept the same options and print the same formats.
 
-It is no DDS: the publisher sends that many datagrams of -dataLen bytes to its peers, the subscriber counts
-them, and both print PerfTest's tables around those numbers. Latencies are the recorded ones of tests/importing.
-Without a list of peers it asks the servers in NDDS_DISCOVERY_PEERS, which must be tests/connext/cloud_stand_in.py.
+It contains no DDS: the publisher sends datagrams of -dataLen bytes to its peers, the subscriber counts them, and
+both print these numbers in PerfTest's tables. Latencies are those recorded in tests/importing. Without a list of
+peers it queries the servers in NDDS_DISCOVERY_PEERS, which must be tests/connext/cloud_stand_in.py.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def main() -> int:
         print(BANNER, file=sys.stderr)
         return 0
     publishes = "-pub" in words
-    why = options.refusal(words, VERSION, "publisher" if publishes else "subscriber") or _unlicensed()
+    why = options.refusal(words, VERSION, "publisher" if publishes else "subscriber") or license_problem()
     if why:
         print(f"[Error] {why}", file=sys.stderr)
         return 255
     given = {name: words[place + 1] for place, name in enumerate(words[:-1]) if options.OPTIONS.get(name)}
     peers = [words[place + 1] for place, word in enumerate(words) if word == "-peer"]
     size = int(given["-dataLen"])
-    said = logs.configuration(publishes, version="4.1.0", commit="stand-in", product=PRODUCT, size=size,
+    text = logs.configuration(publishes, version="4.1.0", commit="stand-in", product=PRODUCT, size=size,
                               latency="-latencyTest" in words)  # fmt: skip
-    sys.stderr.write(said)
+    sys.stderr.write(text)
     if publishes:
         _publish(peers, given, size)
         print(logs.csv_latency(cpu=False).replace("1024", f"{size:4}"), end="")
@@ -59,8 +59,8 @@ def main() -> int:
     return 0
 
 
-def _unlicensed() -> str:
-    """Why a Connext that needs a licence would not start, as far as the file goes."""
+def license_problem() -> str:
+    """Return why a Connext that requires a license would not start, judged by the license file."""
     path = os.environ.get("RTI_LICENSE_FILE")
     if path is None:
         return ""
@@ -72,7 +72,7 @@ def _unlicensed() -> str:
 
 
 def _servers() -> list[tuple[str, int]]:
-    """Those of NDDS_DISCOVERY_PEERS, as `rtps@udpv4://HOST:PORT`."""
+    """Return the servers of NDDS_DISCOVERY_PEERS, each `rtps@udpv4://HOST:PORT`."""
     found = []
     for one in filter(None, os.environ.get(PEERS, "").split(",")):
         host, _, port = one.removeprefix("rtps@udpv4://").rpartition(":")
@@ -85,7 +85,7 @@ def _port(domain: int, number: int) -> int:
 
 
 def _discovered(domain: str, count: int) -> list[str]:
-    """Addresses of the subscribers that have told a server of themselves."""
+    """Return the addresses of the subscribers that registered with a server."""
     found: set[str] = set()
     end = time.monotonic() + DISCOVER_S
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
@@ -107,11 +107,11 @@ def _publish(peers: list[str], given: dict[str, str], size: int) -> None:
 
         def send(data: bytes) -> None:
             for target in targets:
-                # Nobody with that number may be at that address.
+                # There may be no participant with this number at this address.
                 with contextlib.suppress(ConnectionRefusedError):
                     out.sendto(data, target)
 
-        time.sleep(0.5)  # where the real one discovers
+        time.sleep(0.5)  # RTI PerfTest discovers the subscribers meanwhile
         while time.monotonic() - began < float(given["-executionTime"]):
             send(b"\1" * size)
             sent += 1

@@ -1,4 +1,4 @@
-"""A campaign with RTI PerfTest in the lab, by a stand-in that is named as such: the words, the wire, the record."""
+"""Test a campaign with RTI PerfTest in the lab, with a stand-in that the report identifies."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_a_campaign(k8sdds: Command, tmp_path: Path, stand_in: Path) -> None:
     assert "connext" in report and "a stand-in ran in place of RTI PerfTest" in report
 
 
-def test_a_release_that_lacks_an_option(k8sdds: Command, tmp_path: Path, stand_in: Path, monkeypatch) -> None:
+def test_an_option_that_the_release_does_not_have(
+    k8sdds: Command, tmp_path: Path, stand_in: Path, monkeypatch
+) -> None:
     monkeypatch.setenv("K8SDDS_CONNEXT_VERSION", "3.3")
     monkeypatch.setenv("K8SDDS_CONNEXT_OPTIONS", "-enableMonitoring2")
     done = k8sdds("run", experiment(tmp_path), "-o", "run")
@@ -73,7 +75,9 @@ def test_a_release_that_lacks_an_option(k8sdds: Command, tmp_path: Path, stand_i
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_refused(k8sdds: Command, tmp_path: Path, stand_in: Path, monkeypatch) -> None:
+def test_unsupported_settings_are_rejected(
+    k8sdds: Command, tmp_path: Path, stand_in: Path, monkeypatch
+) -> None:
     served = experiment(tmp_path, EXPERIMENT + "    discovery: server\n")
     done = k8sdds("run", served, "-o", "run")
     assert done.returncode == 2 and "runs on clusters" in done.stderr

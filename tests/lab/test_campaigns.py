@@ -1,4 +1,4 @@
-"""Whole campaigns as a user runs them: to the end, interrupted, killed, resumed, failing, without root."""
+"""Test whole campaigns as a user runs them: completed, interrupted, killed, resumed, failing, without root."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("args", "code", "message"),
     [
         ([], 2, "no experiment given"),
         (["nope"], 2, "there is no experiment 'nope'"),
@@ -148,16 +148,16 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
     ],
 )
 def test_bad_input_ends_before_anything_starts(
-    k8sdds: Command, tmp_path: Path, words: list[str], code: int, said: str
+    k8sdds: Command, tmp_path: Path, args: list[str], code: int, message: str
 ) -> None:
-    done = k8sdds("run", *words)
+    done = k8sdds("run", *args)
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
-def test_one_network_keeps_the_baseline_and_says_so(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+def test_a_selected_network_keeps_the_baseline(k8sdds: Command, small: Path, tmp_path: Path) -> None:
     done = k8sdds(
         "run", str(small), "-n", "weavenet", "-o", "out", "--repeat", "1", "--set", "test=throughput"
     )
@@ -165,7 +165,7 @@ def test_one_network_keeps_the_baseline_and_says_so(k8sdds: Command, small: Path
     assert {record["network"] for record in attempts(tmp_path / "out")} == {"host", "weavenet"}
 
 
-def test_twelve_subscribers_lose_nothing_by_unicast_and_by_multicast(k8sdds: Command, tmp_path: Path) -> None:
+def test_twelve_subscribers_lose_no_sample(k8sdds: Command, tmp_path: Path) -> None:
     done = k8sdds(
         "run",
         "multicast-12sub",
@@ -194,9 +194,7 @@ def test_twelve_subscribers_lose_nothing_by_unicast_and_by_multicast(k8sdds: Com
 
 
 @pytest.mark.parametrize("network", ["host", "weavenet"])
-def test_a_single_subscriber_gets_multicast_too_when_it_is_asked_for(
-    k8sdds: Command, small: Path, tmp_path: Path, network: str
-) -> None:
+def test_multicast_to_a_single_subscriber(k8sdds: Command, small: Path, tmp_path: Path, network: str) -> None:
     done = k8sdds(
         "run", str(small), "-o", "out", "--repeat", "1", "--set", "transport=multicast", "--set", "test=throughput",
         "--set", f"networks={network}", "--set", f"baseline={network}",
@@ -221,11 +219,9 @@ def test_a_single_subscriber_gets_multicast_too_when_it_is_asked_for(
     ],
     ids=lambda settings: settings[0],
 )
-def test_what_can_be_set_is_measured(
-    k8sdds: Command, small: Path, tmp_path: Path, settings: list[str]
-) -> None:
-    words = [word for setting in settings for word in ("--set", setting)]
-    done = k8sdds("run", str(small), "-o", "out", "--repeat", "1", "--duration", "0.5", *words)
+def test_every_setting_is_measured(k8sdds: Command, small: Path, tmp_path: Path, settings: list[str]) -> None:
+    args = [word for setting in settings for word in ("--set", setting)]
+    done = k8sdds("run", str(small), "-o", "out", "--repeat", "1", "--duration", "0.5", *args)
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(record["valid"] for record in last_attempts(tmp_path / "out"))
 
@@ -233,9 +229,9 @@ def test_what_can_be_set_is_measured(
 # -- the end, in order and not -------------------------------------------------------------------------
 
 
-def started(small: Path, tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+def started(small: Path, tmp_path: Path, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [str(K8SDDS), "run", str(small), "-o", "out", *words],
+        [str(K8SDDS), "run", str(small), "-o", "out", *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -269,7 +265,7 @@ def resumed(k8sdds: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 5)])
-def test_an_interrupted_campaign_ends_in_order_and_goes_on(
+def test_an_interrupted_campaign_stops_cleanly_and_resumes(
     k8sdds: Command, small: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     process = started(small, tmp_path, "--duration", "2")
@@ -292,7 +288,7 @@ def resume_quickly(folder: Path) -> None:
     path.write_text(json.dumps(campaign))
 
 
-def test_a_second_ctrl_c_ends_at_once(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_stops_at_once(k8sdds: Command, small: Path, tmp_path: Path) -> None:
     process = started(small, tmp_path, "--duration", "20")
     wait_for_trial(process, 1)
     time.sleep(0.3)
@@ -346,21 +342,15 @@ def participant(tmp_path: Path, kind: str) -> int | None:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                args = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
-            if (
-                words[0].endswith("k8sdds-perftest")
-                and kind in words
-                and any(str(tmp_path) in w for w in words)
-            ):
+            if args[0].endswith("k8sdds-perftest") and kind in args and any(str(tmp_path) in w for w in args):
                 return int(entry.name)
     return None
 
 
-def test_a_trial_whose_participant_dies_is_tried_again_and_told(
-    k8sdds: Command, small: Path, tmp_path: Path
-) -> None:
+def test_a_trial_with_a_killed_participant_is_retried(k8sdds: Command, small: Path, tmp_path: Path) -> None:
     process = started(small, tmp_path, "--duration", "1", "--repeat", "1")
     wait_for_trial(process, 2)
     deadline = time.monotonic() + 10
@@ -377,7 +367,7 @@ def test_a_trial_whose_participant_dies_is_tried_again_and_told(
     assert RunFolder.open(tmp_path / "out").raw(failed["trial_id"], 1).is_dir()
 
 
-def test_a_trial_that_never_works_is_kept_with_its_reason(
+def test_a_trial_without_valid_attempt_is_kept_with_its_reason(
     k8sdds: Command, small: Path, tmp_path: Path
 ) -> None:
     """A sample a second gives no rate in a third of a second."""
@@ -402,7 +392,7 @@ def test_two_campaigns_never_write_to_one_folder(k8sdds: Command, small: Path, t
     process.communicate(timeout=30)
 
 
-def test_campaigns_of_one_moment_do_not_meet(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+def test_concurrent_campaigns_are_independent(k8sdds: Command, small: Path, tmp_path: Path) -> None:
     both = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -412,7 +402,7 @@ def test_campaigns_of_one_moment_do_not_meet(k8sdds: Command, small: Path, tmp_p
         assert process.returncode in (0, 4), stderr  # together they may be too slow for a rate
 
 
-def test_the_run_folder_keeps_the_qos_profile(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+def test_the_run_folder_contains_the_qos_profile(k8sdds: Command, small: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.xml"
     mine.write_text((shared("qos") / "strict-reliable.xml").read_text())
     done = k8sdds("run", str(small), "-o", "out", "--repeat", "1", "--set", "qos=./mine.xml")
@@ -425,7 +415,7 @@ def test_the_run_folder_keeps_the_qos_profile(k8sdds: Command, small: Path, tmp_
     assert json.loads((raw / "pub0" / "meters.json").read_text())["program"].count(str(kept)) == 1
 
 
-def test_report_needs_no_measurement_and_tells_a_wrong_folder(
+def test_report_without_measurement_and_with_a_wrong_folder(
     k8sdds: Command, small: Path, tmp_path: Path
 ) -> None:
     assert k8sdds("run", str(small), "-o", "out", "--repeat", "1", "--duration", "0.1").returncode == 0

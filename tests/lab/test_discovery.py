@@ -1,4 +1,4 @@
-"""How participants find each other: by multicast, by peers, and by a discovery server that the lab runs."""
+"""Test discovery in the lab: multicast, peers, and a discovery server that the lab runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ sweeps:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_every_kind_of_discovery_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
+def test_all_discovery_mechanisms_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
     (tmp_path / "kinds.yaml").write_text(KINDS)
     done = k8sdds("run", "kinds.yaml", "-o", "out")
     assert done.returncode == 0, done.stderr
@@ -58,7 +58,7 @@ def test_every_kind_of_discovery_in_a_campaign(k8sdds: Command, tmp_path: Path) 
             assert bool(options["peer"]) == (kind == "peers")
 
 
-def test_a_server_that_does_not_serve_starts_nothing(lab: Lab, tmp_path: Path) -> None:
+def test_participants_do_not_start_without_their_server(lab: Lab, tmp_path: Path) -> None:
     wanted = cell("host", subscribers=1, middleware="fastdds", discovery="server")
     lab.up([wanted])
     launches = [
@@ -74,7 +74,7 @@ def test_a_server_that_does_not_serve_starts_nothing(lab: Lab, tmp_path: Path) -
     assert not (tmp_path / "started").exists()
 
 
-def test_a_server_that_ends_too_early_is_told(lab: Lab, tmp_path: Path) -> None:
+def test_a_server_that_exits_early_is_reported(lab: Lab, tmp_path: Path) -> None:
     wanted = cell("host", subscribers=1, middleware="fastdds", discovery="server")
     lab.up([wanted])
     script = (
@@ -93,7 +93,7 @@ def test_a_server_that_ends_too_early_is_told(lab: Lab, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (["discovery=server"], "cyclonedds has no discovery server"),
         (["discovery=server", "middleware=fastdds", "security=SignRTPS"], "has no credentials"),
@@ -105,9 +105,9 @@ def test_a_server_that_ends_too_early_is_told(lab: Lab, tmp_path: Path) -> None:
         (["discovery=servers"], "discovery"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(
-    k8sdds: Command, words: list[str], said: str
+def test_impossible_settings_are_rejected_before_anything_starts(
+    k8sdds: Command, args: list[str], message: str
 ) -> None:
-    done = k8sdds("run", "quickstart", *(word for one in words for word in ("--set", one)))
+    done = k8sdds("run", "quickstart", *(word for one in args for word in ("--set", one)))
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr

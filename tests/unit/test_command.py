@@ -1,4 +1,4 @@
-"""Trials as perftest command lines."""
+"""Test the command lines of k8sdds-perftest and what workloads and middlewares reject."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ def line(participant: str = "pub0", **changes: object) -> list[str]:
     return middleware.find(cell.middleware).command(trial, Participant.named(participant), surroundings).argv
 
 
-def value(words: list[str], option: str) -> str:
-    return words[words.index(option) + 1]
+def value(args: list[str], option: str) -> str:
+    return args[args.index(option) + 1]
 
 
-def values(words: list[str], option: str) -> list[str]:
-    return [words[i + 1] for i, word in enumerate(words) if word == option]
+def values(args: list[str], option: str) -> list[str]:
+    return [args[i + 1] for i, word in enumerate(args) if word == option]
 
 
 def test_a_publisher() -> None:
-    words = line(subscribers=2)
-    assert words[:2] == ["perftest", "-pub"]
-    assert value(words, "-numSubscribers") == "2"
-    assert value(words, "-dataLen") == "1024"
-    assert value(words, "-executionTime") == "3"
-    assert value(words, "-warmUp") == "0.5"
-    assert value(words, "-domain") == "7"
-    assert values(words, "-peer") == ["10.0.0.1", "10.0.0.2"]
-    assert value(words, "-qosFile").endswith("strict-reliable.xml")
-    assert not {"-multicast", "-bestEffort", "-latencyTest", "-batchSize", "-pubRate"} & set(words)
+    args = line(subscribers=2)
+    assert args[:2] == ["perftest", "-pub"]
+    assert value(args, "-numSubscribers") == "2"
+    assert value(args, "-dataLen") == "1024"
+    assert value(args, "-executionTime") == "3"
+    assert value(args, "-warmUp") == "0.5"
+    assert value(args, "-domain") == "7"
+    assert values(args, "-peer") == ["10.0.0.1", "10.0.0.2"]
+    assert value(args, "-qosFile").endswith("strict-reliable.xml")
+    assert not {"-multicast", "-bestEffort", "-latencyTest", "-batchSize", "-pubRate"} & set(args)
 
 
 def test_a_subscriber_has_no_option_of_a_publisher() -> None:
-    words = line("sub1", subscribers=2, publishers=3)
-    assert value(words, "-sidMultiSubTest") == "1"
-    assert value(words, "-numPublishers") == "3"
-    assert len(values(words, "-peer")) == 4
+    args = line("sub1", subscribers=2, publishers=3)
+    assert value(args, "-sidMultiSubTest") == "1"
+    assert value(args, "-numPublishers") == "3"
+    assert len(values(args, "-peer")) == 4
     assert not {"-numSubscribers", "-executionTime", "-warmUp", "-pidMultiPubTest", "-histogramFile"} & set(
-        words
+        args
     )
 
 
-def test_how_the_others_are_found() -> None:
+def test_discovery_options() -> None:
     found = line(middleware="fastdds", discovery="server", subscribers=2)
     assert value(found, "-discovery") == "server"
     assert value(found, "-discoveryServer") == "10.0.0.3:11811"
@@ -68,17 +68,17 @@ def test_how_the_others_are_found() -> None:
     assert value(found, "-discovery") == "peers"
     assert values(found, "-peer") == ["10.0.0.1"]
     assert "-peer" not in line(transport="multicast")
-    # raw sends to addresses alone: to whom is said by them.
+    # raw has no discovery: it sends to the given addresses.
     assert "-peer" in line(transport="multicast", middleware="raw", reliability="best-effort")
 
 
-def test_the_discovery_server() -> None:
+def test_command_line_of_the_discovery_server() -> None:
     assert middleware.find("fastdds").service_command("10.0.0.9") == [
         "fast-discovery-server", "-i", "0", "-l", "10.0.0.9", "-p", "11811",
     ]  # fmt: skip
 
 
-def test_what_a_cell_asks_for() -> None:
+def test_options_of_a_cell() -> None:
     assert "-latencyTest" in line(test="latency", layout="same")
     assert "-multicast" in line(transport="multicast")
     assert value(line(rate=30), "-pubRate") == "30:sleep"
@@ -107,7 +107,7 @@ def cell(**changes: object) -> Cell:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"test": "latency", "batch_bytes": 8192}, "never batches"),
         ({"test": "latency", "publishers": 2}, "one publisher"),
@@ -118,13 +118,15 @@ def cell(**changes: object) -> Cell:
         ({"batch_bytes": 1500}, "less than two samples"),
     ],
 )
-def test_impossible_cells(changes: dict[str, object], said: str) -> None:
-    assert said in str(preflight.unsupported(cell(**changes)))
+def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
+    assert message in str(preflight.unsupported(cell(**changes)))
 
 
-def test_possible_cells() -> None:
+def test_supported_cells() -> None:
     assert preflight.unsupported(cell()) is None
-    assert preflight.unsupported(cell(middleware="raw", reliability="best-effort", payload_bytes=65507)) is None
+    assert (
+        preflight.unsupported(cell(middleware="raw", reliability="best-effort", payload_bytes=65507)) is None
+    )
 
 
 def test_no_domain_reaches_the_ephemeral_ports() -> None:

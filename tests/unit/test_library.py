@@ -1,4 +1,4 @@
-"""The installed experiments, and the changes of the command line."""
+"""Test the installed experiments and the changes of the command line."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PAPER_NETWORKS = {"host", "flannel-vxlan", "flannel-hostgw", "kube-router", "wea
 
 
 @pytest.mark.parametrize("name", experiments.names())
-def test_every_installed_experiment_holds_together(name: str) -> None:
+def test_installed_experiments_have_no_contradictions(name: str) -> None:
     experiment = experiments.load(name)
     assert experiment.name == name
     assert experiment.title
     assert preflight.contradictions(expand(experiment)) == []
 
 
-def test_the_studys_experiments_are_there() -> None:
+def test_the_experiments_of_the_study_are_installed() -> None:
     assert set(experiments.names()) >= {
         "quickstart", "virtualization-overhead", "cni-overhead", "best-effort",
         "multicast-4sub", "multicast-8sub", "multicast-12sub", "multicast-scaling",
@@ -46,7 +46,7 @@ def changed(*settings: str, name: str = "cni-overhead", **options: object) -> Ex
     return experiments.changed(experiments.load(name), settings=settings, **options)
 
 
-def test_a_camera_in_one_line() -> None:
+def test_several_settings_at_once() -> None:
     cells = expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4")).cells
     assert len(cells) == 10
     assert {(cell.test, cell.payload_bytes, cell.rate, cell.subscribers) for cell in cells} == {
@@ -57,7 +57,7 @@ def test_a_camera_in_one_line() -> None:
     )
 
 
-def test_keys_of_the_experiment_of_sweeps_and_parts() -> None:
+def test_settings_of_experiment_sweep_and_part() -> None:
     assert changed("repetitions=7").repetitions == 7
     assert changed("link.rate_mbit=100").link.rate_mbit == 100
     assert {cell.layout for cell in expand(changed("layout=free")).cells} == {"free"}
@@ -82,7 +82,7 @@ def test_networks_keep_the_baseline_and_drop_sweeps_without_them() -> None:
 
 
 @pytest.mark.parametrize("written", ["[host, flannel-vxlan, kube-router]", "[{name: flannel-vxlan}, host]"])
-def test_networks_may_be_set_and_chosen_at_once(written: str) -> None:
+def test_networks_can_be_set_and_selected_at_once(written: str) -> None:
     both = changed(f"networks={written}", networks=["flannel-vxlan"])
     assert {choice.name for sweep in both.sweeps for choice in sweep.networks} == {"host", "flannel-vxlan"}
     with pytest.raises(InputError, match="--network weavenet: not in this experiment"):
@@ -92,7 +92,7 @@ def test_networks_may_be_set_and_chosen_at_once(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("payload", "is not KEY=VALUE"),
         ("=3", "is not KEY=VALUE"),
@@ -107,10 +107,10 @@ def test_networks_may_be_set_and_chosen_at_once(written: str) -> None:
         ("networks={name: host, label: 'a[/b]'}", "pattern"),
     ],
 )
-def test_wrong_settings_are_named(setting: str, said: str) -> None:
+def test_invalid_settings_are_reported(setting: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         changed(setting)
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_contradictions_name_file_and_line(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_missing_qos_profile_names_file_and_line(tmp_path: Path) -> None:
     assert "strict-reliable" in problem.remedy
 
 
-def test_mistakes_end_with_the_page_that_explains_the_keys(tmp_path: Path) -> None:
+def test_errors_refer_to_the_documentation_of_the_keys(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nsweeps:\n  - networks: [host]\n    rate: fast\n")
     with pytest.raises(InputError) as caught:

@@ -1,4 +1,4 @@
-"""Expansion of experiments into cells and trials, and the stability of ids."""
+"""Test participants, the expansion of experiments into cells and trials, and the stability of ids."""
 
 import json
 
@@ -17,7 +17,7 @@ def experiment(**sweep: object) -> Experiment:
     return Experiment(name="e", sweeps=[Sweep(**{"networks": ["host"], **sweep})])
 
 
-def test_ids_of_old_results_hold_for_ever() -> None:
+def test_ids_of_existing_results_never_change() -> None:
     # Written into run folders that users keep: a change here breaks every comparison with them.
     assert PLAIN.cell_id == "e476146b7ea4"
     weave = Cell(
@@ -42,7 +42,7 @@ def test_a_test_may_be_a_name_or_a_mapping() -> None:
     assert experiment(test="latency").model_dump(mode="json")["sweeps"][0]["test"] == ["latency"]
 
 
-def test_the_usual_discovery_is_the_same_cell() -> None:
+def test_the_default_discovery_is_the_same_cell() -> None:
     kinds = expand(experiment(discovery=["auto", "peers", "multicast", "server"])).cells
     assert [cell.discovery for cell in kinds] == ["auto", "multicast", "server"]
     assert kinds[0].cell_id == PLAIN.cell_id
@@ -57,7 +57,7 @@ def test_defaults_are_left_out_of_the_id() -> None:
     assert spelled_out.cell_id == PLAIN.cell_id
 
 
-def test_how_long_is_not_what() -> None:
+def test_ids_ignore_durations() -> None:
     short = Trial(cell=PLAIN, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
     long = Trial(cell=PLAIN, testbed="lab", repetition=0, duration_s=120, warmup_s=5)
     assert short.trial_id == long.trial_id
@@ -85,7 +85,7 @@ def test_a_cell_of_two_sweeps_is_measured_once() -> None:
     assert len(expand(Experiment(name="e", sweeps=[one, two])).cells) == 3
 
 
-def test_layouts_by_test_unless_given() -> None:
+def test_default_layout_follows_the_test() -> None:
     cells = expand(experiment(test=["throughput", "latency"])).cells
     assert [cell.layout for cell in cells] == ["split", "same"]
     assert [
@@ -117,7 +117,7 @@ cells = st.builds(
 
 
 @given(cells)
-def test_a_cell_survives_json(cell: Cell) -> None:
+def test_a_cell_round_trips_through_json(cell: Cell) -> None:
     again = Cell.model_validate_json(cell.model_dump_json())
     assert again == cell
     assert again.cell_id == cell.cell_id
@@ -129,12 +129,12 @@ def test_different_cells_have_different_ids(one: Cell, other: Cell) -> None:
 
 
 @pytest.mark.parametrize("name", ["pub0", "sub3", "sub12", "discovery"])
-def test_a_participant_is_found_by_its_name(name: str) -> None:
+def test_participant_by_name(name: str) -> None:
     assert Participant.named(name).name == name
 
 
 @pytest.mark.parametrize("name", ["pub", "sub01", "pub-1", "publisher0", "discovery0", ""])
-def test_other_names_are_of_no_participant(name: str) -> None:
+def test_names_of_no_participant(name: str) -> None:
     with pytest.raises(ValueError, match="no participant"):
         Participant.named(name)
 

@@ -1,4 +1,4 @@
-"""Errors of YAML files name file, line, key and remedy."""
+"""Test that errors in YAML files name file, line, key and fix."""
 
 from contextlib import suppress
 
@@ -27,7 +27,7 @@ def refused(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("payload_bytes: 64", "payload_byte: 64", "mine.yaml:4: sweeps.0.payload_byte: unknown key (did you mean 'payload_bytes'?)"),
         ("payload_bytes: 64", "payload_bytes: 27", "mine.yaml:4: sweeps.0.payload_bytes.0: Input should be greater than or equal to 28"),
@@ -46,19 +46,19 @@ def refused(text: str) -> str:
         ("sweeps:", "link: {rate: 3}\nsweeps:", "mine.yaml:2: link.rate: unknown key (did you mean 'rate_mbit'?)"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named_with_its_line(old: str, new: str, said: str) -> None:
+def test_an_error_names_its_line(old: str, new: str, message: str) -> None:
     assert old in GOOD
-    assert said in refused(GOOD.replace(old, new))
+    assert message in refused(GOOD.replace(old, new))
 
 
-def test_all_mistakes_are_named_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     message = refused(GOOD.replace("networks", "network").replace("64", "x"))
     assert "mine.yaml:3: sweeps.0.network: unknown key (did you mean 'networks'?)" in message
     assert "mine.yaml:4: sweeps.0.payload_bytes" in message
 
 
 @pytest.mark.parametrize("text", ["a: [", "a: b: c", "\t", "name: x\nname: y\n", "- 1", "42", ""])
-def test_text_that_is_no_mapping_or_no_yaml_is_refused_with_a_line(text: str) -> None:
+def test_text_that_is_not_a_mapping_is_rejected_with_a_line(text: str) -> None:
     assert refused(text).startswith("mine.yaml")
 
 

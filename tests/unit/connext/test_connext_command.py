@@ -1,4 +1,4 @@
-"""Trials as command lines of RTI PerfTest, and what it cannot do."""
+"""Test the command lines of RTI PerfTest, its settings and its limits."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def line(
 
 
 @pytest.mark.parametrize("version", options.VERSIONS, ids=options.text)
-def test_every_release_takes_what_is_asked_of_it(version: Version) -> None:
+def test_every_release_accepts_its_command_lines(version: Version) -> None:
     for changes in (
         {}, {"test": "latency"}, {"reliability": "best-effort", "rate": 30}, {"batch_bytes": 8192},
         {"transport": "multicast", "subscribers": 12}, {"receive_mode": "waitset"}, {"payload_bytes": 200_000},
         {"publishers": 3, "subscribers": 4},
     ):  # fmt: skip
         for participant, role in (("pub0", "publisher"), ("sub0", "subscriber")):
-            words = line(participant, version, **changes)  # type: ignore[arg-type]
-            assert words[0] == "/opt/rti/perftest_cpp"
-            assert options.refusal(words[1:], version, role) is None
+            args = line(participant, version, **changes)  # type: ignore[arg-type]
+            assert args[0] == "/opt/rti/perftest_cpp"
+            assert options.refusal(args[1:], version, role) is None
 
 
 def test_a_publisher_of_throughput() -> None:
@@ -61,13 +61,13 @@ def test_a_subscriber() -> None:
     )
 
 
-def test_a_latency_test_says_nothing_of_batches() -> None:
-    words = line(test="latency", version=(4, 0))
-    assert "-latencyTest" in words and "-batchSize" not in words and "-latencyFile" not in words
+def test_a_latency_test_has_no_batch_options() -> None:
+    args = line(test="latency", version=(4, 0))
+    assert "-latencyTest" in args and "-batchSize" not in args and "-latencyFile" not in args
     assert "-latencyFile" in line(test="latency", version=(4, 1))
 
 
-def test_batches_are_off_unless_asked_for() -> None:
+def test_batching_is_off_by_default() -> None:
     # PerfTest would collect 8192 bytes; where that is less than two samples it does not, by itself.
     assert line(payload_bytes=4096)[-5:-3] == ["-batchSize", "0"]
     assert "-batchSize" not in line(payload_bytes=4097)
@@ -87,19 +87,19 @@ def test_discovery() -> None:
     }
 
 
-def test_many_at_one_address_are_all_looked_for() -> None:
-    words = line(shared=True, subscribers=8)
-    assert words.count("-peer") == 1 and words[words.index("-peer") + 1] == "8@10.0.0.9"
+def test_many_participants_at_one_address() -> None:
+    args = line(shared=True, subscribers=8)
+    assert args.count("-peer") == 1 and args[args.index("-peer") + 1] == "8@10.0.0.9"
 
 
-def test_the_users_options_are_checked() -> None:
+def test_user_options_are_checked() -> None:
     assert line(more=("-flowController", "1Gbps"))[-2:] == ["-flowController", "1Gbps"]
     with pytest.raises(InputError, match="-nic: given twice"):
         line(more=("-nic", "eth1"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"receive_mode": "spin"}, "listener or waitset"),
         ({"security": "SignRTPS"}, "security must be none"),
@@ -109,10 +109,10 @@ def test_the_users_options_are_checked() -> None:
         ({"test": "latency", "batch_bytes": 8192}, "never batches"),
     ],
 )
-def test_what_it_cannot_do(changes: dict[str, object], said: str) -> None:
+def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
     known = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "connext"}
     why = preflight.unsupported(Cell(**{**known, **changes}))
-    assert why is not None and said in why
+    assert why is not None and message in why
 
 
 # -- the user's program -----------------------------------------------------------------------------------
@@ -125,21 +125,21 @@ def program(folder: Path, says: str) -> Path:
     return path
 
 
-def test_the_program_is_asked_for_its_release(tmp_path: Path) -> None:
+def test_release_from_the_banner(tmp_path: Path) -> None:
     path = program(tmp_path, "RTI Perftest 3.3.1 (RTI Connext DDS 6.1.2)")
     assert settings.on_this_machine({settings.PROGRAM: str(path)}).version == (3, 3)
     given = {settings.PROGRAM: str(path), settings.VERSION: "4.2.0"}
     assert settings.on_this_machine(given).version == (4, 2)
 
 
-def test_an_image_is_named_with_its_release() -> None:
+def test_image_and_release() -> None:
     image, found = settings.in_image({settings.IMAGE: "r.example/p:1", settings.VERSION: "4.3"})
     assert (image, found.version) == ("r.example/p:1", (4, 3))
     assert found.environment()[license.VARIABLE] == license.IN_POD
 
 
 @pytest.mark.parametrize(
-    ("environment", "error", "said"),
+    ("environment", "error", "message"),
     [
         ({}, PrerequisiteError, "RTI's PerfTest"),
         ({settings.PROGRAM: "/none"}, InputError, "not a program"),
@@ -151,12 +151,12 @@ def test_an_image_is_named_with_its_release() -> None:
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "'"}, InputError, "quotation"),
     ],
 )  # fmt: skip
-def test_settings_that_are_wrong(environment: dict[str, str], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_invalid_settings(environment: dict[str, str], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         settings.on_this_machine(environment)
 
 
-def test_the_licence_comes_to_the_pods_as_a_secret(tmp_path: Path) -> None:
+def test_pods_get_the_license_from_a_secret(tmp_path: Path) -> None:
     path = tmp_path / "rti_license.dat"
     path.write_bytes(b"one\xff")
     assert license.file({}) is None and license.file({license.VARIABLE: str(path)}) == path
@@ -176,7 +176,7 @@ def test_the_licence_comes_to_the_pods_as_a_secret(tmp_path: Path) -> None:
     assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == license.FOLDER
 
 
-def test_an_image_that_is_not_named(tmp_path: Path) -> None:
+def test_missing_image(tmp_path: Path) -> None:
     wrong = {settings.IMAGE: "i", settings.VERSION: "4.1", license.VARIABLE: str(tmp_path / "none")}
     with pytest.raises(InputError, match="no file"):
         settings.in_image(wrong)

@@ -1,4 +1,4 @@
-"""Which options each release of RTI PerfTest has."""
+"""Test the options of each release of RTI PerfTest."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from k8sdds.middleware.connext import options
 
 
 @pytest.mark.parametrize(
-    ("words", "version", "role", "said"),
+    ("args", "version", "role", "message"),
     [
-        (["-latencyFile", "f"], (4, 0), "publisher", "4.0 does not have it, it came with 4.1: percentiles only"),
+        (
+            ["-latencyFile", "f"],
+            (4, 0),
+            "publisher",
+            "4.0 does not have it, it came with 4.1: percentiles only",
+        ),
         (["-latencyFile", "f"], (4, 1), "publisher", None),
         (["-latencyFile", "f"], (4, 1), "subscriber", "only for the publisher"),
         (["-numPublishers", "2"], (4, 1), None, "only for the subscriber"),
@@ -31,12 +36,12 @@ from k8sdds.middleware.connext import options
         ([], (4, 4), None, "does not know RTI PerfTest 4.4"),
     ],
 )
-def test_refusals(words: list[str], version: options.Version, role: str | None, said: str | None) -> None:
-    found = options.refusal(words, version, role)
-    assert found is None if said is None else said in found
+def test_refusals(args: list[str], version: options.Version, role: str | None, message: str | None) -> None:
+    found = options.refusal(args, version, role)
+    assert found is None if message is None else message in found
 
 
-def test_no_name_is_the_beginning_of_what_it_is_not() -> None:
+def test_no_option_is_a_prefix_of_another_option() -> None:
     # PerfTest takes the first that fits a beginning, so an exact name must be given; ours are exact.
     names = list(options.OPTIONS)
     assert len(names) == len({name.lower() for name in names})

@@ -1,4 +1,4 @@
-"""What RTI PerfTest printed, as a summary and as a trial's record."""
+"""Test reading the output of RTI PerfTest into a summary and a record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_latency_test(tmp_path: Path) -> None:
     assert found["middleware"] == {"name": "RTI Connext", "version": "7.3.0"}
 
 
-def test_what_only_stands_for_connext_is_named_so(tmp_path: Path) -> None:
+def test_the_stand_in_is_recorded(tmp_path: Path) -> None:
     made = participant(tmp_path / "pub0", logs.csv_latency(), True, commit="stand-in")
     found = output.read(made, 1024, True, 30)
     assert found is not None
@@ -43,7 +43,7 @@ def test_a_subscriber(tmp_path: Path) -> None:
     assert (found["received"], found["lost"], found["throughput_mbps"]) == (181000, 3, 741.4)
 
 
-def test_nothing_to_be_trusted(tmp_path: Path) -> None:
+def test_untrustworthy_output(tmp_path: Path) -> None:
     assert output.read(tmp_path / "none", 1024, True, 30) is None
     assert output.read(participant(tmp_path / "a", "", True), 1024, True, 30) is None
     # Of another payload, or with numbers that cannot all be true.
@@ -63,7 +63,7 @@ def record(folder: Path, seen: int, **changes: Any) -> dict[str, Any]:
     return attempt.record(trial, 1, Measurement(outcomes, seen, {"sub0": seen}), folder, {}).as_json()
 
 
-def test_a_whole_trial(tmp_path: Path) -> None:
+def test_a_valid_trial(tmp_path: Path) -> None:
     found = record(tmp_path, 200_000_000, reliability="best-effort")
     assert (found["valid"], found["reason"]) == (True, None)
     assert found["throughput_mbps"] == 741.4 and found["loaded_latency_p50_us"] == 55
@@ -72,6 +72,6 @@ def test_a_whole_trial(tmp_path: Path) -> None:
     assert found["qos"] == "none" and found["middleware_version"] == "7.3.0"
 
 
-def test_what_makes_it_invalid(tmp_path: Path) -> None:
+def test_an_invalid_trial(tmp_path: Path) -> None:
     assert record(tmp_path / "a", 1000, reliability="best-effort")["reason"].startswith("not-on-wire")
     assert record(tmp_path / "b", 200_000_000)["reason"].startswith("lost-samples")

@@ -1,4 +1,4 @@
-"""Discovery services as data: their manifests, their servers' names, and the probe of multicast."""
+"""Test discovery services as data: manifests and names of servers."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_servers_are_named_by_their_pods() -> None:
     ]  # fmt: skip
 
 
-def test_objects_are_ones_own() -> None:
+def test_objects_are_copies() -> None:
     FASTDDS.objects("a")[0]["metadata"]["labels"]["x"] = "y"
     assert "x" not in FASTDDS.objects("a")[0]["metadata"]["labels"]
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_services() -> None:
     assert middleware.find("cyclonedds").service is None and middleware.find("raw").service is None
     with pytest.raises(InputError, match="no free image"):
         CONNEXT.objects("there")
