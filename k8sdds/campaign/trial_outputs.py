@@ -13,5 +13,8 @@ from k8sdds.workloads import TrialOutputs
 def read(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
     """Return the outputs of an attempt; `folder` holds one folder for each participant."""
     chosen = middleware.find(trial.cell.middleware)
-    summaries = {one: chosen.summary(trial, folder / one.name) for one in trial.cell.participants}
+    summaries = {
+        participant: chosen.summary(trial, folder / participant.name)
+        for participant in trial.cell.participants
+    }
     return TrialOutputs(trial, measurement, folder, summaries)

@@ -49,8 +49,8 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
     cell = outputs.trial.cell
     if None in outputs.summaries.values():
         return "no-report: a participant exited normally without a complete summary"
-    received = sum(one["received"] or 0 for one in outputs.subscribers)
-    lost = sum(one["lost"] or 0 for one in outputs.subscribers)
+    received = sum(summary["received"] or 0 for summary in outputs.subscribers)
+    lost = sum(summary["lost"] or 0 for summary in outputs.subscribers)
     if received == 0:
         return "no-samples: nothing was received"
     if cell.reliability == "reliable" and lost:
@@ -103,7 +103,9 @@ def _wrong_transport(outputs: TrialOutputs) -> str | None:
         if cell.transport == "unicast":
             continue
         if multicast < payload:
-            return f"not-on-wire: {participant} sent {payload} bytes of samples, only {multicast} as multicast"
+            return (
+                f"not-on-wire: {participant} sent {payload} bytes of samples, only {multicast} as multicast"
+            )
         out = outputs.pod_bytes(participant, "tx_bytes")
         if out is not None and cell.subscribers > 1 and cell.publishers == 1:
             limit = (payload + multicast) * MULTICAST_COPIES + MULTICAST_SLACK_BYTES
@@ -116,7 +118,7 @@ def _sent(publisher: Summary, outputs: TrialOutputs) -> int:
     """Return the samples that a publisher sent; by default the most that a subscriber received."""
     if publisher["sent"] is not None:
         return int(publisher["sent"])
-    return max((one["received"] or 0 for one in outputs.subscribers), default=0)
+    return max((summary["received"] or 0 for summary in outputs.subscribers), default=0)
 
 
 def _disturbances(outputs: TrialOutputs) -> list[str]:
@@ -126,8 +128,8 @@ def _disturbances(outputs: TrialOutputs) -> list[str]:
     """
     first = outputs.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
-    here = [one for name, one in outputs.meters.items() if name not in outputs.measurement.elsewhere]
-    own = percent(first, sum(one.get("cpu_user_s") or 0 for one in here)) or 0
+    here = [meters for name, meters in outputs.meters.items() if name not in outputs.measurement.elsewhere]
+    own = percent(first, sum(meters.get("cpu_user_s") or 0 for meters in here)) or 0
     busy = (percent(first, machine.get("user_s")) or 0) + (percent(first, machine.get("nice_s")) or 0)
     others = busy - own - (outputs.measurement.daemons_user_percent or 0)
     stolen = percent(first, machine.get("steal_s")) or 0

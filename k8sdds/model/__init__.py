@@ -1,1 +1,1 @@
-"""Pure data: what the user writes and what follows from it. Imports nothing else of k8sdds but errors."""
+"""Define what users write and what follows from it, as pure data that starts nothing and opens no file."""

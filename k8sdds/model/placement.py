@@ -13,18 +13,18 @@ def spread(publishers: int, subscribers: int, nodes: int) -> dict[Participant, i
     Subscribers share nodes with publishers only if every node has a publisher.
     """
     members = participants(publishers, subscribers)
-    places = {one: one.index % nodes for one in members if one.publishes}
+    places = {member: member.index % nodes for member in members if member.publishes}
     taken = set(places.values())
     others = [node for node in range(nodes) if node not in taken] or list(range(nodes))
     # If every node has a publisher, start after the first one so that samples cross a link.
     if len(others) == nodes:
         others = others[1:] + others[:1]
-    return places | {one: others[one.index % len(others)] for one in members if one.subscribes}
+    return places | {member: others[member.index % len(others)] for member in members if member.subscribes}
 
 
 def packed(publishers: int, subscribers: int) -> dict[Participant, int]:
     """Return the fewest nodes that let samples cross a link: all publishers on 0, all subscribers on 1."""
-    return {one: 0 if one.publishes else 1 for one in participants(publishers, subscribers)}
+    return {member: 0 if member.publishes else 1 for member in participants(publishers, subscribers)}
 
 
 def same_node(places: Mapping[Participant, object]) -> tuple[Participant, Participant] | None:

@@ -58,7 +58,7 @@ class Latency(Workload):
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return why there is no latency: no round trip was timed. RTI PerfTest does not count them."""
-        latencies = [one["latency_ns"] for one in outputs.publishers]
+        latencies = [summary["latency_ns"] for summary in outputs.publishers]
         if not any(values and values.get("count") != 0 for values in latencies):
             return "no-samples: no round trip was timed"
         return None

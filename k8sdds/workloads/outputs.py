@@ -26,17 +26,19 @@ class TrialOutputs:
 
     @property
     def publishers(self) -> list[Summary]:
-        """The summaries of the publishers that left one."""
+        """The summaries of the publishers, without missing ones."""
         return self._of_role(PUBLISHER)
 
     @property
     def subscribers(self) -> list[Summary]:
-        """The summaries of the subscribers that left one."""
+        """The summaries of the subscribers, without missing ones."""
         return self._of_role(SUBSCRIBER)
 
     def _of_role(self, role: Role) -> list[Summary]:
         return [
-            summary for one, summary in self.summaries.items() if one.role == role and summary is not None
+            summary
+            for participant, summary in self.summaries.items()
+            if participant.role == role and summary is not None
         ]
 
     @property

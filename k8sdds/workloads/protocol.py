@@ -40,7 +40,7 @@ class Workload(Protocol):
     # -- results --------------------------------------------------------------------------------------
 
     metrics: tuple[str, ...]
-    """The metrics that only this workload yields, the main one first. Names of results.metrics."""
+    """The metrics of this workload, the main metric first. Names of results.metrics."""
     measured_by: Role
     """The participants that report the main metric."""
     histogram: str = ""

@@ -39,8 +39,8 @@ class Throughput(Workload):
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the mean rates over subscribers, and the latency under load."""
-        record.throughput_mbps = aggregate.mean(one["throughput_mbps"] for one in outputs.subscribers)
-        record.samples_per_s = aggregate.mean(one["samples_per_s"] for one in outputs.subscribers)
+        record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in outputs.subscribers)
+        record.samples_per_s = aggregate.mean(summary["samples_per_s"] for summary in outputs.subscribers)
         record.loaded_latency_p50_us = outputs.latency_us("loaded_latency_ns", "p50")
         record.loaded_latency_p90_us = outputs.latency_us("loaded_latency_ns", "p90")
 
@@ -49,7 +49,7 @@ class Throughput(Workload):
     ) -> dict[str, Any]:
         """Return the mean rates over subscribers, and the latency under load of an only publisher."""
         values: dict[str, Any] = {
-            name: aggregate.mean(one.get(name) for one in received)
+            name: aggregate.mean(summary.get(name) for summary in received)
             for name in ("throughput_mbps", "samples_per_s")
         }
         if len(timed) == 1:
@@ -58,15 +58,19 @@ class Throughput(Workload):
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return why a rate means nothing: samples did not arrive over the whole measured time."""
-        measured_s = max(one["measured_s"] or 0 for one in outputs.publishers)
-        for participant, one in outputs.summaries.items():
-            if not participant.subscribes or one is None or "first_sample_monotonic_ns" not in one.data:
+        measured_s = max(summary["measured_s"] or 0 for summary in outputs.publishers)
+        for participant, summary in outputs.summaries.items():
+            if (
+                not participant.subscribes
+                or summary is None
+                or "first_sample_monotonic_ns" not in summary.data
+            ):
                 continue  # RTI PerfTest does not report when samples arrived
-            span_ns = (one["last_sample_monotonic_ns"] or 0) - (one["first_sample_monotonic_ns"] or 0)
+            span_ns = (summary["last_sample_monotonic_ns"] or 0) - (summary["first_sample_monotonic_ns"] or 0)
             span_s = span_ns / 1e9
             if abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S):
                 return (
-                    f"uneven: {participant} got {one['received']} samples within {span_s:.3g} s of the"
+                    f"uneven: {participant} got {summary['received']} samples within {span_s:.3g} s of the"
                     f" {measured_s:.3g} s measured, too few or too bunched for a rate; measure longer"
                 )
         return None
@@ -75,12 +79,12 @@ class Throughput(Workload):
         """Return the rate and the duration of publishers that missed them."""
         rate, duration_s = outputs.trial.cell.rate, outputs.trial.duration_s
         warnings = []
-        for one in outputs.publishers:
-            measured_s = one["measured_s"]
+        for summary in outputs.publishers:
+            measured_s = summary["measured_s"]
             if not measured_s:
                 continue
-            sent_per_s = (one["sent"] or 0) / measured_s
-            if rate and one["sent"] is not None and sent_per_s < (1 - MISSED) * rate:
+            sent_per_s = (summary["sent"] or 0) / measured_s
+            if rate and summary["sent"] is not None and sent_per_s < (1 - MISSED) * rate:
                 warnings.append(f"rate: {sent_per_s:.3g} of {rate:g} samples/s were sent")
             if measured_s > (1 + MISSED) * duration_s:
                 warnings.append(

@@ -51,7 +51,8 @@ def check(trial: Trial, settings: Settings) -> None:
             f"RTI PerfTest measures whole seconds: duration_s {trial.duration_s:g} is not whole",
             "change duration_s",
         )
-    endpoints = {one.name: Endpoint("192.0.2.1", "eth0", None) for one in trial.cell.participants}
+    unused = Endpoint("192.0.2.1", "eth0", None)
+    endpoints = {participant.name: unused for participant in trial.cell.participants}
     for participant in (FIRST_PUBLISHER, Participant(SUBSCRIBER)):
         command_line(trial, participant, endpoints, 1, settings, Path("."), None, PEERS)
 
