@@ -144,7 +144,7 @@ class Action:
     """Steps on other nodes that must be complete before the action."""
     timeout_s: float = 120
     remedy: str = ""
-    """What to do when the action fails, in addition to what its output says."""
+    """Instruction for when the action fails, in addition to its output."""
     effect: Effect = Effect()
 
 

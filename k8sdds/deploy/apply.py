@@ -148,7 +148,7 @@ class Runner:
                 return
 
     def run(self, action: Action) -> None:
-        """Run one action on its machine, and leave none of its secrets there.
+        """Run one action on its machine, and delete its secrets there.
 
         Raises:
             ActionFailed: A command failed, or the connection was lost.

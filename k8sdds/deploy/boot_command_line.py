@@ -13,7 +13,7 @@ from k8sdds.system.ssh import Host, HostError
 
 REBOOT_TIMEOUT_S = 300
 # Prints what differs between two boots. Local nodes share a kernel, so the start time of their first process
-# tells their boots apart.
+# distinguishes their boots.
 _BOOT_ID = "cat /proc/sys/kernel/random/boot_id; awk '{ print $22 }' /proc/1/stat"
 
 

@@ -143,6 +143,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> Deployed
                     interface.confirm_plan(actions, machines.notes)
                 for note in machines.notes:
                     interface.note(note)
+                interface.step("applying the plan")
                 with interface.progress(actions) as observer:
                     apply_plan(profile, state, actions, connections, observer)
             elif not options.plan_only:

@@ -1,6 +1,6 @@
 """Keep the local record of a deployed cluster: its profile, its kubeconfig, and logs.
 
-The record only says how to reach the cluster. Its state is read from its machines.
+The record contains how to reach the cluster. The state of the cluster is read from its machines.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class Solo:
         assert not survey.failures and not survey.problems
         assert contradictions(survey.facts, "only", actions) == []
 
-    def inside(self, *words: str) -> None:
-        done = self.cluster.k8sdds("nodes", "exec", "--cluster", NAME, "only", "--", *words)
+    def inside(self, *args: str) -> None:
+        done = self.cluster.k8sdds("nodes", "exec", "--cluster", NAME, "only", "--", *args)
         assert done.returncode == 0, done.stderr
 
     def labels(self) -> dict[str, str]:

@@ -130,7 +130,7 @@ def configuration(state: DesiredState) -> str:
     }
     is_local = state.profile.provider == "local"
     if is_local:
-        # Local nodes share this machine's disk, so a percentage of its size says nothing about them.
+        # Local nodes share this machine's disk, so thresholds in percent of its size do not fit them.
         kubelet["evictionHard"] = EVICTION
     if is_local or any(one.values.get("conntrack") == "fixed" for one in facts):
         # kube-proxy would exit because nf_conntrack_max is read-only outside the first network namespace.
