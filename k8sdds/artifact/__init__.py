@@ -1,16 +1,17 @@
-"""Artifacts: run folders packed so that a stranger can check them, and the check. See docs/reproduce.md.
+"""Pack run folders into an artifact that others can verify, and verify artifacts. See docs/reproduce.md.
 
-files     which files of a run folder are packed, and which hold secrets
-sums      SHA256SUMS, as coreutils writes and reads it
-crate     RO-Crate metadata: a Process Run Crate
-readme    the evaluator's README
-packing   run folders → one archive, the same bytes for the same content
-checking  an archive or its unpacked folder → every file that is changed, missing or added
+files         select the files to pack, and detect secrets
+checksums     write and read SHA256SUMS
+environment   record the Python packages and the machine of each campaign
+ro_crate      write RO-Crate metadata: a Process Run Crate
+readme        write the README for evaluators
+archive       pack run folders into a reproducible archive
+verification  report changed, missing and added files of an artifact
 """
 
 from __future__ import annotations
 
-from k8sdds.artifact.archive import Description, Packed, pack
-from k8sdds.artifact.verification import VerificationIssue, Verified, verify
+from k8sdds.artifact.archive import Description, PackedArtifact, pack
+from k8sdds.artifact.verification import Verification, VerificationIssue, verify
 
-__all__ = ["Description", "VerificationIssue", "Packed", "Verified", "pack", "verify"]
+__all__ = ["Description", "PackedArtifact", "Verification", "VerificationIssue", "pack", "verify"]

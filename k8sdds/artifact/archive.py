@@ -1,6 +1,6 @@
-"""Run folders into one archive: the same bytes for the same content, and never a secret.
+"""Pack run folders into a reproducible archive without secrets.
 
-The archive is written file by file beside its name and renamed when it is whole.
+Equal content gives equal bytes. The archive is written to a temporary file and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from k8sdds.system.files import replacing
 NAME = "artifact.json"
 SCHEMA = 1
 MADE_AT = (1980, 1, 1, 0, 0, 0)
-"""The time of every entry: the earliest that a ZIP file can hold."""
+"""Timestamp of every entry: the earliest that the ZIP format can express."""
 MODE = 0o100644 << 16
 FOLDER_MODE = 0o40755 << 16 | 0x10
 LEVEL = 6
@@ -36,19 +36,19 @@ LEVEL = 6
 
 @dataclass(frozen=True)
 class Description:
-    """What the packer says of the artifact."""
+    """Metadata of an artifact that its author provides."""
 
     title: str = "Results of k8sdds"
     licence: str | None = None
-    """An identifier of the SPDX list, such as CC-BY-4.0."""
+    """SPDX license identifier, such as CC-BY-4.0."""
     authors: tuple[str, ...] = ()
     claims: str = claims_.PAPER
-    """The claims that the runs are judged by: installed ones by name, or a YAML file."""
+    """The claims to judge by the runs: name of an installed claims file, or path of a YAML file."""
 
 
 @dataclass
-class Run:
-    """One run folder, as the artifact's documents tell it."""
+class PackedRun:
+    """A run folder and its properties for the artifact's documents."""
 
     folder: RunFolder
     name: str
@@ -65,16 +65,16 @@ class Run:
     valid: int
     minutes: float
     sums: dict[str, str] = field(default_factory=dict)
-    """Path within the run folder to checksum, of what was packed."""
+    """Checksums of the packed files, by path within the run folder."""
     size_bytes: int = 0
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    """Paths that were not packed, and why."""
+    """Excluded paths, with the reason."""
     tables: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A written archive. `content_id` is the SHA-256 of its SHA256SUMS: what `verify --expect` takes."""
+class PackedArtifact:
+    """A written archive. `content_id`, for `verify --expect`, is the SHA-256 of its SHA256SUMS."""
 
     path: Path
     content_id: str
@@ -83,22 +83,25 @@ class Packed:
     left_out: list[tuple[str, str]]
 
 
-def pack(folders: Sequence[Path], output: Path, description: Description | None = None) -> Packed:
+def pack(folders: Sequence[Path], output: Path, description: Description | None = None) -> PackedArtifact:
     """Pack run folders into `output`, a ZIP file that must not exist.
 
-    Raises InputError where a folder is no run folder, is written to now, holds a secret in its records, or
-    where two have the same name; nothing is left behind then.
+    Raises:
+        InputError: a folder is not a run folder, is in use, or has a secret in its essential files; or two folders
+            have the same name. No file remains then.
     """
     description = description or Description()
     if output.suffix != ".zip":
-        raise InputError(f"{output}: an artifact is a ZIP file", "give --output a name that ends in .zip")
+        raise InputError(
+            f"{output}: an artifact must be a ZIP file", "use an --output name that ends in .zip"
+        )
     if output.exists():
-        raise InputError(f"{output} exists already", "remove it, or give another --output")
-    runs = [_described(RunFolder.open(folder)) for folder in folders]
+        raise InputError(f"{output} already exists", "remove it, or use another --output")
+    runs = [_packed_run(RunFolder.open(folder)) for folder in folders]
     names = [run.name for run in runs]
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"two run folders are called {name}", "give one of them another name")
+            raise InputError(f"several run folders have the name {name}", "rename one of them")
     try:
         with contextlib.ExitStack() as stack:
             for run in runs:
@@ -107,17 +110,17 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
             with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
                 content_id, count = _write(archive, runs, description)
     except OSError as error:
-        place = str(error.filename or output)
-        ours = place.startswith(str(output))
+        path = str(error.filename or output)
+        writing = path.startswith(str(output))
         raise InputError(
-            f"cannot pack: {place}: {error.strerror or error}",
-            "give another --output" if ours else "make the run folders readable",
+            f"cannot pack: {path}: {error.strerror or error}",
+            "use another --output" if writing else "make the run folders readable",
         ) from error
-    left_out = [(f"{run.name}/{path}", why) for run in runs for path, why in run.left_out]
-    return Packed(output, content_id, count, output.stat().st_size, left_out)
+    left_out = [(f"{run.name}/{path}", reason) for run in runs for path, reason in run.left_out]
+    return PackedArtifact(output, content_id, count, output.stat().st_size, left_out)
 
 
-def _described(folder: RunFolder) -> Run:
+def _packed_run(folder: RunFolder) -> PackedRun:
     campaign = folder.campaign
     attempts = folder.attempts()
     events = folder.events()
@@ -128,10 +131,10 @@ def _described(folder: RunFolder) -> Run:
     valid = {attempt.get("trial_id") for attempt in attempts if attempt.get("valid") is True}
     trials = len(planned) if isinstance(planned, dict) else len({a.get("trial_id") for a in attempts})
     command = campaign.get("command")
-    at = sorted(str(event["at"]) for event in events if event.get("at"))
-    at += sorted(str(attempt["started_at"]) for attempt in attempts[-1:] if attempt.get("started_at"))
+    times = sorted(str(event["at"]) for event in events if event.get("at"))
+    times += sorted(str(attempt["started_at"]) for attempt in attempts[-1:] if attempt.get("started_at"))
     wall_s = sum(a["wall_s"] for a in attempts if isinstance(a.get("wall_s"), int | float))
-    return Run(
+    return PackedRun(
         folder=folder,
         name=folder.path.resolve().name,
         campaign=str(campaign.get("campaign") or folder.path.resolve().name),
@@ -141,7 +144,7 @@ def _described(folder: RunFolder) -> Run:
         perftest=" ".join(str(facts.get("perftest") or "").split()),
         testbed=str(testbed.get("name") or "not recorded"),
         started_at=campaign.get("started_at"),
-        ended_at=max(at, default=campaign.get("started_at")),
+        ended_at=max(times, default=campaign.get("started_at")),
         complete=bool(trials) and len(valid) >= trials,
         trials=trials,
         valid=len(valid),
@@ -149,8 +152,8 @@ def _described(folder: RunFolder) -> Run:
     )
 
 
-def _write(archive: zipfile.ZipFile, runs: list[Run], description: Description) -> tuple[str, int]:
-    """Everything but SHA256SUMS, then SHA256SUMS; gives its checksum and the number of files."""
+def _write(archive: zipfile.ZipFile, runs: list[PackedRun], description: Description) -> tuple[str, int]:
+    """Write all files, SHA256SUMS last; return the checksum of SHA256SUMS and the number of other files."""
     packed: dict[str, str] = {}
 
     def add(path: str, content: bytes) -> str:
@@ -164,7 +167,7 @@ def _write(archive: zipfile.ZipFile, runs: list[Run], description: Description) 
     claims = claims_.load(description.claims)
     judged = verdicts(runs, claims)
     for run in runs:
-        # The metadata describes this folder as a whole, so readers of RO-Crates look for its entry.
+        # The RO-Crate metadata describes this folder as a whole, so validators look for its entry.
         raw = zipfile.ZipInfo(f"runs/{run.name}/raw/", MADE_AT)
         raw.create_system = 3
         raw.external_attr = FOLDER_MODE
@@ -182,14 +185,14 @@ def _write(archive: zipfile.ZipFile, runs: list[Run], description: Description) 
     add(NAME, _json({**summary(runs, description), "claims": judged}).encode())
     add("README.md", readme.text(runs, description, claims, judged).encode())
     own = {
-        "README.md": "what this artifact is, and how to check it, badge by badge",
-        NAME: "the same for programs: campaigns, commands, minutes, disk",
-        "claims/claims.yaml": "the claims that the runs are judged by, as data",
-        "expected/claims.json": "what `k8sdds claims` must find in the runs",
-        "locks/python.txt": "the Python packages that packed it, with their versions",
+        "README.md": "what this artifact contains, and how to evaluate it for each badge",
+        NAME: "the same in machine-readable form: campaigns, commands, minutes, disk space",
+        "claims/claims.yaml": "the claims that are judged by the runs",
+        "expected/claims.json": "expected output of `k8sdds claims` for the runs",
+        "locks/python.txt": "versions of the Python packages that packed the artifact",
         **{f"locks/{run.name}.json": f"machine and versions of {run.campaign}" for run in runs},
         **{
-            f"expected/{run.name}/{path}": f"what `k8sdds report` must find in runs/{run.name}"
+            f"expected/{run.name}/{path}": f"expected output of `k8sdds report` for runs/{run.name}"
             for run in runs
             for path in run.tables
         },
@@ -201,23 +204,24 @@ def _write(archive: zipfile.ZipFile, runs: list[Run], description: Description) 
     return content_id, len(packed)
 
 
-def _contents(run: Run) -> Iterator[tuple[str, bytes]]:
-    """(path, content) of every file that is packed; what is left out is noted in the run."""
-    for path, file, why in files.listed(run.folder.path):
-        content = b"" if why else file.read_bytes()
-        secret = None if why else files.secret_in(content)
+def _contents(run: PackedRun) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of every file to pack; record the excluded files in the run."""
+    for path, file, reason in files.candidates(run.folder.path):
+        content = b"" if reason else file.read_bytes()
+        secret = None if reason else files.secret_in(content)
         if secret and path in files.RECORDS:
             raise InputError(
-                f"{file} holds {secret}", "take it out of a copy of the folder, and pack the copy"
+                f"{file} contains {secret}",
+                "copy the run folder, remove the secret from the copy, and pack the copy",
             )
-        if why or secret:
-            run.left_out.append((path, why or f"it holds {secret}"))
+        if reason or secret:
+            run.left_out.append((path, reason or f"it contains {secret}"))
         else:
             yield path, content
 
 
 def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
-    """The CSV tables of the report, made now from the raw data."""
+    """Return the CSV tables of the report, derived from the raw data."""
     from k8sdds.report import content, csv_tables
 
     with tempfile.TemporaryDirectory(prefix="k8sdds-artifact-") as place:
@@ -225,29 +229,35 @@ def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
         return sorted((path.name, path.read_bytes()) for path in written)
 
 
-def verdicts(runs: list[Run], claims: Claims) -> list[dict[str, Any]]:
-    """Every claim with what the runs together say of it, and what it takes to measure it."""
-    # Bytes that a minute of such a campaign leaves, for an estimate of what a claim's own will.
-    spent = [(run.minutes, sum(f.stat().st_size for _, f, why in files.listed(run.folder.path) if not why))
-             for run in runs if run.minutes]  # fmt: skip
-    # Claims that k8sdds does not ship are taken from the artifact's own copy.
+def verdicts(runs: list[PackedRun], claims: Claims) -> list[dict[str, Any]]:
+    """Return every claim with its verdict by all runs, and the command, minutes and disk space to measure it."""
+    # The disk space of a claim's experiment is estimated from these campaigns' bytes per minute.
+    sizes = [
+        (
+            run.minutes,
+            sum(f.stat().st_size for _, f, reason in files.candidates(run.folder.path) if not reason),
+        )
+        for run in runs
+        if run.minutes
+    ]
+    # A claims file that is not installed with k8sdds is read from the artifact's copy.
     option = "" if claims.name == claims_.PAPER else " --claims claims/claims.yaml"
-    per_minute = sum(size for _, size in spent) / sum(minutes for minutes, _ in spent) if spent else None
+    per_minute = sum(size for _, size in sizes) / sum(minutes for minutes, _ in sizes) if sizes else None
     return [
         {
-            "id": one.claim.id, "claim": one.claim.claim, "paper": one.claim.paper, "verdict": one.verdict,
-            "reason": one.reason,
-            "command": f"k8sdds reproduce {one.claim.id}{option}"
-            if one.claim.lab != "no" and one.claim.experiment else None,
-            "minutes": one.claim.minutes,
-            "disk_bytes": round(one.claim.minutes * per_minute) if per_minute else None,
+            "id": result.claim.id, "claim": result.claim.claim, "paper": result.claim.paper,
+            "verdict": result.verdict, "reason": result.reason,
+            "command": f"k8sdds reproduce {result.claim.id}{option}"
+            if result.claim.lab != "no" and result.claim.experiment else None,
+            "minutes": result.claim.minutes,
+            "disk_bytes": round(result.claim.minutes * per_minute) if per_minute else None,
         }
-        for one in judge(claims, [run.folder for run in runs])
+        for result in judge(claims, [run.folder for run in runs])
     ]  # fmt: skip
 
 
-def summary(runs: list[Run], description: Description) -> dict[str, Any]:
-    """artifact.json as data, described in docs/reproduce.md."""
+def summary(runs: list[PackedRun], description: Description) -> dict[str, Any]:
+    """Return the content of artifact.json, which docs/reproduce.md describes."""
     return {
         "schema": SCHEMA,
         "title": description.title,
@@ -261,7 +271,7 @@ def summary(runs: list[Run], description: Description) -> dict[str, Any]:
                 "started_at": run.started_at, "trials": run.trials, "valid_trials": run.valid,
                 "minutes": round(run.minutes, 1), "disk_bytes": run.size_bytes, "files": len(run.sums),
                 "expected_tables": run.tables,
-                "left_out": [{"path": path, "reason": why} for path, why in run.left_out],
+                "left_out": [{"path": path, "reason": reason} for path, reason in run.left_out],
             }
             for run in runs
         ],

@@ -1,4 +1,4 @@
-"""SHA256SUMS: one line per file, as `sha256sum` writes it and `sha256sum --check` reads it."""
+"""Write and read SHA256SUMS in the format of `sha256sum` and `sha256sum --check`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ NAME = "SHA256SUMS"
 
 _LINE = re.compile(r"(?P<escaped>\\?)(?P<sum>[0-9a-f]{64}) [ *](?P<path>.+)")
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
-_MEANINGS = {escape: character for character, escape in _ESCAPES.items()}
+_UNESCAPES = {escape: character for character, escape in _ESCAPES.items()}
 
 
 def digest(content: bytes) -> str:
-    """The SHA-256 of a content in hexadecimal digits."""
+    """Return the SHA-256 of some content in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def write(sums: Mapping[str, str]) -> str:
-    """The text for {path: sum}, sorted by path."""
+    """Return the text of SHA256SUMS, sorted by path, for checksums by path."""
     lines = []
     for path, value in sorted(sums.items()):
         escaped = "".join(_ESCAPES.get(character, character) for character in path)
@@ -28,20 +28,24 @@ def write(sums: Mapping[str, str]) -> str:
 
 
 def read(text: str) -> dict[str, str]:
-    """{path: sum}. Raises ValueError with the number of the first line that is none, or a path's second."""
+    """Return the checksums by path.
+
+    Raises:
+        ValueError: a line is not valid, or repeats a path; the message contains its number.
+    """
     sums: dict[str, str] = {}
-    # Only \n ends a line: a path may hold characters that str.splitlines takes for ends.
+    # Do not use str.splitlines: a path may contain other characters that it treats as line ends.
     lines = text.split("\n")
     if lines.pop():
-        raise ValueError("its last line has no end")
+        raise ValueError("the last line is incomplete")
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
             raise ValueError(f"line {number} is not a checksum and a path")
         path = match["path"]
         if match["escaped"]:
-            path = re.sub(r"\\.", lambda found: _MEANINGS.get(found[0], found[0]), path)
+            path = re.sub(r"\\.", lambda escape: _UNESCAPES.get(escape[0], escape[0]), path)
         if path in sums:
-            raise ValueError(f"line {number} names {path} again")
+            raise ValueError(f"line {number} repeats {path}")
         sums[path] = match["sum"]
     return sums

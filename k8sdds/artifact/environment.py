@@ -1,4 +1,4 @@
-"""What an artifact was made with: Python packages now, and what each campaign recorded of its machine."""
+"""Record the current Python packages, and the machine and versions of each campaign."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ _NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 
 def of_python() -> str:
-    """k8sdds and all packages that it needs with their versions, as pip's constraints."""
-    found: dict[str, str] = {}
-    waiting = ["k8sdds"]
-    while waiting:
-        name = waiting.pop()
+    """Return the versions of k8sdds and of all its dependencies, in pip's constraints format."""
+    versions: dict[str, str] = {}
+    pending = ["k8sdds"]
+    while pending:
+        name = pending.pop()
         key = re.sub(r"[-_.]+", "-", name).lower()
-        if key in found:
+        if key in versions:
             continue
         try:
             package = metadata.distribution(name)
         except metadata.PackageNotFoundError:
-            # A requirement for another system, or an extra that nobody asked for.
+            # A dependency for another platform, or of an extra that is not installed.
             continue
-        found[key] = package.version
+        versions[key] = package.version
         for requirement in package.requires or []:
             match = _NAME.match(requirement)
             if match and "extra ==" not in requirement:
-                waiting.append(match[0])
-    return "".join(f"{name}=={version}\n" for name, version in sorted(found.items()))
+                pending.append(match[0])
+    return "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()))
 
 
 def of_run(run: RunFolder) -> str:
-    """What campaign.json says of machine, versions and networks, as JSON."""
+    """Return the machine, versions and networks of campaign.json as JSON."""
     campaign = run.campaign
     kept = {key: campaign.get(key) for key in ("k8sdds_version", "seed", "command", "testbed", "networks")}
     return json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n"

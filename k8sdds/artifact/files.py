@@ -1,4 +1,4 @@
-"""Which files of a run folder are packed, and which must never leave the machine."""
+"""Select the files of a run folder to pack, and detect secrets that must not be published."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 from k8sdds.results.run_folder import CAMPAIGN, EVENTS, EXPERIMENT, TRIALS
 
 RECORDS = (CAMPAIGN, EXPERIMENT, TRIALS, EVENTS)
-"""What a run folder is made of besides its raw files: without one of these a copy would be another run."""
+"""The essential files of a run folder. If one of them cannot be packed, the folder cannot be packed."""
 
-MADE_AGAIN = ("derived", "report")
-"""Folders that `k8sdds report` makes from the rest. Not packed: the evaluator makes them."""
+DERIVED = ("derived", "report")
+"""Folders that `k8sdds report` derives from the other files. They are not packed; evaluators derive them again."""
 
 _SECRET_NAMES = re.compile(
     r"(^|[._-])(id_(rsa|dsa|ecdsa|ed25519)|kubeconfig|psk)($|[._-])|\.(key|p12|pfx|jks|kdbx|psk)$"
@@ -29,10 +29,10 @@ _SECRET_TEXTS = {
 }
 
 
-def listed(folder: Path) -> Iterator[tuple[str, Path, str | None]]:
-    """(path within the folder, file, why it is left out or None) of everything to be considered, sorted.
+def candidates(folder: Path) -> Iterator[tuple[str, Path, str | None]]:
+    """Yield (path within the folder, file, reason to exclude it or None) of all candidates, sorted.
 
-    Symbolic links are never followed: they could lead to anything on this machine.
+    Symbolic links are never followed, because they may lead to any file of this machine.
     """
     for path in _walk(folder):
         name = path.relative_to(folder).as_posix()
@@ -41,7 +41,7 @@ def listed(folder: Path) -> Iterator[tuple[str, Path, str | None]]:
         elif not path.is_file():
             yield name, path, "neither a file nor a folder"
         elif _SECRET_NAMES.search(PurePosixPath(name).name):
-            yield name, path, "its name says that it holds a secret"
+            yield name, path, "its name suggests that it contains a secret"
         else:
             yield name, path, None
 
@@ -50,12 +50,14 @@ def _walk(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
         here = Path(parent)
         if here == folder:
-            folders[:] = [name for name in folders if name not in MADE_AGAIN]
+            folders[:] = [name for name in folders if name not in DERIVED]
         folders.sort()
         links = [name for name in folders if (here / name).is_symlink()]
         yield from (here / name for name in sorted([*files, *links]))
 
 
 def secret_in(content: bytes) -> str | None:
-    """What secret a file's content holds, in words, or None."""
-    return next((words for words, pattern in _SECRET_TEXTS.items() if pattern.search(content)), None)
+    """Return a description of the secret in a file's content, or None."""
+    return next(
+        (description for description, pattern in _SECRET_TEXTS.items() if pattern.search(content)), None
+    )

@@ -25,7 +25,7 @@ def test_pack_and_verify(k8sdds: Command, run_folder: RunFolder, tmp_path: Path)
     assert told.returncode == 2
     assert json.loads(told.stdout)["findings"][0]["path"] == "runs/measured/campaign.json"
     missing = k8sdds("artifact", "verify", "nothing.zip")
-    assert missing.returncode == 2 and "is not there" in missing.stderr
+    assert missing.returncode == 2 and "does not exist" in missing.stderr
 
 
 def test_reproduce_says_what_it_would_do(k8sdds: Command) -> None:

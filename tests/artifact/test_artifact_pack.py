@@ -72,7 +72,7 @@ def test_documents_tell_command_minutes_and_disk(run_folder: RunFolder, tmp_path
         readme = archive.read("README.md").decode()
         data = json.loads(archive.read("artifact.json"))
     assert "Authors: Ada, Grace." in readme
-    assert "Licence of the data: CC-BY-4.0" in readme
+    assert "License of the data: CC-BY-4.0" in readme
     assert "k8sdds run runs/measured/experiment.yaml --output again/measured --seed 1" in readme
     for badge in ("Available", "Functional", "Reusable", "Reproduced"):
         assert badge in readme
@@ -157,7 +157,7 @@ def test_a_secret_in_the_records_is_refused_and_nothing_is_left(
 ) -> None:
     with open(run_folder.path / "trials.jsonl", "a") as file:
         file.write(json.dumps({"reason": KEY}).replace("\\n", "\n") + "\n")
-    with pytest.raises(InputError, match=r"trials\.jsonl holds a private key"):
+    with pytest.raises(InputError, match=r"trials\.jsonl contains a private key"):
         artifact.pack([run_folder.path], tmp_path / "a.zip")
     assert not list(tmp_path.glob("a.zip*"))
 
@@ -169,14 +169,14 @@ def test_a_folder_that_is_written_to_is_refused(run_folder: RunFolder, tmp_path:
 
 
 def test_what_cannot_be_packed_is_said(run_folder: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a ZIP file"):
+    with pytest.raises(InputError, match="must be a ZIP file"):
         artifact.pack([run_folder.path], tmp_path / "a.tar")
-    with pytest.raises(InputError, match="two run folders are called measured"):
+    with pytest.raises(InputError, match="several run folders have the name measured"):
         artifact.pack([run_folder.path, run_folder.path], tmp_path / "a.zip")
     with pytest.raises(InputError, match="not a run folder"):
         artifact.pack([tmp_path], tmp_path / "a.zip")
     (tmp_path / "a.zip").write_text("mine")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         artifact.pack([run_folder.path], tmp_path / "a.zip")
     assert (tmp_path / "a.zip").read_text() == "mine"
     with pytest.raises(InputError, match="cannot pack"):

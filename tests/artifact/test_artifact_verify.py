@@ -45,7 +45,7 @@ def test_whole(packed: Path, unpacked: Path) -> None:
     assert artifact.verify(unpacked) == checked
     assert artifact.verify(packed, f"sha256:{checked.content_id}").findings == []
     (other,) = artifact.verify(packed, "0" * 64).findings
-    assert other.path == "SHA256SUMS" and "content id" in other.detail
+    assert other.path == "SHA256SUMS" and "content ID" in other.detail
 
 
 def test_each_kind_of_change_of_a_folder_is_named(unpacked: Path) -> None:
@@ -64,14 +64,14 @@ def test_each_kind_of_change_of_a_folder_is_named(unpacked: Path) -> None:
 
 def rewritten(packed: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
     """Another archive of the same make with other content."""
-    from k8sdds.artifact import archive as packing
+    from k8sdds.artifact import archive as artifact_archive
 
     all_ = contents(packed)
     change(all_)
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in all_.items():
-            info = zipfile.ZipInfo(name, packing.MADE_AT)
-            info.create_system, info.external_attr = 3, packing.MODE
+            info = zipfile.ZipInfo(name, artifact_archive.MADE_AT)
+            info.create_system, info.external_attr = 3, artifact_archive.MODE
             archive.writestr(info, content, zipfile.ZIP_DEFLATED)
     return packed
 
@@ -128,7 +128,7 @@ def test_truncated_appended_prepended_and_foreign_files(packed: Path, tmp_path: 
     with zipfile.ZipFile(packed, "a") as archive:
         archive.comment = b"smuggled"
     assert found(packed) == {("added", "the archive")}
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="does not exist"):
         artifact.verify(tmp_path / "nothing.zip")
 
 
