@@ -1,4 +1,4 @@
-"""Folders of every kind, each reported once for all tests of the report."""
+"""Run folders of every kind, each reported once for all tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from k8sdds.results.run_folder import RunFolder
 
 
 class Reported:
-    """A run folder with its report and what the terminal showed (at 80 columns, not a terminal)."""
+    """A run folder with its report and the printed text (80 columns, not a terminal)."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
@@ -24,18 +24,18 @@ class Reported:
 
     @property
     def folder(self) -> Path:
-        """The report's folder."""
+        """The folder of the report."""
         return self.html.parent
 
     @property
     def text(self) -> str:
-        """The HTML."""
+        """The content of report.html."""
         return self.html.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory):
-    """Reports by kind of folder, made when first asked for."""
+    """Reports by kind of run folder, written on first use."""
     made: dict[str, Reported] = {}
     base = tmp_path_factory.mktemp("runs")
 

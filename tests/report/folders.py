@@ -1,6 +1,6 @@
-"""Makes run folders as a campaign would, with overheads that are known because they are put in.
+"""Create run folders in the format of a campaign, with known overheads.
 
-Also a program: `python -m tests.report.folders TARGET` makes one folder of each kind to look at.
+`python -m tests.report.folders TARGET` creates one folder of each kind for inspection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOST_MBPS = dict(zip(PAYLOADS, (6.1, 23.0, 70.0, 91.0, 94.0), strict=True))
 HOST_P90_US = dict(zip(PAYLOADS, (310.0, 330.0, 420.0, 700.0, 1650.0), strict=True))
 
 NOTHING = (0, 0, 0, 0, 0)
-# weavenet-1376 is made up.
+# The values of weavenet-1376 are invented.
 THROUGHPUT_OVERHEAD = {"host": NOTHING, **TABLE_I, "weavenet-1376": (52.8, 51.9, 50.4, 17.5, 4.9)}
 LATENCY_OVERHEAD = {"host": NOTHING, **TABLE_II, "weavenet-1376": (52.9, 49.9, 40.1, 37.4, 48.0)}
 FIVE = ("host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet")
@@ -31,7 +31,7 @@ MTU = {"host": 1500, "flannel-vxlan": 1450, "flannel-hostgw": 1500, "kube-router
 
 @dataclass
 class Plan:
-    """What a made folder holds. `noise` 0 gives exactly the overheads of the tables above."""
+    """The content of a run folder. With `noise` 0, it has exactly the overheads of the tables above."""
 
     networks: tuple[str, ...] = FIVE
     payloads: tuple[int, ...] = PAYLOADS
@@ -41,14 +41,14 @@ class Plan:
     seed: int = 7
     baseline: str | None = "host"
     conditions: list[dict[str, Any]] = field(default_factory=lambda: [{}])
-    """Further dimensions: each dict is one sweep over networks, payloads and tests; may hold `networks`."""
+    """Further dimensions: each dict is one sweep over networks, payloads and tests; it can restrict `networks`."""
     histograms: bool = True
     testbed: str = "lab"
     layouts: tuple[str, str] = ("split", "same")
 
 
 def make(path: Path, plan: Plan | None = None, name: str = "made") -> RunFolder:
-    """A complete folder for the plan."""
+    """Create a complete run folder for a plan."""
     plan = plan or Plan()
     attempts, trials = [], {}
     random_ = random.Random(plan.seed)
@@ -76,7 +76,7 @@ def make(path: Path, plan: Plan | None = None, name: str = "made") -> RunFolder:
 
 
 def add(run: RunFolder, plan: Plan, item: dict[str, Any]) -> None:
-    """Append an attempt, with a histogram from which its percentiles are then read."""
+    """Append an attempt, and write a histogram that provides its percentiles."""
     p90 = item.pop("made_p90")
     names = {"p50": 50, "p99": 99, "p9999": 99.99, "max": 100}
     if p90 and plan.histograms:
@@ -92,7 +92,7 @@ def add(run: RunFolder, plan: Plan, item: dict[str, Any]) -> None:
 
 
 def write_hlog(run: RunFolder, item: dict[str, Any], tag: str, histogram: HdrHistogram) -> Path:
-    """latency.hlog of pub0 as the perftest program writes it."""
+    """Write latency.hlog of pub0 in the format of perftest."""
     folder = run.raw(item["trial_id"], item["attempt"]) / "pub0"
     folder.mkdir(parents=True, exist_ok=True)
     blob = histogram.encode().decode()
@@ -105,7 +105,7 @@ def write_hlog(run: RunFolder, item: dict[str, Any], tag: str, histogram: HdrHis
 
 
 def lognormal(p90_us: float, sigma: float = 0.25, values: int = 400, each: int = 10) -> HdrHistogram:
-    """A histogram in ns whose 90th percentile is about `p90_us`, with one percent of slow samples."""
+    """Return a histogram in ns with a 90th percentile of about `p90_us` and 1 % slow samples."""
     histogram = HdrHistogram(1, 60_000_000_000, 3)
     normal = NormalDist()
     centre = math.log(p90_us * 1000) - sigma * normal.inv_cdf(0.9)
@@ -121,7 +121,7 @@ def attempt(
     plan: Plan, random_: random.Random, network: str, test: str, payload: int, repetition: int,
     drift: float, more: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """One valid attempt with every key of docs/results.md, and `made_p90` for its histogram."""
+    """Return a valid attempt with every key of docs/results.md, and `made_p90` for its histogram."""
     subscribers = more.get("subscribers", 1)
     multicast = more.get("transport") == "multicast"
 
@@ -130,7 +130,7 @@ def attempt(
 
     overhead = _interpolated(THROUGHPUT_OVERHEAD, network, payload)
     mbps = _interpolated_level(HOST_MBPS, payload) * (1 - overhead / 100)
-    # Unicast shares the sender among subscribers; multicast does not.
+    # With unicast, subscribers share the sender; with multicast, they do not.
     mbps = noisy(mbps * 0.45 if multicast else mbps / subscribers)
     p90 = _interpolated_level(HOST_P90_US, payload) * (
         1 + _interpolated(LATENCY_OVERHEAD, network, payload) / 100
@@ -173,13 +173,13 @@ def attempt(
 
 
 def invalid(item: dict[str, Any], number: int, reason: str) -> dict[str, Any]:
-    """The same attempt as a failed try."""
+    """Return the attempt as an invalid one."""
     nulls = {key: None for key in ("throughput_mbps", "samples_per_s", "latency_p90_us")}
     return item | nulls | {"attempt": number, "valid": False, "reason": reason, "made_p90": None}
 
 
 def campaign(plan: Plan, name: str, trials: dict[str, Any], attempts: list[dict[str, Any]]) -> dict[str, Any]:
-    """campaign.json for the attempts."""
+    """Return campaign.json for the attempts."""
     blocks: dict[int, list[str]] = {}
     for item in attempts:
         blocks.setdefault(item["block"], []).append(item["trial_id"])
@@ -211,7 +211,7 @@ def campaign(plan: Plan, name: str, trials: dict[str, Any], attempts: list[dict[
 
 
 def _interpolated(table: dict[str, tuple[float, ...]], network: str, payload: int) -> float:
-    # Networks without published numbers get some between the others'.
+    # Networks without published numbers get invented ones of similar size.
     known = table.get(network) or [sum(ord(letter) for letter in network) % 60] * len(PAYLOADS)
     return _interpolated_level(dict(zip(PAYLOADS, known, strict=True)), payload)
 
@@ -222,7 +222,7 @@ def _interpolated_level(levels: dict[int, float], payload: int) -> float:
     return levels[min(levels, key=lambda size: abs(math.log(size / payload)))]
 
 
-# One folder of each kind that the report must be good on.
+# One folder of each kind that reports must handle.
 
 
 def paper(path: Path) -> RunFolder:
@@ -266,7 +266,7 @@ def troubled(path: Path) -> RunFolder:
 
 
 def many(path: Path) -> RunFolder:
-    """Eleven networks, some with long labels, two numbers of subscribers and seven payloads, with loss."""
+    """Eleven networks, some with long labels, two numbers of subscribers, seven payloads, and loss."""
     networks = (
         *FIVE, "baremetal", "flannel-ipsec", "weavenet-encrypt", "calico-ipip-always", "cilium-ebpf-host-routing",
         "flannel-vxlan-mtu1200",
@@ -291,7 +291,7 @@ def empty(path: Path) -> RunFolder:
 
 
 def all_invalid(path: Path) -> RunFolder:
-    """Attempts, none of them valid."""
+    """Only invalid attempts."""
     run = empty(path)
     plan, random_ = Plan(), random.Random(1)
     for network in FIVE:
@@ -301,7 +301,7 @@ def all_invalid(path: Path) -> RunFolder:
 
 
 def old(path: Path) -> RunFolder:
-    """As if imported: few keys, an unknown one, no baseline, no repetition."""
+    """Like imported data: few keys, an unknown key, no baseline, no repetition."""
     run = RunFolder.create(path, {"schema": 1, "campaign": "imported"}, "")
     for network, mbps in (("host", 90.0), ("weavenet", 45.0)):
         run.append_attempt({

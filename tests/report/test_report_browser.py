@@ -1,4 +1,4 @@
-"""The report in a browser: nothing overflows, no text of a figure is cut or covered, both colour schemes."""
+"""The report in a browser: no overflow, no cut or overlapping text in figures, light and dark color schemes."""
 
 import io
 import shutil
@@ -8,7 +8,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromium-driver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="requires chromium and chromium-driver")
 
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -38,14 +38,14 @@ def open_at(browser, report, width, scheme="light"):
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
 @pytest.mark.parametrize("kind", KINDS)
-def test_page_never_scrolls_sideways(browser, reports, kind, width):
+def test_page_does_not_scroll_horizontally(browser, reports, kind, width):
     open_at(browser, reports(kind), width)
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_console_is_silent(browser, reports, kind):
+def test_browser_console_is_empty(browser, reports, kind):
     open_at(browser, reports(kind), 1000)
     assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
 
@@ -63,7 +63,7 @@ return [...document.querySelectorAll('figure')].flatMap(figure => {
       const s = rects[j];
       const x = Math.min(r.right, s.right) - Math.max(r.left, s.left);
       const y = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
-      // A line's box is higher than its letters, so a little overlap in height is none to see.
+      // The box of a line is higher than its letters, so a small vertical overlap is not visible.
       if (x > 1 && y > 3.5) found.push(figure.id + ': overlap: ' + text.textContent + ' | ' + texts[j].textContent);
     }
   });
@@ -73,7 +73,7 @@ return [...document.querySelectorAll('figure')].flatMap(figure => {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_text_of_a_figure_is_cut_or_covered(browser, reports, kind):
+def test_no_text_of_a_figure_is_cut_or_overlaps(browser, reports, kind):
     open_at(browser, reports(kind), 1280)
     assert browser.execute_script(TEXTS) == []
 
@@ -87,16 +87,16 @@ return [background, ...[...document.querySelectorAll('svg text, p, td')].map(t =
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["paper", "scaling", "troubled"])
-def test_all_text_stands_out_in_both_colour_schemes(browser, reports, kind, scheme):
+def test_text_has_contrast_in_both_color_schemes(browser, reports, kind, scheme):
     open_at(browser, reports(kind), 1000, scheme)
     background, *colours = browser.execute_script(COLOURS)
     assert (luminance(background) < 0.05) == (scheme == "dark")
-    # 3 : 1 is WCAG's limit for graphics and large text; networks' labels are the least of these.
+    # 3 : 1 is the limit of WCAG for graphics and large text; the labels of networks are closest to it.
     weak = {colour for colour in set(colours) if contrast(colour, background) < 3}
     assert weak == set()
 
 
-def test_screenshots_show_something(browser, reports):
+def test_screenshots_are_not_empty(browser, reports):
     from PIL import Image
 
     for scheme in ("light", "dark"):
@@ -105,7 +105,7 @@ def test_screenshots_show_something(browser, reports):
         assert len(image.getcolors(256)) > 50
 
 
-def test_paper_is_light_even_where_the_screen_is_dark(browser, reports):
+def test_print_uses_the_light_scheme(browser, reports):
     open_at(browser, reports("paper"), 1000, "dark")
     media = {"media": "print", "features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
@@ -120,12 +120,12 @@ def channels(colour):
 
 
 def luminance(colour):
-    """Relative luminance of WCAG 2.2."""
+    """Return the relative luminance of WCAG 2.2."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels(colour)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def contrast(one, other):
-    """Contrast ratio of WCAG 2.2."""
+    """Return the contrast ratio of WCAG 2.2."""
     high, low = sorted((luminance(one), luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)

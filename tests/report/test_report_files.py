@@ -1,4 +1,4 @@
-"""The files of a report: tables, figures, HTML, and what is said where there is nothing to say."""
+"""The files of a report: tables, figures and HTML, also of run folders without results."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ def read(path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_folder_gets_every_table(reports, kind):
+def test_every_run_folder_gets_the_main_tables(reports, kind):
     tables = reports(kind).folder / "tables"
     for name in ("throughput_overhead", "latency_p90_overhead"):
         with open(tables / f"{name}.csv") as file:
@@ -42,7 +42,7 @@ def test_every_folder_gets_every_table(reports, kind):
     assert len(read(tables / "trials.csv")) == len(reports(kind).run.attempts())
 
 
-def test_tables_hold_the_overheads_that_were_put_in(tmp_path):
+def test_tables_contain_the_simulated_overheads(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(noise=0, histograms=False))
     write_report(run, None)
     for name, truth in (
@@ -55,19 +55,19 @@ def test_tables_hold_the_overheads_that_were_put_in(tmp_path):
             index = folders.PAYLOADS.index(int(row["payload_bytes"]))
             assert float(row["overhead_percent"]) == pytest.approx(truth[row["network"]][index], abs=1e-6)
             assert (row["n"], row["baseline"]) == ("3", "host")
-    # Tables follow the campaign's order of networks, then the payloads.
+    # Tables are sorted by the campaign's order of networks, then by payload.
     assert [row["payload_bytes"] for row in rows[:5]] == [str(size) for size in folders.PAYLOADS]
     assert list(dict.fromkeys(row["network"] for row in rows)) == list(folders.FIVE[1:])
 
 
-def test_rows_of_different_conditions_can_be_told_apart(reports):
+def test_rows_of_different_conditions_are_distinguishable(reports):
     rows = read(reports("troubled").folder / "tables/throughput_overhead.csv")
     keys = [(row["network"], row["payload_bytes"], row["reliability"]) for row in rows]
     assert len(keys) == len(set(keys))
     assert {row["reliability"] for row in rows} == {"reliable", "best-effort"}
 
 
-def test_levels_hold_every_quantity_of_every_cell(reports):
+def test_levels_contain_every_quantity_of_every_cell(reports):
     rows = read(reports("paper").folder / "tables/levels.csv")
     keys = [(r["network_label"], r["test"], r["payload_bytes"], r["quantity"]) for r in rows]
     assert len(keys) == len(set(keys))
@@ -75,7 +75,7 @@ def test_levels_hold_every_quantity_of_every_cell(reports):
     assert all(row["ci_low"] and row["ci_high"] and row["n"] == "3" for row in rows)
 
 
-def test_invalid_attempts_are_listed_with_reasons_and_in_no_statistic(reports):
+def test_invalid_attempts_are_listed_with_reasons(reports):
     report = reports("troubled")
     rows = read(report.folder / "tables/invalid.csv")
     assert len(rows) == sum(not item["valid"] for item in report.run.attempts())
@@ -83,7 +83,7 @@ def test_invalid_attempts_are_listed_with_reasons_and_in_no_statistic(reports):
     assert "lost-samples: 214 of 9000 samples were lost &lt;reliable&gt;" in report.text
 
 
-def test_settings_are_compared_where_several_were_measured(reports):
+def test_settings_are_compared_if_several_were_measured(reports):
     rows = read(reports("scaling").folder / "tables/contrasts.csv")
     assert {(row["network"], row["column"], row["value"]) for row in rows} == {
         ("weavenet", "transport", "multicast")
@@ -104,7 +104,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("kind", EXPECTED)
-def test_figures_are_drawn_where_there_are_data(reports, kind):
+def test_figures_are_drawn_if_there_is_data(reports, kind):
     folder = reports(kind).folder / "figures"
     names = {path.stem for path in folder.iterdir()}
     assert set(EXPECTED[kind]) <= names
@@ -115,7 +115,7 @@ def test_figures_are_drawn_where_there_are_data(reports, kind):
         assert "<svg" in (folder / f"{name}.svg").read_text()
 
 
-def test_figures_of_an_earlier_report_do_not_linger(tmp_path):
+def test_figures_of_an_earlier_report_are_removed(tmp_path):
     run = folders.single(tmp_path / "run")
     (run.report / "figures").mkdir()
     (run.report / "figures/subscribers.png").write_bytes(b"old")
@@ -124,7 +124,7 @@ def test_figures_of_an_earlier_report_do_not_linger(tmp_path):
 
 
 class Checker(HTMLParser):
-    """Collects what makes HTML not well-formed or not self-contained."""
+    """Collects problems of HTML that is not well-formed or not self-contained."""
 
     VOID = frozenset(("meta", "br", "img", "link", "hr", "input", "col", "wbr"))
 
@@ -142,7 +142,7 @@ class Checker(HTMLParser):
 
     def handle_endtag(self, tag):
         if not self.open or self.open.pop() != tag:
-            self.problems.append(f"</{tag}> at {self.getpos()} closes nothing that is open")
+            self.problems.append(f"</{tag}> at {self.getpos()} closes no open element")
 
     def _attributes(self, tag, attributes):
         if tag in ("script", "link", "iframe", "object", "embed"):
@@ -175,13 +175,13 @@ def test_html_is_well_formed_and_self_contained(reports, kind):
     assert checker.headings.count(1) == 1
     assert all(b - a <= 1 for a, b in zip(checker.headings, checker.headings[1:], strict=False))
     assert checker.figures == len(list((reports(kind).folder / "figures").glob("*.svg")))
-    # Names of XML vocabularies are no resources; nothing else may point out of the file.
+    # XML namespaces are not resources; the file must not contain any other URL.
     outside = text.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
     assert "http://" not in outside and "https://" not in outside
     assert "url(" not in outside.replace("url(#", "") and "@import" not in outside
 
 
-def test_what_users_wrote_cannot_become_markup(tmp_path):
+def test_user_input_is_escaped(tmp_path):
     run = folders.single(tmp_path / "run")
     item = run.attempts()[0]
     label = "<script>alert(1)</script>"
@@ -196,21 +196,21 @@ def test_what_users_wrote_cannot_become_markup(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["paper", "scaling", "troubled", "single"])
-def test_every_caption_says_what_an_honest_one_must(reports, kind):
+def test_every_caption_names_testbed_n_and_interval(reports, kind):
     text = reports(kind).text
     captions = text.split("<figcaption>")[1:]
     assert captions
     for caption in captions:
-        said = caption.split("</figcaption>")[0]
-        assert "lab: network namespaces on one machine, one kernel" in said
-        assert "layout" in said and "n = " in said
+        text_of_caption = caption.split("</figcaption>")[0]
+        assert "lab: network namespaces on one machine, one kernel" in text_of_caption
+        assert "layout" in text_of_caption and "n = " in text_of_caption
     for under in text.split('<p class="under">')[1:]:
-        said = under.split("</p>")[0]
-        assert "lab: network namespaces" in said and "n = " in said and "95 % interval" in said
+        note = under.split("</p>")[0]
+        assert "lab: network namespaces" in note and "n = " in note and "95 % interval" in note
     assert ("includes scheduling" in text) == (kind in ("scaling", "many"))
 
 
-def test_summary_is_json(reports):
+def test_summary_is_json_serializable(reports):
     for kind in KINDS:
         data = json.loads(json.dumps(summarize(reports(kind).run), allow_nan=False))
         assert data["answer"] and data["trials"]["valid"] <= data["trials"]["planned"]
@@ -222,7 +222,7 @@ def test_summary_writes_nothing(tmp_path):
     assert not (run.path / "report").exists() and not (run.path / "derived").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_the_users_error(tmp_path):
+def test_unwritable_folder_is_an_input_error(tmp_path):
     run = folders.single(tmp_path / "run")
     (run.path / "report").write_text("in the way")
     with pytest.raises(InputError) as error:
@@ -230,7 +230,7 @@ def test_a_folder_that_cannot_be_written_is_the_users_error(tmp_path):
     assert "cannot write the report" in str(error.value) and error.value.remedy
 
 
-def test_a_broken_campaign_file_is_the_users_error(tmp_path):
+def test_damaged_campaign_file_is_an_input_error(tmp_path):
     run = folders.single(tmp_path / "run")
     (run.path / "campaign.json").write_text("{")
     with pytest.raises(InputError):
@@ -241,19 +241,19 @@ def test_a_broken_campaign_file_is_the_users_error(tmp_path):
     {"schema": 1}, {"schema": 1, "testbed": "lab", "networks": [], "trials": None, "command": "k8sdds run"},
     {"schema": 1, "testbed": {"name": "cluster", "facts": None}, "networks": {"host": None}, "seed": 0},
 ])  # fmt: skip
-def test_campaign_files_may_lack_nearly_everything(tmp_path, campaign):
+def test_almost_all_keys_of_the_campaign_file_are_optional(tmp_path, campaign):
     run = folders.single(tmp_path / "run")
     (run.path / "campaign.json").write_text(json.dumps(campaign))
     assert write_report(RunFolder.open(run.path), None).is_file()
 
 
-def test_a_report_can_be_made_again(tmp_path):
+def test_report_is_reproducible(tmp_path):
     run = folders.single(tmp_path / "run")
     first = write_report(run, None).read_text()
     assert write_report(run, None).read_text() == first
 
 
-def test_importing_the_report_is_cheap():
+def test_importing_the_report_loads_no_large_library():
     code = (
         "import sys, k8sdds.report; print([m for m in ('pandas', 'matplotlib', 'scipy') if m in sys.modules])"
     )

@@ -1,4 +1,4 @@
-"""What the shell offers after a tab, by the very call that bash makes."""
+"""Shell completion, with the call that bash makes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.conftest import K8SDDS
         ("k8sdds run no-such", set()),
     ],
 )
-def test_names_are_completed(line: str, offered: set[str]) -> None:
+def test_completion_offers_names(line: str, offered: set[str]) -> None:
     words = line.split()
     done = subprocess.run(
         [K8SDDS],
