@@ -51,10 +51,10 @@ def contradictions(expansion: Expansion) -> list[Problem]:
             add(where + what, remedy)
         options = str(cell.security_options)
         if protections.setdefault(cell.security, options) != options:
-            add(f"two different protections are labelled {cell.security!r}", "give each a label of its own")
+            add(f"two different protections are labeled {cell.security!r}", "give each a label of its own")
         network = (cell.network, str(cell.network_options))
         if labels.setdefault(cell.network_label, network) != network:
-            add(f"two different networks are labelled {cell.network_label!r}", "give each a label of its own")
+            add(f"two different networks are labeled {cell.network_label!r}", "give each a label of its own")
     if expansion.experiment.baseline not in labels:
         known = ", ".join(labels)
         add(

@@ -92,11 +92,9 @@ TESTS = "tests"
 
 
 class TestChoice(BaseModel):
-    """A test of a sweep: its name alone, or a mapping with options that belong to the test.
+    """A test of a sweep: its name alone, or a mapping with the options of the test."""
 
-    Tests are defined outside this package: names and options are checked if the context has `TESTS`.
-    """
-
+    # Tests are defined outside this package. The validation context provides their names and options.
     model_config = ConfigDict(extra="allow", frozen=True)
     # pytest would collect a class with this name.
     __test__: ClassVar[bool] = False

@@ -36,7 +36,7 @@ class Launch:
     """For a service: its UDP port. A service starts before the participants, which wait for this port, and is
     stopped after the last of them."""
     inputs: dict[str, Path] = field(default_factory=dict)
-    """Other files that it reads: path inside the pod to path on this machine. In the lab both are the same."""
+    """Other files that it reads: path in the pod to path on this machine, which are the same in the lab."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Measurement:
     carried_bytes: dict[str, int] | None = None
     """Bytes received on the network's own links on each subscriber's node; None: not observed."""
     daemons_cpu_percent: float | None = None
-    """CPU time of the network's daemons on all nodes, percent of one core; None: the network has no daemons."""
+    """CPU time of the network's daemons on all nodes, percent of one core; None: there are none."""
     daemons_user_percent: float | None = None
     """The share of `daemons_cpu_percent` spent in user mode."""
     ip_fragments: tuple[int, ...] = ()

@@ -93,7 +93,7 @@ def test_invalid_protections_are_rejected(text: str, message: str) -> None:
 
 def test_one_label_for_two_protections_is_rejected() -> None:
     problems = contradictions(expanded("[{rtps: SIGN, label: a}, {rtps: ENCRYPT, label: a}]"))
-    assert "two different protections are labelled 'a'" in problems[0].what
+    assert "two different protections are labeled 'a'" in problems[0].what
 
 
 def test_aes_128_is_rejected_with_cyclone_dds() -> None:
