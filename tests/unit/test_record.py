@@ -10,6 +10,7 @@ import pytest
 from k8sdds.results import record
 from k8sdds.results.metrics import GROUPS, HEADLINES, METRICS
 from k8sdds.results.record import COLUMNS, TrialRecord
+from k8sdds.workloads import WORKLOADS
 
 RECORDED = Path(__file__).parent / "recorded"
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
@@ -27,10 +28,15 @@ def test_every_column_has_a_group_a_source_and_a_description() -> None:
 
 
 def test_metrics_have_a_title_and_a_unit() -> None:
-    assert HEADLINES == ("throughput_mbps", "latency_p90_us")
     for metric in METRICS.values():
         assert metric.title and metric.unit
         assert metric.kind in ("number", "integer")
+
+
+def test_workloads_yield_known_metrics_and_a_headline() -> None:
+    for workload in WORKLOADS.values():
+        assert set(workload.metrics) <= METRICS.keys()
+        assert workload.metrics[0] in HEADLINES
 
 
 def test_the_schema_has_every_column() -> None:
