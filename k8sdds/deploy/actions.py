@@ -7,13 +7,9 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from k8sdds import versions
 from k8sdds.kubernetes import apply, kubectl
-
-if TYPE_CHECKING:
-    from k8sdds.deploy.software import Images
 
 STATE = "/etc/k8sdds"
 """Folder on every machine of a cluster: the cluster's name, and what was on the machine before."""
@@ -65,6 +61,15 @@ class Upload:
     mode: str = "0755"
     shared: str = ""
     """Path of the file on the node; empty: it is sent over SSH."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images of one architecture, to be imported from one archive."""
+
+    arch: str
+    digests: tuple[tuple[str, str], ...]
+    """Reference, and SHA-256 of the manifest."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from k8sdds import bundle, networks, versions
 from k8sdds.bundle import Bundle, oci, packages
 from k8sdds.deploy import local_nodes, network_install
-from k8sdds.deploy.actions import Upload
+from k8sdds.deploy.actions import Images, Upload
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_install import Install
 from k8sdds.model.profile import PodNetwork, Profile
@@ -18,15 +18,6 @@ from k8sdds.system.errors import InputError, K8sddsError
 PACKAGES = "/var/cache/k8sdds-packages"
 """Folder on a machine for the bundle's packages while they are installed."""
 CONTROL_PLANE_IMAGES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
-
-
-@dataclass(frozen=True)
-class Images:
-    """Images of one architecture, to be imported from one archive."""
-
-    arch: str
-    digests: tuple[tuple[str, str], ...]
-    """Reference, and SHA-256 of the manifest."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 
-from k8sdds.deploy.actions import STATE, Action, Effect, file_hashes, file_script
+from k8sdds.deploy.actions import STATE, Action, Effect, Images, file_hashes, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.phase import Phase
-from k8sdds.deploy.software import Images
 from k8sdds.model.profile import Node
 
 UNIT_FILE = "/etc/systemd/system/kubelet.service"
