@@ -1,4 +1,4 @@
-"""A real cluster for these tests: the one that `deploy` built for the session, as users with least rights see it."""
+"""Provide a deployed cluster for these tests, with users that have minimal rights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.system.paths import shared
-from k8sdds.testbeds.cluster import namespace as spaces
+from k8sdds.testbeds.cluster import namespace as campaign_namespace
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
 
@@ -30,15 +30,15 @@ PATHS = {
 
 @dataclass(frozen=True)
 class User:
-    """Who measures, and how."""
+    """A user who measures."""
 
     kubeconfig: Path
     options: tuple[str, ...]
-    """For `k8sdds run`."""
+    """Options for `k8sdds run`."""
 
 
 def apply(client: KubernetesClient, objects: list[dict[str, Any]]) -> None:
-    """Make these objects, replacing those of an earlier test."""
+    """Create these objects, replacing those of an earlier test."""
     for one in objects:
         path = PATHS[one["kind"]].format(one["metadata"].get("namespace", ""))
         if one["kind"] != "Namespace":
@@ -49,7 +49,7 @@ def apply(client: KubernetesClient, objects: list[dict[str, Any]]) -> None:
 
 
 def rights(name: str, subject: dict[str, str]) -> list[dict[str, Any]]:
-    """A shipped manifest of rights, for this subject instead of the one it names."""
+    """Return the objects of a manifest in deploy/rights for this subject."""
     text = (shared("deploy") / "rights" / f"{name}.yaml").read_text()
     objects = list(YAML(typ="safe").load_all(text))
     for one in objects:
@@ -60,14 +60,14 @@ def rights(name: str, subject: dict[str, str]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def admin(one_machine: Deployed) -> KubernetesClient:
-    """The cluster's administrator, for what tests prepare and look at; campaigns never run as this."""
+    """The client of an administrator, to prepare and inspect; campaigns never use it."""
     return KubernetesClient.from_kubeconfig(one_machine.kubeconfig, None)
 
 
 def account(
     admin: KubernetesClient, one_machine: Deployed, name: str, folder: Path
 ) -> tuple[Path, dict[str, str]]:
-    """A new user without any right: the kubeconfig, and the subject for bindings."""
+    """Create a user without rights; return its kubeconfig and the subject for bindings."""
     path = f"{CORE}/namespaces/default/serviceaccounts"
     if admin.find(f"{path}/{name}") is None:
         admin.create(path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
@@ -92,7 +92,7 @@ def account(
 
 @pytest.fixture(scope="session")
 def user(admin: KubernetesClient, one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) -> User:
-    """Who has the rights of deploy/rights/cluster.yaml and no others."""
+    """A user with only the rights of deploy/rights/cluster.yaml."""
     kubeconfig, subject = account(admin, one_machine, USER, tmp_path_factory.mktemp("user"))
     apply(admin, rights("cluster", subject))
     return User(kubeconfig, ("--testbed", "cluster", "--kubeconfig", str(kubeconfig)))
@@ -103,7 +103,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def k8sdds(user: User, tmp_path: Path) -> Command:
-    """The command, as a user with least rights runs it, from an empty folder."""
+    """Run the command as a user with minimal rights, in an empty folder."""
 
     def run(*words: str, timeout_s: float = 300, **more: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -116,9 +116,9 @@ def k8sdds(user: User, tmp_path: Path) -> Command:
 
 @pytest.fixture(params=[False, True], ids=["restricted", "privileged"])
 def namespace(request: pytest.FixtureRequest, admin: KubernetesClient) -> Iterator[tuple[str, bool]]:
-    """A namespace as a campaign makes it: its name, and whether pods on the nodes' own network may run there."""
-    purpose = request.path.stem.replace("_", "-")  # a namespace of the same name may still be on its way out
-    made = spaces.manifest(f"{purpose}-{request.param}".lower(), purpose, with_host=request.param)
+    """A campaign's namespace: its name, and whether it allows pods on the nodes' own network."""
+    purpose = request.path.stem.replace("_", "-")  # a namespace with the same name may still be terminating
+    made = campaign_namespace.manifest(f"{purpose}-{request.param}".lower(), purpose, with_host=request.param)
     admin.create(f"{CORE}/namespaces", made)
     yield made["metadata"]["name"], request.param
     admin.delete(f"{CORE}/namespaces/{made['metadata']['name']}")
@@ -126,11 +126,11 @@ def namespace(request: pytest.FixtureRequest, admin: KubernetesClient) -> Iterat
 
 @pytest.fixture
 def nothing_left(admin: KubernetesClient) -> Iterator[None]:
-    """Fails the test if a campaign leaves a namespace behind, or one that does not go."""
+    """Fail the test if a campaign leaves a namespace that is not being deleted."""
     yield
-    for one in admin.get(f"{CORE}/namespaces", labelSelector=spaces.SELECTOR)["items"]:
+    for one in admin.get(f"{CORE}/namespaces", labelSelector=campaign_namespace.SELECTOR)["items"]:
         assert "deletionTimestamp" in one["metadata"], one["metadata"]["name"]
-        spaces.wait_deleted(admin, one["metadata"]["name"])
+        campaign_namespace.wait_deleted(admin, one["metadata"]["name"])
 
 
 __all__ = ["ApiError", "User", "account", "apply", "rights"]

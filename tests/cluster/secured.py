@@ -1,4 +1,4 @@
-"""A campaign with DDS Security on a cluster, and what can be seen of its keys meanwhile and afterwards."""
+"""Run a campaign with DDS Security on a cluster, and check that its keys are not exposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments on a real cluster, as a user with least rights: the same run folders as in the lab."""
+"""Test experiments on a real cluster, as a user with minimal rights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
         samples = row["link_bytes"]["delivered_samples"]["sub0"]
         assert row["link_bytes"]["received"]["sub0"] >= samples * 1024
         assert 0 <= row["start_skew_s"] < 5
-        # A stream for each participant, at most two questions for each subscriber's node, and the watch anew.
+        # One stream per participant, at most two commands for the node probe, and a renewed watch.
         assert 2 <= row["api_calls"] <= 2 + 2 + 2
         if row["network"] == "flannel-vxlan":
             assert row["network_proof"].startswith("carried by flannel.1 (vxlan)")
@@ -46,7 +46,7 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
     assert "one kernel" in (folder / "report" / "report.html").read_text()
     campaign = json.loads((folder / "campaign.json").read_text())
     assert len({one["boot_id"] for one in campaign["testbed"]["facts"]["nodes"].values()}) == 1
-    # What the preparation took: some for each pod, nothing that grows with time.
+    # The preparation takes some requests per pod; the number does not grow with time.
     assert sum(campaign["testbed"]["facts"]["api_calls"].values()) < 80
     for words in (["report", "first"], ["compare", "first@host", "first@flannel-vxlan"], ["claims", "first"]):
         assert k8sdds(*words).returncode == 0, words
@@ -68,7 +68,7 @@ def test_experiments_of_the_study(
     done = k8sdds("run", experiment, *user.options, "--repeat", "1", "--duration", "1", *words, "-o", "run")
     assert done.returncode in (0, 4), done.stderr
     found = rows(tmp_path / "run")
-    # A busy machine may let a trial fail for uneven samples; never for the wire, and never all.
+    # On a busy machine, some trials may fail with uneven samples, but not because of the path.
     assert any(row["valid"] for row in found)
     reasons = {str(row["reason"]).split(":")[0] for row in found if not row["valid"]}
     assert reasons <= {"uneven", "lost-samples", "deadline", "peer-lost"}

@@ -1,4 +1,4 @@
-"""What is created on a cluster: valid for the server to the last field, and within Pod Security."""
+"""Test that created objects pass strict validation and Pod Security."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_pods_pass_strict_validation_and_pod_security(
             admin.create(path, host, dryRun="All")
 
 
-def test_strict_validation_would_find_an_unknown_field(admin: KubernetesClient) -> None:
+def test_strict_validation_rejects_an_unknown_field(admin: KubernetesClient) -> None:
     wrong = pods.pod("a", Slot("pub0", "pub", "n", False, None), PERFTEST_IMAGE, "c", MEMORY)
     wrong["spec"]["hostNetwrk"] = True
     with pytest.raises(ApiError, match="hostNetwrk"):

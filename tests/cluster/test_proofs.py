@@ -34,7 +34,10 @@ def test_a_network_that_is_not_what_its_name_says_is_caught(
     done = k8sdds("run", "quickstart", *user.options, *words, "-o", "run")
     assert done.returncode == 3, done.stdout + done.stderr
     said = " ".join(done.stderr.split())
-    assert "the installed network is not Flannel, host-gw backend" in said and "by flannel.1, a tunnel (vxlan)" in said
+    assert (
+        "the installed network is not Flannel, host-gw backend" in said
+        and "by flannel.1, a tunnel (vxlan)" in said
+    )
     assert "--pod-network" in said
     assert not (tmp_path / "run").exists()
 
@@ -98,5 +101,8 @@ def test_a_network_that_has_fallen_back_is_caught(
     done = k8sdds("run", "./alone.yaml", *user.options, "-o", "run")
     assert done.returncode == 3, done.stdout + done.stderr
     said = " ".join(done.stderr.split())
-    assert "the installed network is not Flannel, VXLAN backend: flannel.1 of worker" in said and "by other links: " in said
+    assert (
+        "the installed network is not Flannel, VXLAN backend: flannel.1 of worker" in said
+        and "by other links: " in said
+    )
     assert "eth0" in said and not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Discovery services and meters on a real cluster: their manifests, and losses in mid-campaign."""
+"""Test discovery servers and node meters on a real cluster: manifests, and losses during a campaign."""
 
 from __future__ import annotations
 

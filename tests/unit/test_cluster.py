@@ -1,4 +1,4 @@
-"""What the cluster testbed decides from what the API says, by recorded answers of a real one."""
+"""Test the decisions of the cluster testbed with recorded responses of a real API server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IMAGE = "k8sdds.local/perftest:0.1.0"
 
 
 def nodes(**changes: dict[str, Any]) -> list[NodeInfo]:
-    """The recorded nodes, some with other spec or status."""
+    """Return the recorded nodes, some with a changed spec or status."""
     found = []
     for data in copy.deepcopy(NODES):
         change = changes.get(data["metadata"]["name"], {})
@@ -47,7 +47,7 @@ def cell(**values: Any) -> Cell:
     return Cell(**{"network": "flannel-vxlan", "test": "throughput", "payload_bytes": 1024, **values})
 
 
-def test_workers_come_before_control_planes_and_unfit_nodes_are_left_out() -> None:
+def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() -> None:
     assert [node.name for node in usable(nodes(), ["amd64"])] == ["n2", "n3", "n1"]
     tainted = {"spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}}
     assert [node.name for node in usable(nodes(n1=tainted), ["amd64"])] == ["n2", "n3"]
@@ -55,12 +55,12 @@ def test_workers_come_before_control_planes_and_unfit_nodes_are_left_out() -> No
         "n2",
         "n1",
     ]
-    away = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "no word"}]}}
-    assert [node.unusable for node in nodes(n2=away) if node.name == "n2"] == ["not ready: no word"]
+    away = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "no report"}]}}
+    assert [node.unusable for node in nodes(n2=away) if node.name == "n2"] == ["not ready: no report"]
     assert usable(nodes(), ["arm64"]) == []
 
 
-def test_the_installed_network_and_the_shared_kernel_are_seen() -> None:
+def test_the_installed_network_and_a_shared_kernel_are_detected() -> None:
     assert installed_network(nodes()) == "flannel-vxlan"
     assert installed_network([]) is None
     assert one_kernel(nodes())
@@ -98,13 +98,13 @@ def test_placement(placement: Any, expected: dict[str, str]) -> None:
         ({"nodes": 4}, "nodes: 4"),
     ],
 )
-def test_a_placement_that_cannot_be_is_wrong_input(values: dict[str, Any], named: str) -> None:
+def test_an_impossible_placement_is_an_input_error(values: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
         assign(cell(**values), usable(nodes(), ["amd64"]))
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("image", "ErrImageNeverPull"),
         ("pull", "ImagePullBackOff"),
@@ -113,23 +113,23 @@ def test_a_placement_that_cannot_be_is_wrong_input(values: dict[str, Any], named
         ("oom", "OOMKilled"),
     ],
 )
-def test_a_pod_that_will_not_become_ready_says_why(name: str, said: str) -> None:
-    assert said in pods.failure(PODS[name])
+def test_a_pod_that_cannot_become_ready_has_a_reason(name: str, message: str) -> None:
+    assert message in pods.failure(PODS[name])
     assert not pods.is_ready(PODS[name])
 
 
-def test_pods_that_may_become_ready_or_are() -> None:
+def test_ready_and_pending_pods_have_no_failure() -> None:
     assert pods.failure(PODS["nowhere"]) == ""
     assert "nodes are available" in pods.unscheduled_reason(PODS["nowhere"])
     assert pods.is_ready(PODS["good"])
     assert pods.failure(PODS["good"]) == ""
-    going = copy.deepcopy(PODS["good"])
-    going["metadata"]["deletionTimestamp"] = "2026-11-21T16:00:00Z"
-    assert pods.failure(going)
-    assert not pods.is_ready(going)
+    terminating = copy.deepcopy(PODS["good"])
+    terminating["metadata"]["deletionTimestamp"] = "2026-11-21T16:00:00Z"
+    assert pods.failure(terminating)
+    assert not pods.is_ready(terminating)
 
 
-def test_another_architecture_is_named() -> None:
+def test_a_failure_names_the_wrong_architecture() -> None:
     wrong = copy.deepcopy(PODS["start"])
     state = wrong["status"]["containerStatuses"][0]["state"]["terminated"]
     state["message"] = "exec /opt/k8sdds/k8sdds-supervisor: exec format error"
@@ -146,7 +146,7 @@ def test_memory_and_cpu_follow_the_cells() -> None:
     assert limits == {"memory": "640Mi", "cpu": "500m"}
 
 
-def test_what_only_the_lab_can_do_is_refused() -> None:
+def test_settings_that_only_the_lab_supports_are_rejected() -> None:
     cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
     found = preflight.unsupported(cells, can_switch=True)
     assert len(found) == 3
@@ -157,7 +157,7 @@ def test_what_only_the_lab_can_do_is_refused() -> None:
     assert "mtu" in preflight.unsupported([smaller], can_switch=False)[0].what
 
 
-def test_networks_that_are_not_there() -> None:
+def test_missing_networks_are_reported_or_removed() -> None:
     (problem,) = preflight.missing_networks(
         [cell(network="weavenet"), cell(network="host")], ["host", "kube-router"]
     )
@@ -170,34 +170,34 @@ def test_networks_that_are_not_there() -> None:
     )
     assert problem.what == "weavenet cannot be installed on this cluster: no kernel"
     quickstart = experiments.load("quickstart")
-    fitting, left_out = preflight.reduce_networks(quickstart, ["host", "flannel-vxlan"], [])
-    assert [choice.name for choice in fitting.sweeps[0].networks] == ["host", "flannel-vxlan"]
-    assert left_out == ["flannel-hostgw", "kube-router", "weavenet"]
-    # Without its baseline nothing is left out in silence.
+    reduced, removed = preflight.reduce_networks(quickstart, ["host", "flannel-vxlan"], [])
+    assert [choice.name for choice in reduced.sweeps[0].networks] == ["host", "flannel-vxlan"]
+    assert removed == ["flannel-hostgw", "kube-router", "weavenet"]
+    # If the baseline is missing, nothing is removed.
     assert preflight.reduce_networks(quickstart, ["flannel-vxlan"], []) == (quickstart, [])
-    asked, left_out = preflight.reduce_networks(quickstart, ["host"], ["weavenet"])
-    assert [choice.name for choice in asked.sweeps[0].networks] == ["host", "weavenet"]
-    assert "weavenet" not in left_out
+    requested, removed = preflight.reduce_networks(quickstart, ["host"], ["weavenet"])
+    assert [choice.name for choice in requested.sweeps[0].networks] == ["host", "weavenet"]
+    assert "weavenet" not in removed
 
 
-def test_what_is_wrong_with_the_nodes_is_told_before_the_start() -> None:
+def test_problems_of_nodes_are_reported_before_the_start() -> None:
     assert preflight.placement_problems([cell()], nodes(), IMAGE) == []
     (bare,) = preflight.placement_problems(
         [cell()], nodes(n2={"status": {"images": [{"names": ["other"]}]}}), IMAGE
     )
-    # The condition of n2 is kept by `|=`, its images are not.
+    # `|=` keeps the conditions of n2 and replaces its images.
     assert "is not on n2" in bare.what
     cordoned = {"spec": {"unschedulable": True}}
     (few,) = preflight.placement_problems([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
     assert "n2: cordoned" in few.what
     (same,) = preflight.placement_problems([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
     assert same.input
-    # Whether they have it or not: nothing in it runs there by itself.
+    # The image cannot run on these nodes, even if they have it.
     (foreign,) = preflight.placement_problems([cell()], nodes(), f"{IMAGE}-arm64")
     assert foreign.input and "runs on arm64 only" in foreign.what and foreign.remedy == f"use --image {IMAGE}"
 
 
-def test_names_of_campaigns_fit_kubernetes() -> None:
+def test_identifiers_of_campaigns_are_valid_names() -> None:
     name = namespace.identifier("20261121T162359Z-Quick_start.with-a-very-long-name-that-goes-on")
     assert len(f"k8sdds-{name}") <= 63
     assert name == name.lower()
@@ -230,11 +230,11 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
         ("perftest:0.1.0", "tools:1"),
     ],
 )
-def test_our_other_images_come_from_where_perftest_comes_from(image: str, expected: str) -> None:
+def test_other_images_come_from_the_registry_of_perftest(image: str, expected: str) -> None:
     assert selection.beside(image, versions.TOOLS_IMAGE) == expected
 
 
-def test_networks_that_replace_each_other_are_blocks_of_their_own() -> None:
+def test_networks_that_replace_each_other_have_separate_blocks() -> None:
     def trials(*networks: str) -> list[Trial]:
         return [
             Trial(
@@ -259,5 +259,5 @@ def test_networks_that_replace_each_other_are_blocks_of_their_own() -> None:
         assert len({trial.cell.network for trial in block.trials}) == 1
     assert {trial.trial_id for block in apart for trial in block.trials} == {one.trial_id for one in several}
     orders = {tuple(block.trials[0].cell.network for block in apart[i : i + 3]) for i in (0, 3, 6)}
-    assert len(orders) > 1  # shuffled anew in every repetition
+    assert len(orders) > 1  # each repetition has its own random order
     assert cluster.blocks(several, 7) == apart

@@ -1,4 +1,4 @@
-"""An API server that is away, comes back by and by, or is none at all: real servers on loopback."""
+"""Test the client with API servers that are unavailable, restart, or are something else, on loopback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from k8sdds.system.errors import PrerequisiteError
 from tests.unit.test_kubeconfig import GOOD
 
 
-def of(server: str, folder: Path) -> KubernetesClient:
+def client_for(server: str, folder: Path) -> KubernetesClient:
     file = folder / "config"
     file.write_text(yaml.safe_dump({**GOOD, "clusters": [{"name": "c", "cluster": {"server": server}}]}))
     client = KubernetesClient.from_kubeconfig(file, None)
@@ -26,18 +26,18 @@ def of(server: str, folder: Path) -> KubernetesClient:
     return client
 
 
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_an_unreachable_server(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with pytest.raises(PrerequisiteError, match="does not answer") as raised:
-        of(f"https://127.0.0.1:{port}", tmp_path).get("/version")
+        client_for(f"https://127.0.0.1:{port}", tmp_path).get("/version")
     assert "cluster is up" in raised.value.remedy
 
 
 @contextmanager
-def serving(answers: Sequence[tuple[int, object]]) -> Iterator[str]:
-    """A server that gives these answers one after the other, the last one for ever: its URL."""
+def serve(answers: Sequence[tuple[int, object]]) -> Iterator[str]:
+    """Serve these responses in order, the last one repeatedly; provide the URL."""
     left = list(answers)
 
     class Server(BaseHTTPRequestHandler):
@@ -63,30 +63,30 @@ def serving(answers: Sequence[tuple[int, object]]) -> Iterator[str]:
             thread.join()
 
 
-def test_a_server_that_is_no_api_server(tmp_path: Path) -> None:
-    with serving([(200, "<html>log in first</html>")]) as url:
+def test_a_server_that_is_not_an_api_server(tmp_path: Path) -> None:
+    with serve([(200, "<html>log in first</html>")]) as url:
         with pytest.raises(PrerequisiteError, match="not that of a Kubernetes API server") as raised:
-            of(url, tmp_path).get("/version")
+            client_for(url, tmp_path).get("/version")
         assert "proxy" in raised.value.remedy
-    with serving([(501, "<html>no POST here</html>")]) as url, pytest.raises(PrerequisiteError) as raised:
-        of(url, tmp_path).create("/pods", {})
+    with serve([(501, "<html>no POST here</html>")]) as url, pytest.raises(PrerequisiteError) as raised:
+        client_for(url, tmp_path).create("/pods", {})
     assert "proxy" in raised.value.remedy
 
 
 FORBIDDEN = (403, {"kind": "Status", "message": "pods is forbidden: RBAC: clusterrole not found"})
 
 
-def test_what_is_not_allowed_is_told_at_once(tmp_path: Path) -> None:
-    with serving([FORBIDDEN, (200, {})]) as url, pytest.raises(ApiError, match="forbidden"):
-        of(url, tmp_path).get("/api/v1/pods")
-    with serving([(401, {"message": "Unauthorized"}), (200, {})]) as url, pytest.raises(ApiError) as refused:
-        of(url, tmp_path).get("/api/v1/pods")
+def test_missing_rights_are_reported_immediately(tmp_path: Path) -> None:
+    with serve([FORBIDDEN, (200, {})]) as url, pytest.raises(ApiError, match="forbidden"):
+        client_for(url, tmp_path).get("/api/v1/pods")
+    with serve([(401, {"message": "Unauthorized"}), (200, {})]) as url, pytest.raises(ApiError) as refused:
+        client_for(url, tmp_path).get("/api/v1/pods")
     assert "expired" in refused.value.remedy
 
 
-def test_a_server_that_has_just_come_back_may_not_know_its_users_yet(tmp_path: Path) -> None:
+def test_missing_rights_are_retried_after_an_outage(tmp_path: Path) -> None:
     starting = (503, {"message": "the server is starting"})
-    with serving([(200, {}), starting, FORBIDDEN, FORBIDDEN, (200, {"items": []})]) as url:
-        client = of(url, tmp_path)
+    with serve([(200, {}), starting, FORBIDDEN, FORBIDDEN, (200, {"items": []})]) as url:
+        client = client_for(url, tmp_path)
         client.get("/version")
         assert client.get("/api/v1/pods") == {"items": []}

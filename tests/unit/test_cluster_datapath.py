@@ -1,4 +1,4 @@
-"""What the links of two nodes say of the network between them, by what `ip` printed on real nodes."""
+"""Test the path evidence of networks with recorded output of `ip` on real nodes."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ SENT = 40 * 1422
 
 
 def ends(name: str) -> tuple[PathEnd, PathEnd]:
-    """Two nodes before and after datagrams went between their pods; RECORDED says how that was made."""
+    """Return two nodes before and after their pods exchanged packets."""
     data: dict[str, dict[str, Any]] = json.loads((RECORDED / f"carried-{name}.json").read_text())
     one, other = (
         PathEnd(
             node,
-            said["address"],
-            datapath.parse_counters(said["before"]),
-            datapath.parse_counters(said["after"]),
+            recorded["address"],
+            datapath.parse_counters(recorded["before"]),
+            datapath.parse_counters(recorded["after"]),
         )
-        for node, said in data.items()
+        for node, recorded in data.items()
     )
     return one, other
 
 
 def carrier(network: str) -> PathEvidence:
-    half = NETWORKS[network].cluster
-    assert half is not None
-    return half.path
+    install = NETWORKS[network].cluster
+    assert install is not None
+    return install.path
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def carrier(network: str) -> PathEvidence:
         ("flannel-hostgw", "routed by eth0, no tunnel"),
     ],
 )
-def test_a_network_is_what_its_name_says(there: str, words: str) -> None:
+def test_a_network_shows_its_path(there: str, words: str) -> None:
     one, other = ends(there)
     assert datapath.deviation(carrier(there), one, other, SENT) == ""
     assert datapath.describe(carrier(there), one, other) == words
@@ -61,20 +61,20 @@ def test_a_network_is_what_its_name_says(there: str, words: str) -> None:
         ("flannel-hostgw", "weavenet", "are on cni0, not on weave"),
     ],
 )
-def test_a_network_that_is_another_one_is_caught(there: str, claimed: str, said: str) -> None:
+def test_another_network_is_detected(there: str, claimed: str, said: str) -> None:
     assert said in datapath.deviation(carrier(claimed), *ends(there), SENT)
 
 
 @pytest.mark.parametrize("there", ["flannel-vxlan", "flannel-hostgw"])
-def test_the_nodes_link_that_was_asked_for(there: str) -> None:
+def test_the_requested_interface_is_verified(there: str) -> None:
     assert datapath.deviation(carrier(there), *ends(there), SENT, interface="eth0") == ""
     assert "by eth0, not by wlan0" in datapath.deviation(
         carrier(there), *ends(there), SENT, interface="wlan0"
     )
 
 
-def test_a_tunnel_that_is_there_and_carries_nothing_is_a_fallback() -> None:
-    """As Weave's VXLAN device when it falls back to userspace, or Flannel's with direct routes."""
+def test_a_tunnel_that_carries_nothing_is_a_fallback() -> None:
+    """This happens if Weave falls back to userspace, or Flannel uses direct routes."""
     one, other = ends("flannel-vxlan")
     more = 10 * SENT
     said = datapath.deviation(carrier("flannel-vxlan"), one, other, more)
@@ -83,7 +83,7 @@ def test_a_tunnel_that_is_there_and_carries_nothing_is_a_fallback() -> None:
     assert f"flannel.1 of {other.node} has" in datapath.deviation(carrier("flannel-vxlan"), one, idle, SENT)
 
 
-def test_what_a_subscribers_node_got_through_the_network() -> None:
+def test_bytes_received_through_the_network() -> None:
     one, other = ends("flannel-vxlan")
     names = datapath.path_links(carrier("flannel-vxlan"), other.after, one.address)
     assert names == ("flannel.1",)
@@ -91,18 +91,18 @@ def test_what_a_subscribers_node_got_through_the_network() -> None:
     assert moved >= SENT
 
 
-def test_every_network_of_a_cluster_says_what_carries_it() -> None:
+def test_every_cluster_network_defines_its_path_evidence() -> None:
     for network in NETWORKS.values():
         if network.cluster and network.name != "host":
             one = network.cluster.path
             assert one.bridge, network.name
             overlay = network.encapsulation in ("VXLAN", "WireGuard", "VXLAN in ESP")
             assert bool(one.tunnels) == overlay, network.name
-            # ESP leaves no trace that a pod without rights may read.
+            # A pod without rights cannot observe ESP.
             assert bool(one.unverified) == ("ESP" in network.encapsulation), network.name
 
 
 @pytest.mark.parametrize("said", ["", "{", '[{"ifname": "eth0"}]', "[1]", '[] [{"dst": 1}]'])
-def test_what_is_no_list_of_links(said: str) -> None:
+def test_invalid_output_is_rejected(said: str) -> None:
     with pytest.raises(ValueError):
         datapath.parse_counters(said)

@@ -1,4 +1,4 @@
-"""How the campaign's pods are awaited: by what a watch tells, each event looked at once."""
+"""Test that waiting for pods evaluates every watch event once."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Server:
     """What a PodWatch needs of an KubernetesClient: one list, then events as they are told."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.version = 1
         self._events: queue.Queue[Any] = queue.Queue()
 
     def get(self, path: str, **_: Any) -> dict[str, Any]:
-        self.asked.append(f"get {path}")
+        self.requests.append(f"get {path}")
         return {"items": [], "metadata": {"resourceVersion": "1"}}
 
     def watch(self, path: str, resourceVersion: str, **_: Any) -> Iterator[dict[str, Any]]:
-        self.asked.append(f"watch {path} from {resourceVersion}")
+        self.requests.append(f"watch {path} from {resourceVersion}")
         while (event := self._events.get()) is not END:
             yield event
 
-    def tell(self, kind: str, name: str, phase: str, **conditions: str) -> None:
+    def send(self, kind: str, name: str, phase: str, **conditions: str) -> None:
         self.version += 1
         meta = {"name": name, "resourceVersion": str(self.version)}
         status = {"phase": phase, "conditions": [{"type": t, "status": s} for t, s in conditions.items()]}
@@ -59,14 +59,14 @@ def watch(server: Server) -> Iterator[PodWatch]:
     made.close()
 
 
-def seen(watch: PodWatch, name: str) -> None:
-    """Returns when the watch has told of a pod."""
+def wait_seen(watch: PodWatch, name: str) -> None:
+    """Wait until the watch has reported a pod."""
     while watch.pod(name) is None:
         time.sleep(0.001)
 
 
 @pytest.mark.parametrize("count", [100, 300])
-def test_looks_grow_with_the_pods_and_nobody_polls(
+def test_evaluations_grow_linearly_with_the_pods(
     count: int, server: Server, watch: PodWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
@@ -82,30 +82,30 @@ def test_looks_grow_with_the_pods_and_nobody_polls(
 
     def tell() -> None:
         for name in names:
-            server.tell("ADDED", name, "Pending")
-            server.tell("MODIFIED", name, "Pending", PodScheduled="True")
-            server.tell("MODIFIED", name, "Running", Ready="True")
+            server.send("ADDED", name, "Pending")
+            server.send("MODIFIED", name, "Pending", PodScheduled="True")
+            server.send("MODIFIED", name, "Running", Ready="True")
 
     threading.Thread(target=tell).start()
     watch.wait_ready(names, 60)
-    # One for each event at most, and none for what nobody has spoken of.
+    # At most one per event.
     assert count <= looks <= 3 * count
-    threading.Thread(target=lambda: [server.tell("DELETED", name, "") for name in names]).start()
+    threading.Thread(target=lambda: [server.send("DELETED", name, "") for name in names]).start()
     watch.wait_deleted(names, 60)
-    assert server.asked == [f"get {PATH}", f"watch {PATH} from 1"]
+    assert server.requests == [f"get {PATH}", f"watch {PATH} from 1"]
 
 
-def test_one_that_fails_ends_the_wait_with_its_reason(server: Server, watch: PodWatch) -> None:
-    server.tell("ADDED", "a", "Running", Ready="True")
-    server.tell("ADDED", "b", "Failed")
+def test_a_failed_pod_ends_the_wait_with_its_reason(server: Server, watch: PodWatch) -> None:
+    server.send("ADDED", "a", "Running", Ready="True")
+    server.send("ADDED", "b", "Failed")
     with pytest.raises(PrerequisiteError, match="pod b: it is Failed"):
         watch.wait_ready(["a", "b"], 60)
 
 
-def test_a_pod_that_was_ready_and_is_no_more_is_waited_for(server: Server, watch: PodWatch) -> None:
-    server.tell("ADDED", "a", "Running", Ready="True")
-    server.tell("MODIFIED", "a", "Running", Ready="False")
-    server.tell("ADDED", "b", "Running", Ready="True")
+def test_a_pod_that_loses_readiness_is_awaited(server: Server, watch: PodWatch) -> None:
+    server.send("ADDED", "a", "Running", Ready="True")
+    server.send("MODIFIED", "a", "Running", Ready="False")
+    server.send("ADDED", "b", "Running", Ready="True")
     ready = threading.Event()
 
     def wait() -> None:
@@ -113,30 +113,28 @@ def test_a_pod_that_was_ready_and_is_no_more_is_waited_for(server: Server, watch
         ready.set()
 
     threading.Thread(target=wait).start()
-    seen(watch, "b")
+    wait_seen(watch, "b")
     assert not ready.is_set()
-    server.tell("MODIFIED", "a", "Running", Ready="True")
+    server.send("MODIFIED", "a", "Running", Ready="True")
     assert ready.wait(60)
 
 
-def test_what_never_comes_is_named_when_the_time_is_over(server: Server, watch: PodWatch) -> None:
-    server.tell("ADDED", "a", "Running", Ready="True")
-    seen(watch, "a")
+def test_a_timeout_names_the_missing_pod(server: Server, watch: PodWatch) -> None:
+    server.send("ADDED", "a", "Running", Ready="True")
+    wait_seen(watch, "a")
     with pytest.raises(PrerequisiteError, match=r"pod b is not ready after 0\.2 s: it does not exist"):
         watch.wait_ready(["a", "b"], 0.2)
-    with pytest.raises(PrerequisiteError, match="pods were not deleted after 0.2 s: a"):
+    with pytest.raises(PrerequisiteError, match=r"pods were not deleted after 0\.2 s: a"):
         watch.wait_deleted(["a", "b"], 0.2)
 
 
-def test_a_watch_that_ends_goes_on_where_it_was_and_one_too_old_begins_anew(
-    server: Server, watch: PodWatch
-) -> None:
-    server.tell("ADDED", "a", "Running", Ready="True")
-    server.tell("BOOKMARK", "", "")
+def test_a_watch_resumes_and_an_expired_one_lists_again(server: Server, watch: PodWatch) -> None:
+    server.send("ADDED", "a", "Running", Ready="True")
+    server.send("BOOKMARK", "", "")
     server.end()
-    server.tell("ADDED", "b", "Running", Ready="True")
+    server.send("ADDED", "b", "Running", Ready="True")
     watch.wait_ready(["a", "b"], 60)
-    assert server.asked == [f"get {PATH}", f"watch {PATH} from 1", f"watch {PATH} from 3"]
-    server.tell("ERROR", "", "")
-    # The list is empty here: what it does not have is gone.
+    assert server.requests == [f"get {PATH}", f"watch {PATH} from 1", f"watch {PATH} from 3"]
+    server.send("ERROR", "", "")
+    # The new list is empty, so the pods no longer exist.
     watch.wait_deleted(["a", "b"], 60)

@@ -1,4 +1,4 @@
-"""What strangers give as a kubeconfig: each time what is wrong with it, and never a traceback."""
+"""Test that errors in kubeconfigs are reported as input errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOOD = {
         (yaml.safe_dump({**GOOD, "current-context": "b"}), "b"),
     ],
 )
-def test_what_is_no_kubeconfig(text: str | bytes, said: str, tmp_path: Path) -> None:
+def test_invalid_kubeconfigs(text: str | bytes, said: str, tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=said) as raised:
@@ -46,7 +46,7 @@ def test_what_is_no_kubeconfig(text: str | bytes, said: str, tmp_path: Path) -> 
     assert str(file) in str(raised.value) and "secret-token" not in str(raised.value)
 
 
-def test_a_file_and_a_context_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_files_and_contexts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"kubeconfig {tmp_path}/none does not exist"):
         KubernetesClient.from_kubeconfig(tmp_path / "none", None)
     file = tmp_path / "config"
@@ -56,7 +56,7 @@ def test_a_file_and_a_context_that_are_not_there(tmp_path: Path) -> None:
     assert KubernetesClient.from_kubeconfig(file, "a").server == "https://127.0.0.1:1"
 
 
-def test_several_files_as_kubectl_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_files_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = {**GOOD, "clusters": [{"name": "d", "cluster": {"server": "https://127.0.0.1:2"}}],
              "contexts": [{"name": "b", "context": {"cluster": "d", "user": "u"}}]}  # fmt: skip
     for name, data in (("one", GOOD), ("two", other)):

@@ -1,4 +1,4 @@
-"""Verdicts on made trials whose true ratios are known, and the installed claims."""
+"""Test verdicts on generated trials with known ratios, and the installed claims."""
 
 import math
 import random
@@ -15,7 +15,7 @@ from k8sdds.system.errors import InputError
 
 
 def rows(label, mbps, n=5, noise=0.01, seed=1, **more):
-    """n trials of one network with a throughput of about `mbps`."""
+    """Return n trials of one network with a throughput of about `mbps`."""
     dice = random.Random(f"{seed}{label}{sorted(more.items())}")
     base = {
         "network": label, "network_label": label, "test": "throughput", "payload_bytes": 1024,
@@ -60,7 +60,7 @@ def test_a_clear_difference_is_supported_and_its_opposite_contradicted():
     assert verdict(claim("higher"), *trials) == judge.CONTRADICTED
 
 
-def test_equivalence_needs_a_narrow_interval_not_the_lack_of_a_difference():
+def test_equivalence_needs_a_narrow_interval():
     alike = claim("alike", part={"within_percent": 5})
     assert verdict(alike, rows("a", 100, n=10), rows("b", 100, n=10)) == judge.SUPPORTED
     assert verdict(alike, rows("a", 100, noise=0.3), rows("b", 100, noise=0.3)) == judge.NOT_ENOUGH
@@ -86,7 +86,7 @@ def test_a_model_is_at_best_consistent_and_never_contradicts():
     assert verdict(by_construction, rows("a", 50), rows("b", 100)) == judge.CONSISTENT
 
 
-def test_what_needs_other_hardware_links_or_engines_is_not_testable():
+def test_claims_about_other_hardware_links_or_engines_are_not_testable():
     trials = rows("a", 50), rows("b", 100)
     assert verdict(claim(lab="no", because="other boards"), *trials) == judge.NOT_TESTABLE
     assert verdict(claim(link_mbit=100), *trials) == judge.NOT_TESTABLE
@@ -98,18 +98,18 @@ def test_what_needs_other_hardware_links_or_engines_is_not_testable():
     assert verdict(claim(lab="no", because="other boards"), *cluster, facts=one_kernel) == judge.NOT_TESTABLE
     esp = claim(engines={"a": "kernel"})
     assert verdict(esp, rows("a", 50, engine="userspace ESP"), rows("b", 100)) == judge.NOT_TESTABLE
-    lacking, having = {"features": ["veth", "tun"]}, {"features": ["esp"]}
+    without_esp, with_esp = {"features": ["veth", "tun"]}, {"features": ["esp"]}
     userspace = rows("a", 50, engine="userspace ESP"), rows("b", 100)
-    assert reason(esp, *userspace, facts=lacking) == "this kernel has no ESP: a used userspace ESP"
+    assert reason(esp, *userspace, facts=without_esp) == "this kernel has no ESP: a used userspace ESP"
     assert (
-        reason(esp, *userspace, facts=having)
+        reason(esp, *userspace, facts=with_esp)
         == "needs a with an engine of kind kernel; its engine was userspace ESP"
     )
     labelled = rows("a", 50, engine="kernel ESP", network_label="a (kernel ESP)")
     assert verdict(esp, labelled, rows("b", 100)) == judge.SUPPORTED
 
 
-def test_imported_data_is_judged_whatever_the_lab_can_do():
+def test_imported_data_is_judged_even_if_the_lab_cannot_test_the_claim():
     trials = rows("a", 50, testbed="imported"), rows("b", 100, testbed="imported")
     assert verdict(claim(lab="no", because="other boards", link_mbit=100), *trials) == judge.SUPPORTED
 
@@ -122,7 +122,7 @@ def test_one_point_among_many_contradicts_only_after_holms_correction():
         trials += [rows("a", 50, payload_bytes=size), rows("b", 100, payload_bytes=size)]
     assert verdict(many, *trials) == judge.SUPPORTED
     weak = [row for group in trials for row in group if row["payload_bytes"] != 100]
-    # Alone this point says at p = 0.03 that a is not lower; among thirty such a point is expected.
+    # Alone, this point contradicts the claim at p = 0.03; among 30 points, one such point is expected.
     pair = rows("a", 1, payload_bytes=100, noise=0), rows("b", 1, payload_bytes=100, noise=0)
     for row, log in zip(pair[0], (0.01, 0.05, 0.03, -0.005, 0.04), strict=True):
         row["throughput_mbps"] = math.exp(log)
@@ -130,13 +130,13 @@ def test_one_point_among_many_contradicts_only_after_holms_correction():
     assert verdict(many, weak, *pair) == judge.NOT_ENOUGH
 
 
-def test_missing_cells_leave_a_claim_open():
+def test_missing_cells_leave_a_claim_undecided():
     two = claim("lower", part={"at": {"payload_bytes": [1024, 64]}})
     assert verdict(two, rows("a", 50), rows("b", 100)) == judge.NOT_ENOUGH
     assert verdict(claim(), rows("c", 50)) == judge.NOT_ENOUGH
 
 
-def test_variants_are_never_put_together():
+def test_variants_are_never_combined():
     trials = [
         rows("a", 50),
         rows("b", 100),
@@ -148,7 +148,7 @@ def test_variants_are_never_put_together():
     assert found.verdict == judge.NOT_ENOUGH and "disagree" in found.reason
 
 
-def test_counts_are_compared_as_they_are():
+def test_counts_are_compared_exactly():
     part = {"quantity": "ip_fragments_per_sample", "to": None, "published": [11], "published_as": "level"}
     counted = claim("published", part=part)
     assert verdict(counted, rows("a", 1, n=2, ip_fragments_per_sample=11)) == judge.SUPPORTED
@@ -174,7 +174,7 @@ def test_the_papers_claims_name_experiments_and_networks_that_exist():
             assert {*named, *part.at.get("network", [])} <= set(NETWORKS)
 
 
-def test_mistakes_in_a_file_are_told_with_their_line(tmp_path):
+def test_errors_in_a_file_contain_the_line(tmp_path):
     path = tmp_path / "claims.yaml"
     path.write_text(
         "name: mine\nclaims:\n  - id: one\n    claim: A.\n    paper: B\n    experiment: quickstart\n"
@@ -189,7 +189,7 @@ def test_mistakes_in_a_file_are_told_with_their_line(tmp_path):
         find(load(), "table-1-weavnet")
 
 
-def test_runs_of_several_perftest_versions_are_told():
+def test_mixed_perftest_versions_are_noted():
     old = {"testbed": "imported", "perftest_version": "3.0.1"}
     same = rows("a", 50, **old), rows("b", 100, **old)
     assert "PerfTest" not in judge.judge_claim(claim(), [Source("it", same[0] + same[1])], 0.05).reason

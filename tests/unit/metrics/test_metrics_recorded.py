@@ -1,4 +1,4 @@
-"""Readings of a real cluster (kubeadm 1.36.3, Flannel, metrics-server), as numbers."""
+"""Test the parsers with recorded metrics of a real cluster (kubeadm 1.36.3, Flannel, metrics-server)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def changed(document: str, **values: Any) -> node_meter.Reading:
 # -- metrics.k8s.io -----------------------------------------------------------------------------------------
 
 
-def test_what_kubectl_top_shows() -> None:
+def test_metrics_of_kubectl_top() -> None:
     asked = []
 
     def get(path: str) -> bytes:
@@ -55,7 +55,7 @@ def test_what_kubectl_top_shows() -> None:
 @pytest.mark.parametrize(
     "answer", [b"", b"{}", b"[]", b'{"items": [{}]}', b'{"items": [{"metadata": null}]}']
 )
-def test_an_answer_that_is_none(answer: bytes) -> None:
+def test_an_invalid_response_is_rejected(answer: bytes) -> None:
     with pytest.raises(PrerequisiteError, match="something else than metrics"):
         metrics_api.parse(answer)
 
@@ -72,7 +72,7 @@ def test_a_reading() -> None:
     assert found.resources and found.resources.node.cpu_s == 56.154434348
     flannel = found.resources.pods["kube-flannel", "kube-flannel-ds-5v2n4"]
     assert (flannel.cpu_s, flannel.memory_bytes) == (1.347299541, 21708800)
-    # When it was read, not when it was asked for: 9 s before.
+    # The kubelet read the counter 9 s before the request.
     assert found.at_s - (flannel.cpu_at_s or 0) == pytest.approx(8.937, abs=0.001)
     assert found.rules is None
 
@@ -88,7 +88,7 @@ def test_packet_filters() -> None:
 @pytest.mark.parametrize(
     "document", ["", "[]", "{}", '{"stat": "cpu 1"}', BEFORE[:-200], BEFORE.replace("cpu  9", "cpu  x")]
 )
-def test_what_is_no_reading(document: str) -> None:
+def test_invalid_readings_are_rejected(document: str) -> None:
     with pytest.raises(ValueError):
         node_meter.parse(document)
 
@@ -121,7 +121,7 @@ def test_objects_of_the_meter() -> None:
 # -- between two readings -----------------------------------------------------------------------------------
 
 
-def test_what_a_network_has_cost() -> None:
+def test_cost_of_a_network() -> None:
     one, other = node_meter.parse(BEFORE), node_meter.parse(AFTER)
     found = network_usage.between({"n1": one}, {"n1": other}, delivered_gbit=2)
     interval_s = 108.797864
@@ -146,23 +146,23 @@ def test_nodes_of_one_kernel_count_it_once_and_pods_each() -> None:
     assert both["network_memory_bytes"] == single["network_memory_bytes"]
 
 
-def test_what_cannot_be_said_is_left_out() -> None:
+def test_unknown_values_are_missing() -> None:
     one, other = node_meter.parse(BEFORE), node_meter.parse(AFTER)
     assert network_usage.between({}, {"n1": other}, 2)["softirq_s"] is None
     booted = changed(AFTER, boot_id="another")
     assert network_usage.between({"n1": one}, {"n1": booted}, 2)["nodes"] == 0
-    # Within half a minute the kubelet may not have looked at all.
+    # Within half a minute, the kubelet may not have read its counters.
     soon = changed(AFTER, at="2026-11-21T16:26:20.000000Z")
     short = network_usage.between({"n1": one}, {"n1": soon}, 2)
     assert short["network_cpu_s"] is None and short["softirq_s"] is not None
-    # One node whose kubelet did not answer: a sum without it would look cheap.
+    # One kubelet did not answer: a sum without its node would be too low.
     silent = changed(AFTER, resource="", kubelet="", lacks={"resource": "403 Forbidden"})
     partly = network_usage.between({"n1": one, "n2": one}, {"n1": other, "n2": silent}, 2)
     assert partly["network_cpu_s"] is None and partly["kubelet_memory_bytes"] == other.kubelet.memory_bytes
     assert network_usage.between({"n1": one}, {"n1": other}, 0)["network_cpu_s_per_gbit"] is None
 
 
-def test_a_network_pod_that_was_started_again_counts_from_its_start() -> None:
+def test_a_restarted_network_pod_counts_from_its_start() -> None:
     one = changed(BEFORE, resource=json.loads(BEFORE)["resource"].replace("1.347299541", "99.5"))
     found = network_usage.between({"n1": one}, {"n1": node_meter.parse(AFTER)}, 2)
     assert found["network_cpu_s"] == pytest.approx(2.278635055)
@@ -203,7 +203,7 @@ def test_pod_starts_are_timed_by_their_events() -> None:
     }
 
 
-def test_a_pod_that_was_asked_for_earlier() -> None:
+def test_a_pod_with_a_known_creation_time() -> None:
     seen = pod_startup.PodStarts()
     seen.created("k8sdds-discovery-0", 99.0)
     seen.observe(events()[0]["object"], 100.0)
@@ -213,7 +213,7 @@ def test_a_pod_that_was_asked_for_earlier() -> None:
     }  # fmt: skip
 
 
-def test_a_pod_first_seen_when_it_runs_has_the_apis_whole_seconds() -> None:
+def test_a_pod_first_seen_running_has_coarse_times() -> None:
     seen = pod_startup.PodStarts()
     seen.observe(events()[-1]["object"], 100.0)
     assert seen.facts()["k8sdds-discovery-0"] == {
@@ -221,7 +221,7 @@ def test_a_pod_first_seen_when_it_runs_has_the_apis_whole_seconds() -> None:
     }  # fmt: skip
 
 
-def test_older_and_stranger_pods() -> None:
+def test_old_and_incomplete_pods() -> None:
     pod = copy.deepcopy(events()[-1]["object"])
     for condition in pod["status"]["conditions"]:
         if condition["type"] == "PodReadyToStartContainers":
