@@ -87,8 +87,8 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
     """Pack run folders into `output`, a ZIP file that must not exist.
 
     Raises:
-        InputError: a folder is not a run folder, is in use, or has a secret in its essential files; or two folders
-            have the same name. No file remains then.
+        InputError: a folder is not a run folder, is in use, or has a secret in its essential files; or two
+            folders have the same name. No file remains then.
     """
     description = description or Description()
     if output.suffix != ".zip":
@@ -230,7 +230,7 @@ def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
 
 
 def verdicts(runs: list[PackedRun], claims: Claims) -> list[dict[str, Any]]:
-    """Return every claim with its verdict by all runs, and the command, minutes and disk space to measure it."""
+    """Return every claim with its verdict by all runs, and what it takes to measure it."""
     # The disk space of a claim's experiment is estimated from these campaigns' bytes per minute.
     sizes = [
         (

@@ -1,7 +1,7 @@
 """Write the RO-Crate metadata of an artifact: a Process Run Crate with one action per campaign.
 
-Raw files are described by their folder, not individually: a sweep can have tens of thousands, and SHA256SUMS lists
-all of them.
+Raw files are described by their folder, not individually: a sweep can have tens of thousands, and SHA256SUMS
+lists all of them.
 """
 
 from __future__ import annotations

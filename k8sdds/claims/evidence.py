@@ -1,7 +1,7 @@
 """Select the trials that test a part of a claim, by run folder and variant.
 
-A variant is a combination of settings that a claim does not specify and that may differ within a campaign, such as
-middleware, layout and link. Trials of different variants are never combined.
+A variant is a combination of settings that a claim does not specify and that may differ within a campaign,
+such as middleware, layout and link. Trials of different variants are never combined.
 """
 
 from __future__ import annotations

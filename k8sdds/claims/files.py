@@ -22,7 +22,7 @@ def load(name: str = PAPER) -> Claims:
     """Load an installed claims file by name, or a YAML file by path.
 
     Raises:
-        InputError: the file does not exist or has errors; the message contains file, line and key of each error.
+        InputError: the file does not exist or has errors; the message contains file, line and key of each.
     """
     path, text = CLAIMS.read(name)
     return yaml_text.parse(text, Claims, str(path))

@@ -85,7 +85,7 @@ class ClaimResult:
     reason: str
 
     def best(self, imported: bool) -> Verdict | None:
-        """Return the most decisive verdict of imported data, or of k8sdds runs; then that with the fewest gaps."""
+        """Return the most decisive verdict of imported or measured data; if equal, that with fewer gaps."""
         candidates = [verdict for verdict in self.verdicts if verdict.imported == imported]
         order = [*_DECIDED, NOT_ENOUGH, NOT_TESTABLE]
         return min(candidates, key=lambda found: (order.index(found.verdict), found.gaps), default=None)
@@ -300,7 +300,8 @@ def _outside(claim: Claim, tested: list[TestedPoint], level: float, with_modeled
 def _undecided(claim: Claim, tested: list[TestedPoint], level: float) -> TestedPoint | None:
     """Return a point that prevents the claim from being supported, or None.
 
-    All points must pass, so no correction is needed (intersection-union test: Berger, Technometrics 24(4), 1982).
+    All points must pass, so no correction is needed (intersection-union test: Berger, Technometrics 24(4),
+    1982).
     """
     for number, part in enumerate(claim.parts):
         group = [point for point in tested if point.part == number]

@@ -31,7 +31,7 @@ REQUEST_TIMEOUT_S = (10, 30)
 WATCH_TIMEOUT_S = 300
 """A watch is restarted after this time."""
 SETTLE_S = 15
-"""For this long after an outage, "not authorized" is retried: the API server loads roles after it starts to serve."""
+"""How long "not authorized" is retried after an outage: the API server loads roles after it starts to serve."""
 AUTHORIZATION_STATUSES = (401, 403)
 TRANSIENT_STATUSES = (0, 429, 500, 502, 503, 504)
 """Status codes of a server that is starting, stopping or overloaded."""
@@ -87,7 +87,7 @@ class KubernetesClient:
         return str(self.configuration.host)
 
     def headers(self) -> dict[str, str]:
-        """Return the authentication headers, with the token refreshed if the kubeconfig has a plugin for that."""
+        """Return the authentication headers; refresh the token if the kubeconfig has a plugin for that."""
         headers: dict[str, str] = {}
         self._client.update_params_for_auth(headers, [], ["BearerToken"], "", "GET", None)
         return headers

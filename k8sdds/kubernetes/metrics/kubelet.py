@@ -1,8 +1,8 @@
 """Parse the kubelet's metrics: /metrics/resource, and the process metrics in /metrics.
 
-Reading them needs only `get` on `nodes/metrics`. `nodes/proxy` would also allow it, but lets a user run commands
-in every pod. The kubelet reads cgroups every 10 to 15 s and reports when it did. Differences between two readings
-are meaningful only over a minute or more, and only with the kubelet's own timestamps.
+Reading them needs only `get` on `nodes/metrics`. `nodes/proxy` would also allow it, but lets a user run
+commands in every pod. The kubelet reads cgroups every 10 to 15 s and reports when it did. Differences between
+two readings are meaningful only over a minute or more, and only with the kubelet's own timestamps.
 """
 
 from __future__ import annotations

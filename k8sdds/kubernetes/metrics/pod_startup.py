@@ -1,8 +1,8 @@
 """Measure how long pods take to start: created → scheduled → network ready → running → ready.
 
 The API server's timestamps have a resolution of one second. The steps are therefore timed by the arrival of
-watch events, which adds some milliseconds. If an event was lost with a connection, the step has the API server's
-timestamp, and the pod is marked as `coarse`.
+watch events, which adds some milliseconds. If an event was lost with a connection, the step has the API
+server's timestamp, and the pod is marked as `coarse`.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class DiscoveryServers:
         if ready < 1:
             raise PrerequisiteError(
                 f"no {service.title} is ready after {READY_TIMEOUT_S} s",
-                f"inspect it: kubectl -n {self._namespace.name} describe pods; check that its image is on the nodes",
+                f"check that its image is on the nodes: kubectl -n {self._namespace.name} describe pods",
             )
 
     def _create(self, middleware_name: str, service: discovery.Service) -> dict[str, Any]:
@@ -71,8 +71,8 @@ class DiscoveryServers:
     def addresses(self, cell: Cell) -> tuple[str, ...]:
         """Return `HOST:PORT` of the servers for a cell's participants; empty if the cell uses no server.
 
-        To be called before every trial: a server that was replaced has another address, and resolvers may cache
-        the old one. A server that is not ready is returned by name, so that the others keep their ids.
+        Call it before every trial: a server that was replaced has another address, and resolvers may cache the
+        old one. A server that is not ready is returned by name, so that the others keep their ids.
         """
         if cell.discovery_kind != discovery.SERVER:
             return ()

@@ -128,7 +128,7 @@ class MetricsCollector:
         self._lines.append({"kind": "lack", **self._block, "said": message})
 
     def _owned(self, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Make the campaign's namespace the owner of cluster-wide objects, so that they are deleted with it."""
+        """Make the campaign's namespace own cluster-wide objects, so that they are deleted with it."""
         namespace = self._client.get(f"{permissions.NAMESPACES}/{self._namespace.name}")
         owner = {
             "apiVersion": "v1",

@@ -68,7 +68,7 @@ def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
     Args:
         campaign: The campaign's identifier.
         name: The campaign's full name.
-        with_host: Whether pods on the nodes' own network are allowed. If not, Pod Security `restricted` applies.
+        with_host: Whether pods on the nodes' own network are allowed; if not, Pod Security is `restricted`.
     """
     level = "privileged" if with_host else "restricted"
     return {

@@ -1,8 +1,8 @@
 """Read link counters and routes of nodes with probe pods on the nodes' own network.
 
 A node probe has no rights: any process in a node's network namespace may read links, counters and routes. If
-the campaign's namespace does not allow such pods, they get a second namespace. If they are not allowed at all,
-the path of packets between nodes cannot be verified, and every trial records why.
+the campaign's namespace does not allow such pods, they get a second namespace. If they are not allowed at
+all, the path of packets between nodes cannot be verified, and every trial records why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Place the participants of a cell: the slots of their pods, and their cores on each machine. Pure functions."""
+"""Place the participants of a cell on nodes, and pin them to cores on each machine. Pure functions."""
 
 from __future__ import annotations
 

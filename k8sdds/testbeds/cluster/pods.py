@@ -42,7 +42,7 @@ class Slot:
 
 
 def memory_bytes(cells: Iterable[Cell]) -> tuple[int, int]:
-    """Return the memory (request, limit) for the largest sample of these cells, with the middleware's queues."""
+    """Return the memory (request, limit) for the largest sample of these cells, queues included."""
     largest = max((cell.payload_bytes for cell in cells), default=0)
     return 64 * MIB + 8 * largest, 512 * MIB + 128 * largest
 

@@ -135,7 +135,7 @@ class ClusterSession:
     # -- the session protocol ---------------------------------------------------------------------------
 
     def network_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return MTU, engine, fidelity and path of the trial's network, and the participants' number of nodes."""
+        """Return MTU, engine, fidelity and path of the trial's network, and the number of nodes used."""
         network, options = find(trial.cell.network), trial.cell.network_options
         engine = network.engine_for(options)
         slots = self._slots(trial.cell)

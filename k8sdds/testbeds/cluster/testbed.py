@@ -142,7 +142,7 @@ class ClusterTestbed:
         return self._session
 
     def _image(self, trials: Sequence[Trial]) -> str:
-        """Return one image for all pods: a middleware's own image is based on ours, so it has all programs."""
+        """Return one image for all pods: a middleware's image is based on ours, so it has all programs."""
         images = (member.image() for member in middlewares(trials))
         return next(filter(None, images), self.selected.image)
 
@@ -154,7 +154,7 @@ class ClusterTestbed:
         return facts.facts(self.client, self.selected, self.nodes, ready_pods, self.installed)
 
     def close(self) -> None:
-        """Delete the campaign's objects and restore the original network. Safe to call twice and in any state."""
+        """Delete the campaign's objects and restore the original network. Safe to call twice, in any state."""
         if self._session is not None:
             self._session.close()
             self._session = None

@@ -1,4 +1,4 @@
-"""Run one attempt in the pods: start all participants at one moment, await their ends, collect measurements."""
+"""Run one attempt in the pods: start all participants at one moment and collect what they measured."""
 
 from __future__ import annotations
 

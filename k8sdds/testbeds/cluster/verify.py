@@ -1,8 +1,8 @@
 """Verify that packets between participants take the path of the network under test.
 
-Before a network is measured, its pods exchange unfragmented packets of MTU size and, if needed, multicast. The
-link counters of the nodes must show that these packets took the network's path. Each trial is checked by the
-same counters.
+Before a network is measured, its pods exchange unfragmented packets of MTU size and, if needed, multicast.
+The link counters of the nodes must show that these packets took the network's path. Each trial is checked by
+the same counters.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ class PathVerifier:
             deviation = datapath.deviation(evidence, ends[a], ends[b], sent_bytes, interface)
             if deviation:
                 raise PrerequisiteError(
-                    f"{cell.network_label}: the installed network is not {find(cell.network).title}: {deviation}",
+                    f"{cell.network_label}: the installed network is not {find(cell.network).title}:"
+                    f" {deviation}",
                     "check whether another network is installed, or whether it uses a fallback;"
                     " name the installed network with --pod-network",
                 )
@@ -193,7 +194,8 @@ class PathVerifier:
         for (pub, sub, _, packets), result in zip(requests, results, strict=True):
             if result.code:
                 raise PrerequisiteError(
-                    f"{cell.network_label}: {sub} does not answer {pub} by {packets}: {_probe_message(result)}",
+                    f"{cell.network_label}: {sub} does not answer {pub} by {packets}:"
+                    f" {_probe_message(result)}",
                     "check that the network's agent is ready on both nodes: kubectl get pods -A -o wide",
                 )
         return WHOLE_PACKETS * min(sizes.values())

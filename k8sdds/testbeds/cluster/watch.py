@@ -41,7 +41,7 @@ class PodWatch:
         """For each active wait, the names of the pods that changed since it last evaluated its condition."""
         self._closed = False
         self.listeners: list[Callable[[dict[str, Any], float], None]] = []
-        """Called by the watch thread for every event, with the pod and the time (monotonic clock, seconds)."""
+        """Called in the watch thread for every event, with the pod and the time (monotonic, seconds)."""
         self._thread = threading.Thread(target=self._follow, name="pod-watch", daemon=True)
         self._thread.start()
 
@@ -177,8 +177,8 @@ class PodWatch:
     def _wait(self, wanted: Mapping[str, None], evaluate: Condition, limit_s: float) -> str | None:
         """Return the first result of a condition that is not None, or None after `limit_s`.
 
-        The condition gets only the pods that changed since its last call (first: all), so the total work grows
-        with the number of events and not with the square of the number of pods.
+        The condition gets only the pods that changed since its last call (first: all), so the total work
+        grows with the number of events and not with the square of the number of pods.
         """
         changed: dict[str, None] = dict.fromkeys(wanted)
         started = last_periodic = time.monotonic()
