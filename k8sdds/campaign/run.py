@@ -57,7 +57,7 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
     _announce(expansion, testbed, display)
     if request.dry_run:
         display.line(
-            f"Dry run: all checks passed. Nothing was measured. The run folder would be {request.folder}"
+            f"Dry run: all checks passed, nothing was measured. The run folder would be {request.folder}"
         )
         return None
     _require_free_folder(request.folder)
