@@ -71,7 +71,7 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     namespace = campaign_namespace.create(client, name, None, with_host=False)
     phase("namespace")
     pod_pool = PodPool(client, namespace, PERFTEST_IMAGE, memory_bytes([cell]), name)
-    places = assign(cell, usable(cluster.nodes, [simulated.ARCH_HERE]))
+    places = assign(cell, usable(cluster.nodes, [simulated.HOST_ARCH]))
     slots = [Slot.of(participant, node, False, None) for participant, node in places.items()]
     pod_pool.create(slots)
     phase("placed")

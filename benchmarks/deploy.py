@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 import common
 
 from k8sdds import nodes
-from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import facts, network_install, plan, profiles, software
 from k8sdds.deploy.desired_state import DesiredState
@@ -74,11 +74,11 @@ def recreate_nodes(path: Path) -> None:
     assert node_software is not None
     needed = network_install.install(profile).images
     for images in (
-        node_software.images(ARCH_HERE, True, needed),
-        node_software.images(ARCH_HERE, False, needed),
+        node_software.images(HOST_ARCH, True, needed),
+        node_software.images(HOST_ARCH, False, needed),
     ):
         node_software.archive(images)
-    node_software.archive(node_software.own_images(ARCH_HERE))
+    node_software.archive(node_software.own_images(HOST_ARCH))
 
 
 def deploy(path: Path) -> dict[str, float]:
@@ -102,7 +102,7 @@ class ByHand:
         self.profile = profile
         self.connections = connections
         seen, _ = facts.gather(connections, plan.SYSCTLS)
-        self.software = software.of(profile, (ARCH_HERE,), common.progress)
+        self.software = software.of(profile, (HOST_ARCH,), common.progress)
         self.wanted = DesiredState(profile, seen, self.software, network_install.install(profile))
 
     def ssh(self, node: str, script: str) -> str:
@@ -114,15 +114,15 @@ class ByHand:
     def prepare(self, node: str) -> str:
         """Return the commands that prepare a bare node for kubeadm."""
         here = self.profile.node(node)
-        lines = [f"install -D {one.shared} {one.target}\n" for one in self.software.binaries(ARCH_HERE)]
-        lines += [f"ln -sf {target} {link}\n" for link, target in self.software.links(ARCH_HERE).items()]
+        lines = [f"install -D {one.shared} {one.target}\n" for one in self.software.binaries(HOST_ARCH)]
+        lines += [f"ln -sf {target} {link}\n" for link, target in self.software.links(HOST_ARCH).items()]
         for path, text in (
             (runtime.CONFIG_FILE, runtime.containerd_config(self.wanted, here)),
             (kubernetes.UNIT_FILE, kubernetes.UNIT),
             (kubernetes.DROP_IN_FILE, kubernetes.DROP_IN),
         ):
             lines.append(f"mkdir -p {PurePosixPath(path).parent}\n{written(path, text)}")
-        images = self.software.images(ARCH_HERE, here.is_control_plane, self.wanted.network.images)
+        images = self.software.images(HOST_ARCH, here.is_control_plane, self.wanted.network.images)
         settings = " ".join(f"{key}={value}" for key, value in runtime.SYSCTLS.items())
         return "".join(lines) + (
             f"sysctl -qw {settings}\nsystemctl daemon-reload\nsystemctl enable kubelet 2>/dev/null\n"

@@ -20,15 +20,15 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from k8sdds.bundle import golang, recipe
-from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.bundle import contents, golang
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 
-KWOK = recipe.Program("kwok", "0.8.0", "kwok", "sigs.k8s.io/kwok/cmd/kwok")
+KWOK = contents.Program("kwok", "0.8.0", "kwok", "sigs.k8s.io/kwok/cmd/kwok")
 MODULES = Path(__file__).parent
 STAGES = MODULES / "simulated-stages.yaml"
 ADDRESS = "192.0.2.1"
@@ -41,7 +41,7 @@ INFO = (
     "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion", "machineID",
     "osImage", "systemUUID",
 )  # fmt: skip
-INFO_HERE = {"architecture": ARCH_HERE, "operatingSystem": "linux"}
+INFO_HERE = {"architecture": HOST_ARCH, "operatingSystem": "linux"}
 READY_S = 120
 USER = "k8sdds-user"
 """The user in deploy/rights/cluster.yaml."""
@@ -60,8 +60,8 @@ def programs(note: Callable[[str], None]) -> dict[str, Path]:
     Raises:
         PrerequisiteError: a program cannot be built.
     """
-    paths = {name: golang.program(recipe.PROGRAMS[name], ARCH_HERE, note) for name in ("etcd", "kubernetes")}
-    return paths | {"kwok": golang.program(KWOK, ARCH_HERE, note, MODULES)}
+    paths = {name: golang.build(contents.PROGRAMS[name], HOST_ARCH, note) for name in ("etcd", "kubernetes")}
+    return paths | {"kwok": golang.build(KWOK, HOST_ARCH, note, MODULES)}
 
 
 class ControlPlane:
@@ -213,7 +213,7 @@ class ControlPlane:
 
 def _node(name: str) -> dict[str, Any]:
     capacity = {"cpu": "32", "memory": "256Gi", "pods": str(PODS_EACH)}
-    labels = {"kubernetes.io/arch": ARCH_HERE, "kubernetes.io/os": "linux", "kubernetes.io/hostname": name}
+    labels = {"kubernetes.io/arch": HOST_ARCH, "kubernetes.io/os": "linux", "kubernetes.io/hostname": name}
     return {
         "apiVersion": "v1",
         "kind": "Node",

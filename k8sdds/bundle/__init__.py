@@ -1,9 +1,9 @@
-"""Bundles: all the software of a cluster in one folder with checksums, for labs without internet.
+"""Create and read bundles: all the software of a cluster in one folder, for labs without internet access.
 
-Built from Go modules and Debian's packages by `create`; `Bundle` is what `k8sdds deploy` installs from.
+`create` builds a bundle from Go modules and Debian packages; `k8sdds deploy` installs from a `Bundle`.
 """
 
 from k8sdds.bundle.bundle import Bundle, Item
-from k8sdds.bundle.create import create, default
+from k8sdds.bundle.create import cached_bundle, create
 
-__all__ = ["Bundle", "Item", "create", "default"]
+__all__ = ["Bundle", "Item", "cached_bundle", "create"]

@@ -1,4 +1,4 @@
-"""A bundle as it lies in a folder: bundle.json, binaries, and an OCI layout."""
+"""Read and verify a bundle: a folder with bundle.json, binaries, packages and an OCI image layout."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ INDEX = "bundle.json"
 
 @dataclass(frozen=True)
 class Item:
-    """One thing in a bundle."""
+    """A file or image in a bundle."""
 
     kind: str
-    """binary, image, package, or index (of the packages beside it)."""
+    """`binary`, `image`, `package` or `index` (of the packages in its folder)."""
     name: str
-    """A program's or package's name, or an image's reference."""
+    """Name of a program or package, or reference of an image."""
     version: str
     arch: str
     path: str
-    """Below the bundle's folder: of an image, its manifest."""
+    """Path below the folder of the bundle; for an image, that of its manifest."""
     sha256: str
     size_bytes: int
-    """Of an image: with all its layers."""
+    """For an image, the size of all its layers."""
     target: str = ""
-    """Where a binary is installed on a node."""
+    """Path of a binary on a node."""
     mode: str = "0755"
     links: tuple[str, ...] = ()
     """Symbolic links to the target."""
@@ -45,7 +45,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle's folder and what is in it."""
+    """A bundle's folder and contents."""
 
     folder: Path
     name: str
@@ -56,95 +56,112 @@ class Bundle:
 
     @classmethod
     def open(cls, path: Path) -> Bundle:
-        """Read a bundle: a folder, or a .tar of one, which is unpacked into the cache. Raises InputError."""
+        """Read a bundle from its folder, or from a .tar file, which is unpacked into the cache.
+
+        Raises:
+            InputError: It is not a valid bundle.
+        """
         folder = _unpacked(path) if path.is_file() else path
         try:
             data = json.loads((folder / INDEX).read_text())
         except OSError as error:
-            what = f"{path} is no bundle: {INDEX}: {error.strerror}"
-            raise InputError(what, "k8sdds bundle create") from error
+            what = f"{path} is not a bundle: {INDEX}: {error.strerror}"
+            raise InputError(what, "create a bundle: k8sdds bundle create") from error
         except ValueError as error:
-            raise InputError(f"{folder / INDEX}: {error}", "k8sdds bundle create") from error
+            raise InputError(f"{folder / INDEX}: {error}", "create a bundle: k8sdds bundle create") from error
         try:
             if data.pop("format") != FORMAT:
-                raise ValueError("it has another format: made by another version of k8sdds")
+                raise ValueError("unknown format; another version of k8sdds created it")
             items = tuple(_item(item) for item in data.pop("items"))
             return cls(folder, arches=tuple(data.pop("arches")), items=items, **data)
         except KeyError as error:
-            raise InputError(f"{folder / INDEX}: {error} is missing", "k8sdds bundle create") from error
+            raise InputError(
+                f"{folder / INDEX}: {error} is missing", "create a bundle: k8sdds bundle create"
+            ) from error
         except (TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{folder / INDEX}: {error}", "k8sdds bundle create") from error
+            raise InputError(f"{folder / INDEX}: {error}", "create a bundle: k8sdds bundle create") from error
 
     def binaries(self, arch: str) -> list[Item]:
-        """What is installed on every node of an architecture."""
+        """Return the binaries that every node of an architecture installs."""
         return self._of("binary", arch)
 
     def images(self, arch: str) -> list[Item]:
-        """The images for an architecture."""
+        """Return the images for an architecture."""
         return self._of("image", arch)
 
     @property
     def suites(self) -> tuple[str, ...]:
-        """Code names of the distributions that it has packages for."""
+        """Code names of the distributions whose packages it contains."""
         return tuple(dict.fromkeys(_suite(item) for item in self.items if item.kind == "package"))
 
     def packages(self, arch: str, suite: str) -> list[Item]:
-        """The packages for a distribution, and their index, all in one folder. Raises PrerequisiteError."""
-        found = [item for kind in ("package", "index") for item in self._of(kind, arch)]
-        chosen = [item for item in found if _suite(item) == suite]
-        if not chosen:
-            there = f", only for {', '.join(self.suites)}" if self.suites else ""
+        """Return the packages for a distribution and their index, all in one folder.
+
+        Raises:
+            PrerequisiteError: The bundle has none.
+        """
+        all_suites = [item for kind in ("package", "index") for item in self._of(kind, arch)]
+        items = [item for item in all_suites if _suite(item) == suite]
+        if not items:
+            existing = f", only of {', '.join(self.suites)}" if self.suites else ""
             raise PrerequisiteError(
-                f"the bundle {self.name} has no packages of {suite} for {arch}{there}",
-                f"k8sdds bundle create --suite {','.join([*self.suites, suite])}; or install by hand",
+                f"the bundle {self.name} has no packages of {suite} for {arch}{existing}",
+                f"k8sdds bundle create --suite {','.join([*self.suites, suite])}, or install them yourself",
             )
-        return chosen
+        return items
 
     def file(self, item: Item) -> Path:
-        """Where an item lies."""
+        """Return the path of an item's file."""
         return self.folder / item.path
 
     def archive(self, arch: str, names: Sequence[str] | None = None) -> Path:
-        """One OCI archive of an architecture's images, or those named, for `ctr images import`; in the cache.
+        """Return an OCI archive for `ctr images import`, from the cache.
 
-        Raises PrerequisiteError for an image that is not here.
+        Args:
+            arch: The architecture.
+            names: References of the images; None: all images of the architecture.
+
+        Raises:
+            PrerequisiteError: The bundle does not contain one of the images.
         """
         images = self.images(arch)
         for name in names or ():
             if name not in {image.name for image in images}:
-                raise PrerequisiteError(f"the bundle has no image {name} for {arch}", "k8sdds bundle list")
-        chosen = [image for image in images if names is None or image.name in names]
-        key = hashlib.sha256(oci.canonical([[image.name, image.sha256] for image in chosen])).hexdigest()[:16]
+                raise PrerequisiteError(
+                    f"the bundle has no image {name} for {arch}", "list its contents: k8sdds bundle list"
+                )
+        selected = [image for image in images if names is None or image.name in names]
+        key = hashlib.sha256(oci.canonical([[image.name, image.sha256] for image in selected])).hexdigest()[
+            :16
+        ]
         output = cache_folder() / "archives" / f"{arch}-{key}.tar"
-        # Several machines may want it at the same moment.
-        with cache.making(output) as missing:
+        # Deploy requests archives for several machines in parallel.
+        with cache.creating(output) as missing:
             if missing:
-                oci.archive(self.folder / "oci", [(one.name, one.arch, one.sha256) for one in chosen], output)
+                oci.archive(self.folder / "oci", [(i.name, i.arch, i.sha256) for i in selected], output)
         if missing:
             cache.prune()
         return output
 
     def wrong_architectures(self, arch: str) -> list[Problem]:
-        """Programs and images for an architecture that are for another: `exec format error` on the nodes."""
+        """Find programs and images that are labeled with an architecture but built for another one."""
         problems = []
         for item in self.binaries(arch):
-            found = architecture.of_file(self.file(item))
-            if found not in (arch, None):
-                problems.append(_wrong(f"{item.name} ({item.path})", arch, found))
+            actual = architecture.of_file(self.file(item))
+            if actual not in (arch, None):
+                problems.append(_wrong(f"{item.name} ({item.path})", arch, actual))
         for item in self.images(arch):
-            says, program, found = architecture.of_image(
+            declared, program, actual = architecture.of_image(
                 self.folder / "oci", json.loads(self.file(item).read_text())
             )
-            if says != arch:
-                problems.append(_wrong(f"the image {item.name}", arch, says))
-            elif found not in (arch, None):
-                problems.append(_wrong(f"{program} in the image {item.name}", arch, found))
+            if declared != arch:
+                problems.append(_wrong(f"the image {item.name}", arch, declared))
+            elif actual not in (arch, None):
+                problems.append(_wrong(f"{program} in the image {item.name}", arch, actual))
         return problems
 
     def verify(self) -> list[Problem]:
-        """What is missing or changed, against the checksums; every layer is read. And what is for other
-        machines than it claims.
-        """
+        """Find missing and changed files by their checksums, and programs for a wrong architecture."""
         problems: dict[str, Problem] = {}
         layers: set[str] = set()
         for item in self.items:
@@ -154,8 +171,8 @@ class Bundle:
                 problems[item.path] = problem
             elif item.kind == "image":
                 manifest = json.loads(path.read_text())
-                for one in (manifest["config"], *manifest["layers"]):
-                    layers.add(one["digest"].removeprefix("sha256:"))
+                for part in (manifest["config"], *manifest["layers"]):
+                    layers.add(part["digest"].removeprefix("sha256:"))
         for digest in sorted(layers):
             problem = _check(self.folder / "oci/blobs/sha256" / digest, digest)
             if problem:
@@ -166,25 +183,24 @@ class Bundle:
 
     def _of(self, kind: str, arch: str) -> list[Item]:
         if arch not in self.arches:
-            can = f"k8sdds bundle create --arch {','.join([*self.arches, arch])}"
             raise PrerequisiteError(
                 f"the bundle {self.name} has nothing for {arch}, only for {', '.join(self.arches)}",
-                can
+                f"k8sdds bundle create --arch {','.join([*self.arches, arch])}"
                 if arch in versions.BUNDLE_ARCHITECTURES
-                else f"bundles can be made for {' and '.join(versions.BUNDLE_ARCHITECTURES)} machines",
+                else f"bundles can be created only for {' and '.join(versions.BUNDLE_ARCHITECTURES)}",
             )
         return [item for item in self.items if item.kind == kind and item.arch == arch]
 
 
-def _wrong(what: str, arch: str, found: str | None) -> Problem:
+def _wrong(what: str, arch: str, actual: str | None) -> Problem:
     return Problem(
-        f"{what} is for {found}, where {arch} is wanted: it would end in `exec format error`",
-        "make the bundle again; an image of your own: build it for that architecture",
+        f"{what} is built for {actual}, not for {arch}: it would fail with `exec format error`",
+        f"create the bundle again; build images of your own for {arch}",
     )
 
 
 def _suite(item: Item) -> str:
-    """packages/SUITE/ARCH/FILE"""
+    # The path is packages/SUITE/ARCH/FILE.
     return PurePosixPath(item.path).parts[1]
 
 
@@ -195,20 +211,20 @@ def _item(data: dict[str, Any]) -> Item:
     item = Item(**{**data, "links": tuple(data.get("links", ()))})
     path = PurePosixPath(item.path)
     if item.kind in ("package", "index") and len(path.parts) != 4:
-        raise ValueError(f"{item.name}: packages lie in packages/SUITE/ARCH")
+        raise ValueError(f"{item.name}: packages must be in packages/SUITE/ARCH")
     if path.is_absolute() or ".." in path.parts or not re.fullmatch("[0-9a-f]{64}", item.sha256):
-        raise ValueError(f"{item.name}: a path outside of the bundle, or no SHA-256")
+        raise ValueError(f"{item.name}: the path leaves the bundle, or sha256 is not a SHA-256")
     return item
 
 
 def _check(path: Path, sha256: str) -> Problem | None:
     try:
-        found = oci.file_sha256(path)
+        actual = oci.file_sha256(path)
     except OSError as error:
         return Problem(f"{path}: {error.strerror}", "copy the bundle again")
-    return (
-        None if found == sha256 else Problem(f"{path} has changed: SHA-256 {found}", "copy the bundle again")
-    )
+    if actual == sha256:
+        return None
+    return Problem(f"{path} has changed: SHA-256 {actual}", "copy the bundle again")
 
 
 def _unpacked(path: Path) -> Path:
@@ -216,17 +232,17 @@ def _unpacked(path: Path) -> Path:
     key = hashlib.sha256(f"{path.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:16]
     folder = cache_folder() / "unpacked" / key
     try:
-        with cache.making(folder) as missing:
+        with cache.creating(folder) as missing:
             if missing:
                 with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as unfinished:
                     _unpack(path, Path(unfinished, "bundle"))
                     Path(unfinished, "bundle").rename(folder)
     except tarfile.TarError as error:
-        what = f"{path} is no bundle: {str(error).splitlines()[0].rstrip(':')}"
-        raise InputError(what, "k8sdds bundle create") from error
+        what = f"{path} is not a bundle: {str(error).splitlines()[0].rstrip(':')}"
+        raise InputError(what, "create a bundle: k8sdds bundle create") from error
     except OSError as error:
         what = f"cannot unpack {path}: {error.strerror}"
-        raise PrerequisiteError(what, "the cache needs its space: k8sdds bundle cache") from error
+        raise PrerequisiteError(what, "free space in the cache: k8sdds bundle cache") from error
     if missing:
         cache.prune()
     return folder
@@ -238,6 +254,8 @@ def _unpack(path: Path, folder: Path) -> None:
         for member in members:
             inside = PurePosixPath(member.name)
             if not (member.isfile() or member.isdir()) or inside.is_absolute() or ".." in inside.parts:
-                raise InputError(f"{path}: {member.name} does not belong there", "k8sdds bundle create")
+                raise InputError(
+                    f"{path}: unexpected entry {member.name}", "create a bundle: k8sdds bundle create"
+                )
         folder.mkdir()
         archive.extractall(folder, members)

@@ -1,7 +1,7 @@
-"""The cache of what takes long to make: shown, bounded by last use, and emptied.
+"""Manage the cache of results that take long to create: reuse, list, prune and empty it.
 
-Each kind of thing has a folder in the cache; the things in it are named GROUP-KEY, where the key tells what
-they were made from. When a thing was last used is its time of modification.
+Each kind of entry has a folder in the cache. Entries are named GROUP-KEY, where the key is a hash of
+everything the entry was created from. The modification time of an entry is the time of its last use.
 """
 
 from __future__ import annotations
@@ -18,87 +18,95 @@ from pathlib import Path
 
 from k8sdds.system.paths import cache_folder
 
-KEPT = {
+KEEP = {
     "archives": 6, "bases": 2, "bundles": 3, "emulators": 1, "native": 2, "packages": 2, "programs": 2,
     "rootfs": 2, "sysroots": 2, "unpacked": 2,
 }  # fmt: skip
-"""How many of a group are kept, those used last; a deploy takes three archives of each architecture."""
+"""Most recently used entries that are kept per group; a deploy uses three archives per architecture."""
 RECENT_S = 2 * 3600
-"""What was used so recently may still be in use, and is kept beyond that."""
+"""Entries used more recently are always kept, because they may still be in use."""
 NODES = "nodes"
-"""The disks of local nodes: no cache, only beside it."""
+"""Folder of the disks of local nodes, which are not cache entries."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kind of thing takes."""
+    """Disk usage of one kind of entry."""
 
     kind: str
     things: int
+    """Number of entries."""
     size_bytes: int
     used_s: float
-    """Seconds since 1970 when one of them was last used."""
+    """Time of the last use of any of them, in seconds since 1970."""
 
 
 @contextlib.contextmanager
-def making(path: Path, lock: str = ".lock") -> Iterator[bool]:
-    """Alone make a thing that is missing, which is what it yields; then it counts as used."""
+def creating(path: Path, lock: str = ".lock") -> Iterator[bool]:
+    """Yield, under an exclusive lock, whether an entry is missing; afterwards mark it as used.
+
+    Args:
+        path: The entry, which the caller must create if it is missing.
+        lock: Name of the lock file, in the folder of the entry.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / lock).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield not path.exists()
-        used(path)
+        mark_used(path)
 
 
-def used(path: Path) -> None:
-    """Count a thing as used now. Raises FileNotFoundError."""
+def mark_used(path: Path) -> None:
+    """Set the time of an entry's last use to now. Raises FileNotFoundError."""
     try:
         os.utime(path)
     except FileNotFoundError:
         raise
     except OSError:
-        pass  # another user's cache is only read
+        pass  # the cache of another user may be read-only
 
 
 def usage() -> list[Usage]:
-    """All that is in the cache, by kind; what several bundles share counts once."""
-    seen: set[int] = set()
-    found = []
+    """Return the disk usage of each kind; files that several entries share count once."""
+    counted: set[int] = set()
+    usages = []
     for folder in _kinds():
-        things = _things(folder)
-        last = max((path.lstat().st_mtime for path in things), default=0.0)
-        found.append(Usage(folder.name, len(things), sum(_size(path, seen) for path in things), last))
-    return found
+        entries = _entries(folder)
+        last = max((path.lstat().st_mtime for path in entries), default=0.0)
+        size = sum(_size(path, counted) for path in entries)
+        usages.append(Usage(folder.name, len(entries), size, last))
+    return usages
 
 
 def prune() -> int:
-    """Remove what was not used lately, beyond the last few of each group; the bytes that this freed.
+    """Remove entries that were not used recently and are beyond `KEEP`; return the bytes freed.
 
-    Standing local nodes keep what they see of it.
+    Entries that are mounted in running local nodes are kept.
     """
-    protected, nodes_stand = _shown_to_nodes()
+    protected, has_nodes = _mounted_in_nodes()
     freed = 0
-    for kind, kept in KEPT.items():
-        # Under each node's own files lies the root file system, which the record does not name.
-        if kind == "rootfs" and nodes_stand:
+    for kind, kept in KEEP.items():
+        # Every node has an overlay over the root file system, which the record does not name.
+        if kind == "rootfs" and has_nodes:
             continue
         for number, path in _by_use(cache_folder() / kind):
-            if (number < kept and not _unfinished(path)) or path in protected:
+            if (number < kept and not _is_unfinished(path)) or path in protected:
                 continue
             freed += _remove(path, older_than_s=RECENT_S)
     return freed
 
 
 def empty() -> tuple[int, list[str]]:
-    """Remove all but what standing local nodes see; the bytes that this freed, and the kinds that were kept.
+    """Remove all entries except those mounted in running local nodes, even if another command uses them now.
 
-    What another command needs at this moment goes as well.
+    Returns:
+        The bytes freed, and the kinds of the entries that were kept.
     """
-    protected, nodes_stand = _shown_to_nodes()
+    protected, has_nodes = _mounted_in_nodes()
     freed, kept = 0, set()
     for folder in _kinds():
         for path in folder.iterdir():
-            if path in protected or folder in protected or (folder.name == "rootfs" and nodes_stand):
+            if path in protected or folder in protected or (folder.name == "rootfs" and has_nodes):
                 kept.add(folder.name)
             elif not path.name.endswith(".lock"):
                 freed += _remove(path)
@@ -106,75 +114,81 @@ def empty() -> tuple[int, list[str]]:
 
 
 def _kinds() -> list[Path]:
-    """The folders of the cache, one for each kind of thing."""
+    """Return the folders of the cache, one per kind of entry."""
     return sorted(path for path in cache_folder().iterdir() if path.is_dir() and path.name != NODES)
 
 
-def _things(folder: Path) -> list[Path]:
-    """What a folder has of its kind, without what belongs to the making of it."""
+def _entries(folder: Path) -> list[Path]:
+    """Return the entries of a folder, without locks and build logs."""
     return [path for path in folder.iterdir() if not path.name.endswith((".lock", ".log"))]
 
 
-def _unfinished(path: Path) -> bool:
-    """What a command that was killed left, half made."""
+def _is_unfinished(path: Path) -> bool:
+    """Return whether a path is a leftover of a killed command."""
     return path.name.startswith(".") or path.suffix == ".new"
 
 
 def _by_use(folder: Path) -> Iterator[tuple[int, Path]]:
-    """The things of a folder, each with its number in its group: 0 was used last."""
+    """Yield the entries of a folder with their rank in their group; 0 is the most recently used."""
     if not folder.is_dir():
         return
     counts: dict[str, int] = {}
-    for path in sorted(_things(folder), key=lambda one: one.lstat().st_mtime, reverse=True):
+    for path in sorted(_entries(folder), key=lambda entry: entry.lstat().st_mtime, reverse=True):
         group = path.name.rpartition("-")[0]
         yield counts.get(group, 0), path
         counts[group] = counts.get(group, 0) + 1
 
 
-def _shown_to_nodes() -> tuple[set[Path], bool]:
-    """What in the cache local nodes see, and whether there are any: of all state folders."""
-    shown: set[Path] = set()
-    stand = False
+def _mounted_in_nodes() -> tuple[set[Path], bool]:
+    """Return the host folders mounted in local nodes of all users, and whether there are local nodes."""
+    mounted: set[Path] = set()
+    has_nodes = False
     for owner in (cache_folder() / NODES).glob("*/owner"):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            # Without a record it is what a power cut left, for `k8sdds clean`.
+            # Without a record, the folder is a leftover of a power failure, which `k8sdds clean` removes.
             text = Path(owner.read_text(), "record.json").read_text()
-            stand = True
+            has_nodes = True
             machines = json.loads(text)["machines"]
-            shown |= {Path(share["host"]) for one in machines.values() for share in one["spec"]["shares"]}
-    return shown, stand
+            mounted |= {Path(share["host"]) for node in machines.values() for share in node["spec"]["shares"]}
+    return mounted, has_nodes
 
 
 def _remove(path: Path, older_than_s: float | None = None) -> int:
-    """Remove a thing at once for all who look; the bytes that this freed."""
-    gone = path.with_name(f".{path.name.lstrip('.')}.gone")
+    """Remove an entry, atomically for other commands; return the bytes freed."""
+    renamed = path.with_name(f".{path.name.lstrip('.')}.gone")
     try:
         if older_than_s is not None and time.time() - path.lstat().st_mtime < older_than_s:
             return 0
         freed = _size(path, set(), last_links=True)
-        path.rename(gone)
+        path.rename(renamed)
     except OSError:
-        return 0  # another command was first, or it is another user's
-    if gone.is_dir() and not gone.is_symlink():
-        shutil.rmtree(gone, ignore_errors=True)
+        return 0  # another command removed it, or it belongs to another user
+    if renamed.is_dir() and not renamed.is_symlink():
+        shutil.rmtree(renamed, ignore_errors=True)
     else:
-        gone.unlink(missing_ok=True)
+        renamed.unlink(missing_ok=True)
     return freed
 
 
-def _size(path: Path, seen: set[int], last_links: bool = False) -> int:
-    """Bytes on the disk, each file once; `last_links`: only of files that nothing else links to."""
+def _size(path: Path, counted: set[int], last_links: bool = False) -> int:
+    """Return the disk space of a path in bytes.
+
+    Args:
+        path: A file or folder.
+        counted: Inodes that are not counted again; extended by those of the path.
+        last_links: Count only files that have no other hard link.
+    """
     total = 0
     pending = [path]
     while pending:
-        one = pending.pop()
+        current = pending.pop()
         try:
-            state = one.lstat()
-            if one.is_dir() and not one.is_symlink():
-                pending += one.iterdir()
+            state = current.lstat()
+            if current.is_dir() and not current.is_symlink():
+                pending += current.iterdir()
         except OSError:
             continue
-        if state.st_ino not in seen and not (last_links and state.st_nlink > 1 and not one.is_dir()):
-            seen.add(state.st_ino)
+        if state.st_ino not in counted and not (last_links and state.st_nlink > 1 and not current.is_dir()):
+            counted.add(state.st_ino)
             total += state.st_blocks * 512
     return total

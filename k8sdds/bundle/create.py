@@ -1,4 +1,4 @@
-"""Make a bundle: programs from Go modules, Debian layers, images, and the index with checksums."""
+"""Create a bundle: programs from Go modules, Debian layers, images, and the index with checksums."""
 
 from __future__ import annotations
 
@@ -7,38 +7,42 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.bundle import cache, debian, golang, native, oci, packages, recipe
+from k8sdds.bundle import cache, contents, debian, golang, native, oci, packages
 from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
-from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.bundle.contents import HOST_ARCH, Report
+from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
-Said = Callable[[str], None]
 
+def cached_bundle(
+    arches: Sequence[str] = (HOST_ARCH,), report: Report = lambda _: None, only_k8sdds: bool = False
+) -> Bundle:
+    """Return the bundle in the cache, and create it if it is missing or its contents have changed.
 
-def default(arches: Sequence[str] = (ARCH_HERE,), said: Said = lambda _: None, own: bool = False) -> Bundle:
-    """The bundle in the cache for these architectures; made when it is missing or its recipe has changed.
-
-    `own`: k8sdds's own images only, which need no Kubernetes to be built.
+    Args:
+        arches: Architectures.
+        report: Called with each step that takes long.
+        only_k8sdds: Include only the images of k8sdds, which can be created without building Kubernetes.
     """
     _check(arches)
-    parts = _parts(arches, said, own)
-    images = [asdict(image) for image in recipe.IMAGES]
-    hashes = [native.hashes(arch, said) for arch in arches]
-    made_from = [images, [path.name for path in parts.values()], hashes]
-    key = hashlib.sha256(oci.canonical(made_from)).hexdigest()
-    name = "-".join([*(["own"] if own else []), *arches, key[:16]])
+    parts = _build_parts(arches, report, only_k8sdds)
+    images = [asdict(image) for image in contents.IMAGES]
+    hashes = [native.hashes(arch, report) for arch in arches]
+    sources = [images, [path.name for path in parts.values()], hashes]
+    key = hashlib.sha256(oci.canonical(sources)).hexdigest()
+    name = "-".join([*(["own"] if only_k8sdds else []), *arches, key[:16]])
     folder = cache_folder() / "bundles" / name
-    with cache.making(folder) as missing:
+    with cache.creating(folder) as missing:
         if missing:
-            _write(folder, arches, parts, said, own)
-            _share(folder, arches, parts)
+            _write(folder, arches, parts, report, only_k8sdds)
+            _share_files(folder, arches, parts)
     if missing:
         cache.prune()
     return Bundle.open(folder)
@@ -47,27 +51,35 @@ def default(arches: Sequence[str] = (ARCH_HERE,), said: Said = lambda _: None, o
 def create(
     output: Path,
     arches: Sequence[str],
-    said: Said = lambda _: None,
+    report: Report = lambda _: None,
     suites: Sequence[str] = (),
     sources: Path | None = None,
 ) -> Bundle:
-    """Make a bundle in a new folder, with the packages that nodes of these distributions (`suites`) need.
+    """Create a bundle in a new folder; on failure, leave no folder behind.
 
-    `sources` is a file with apt's sources of them; none: this machine's. Raises InputError or PrerequisiteError; then
-    the folder is not there.
+    Args:
+        output: The folder.
+        arches: Architectures.
+        report: Called with each step that takes long.
+        suites: Code names of the distributions whose node packages the bundle includes.
+        sources: File with the apt sources of these packages; None: this machine's sources.
+
+    Raises:
+        InputError: An argument is wrong.
+        PrerequisiteError: Something cannot be built or fetched.
     """
     _check(arches)
     _check_output(output)
-    # Fetched first: it takes seconds to see that they are not to be had, where building takes minutes.
+    # Packages first, because a failure to fetch them shows within seconds, while the build takes minutes.
     with tempfile.TemporaryDirectory() as fetched:
         debs = {}
         for suite, arch in ((suite, arch) for suite in suites for arch in arches):
             if sources is None:
-                debs[suite, arch] = packages.cached(suite, arch, said)
+                debs[suite, arch] = packages.cached(suite, arch, report)
             else:
                 debs[suite, arch] = Path(fetched, suite, arch)
-                packages.fetch(debs[suite, arch], suite, arch, said, sources)
-        _write(output, arches, _parts(arches, said), said, debs=debs)
+                packages.fetch(debs[suite, arch], suite, arch, report, sources)
+        _write(output, arches, _build_parts(arches, report), report, debs=debs)
     cache.prune()
     return Bundle.open(output)
 
@@ -76,11 +88,12 @@ def _check(arches: Sequence[str]) -> None:
     for arch in arches:
         if arch not in versions.BUNDLE_ARCHITECTURES:
             raise InputError(
-                f"no bundle can be made for {arch!r}", f"one of: {', '.join(versions.BUNDLE_ARCHITECTURES)}"
+                f"bundles cannot be created for {arch!r}",
+                f"use one of: {', '.join(versions.BUNDLE_ARCHITECTURES)}",
             )
     if not arches or len(set(arches)) != len(arches):
         raise InputError(
-            "name each architecture once", f"for example --arch {','.join(versions.BUNDLE_ARCHITECTURES)}"
+            "give each architecture once", f"for example --arch {','.join(versions.BUNDLE_ARCHITECTURES)}"
         )
     for arch in arches:
         native.check(arch)
@@ -88,29 +101,37 @@ def _check(arches: Sequence[str]) -> None:
 
 def _check_output(output: Path) -> None:
     if output.exists():
-        raise InputError(f"{output} exists already", "name a new folder")
+        raise InputError(f"{output} exists already", "give a new folder")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        # What is seen now does not fail after twenty minutes.
+        # Fail now rather than after the build.
         tempfile.TemporaryDirectory(dir=output.parent).cleanup()
     except OSError as error:
-        raise InputError(f"cannot make {output}: {error.strerror}", "name a folder of yours") from error
+        raise InputError(
+            f"cannot create {output}: {error.strerror}", "give a folder that you can write"
+        ) from error
 
 
-def _chosen(own: bool) -> list[recipe.Image]:
-    return [image for image in recipe.IMAGES if not own or image.name.startswith(versions.LOCAL_REGISTRY)]
+def _selected_images(only_k8sdds: bool) -> list[contents.Image]:
+    return [
+        image
+        for image in contents.IMAGES
+        if not only_k8sdds or image.name.startswith(versions.LOCAL_REGISTRY)
+    ]
 
 
-def _parts(arches: Sequence[str], said: Said, own: bool = False) -> dict[tuple[str, str], Path]:
-    """All programs and base archives by (name, arch); `own`: those of k8sdds's own images."""
-    needed = {install.program for image in _chosen(own) for install in image.programs}
+def _build_parts(
+    arches: Sequence[str], report: Report, only_k8sdds: bool = False
+) -> dict[tuple[str, str], Path]:
+    """Build the programs and base layers, by (name, arch)."""
+    needed = {install.program for image in _selected_images(only_k8sdds) for install in image.programs}
     parts = {}
     for arch in arches:
-        parts["base", arch] = debian.archive(arch, recipe.BASE_PACKAGES, said)
-        for program in recipe.PROGRAMS.values():
-            if own and program.name not in needed:
+        parts["base", arch] = debian.archive(arch, contents.BASE_PACKAGES, report)
+        for program in contents.PROGRAMS.values():
+            if only_k8sdds and program.name not in needed:
                 continue
-            parts[program.name, arch] = golang.program(program, arch, said)
+            parts[program.name, arch] = golang.build(program, arch, report)
     return parts
 
 
@@ -118,8 +139,8 @@ def _write(
     folder: Path,
     arches: Sequence[str],
     parts: dict[tuple[str, str], Path],
-    said: Said,
-    own: bool = False,
+    report: Report,
+    only_k8sdds: bool = False,
     debs: Mapping[tuple[str, str], Path] | None = None,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -129,40 +150,42 @@ def _write(
         layout = oci.Layout(unfinished / "oci")
         items: list[Item] = []
         for arch in arches:
-            items += [] if own else _binaries(unfinished, arch, parts)
-            items += _images(layout, arch, parts, said, own)
+            items += [] if only_k8sdds else _binaries(unfinished, arch, parts)
+            items += _images(layout, arch, parts, report, only_k8sdds)
         layout.finish()
-        items += _packages(debs or {}, unfinished)
+        items += copy_packages(debs or {}, unfinished)
         data = {
             "format": FORMAT, "name": f"kubernetes-{versions.KUBERNETES}", "kubernetes": versions.KUBERNETES,
-            "toolchain": f"go{versions.GO}", "arches": list(arches), "items": [asdict(item) for item in items],
+            "toolchain": f"go{versions.GO}", "arches": list(arches),
+            "items": [asdict(item) for item in items],
         }  # fmt: skip
         (unfinished / INDEX).write_bytes(oci.canonical(data) + b"\n")
         unfinished.rename(folder)
     except OSError as error:
-        remedy = "free space: k8sdds bundle cache; or name a folder on another disk"
+        remedy = "free space (k8sdds bundle cache), or give a folder on another disk"
         raise PrerequisiteError(f"cannot write {folder}: {error.strerror}", remedy) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _share(folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path]) -> None:
-    """Have a bundle in the cache hold what is there already as links: a new one takes little more."""
-    same = [(folder / f"bin/{arch}/{one.program}", parts[one.program, arch])
-            for arch in arches for one in recipe.INSTALLS if (one.program, arch) in parts]  # fmt: skip
+def _share_files(folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path]) -> None:
+    """Replace files of a bundle in the cache by hard links to equal cached files, to save space."""
+    pairs = [(folder / f"bin/{arch}/{install.program}", parts[install.program, arch])
+             for arch in arches for install in contents.INSTALLS
+             if (install.program, arch) in parts]  # fmt: skip
     for blob in (folder / "oci/blobs/sha256").iterdir():
-        same += [(blob, other) for other in folder.parent.glob(f"[!.]*/oci/blobs/sha256/{blob.name}")]
-    for mine, other in same:
-        # Another command may remove a bundle at this moment.
+        pairs += [(blob, other) for other in folder.parent.glob(f"[!.]*/oci/blobs/sha256/{blob.name}")]
+    for path, other in pairs:
+        # Another command may remove its bundle at this moment.
         with contextlib.suppress(OSError):
-            if mine.stat().st_size == other.stat().st_size and not mine.samefile(other):
-                link = mine.with_suffix(".link")
+            if path.stat().st_size == other.stat().st_size and not path.samefile(other):
+                link = path.with_suffix(".link")
                 os.link(other, link)
-                link.replace(mine)
+                link.replace(path)
 
 
-def _packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> list[Item]:
-    """The files of folders by (suite, architecture) as items of the bundle."""
+def copy_packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> list[Item]:
+    """Copy the package folders of each (suite, architecture) into the bundle and return their items."""
     items = []
     for (suite, arch), source in debs.items():
         for path in sorted(source.iterdir()):
@@ -178,12 +201,12 @@ def _packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> list[Item]:
 
 def _binaries(folder: Path, arch: str, parts: dict[tuple[str, str], Path]) -> list[Item]:
     items = []
-    for install in recipe.INSTALLS:
+    for install in contents.INSTALLS:
         source, path = parts[install.program, arch], f"bin/{arch}/{install.program}"
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, folder / path)
         (folder / path).chmod(0o755)
-        version = recipe.PROGRAMS[install.program].version
+        version = contents.PROGRAMS[install.program].version
         digest, size = oci.file_sha256(folder / path), source.stat().st_size
         items.append(
             Item(
@@ -202,35 +225,68 @@ def _binaries(folder: Path, arch: str, parts: dict[tuple[str, str], Path]) -> li
 
 
 def _images(
-    layout: oci.Layout, arch: str, parts: dict[tuple[str, str], Path], said: Said, own: bool = False
+    layout: oci.Layout,
+    arch: str,
+    parts: dict[tuple[str, str], Path],
+    report: Report,
+    only_k8sdds: bool = False,
 ) -> list[Item]:
     shell: dict[str, oci.Entry] = {
-        f"/usr/local/bin/{name}": oci.Link("/bin/busybox") for name in recipe.SHELL
+        f"/usr/local/bin/{name}": oci.Link("/bin/busybox") for name in contents.SHELL
     }
     shell["/bin/sh"] = oci.Link("busybox")
-    # What Debian's alternatives would choose when packages are configured, which these never are.
+    # The links that Debian's alternatives would create, because the packages are never configured.
     for family in ("iptables", "ip6tables"):
         for name in (family, f"{family}-save", f"{family}-restore"):
             shell[f"/usr/sbin/{name}"] = oci.Link("xtables-nft-multi")
     shell["/etc/nsswitch.conf"] = b"hosts: files dns\n"
     shell["/etc/passwd"] = b"root:x:0:0:root:/:/bin/sh\n"
     base = layout.base_layer(parts["base", arch], shell)
-    made: dict[Any, dict[str, Any]] = {}
+    layers_of: dict[Any, dict[str, Any]] = {}
     items = []
-    for image in _chosen(own):
+    for image in _selected_images(only_k8sdds):
         layers = [base] if image.base else []
-        if image.programs and image.programs not in made:
+        if image.programs and image.programs not in layers_of:
             entries: dict[str, oci.Entry] = {}
             for install in image.programs:
                 entries[install.target] = parts[install.program, arch]
                 entries |= {link: oci.Link(install.target) for link in install.links}
-            made[image.programs] = layout.layer(entries)
-        layers += [made[image.programs]] if image.programs else []
+            layers_of[image.programs] = layout.layer(entries)
+        layers += [layers_of[image.programs]] if image.programs else []
         if image.native:
-            layers.append(layout.layer(native.programs(image.native, arch, said)))
+            layers.append(layout.layer(native.programs(image.native, arch, report)))
         digest = layout.image(image.name, arch, image.entrypoint, layers, image.user)
         size = sum(layer["size"] for layer in layers)
         items.append(
             Item("image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size)
         )
     return items
+
+
+def architectures_of(profile: Profile, requested: Sequence[str]) -> list[str]:
+    """Return the architectures of a profile's machines, or the requested ones if they include those.
+
+    Raises:
+        InputError: A bundle cannot match the profile, or the requested architectures do not.
+    """
+    if profile.kubernetes.version != versions.KUBERNETES:
+        raise InputError(
+            f"{profile.name} requires Kubernetes {profile.kubernetes.version}, but bundles contain"
+            f" {versions.KUBERNETES}",
+            f"set kubernetes.version: {versions.KUBERNETES} or software: packages",
+        )
+    expected: list[str] = list(
+        dict.fromkeys(node.architecture for node in profile.nodes if node.architecture)
+    )
+    missing = [arch for arch in expected if requested and arch not in requested]
+    if missing:
+        raise InputError(
+            f"{profile.name} has {', '.join(missing)} machines, but --arch does not include them",
+            f"use --arch {','.join([*requested, *missing])}",
+        )
+    if not requested and any(node.architecture is None for node in profile.nodes):
+        raise InputError(
+            f"{profile.name} does not specify the architecture of every machine",
+            "set `architecture:` in the profile, or use --arch",
+        )
+    return list(requested) or list(expected)

@@ -1,4 +1,7 @@
-"""Debian packages unpacked and never run, so that any architecture can be had here: layers and sysroots."""
+"""Unpack Debian packages for any architecture: base layers of images, and sysroots for cross compilers.
+
+Nothing from the packages is executed, so no emulator is needed.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +17,38 @@ from pathlib import Path
 
 from k8sdds import versions
 from k8sdds.bundle import cache, oci
+from k8sdds.bundle.contents import Report
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
 TIMEOUT_S = 900
-NEEDED = ("lib", "usr/bin", "usr/include", "usr/lib")
-"""Folders of a sysroot that a compiler looks into, or that programs are taken from."""
-Said = Callable[[str], None]
+SYSROOT_FOLDERS = ("lib", "usr/bin", "usr/include", "usr/lib")
+"""Folders of a sysroot that compilers read or that programs are copied from."""
 
 
-def archive(arch: str, packages: Sequence[str], said: Said) -> Path:
-    """Archive of packages with all that they need, from the cache; PrerequisiteError where it cannot be made."""
-    return _made("bases", ".tar", arch, packages, said, lambda packed, path: packed.rename(path))
+def archive(arch: str, packages: Sequence[str], report: Report) -> Path:
+    """Return a tar file with packages and their dependencies, from the cache. Raises PrerequisiteError."""
+    return _cached("bases", ".tar", arch, packages, report, lambda packed, path: packed.rename(path))
 
 
-def sysroot(arch: str, packages: Sequence[str], said: Said) -> Path:
-    """Folder that a cross compiler builds against, from the cache; PrerequisiteError where it cannot be made."""
-    return _made("sysroots", "", arch, packages, said, _unpack)
+def sysroot(arch: str, packages: Sequence[str], report: Report) -> Path:
+    """Return a folder that a cross compiler builds against, from the cache. Raises PrerequisiteError."""
+    return _cached("sysroots", "", arch, packages, report, _unpack)
 
 
-def _made(
+def _cached(
     kind: str,
     suffix: str,
     arch: str,
     packages: Sequence[str],
-    said: Said,
+    report: Report,
     finish: Callable[[Path, Path], object],
 ) -> Path:
     key = hashlib.sha256(oci.canonical([versions.DEBIAN_SUITE, packages])).hexdigest()[:12]
     path = cache_folder() / kind / f"{versions.DEBIAN_SUITE}-{arch}-{key}{suffix}"
-    with cache.making(path) as missing:
+    with cache.creating(path) as missing:
         if missing:
-            said(f"fetching Debian packages for {arch}")
+            report(f"fetching Debian packages for {arch}")
             with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as folder:
                 _fetch(Path(folder, "base.tar"), arch, packages)
                 finish(Path(folder, "base.tar"), path)
@@ -65,24 +68,24 @@ def _fetch(output: Path, arch: str, packages: Sequence[str]) -> None:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise PrerequisiteError(
-            f"fetching Debian packages for {arch} did not end within {TIMEOUT_S} s"
+            f"fetching Debian packages for {arch} timed out after {TIMEOUT_S} s"
         ) from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
         raise PrerequisiteError(
             f"cannot fetch Debian packages for {arch}: {' '.join(lines[-3:])}",
-            "apt-get update must work here",
+            "check that apt-get update works on this machine",
         )
 
 
 def _unpack(packed: Path, folder: Path) -> None:
-    """What a compiler needs of an archive; absolute links, which would lead out of it, become relative."""
+    """Unpack the folders that a compiler needs; make absolute links, which leave the sysroot, relative."""
     unfinished = packed.with_name("root")
     with tarfile.open(packed) as source:
         members = []
         for member in source:
             member.name = member.name.removeprefix("./").rstrip("/")
-            if not any(member.name == one or member.name.startswith(f"{one}/") for one in NEEDED):
+            if not any(member.name == top or member.name.startswith(f"{top}/") for top in SYSROOT_FOLDERS):
                 continue
             if member.issym() and member.linkname.startswith("/"):
                 inside = posixpath.dirname(f"/{member.name}")
@@ -93,7 +96,7 @@ def _unpack(packed: Path, folder: Path) -> None:
                 member.mode |= 0o200
                 members.append(member)
         source.extractall(unfinished, members)
-    # Some packages tell CMake where their libraries are on their own machine.
+    # The CMake files of some packages contain absolute paths.
     for path in unfinished.glob("usr/lib/*/cmake/*/*argets*.cmake"):
         path.write_text(path.read_text().replace('"/usr/', f'"{folder}/usr/'))
     unfinished.rename(folder)

@@ -1,4 +1,4 @@
-"""k8sdds's own images (perftest, discovery server, tools) by themselves: as a file, or to a registry."""
+"""Select the images of k8sdds (perftest, discovery server, tools) and push them to a registry."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from k8sdds import versions
 from k8sdds.bundle import oci
 from k8sdds.bundle.bundle import Bundle, Item
-from k8sdds.bundle.recipe import IMAGES
+from k8sdds.bundle.contents import IMAGES
 from k8sdds.system.errors import InputError, PrerequisiteError
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 PUSH_TIMEOUT_S = 1800
 
 
-def check(names: Sequence[str]) -> None:
-    """Raise InputError for a name that none of our images has; before they are made."""
+def check_names(names: Sequence[str]) -> None:
+    """Check, before images are built, that all names are images of k8sdds. Raises InputError."""
     known = {
         image.name.removeprefix(versions.LOCAL_REGISTRY): ""
         for image in IMAGES
@@ -29,43 +29,63 @@ def check(names: Sequence[str]) -> None:
     known |= {name.partition(":")[0]: name for name in known}
     for name in names:
         if name.removeprefix(versions.LOCAL_REGISTRY) not in known:
-            choice = ", ".join(short for short, whole in known.items() if whole)
-            raise InputError(f"there is no image {name!r}", f"one of: {choice}")
+            choice = ", ".join(name for name, reference in known.items() if reference)
+            raise InputError(f"there is no image {name!r}", f"use one of: {choice}")
 
 
-def own(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
-    """Our images for an architecture: all, or those named (`perftest`, `tools:1`, or the whole reference).
+def select(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
+    """Return the images of k8sdds for an architecture.
 
-    Raises InputError for a name that none has.
+    Args:
+        bundle: The bundle.
+        arch: The architecture.
+        names: `perftest`, `tools:1` or a full reference; empty: all images.
+
+    Raises:
+        InputError: There is no image with one of the names.
     """
-    there = [item for item in bundle.images(arch) if item.name.startswith(versions.LOCAL_REGISTRY)]
-    known = {short(item): item for item in there}
-    chosen = []
+    available = [item for item in bundle.images(arch) if item.name.startswith(versions.LOCAL_REGISTRY)]
+    by_name = {short_name(item): item for item in available}
+    selected = []
     for name in names:
-        wanted = name.removeprefix(versions.LOCAL_REGISTRY)
-        found = known.get(wanted) or known.get(wanted.partition(":")[0])
-        if found is None or (":" in wanted and found.name != versions.LOCAL_REGISTRY + wanted):
-            raise InputError(f"there is no image {name!r} for {arch}", f"one of: {', '.join(known)}")
-        chosen.append(found)
-    return chosen or there
+        tagged = name.removeprefix(versions.LOCAL_REGISTRY)
+        item = by_name.get(tagged) or by_name.get(tagged.partition(":")[0])
+        if item is None or (":" in tagged and item.name != versions.LOCAL_REGISTRY + tagged):
+            raise InputError(f"there is no image {name!r} for {arch}", f"use one of: {', '.join(by_name)}")
+        selected.append(item)
+    return selected or available
 
 
-def short(item: Item) -> str:
-    """`perftest` of k8sdds.local/perftest:0.1.0."""
+def short_name(item: Item) -> str:
+    """Return an image's name without registry and tag: `perftest` for k8sdds.local/perftest:0.1.0."""
     return item.name.removeprefix(versions.LOCAL_REGISTRY).partition(":")[0]
 
 
 def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = False) -> list[str]:
-    """Copy images to `target`/NAME:VERSION with skopeo, all architectures of a name as one; their references.
+    """Push images to TARGET/NAME:VERSION with skopeo; all architectures of a name become one image.
 
-    skopeo finds credentials where `skopeo login`, podman or docker left them. Raises PrerequisiteError where it is
-    not here or fails.
+    skopeo uses the credentials that `skopeo login`, podman or docker stored.
+
+    Args:
+        bundle: The bundle that contains the images.
+        items: The images.
+        target: REGISTRY or REGISTRY/PATH.
+        plain_http: Whether the registry is accessed without TLS.
+
+    Returns:
+        The references of the pushed images.
+
+    Raises:
+        InputError: The target is not valid.
+        PrerequisiteError: skopeo is not installed or failed.
     """
     if not target.strip("/"):
-        raise InputError("no registry is named", "REGISTRY or REGISTRY/PATH, such as registry.example/lab")
+        raise InputError(
+            "no registry is given", "give REGISTRY or REGISTRY/PATH, such as registry.example/lab"
+        )
     if not shutil.which("skopeo"):
         raise PrerequisiteError(
-            "skopeo is not installed, which talks to registries", "sudo apt-get install skopeo"
+            "skopeo, which pushes images, is not installed", "sudo apt-get install skopeo"
         )
     pushed = []
     for name in dict.fromkeys(item.name for item in items):
@@ -87,21 +107,22 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
                     stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUSH_TIMEOUT_S,
                 )  # fmt: skip
             except subprocess.TimeoutExpired as error:
-                raise PrerequisiteError(f"{reference}: not there after {PUSH_TIMEOUT_S} s") from error
+                raise PrerequisiteError(f"pushing {reference} timed out after {PUSH_TIMEOUT_S} s") from error
         if "invalid reference format" in done.stderr:
-            what = f"{reference!r} is no name of an image in a registry"
-            raise InputError(what, "lower-case letters, digits, and . _ - / between them")
+            what = f"{reference!r} is not a valid image reference"
+            raise InputError(what, "use lower-case letters and digits, separated by . _ - or /")
         if done.returncode:
-            said = (done.stderr.strip().splitlines() or ["skopeo failed"])[-1]
+            message = (done.stderr.strip().splitlines() or ["skopeo failed"])[-1]
             raise PrerequisiteError(
-                f"{reference}: {said[:400]}", "log in: skopeo login; without TLS: --plain-http"
+                f"cannot push {reference}: {message[:400]}",
+                "log in with skopeo login; for a registry without TLS use --plain-http",
             )
         pushed.append(reference)
     return pushed
 
 
 def _layout(bundle: Bundle, items: Sequence[Item], folder: Path, tag: str) -> None:
-    """A layout with one image of several architectures, its blobs linked to the bundle's."""
+    """Create an OCI layout with one multi-architecture image; its blobs are links to those of the bundle."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     source = (bundle.folder / "oci/blobs/sha256").resolve()
@@ -109,8 +130,10 @@ def _layout(bundle: Bundle, items: Sequence[Item], folder: Path, tag: str) -> No
     for item in items:
         raw = bundle.file(item).read_bytes()
         manifest = json.loads(raw)
-        parts = [one["digest"].removeprefix("sha256:") for one in (manifest["config"], *manifest["layers"])]
-        for digest in (item.sha256, *parts):
+        digests = [
+            part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"])
+        ]
+        for digest in (item.sha256, *digests):
             if not (blobs / digest).exists():
                 (blobs / digest).symlink_to(source / digest)
         manifests.append({
@@ -118,6 +141,6 @@ def _layout(bundle: Bundle, items: Sequence[Item], folder: Path, tag: str) -> No
             "platform": {"os": "linux", "architecture": item.arch},
         })  # fmt: skip
     layout = oci.Layout(folder)
-    both = layout.add(oci.canonical({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}))
-    entry = {"mediaType": INDEX, **both, "annotations": {"org.opencontainers.image.ref.name": tag}}
+    index = layout.add(oci.canonical({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}))
+    entry = {"mediaType": INDEX, **index, "annotations": {"org.opencontainers.image.ref.name": tag}}
     (folder / "index.json").write_bytes(oci.canonical({"schemaVersion": 2, "manifests": [entry]}))

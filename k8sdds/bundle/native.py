@@ -1,4 +1,4 @@
-"""The programs of our images that are not Go: those installed here, or built for another architecture."""
+"""Provide the C and C++ programs of images: installed ones, or cross-compiled for another architecture."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 
 from k8sdds.bundle import architecture, cache, debian, oci
-from k8sdds.bundle.debian import Said
-from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.bundle.contents import HOST_ARCH, Report
 from k8sdds.middleware import MIDDLEWARES
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.system.errors import PrerequisiteError
@@ -22,37 +21,41 @@ LIBRARIES = (
     "libc6-dev", "cyclonedds-dev", "fastdds-tools", "libfastrtps-dev", "libssl-dev", "libtinyxml2-dev",
     "nlohmann-json3-dev", "zlib1g-dev",
 )  # fmt: skip
-"""Debian packages that perftest is built against; and Fast DDS's discovery server."""
+"""Debian packages that perftest is built against, and the one with the Fast DDS discovery server."""
 TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 SERVER = "fast-discovery-server"
 BUILD_TIMEOUT_S = 1200
-"""Two shared cores take about two minutes."""
+"""The build takes about two minutes on two shared cores."""
 
 
-def programs(group: str, arch: str, said: Said) -> dict[str, Path]:
-    """The programs of a group (`perftest` or `discovery`): path in the image to file. Raises PrerequisiteError."""
-    found = _here() if arch == ARCH_HERE else _crossed(arch, said)
-    for path in found.values():
-        really = architecture.of_file(path)
-        if really not in (arch, None):
+def programs(group: str, arch: str, report: Report) -> dict[str, Path]:
+    """Return the programs of a group (`perftest` or `discovery`): path in the image to file.
+
+    Raises:
+        PrerequisiteError: They are not installed, cannot be built, or are for another architecture.
+    """
+    files = _installed() if arch == HOST_ARCH else _cross_compiled(arch, report)
+    for path in files.values():
+        actual = architecture.of_file(path)
+        if actual not in (arch, None):
             raise PrerequisiteError(
-                f"{path} is for {really}, where {arch} is wanted", "make setup; K8SDDS_LIBEXEC?"
+                f"{path} is built for {actual}, not for {arch}", "run make setup, or check K8SDDS_LIBEXEC"
             )
     if group == "discovery":
         script = Path(native_program("discovery-server"))
-        return {"/opt/k8sdds/discovery-server": script, f"/usr/bin/{SERVER}": found[SERVER]}
-    return {f"/opt/k8sdds/{name}": path for name, path in found.items() if name != SERVER}
+        return {"/opt/k8sdds/discovery-server": script, f"/usr/bin/{SERVER}": files[SERVER]}
+    return {f"/opt/k8sdds/{name}": path for name, path in files.items() if name != SERVER}
 
 
-def hashes(arch: str, said: Said) -> list[str]:
-    """Name and SHA-256 of all of them."""
-    both = [path for group in ("perftest", "discovery") for path in programs(group, arch, said).values()]
-    return [f"{path.name} {oci.file_sha256(path)}" for path in both]
+def hashes(arch: str, report: Report) -> list[str]:
+    """Return `NAME SHA-256` of every program of all groups."""
+    paths = [path for group in ("perftest", "discovery") for path in programs(group, arch, report).values()]
+    return [f"{path.name} {oci.file_sha256(path)}" for path in paths]
 
 
 def check(arch: str) -> None:
-    """Raise PrerequisiteError where programs for this architecture cannot be had here; before anything takes long."""
-    if arch == ARCH_HERE:
+    """Check, before a long build, whether it is possible for an architecture. Raises PrerequisiteError."""
+    if arch == HOST_ARCH:
         native_program("k8sdds-perftest")
         if shutil.which(SERVER) is None:
             raise PrerequisiteError(f"{SERVER} is not installed", "sudo apt-get install fastdds-tools")
@@ -60,40 +63,40 @@ def check(arch: str) -> None:
     compiler = f"{TRIPLETS[arch]}-g++"
     if shutil.which(compiler) is None:
         package = f"g++-{TRIPLETS[arch].replace('_', '-')}"
-        raise PrerequisiteError(f"{compiler} is not installed, which builds perftest for {arch}",
+        raise PrerequisiteError(f"the compiler for {arch}, {compiler}, is not installed",
                         f"sudo apt-get install {package}")  # fmt: skip
     if not SOURCES.is_dir():
         raise PrerequisiteError(
-            f"perftest's sources are not here, to be built for {arch}",
-            "make it in a checkout of k8sdds; or on a machine of that architecture",
+            f"cannot build perftest for {arch}: its sources are missing",
+            "run this command in a checkout of k8sdds, or on a machine of that architecture",
         )
 
 
-def _here() -> dict[str, Path]:
-    """Those that are installed: the supervisor, perftest with its middlewares, the discovery server."""
-    check(ARCH_HERE)
+def _installed() -> dict[str, Path]:
+    """Return the installed programs: the supervisor, perftest with its middleware, the discovery server."""
+    check(HOST_ARCH)
     folder = Path(native_program("k8sdds-perftest")).parent
     server = Path(shutil.which(SERVER) or SERVER).resolve()
     return {**_perftest(folder, Path(native_program("k8sdds-supervisor"))), SERVER: server}
 
 
 def _perftest(folder: Path, supervisor: Path) -> dict[str, Path]:
-    found = [supervisor, folder / "k8sdds-perftest", *sorted(folder.glob("libk8sdds-perftest-*.so"))]
-    return {path.name: path for path in found}
+    paths = [supervisor, folder / "k8sdds-perftest", *sorted(folder.glob("libk8sdds-perftest-*.so"))]
+    return {path.name: path for path in paths}
 
 
-def _crossed(arch: str, said: Said) -> dict[str, Path]:
-    """Those for another architecture: built from the sources against Debian's libraries, and cached."""
+def _cross_compiled(arch: str, report: Report) -> dict[str, Path]:
+    """Return the programs for another architecture, built against Debian's libraries, from the cache."""
     check(arch)
-    sysroot = debian.sysroot(arch, LIBRARIES, said)
-    made = cache_folder() / "native" / f"{arch}-{_key(arch, sysroot)}"
-    with cache.making(made) as missing:
+    sysroot = debian.sysroot(arch, LIBRARIES, report)
+    built = cache_folder() / "native" / f"{arch}-{_key(arch, sysroot)}"
+    with cache.creating(built) as missing:
         if missing:
-            said(f"building perftest for {arch}")
-            with tempfile.TemporaryDirectory(prefix=".new-", dir=made.parent) as folder:
+            report(f"building perftest for {arch}")
+            with tempfile.TemporaryDirectory(prefix=".new-", dir=built.parent) as folder:
                 _build(arch, sysroot, Path(folder))
-                Path(folder, "made").rename(made)
-    libexec = made / "libexec/k8sdds"
+                Path(folder, "made").rename(built)
+    libexec = built / "libexec/k8sdds"
     server = (sysroot / "usr/bin" / SERVER).resolve()
     return {**_perftest(libexec, libexec / "k8sdds-supervisor"), SERVER: server}
 
@@ -137,14 +140,16 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
             ) from None
         except subprocess.TimeoutExpired:
             raise PrerequisiteError(
-                f"building perftest for {arch} did not end within {BUILD_TIMEOUT_S} s"
+                f"building perftest for {arch} timed out after {BUILD_TIMEOUT_S} s"
             ) from None
         if done.returncode:
             lines = [line for line in log.read_text().splitlines() if "rror" in line][:3]
             raise PrerequisiteError(
-                f"cannot build perftest for {arch}: {' | '.join(lines)}", f"all it said: {log}"
+                f"cannot build perftest for {arch}: {' | '.join(lines)}", f"see the build log: {log}"
             )
-    # A middleware whose package is missing is left out by the build; here none may be.
-    for name in (one.name for one in MIDDLEWARES.values() if isinstance(one, K8sddsPerftest)):
+    # The build skips a middleware whose package is missing; an image must contain all of them.
+    for name in (m.name for m in MIDDLEWARES.values() if isinstance(m, K8sddsPerftest)):
         if not (folder / "made/libexec/k8sdds" / f"libk8sdds-perftest-{name}.so").is_file():
-            raise PrerequisiteError(f"perftest for {arch} was built without {name}", f"all it said: {log}")
+            raise PrerequisiteError(
+                f"perftest for {arch} was built without {name}", f"see the build log: {log}"
+            )

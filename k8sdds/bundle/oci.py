@@ -1,4 +1,4 @@
-"""OCI images without a daemon: layers, manifests and archives, the same bytes for the same input."""
+"""Create OCI images without a container runtime: layers, manifests and archives, byte-reproducible."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NEEDLESS = (
+EXCLUDED = (
     "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian",
     "usr/share/bug", "var", "dev", "etc/apt", "run", "tmp", "proc", "sys", "boot", "home",
 )  # fmt: skip
-"""Folders of packages that a container does not need, or gets from its runtime."""
+"""Folders of Debian packages that containers do not need, or that the runtime provides."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ Entry = Path | bytes | Link
 
 
 class Layout:
-    """An OCI image layout folder that is being written."""
+    """Writes an OCI image layout into a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,29 +45,33 @@ class Layout:
         self._manifests: list[dict[str, Any]] = []
 
     def add(self, data: bytes) -> dict[str, Any]:
-        """Add a small blob; its descriptor."""
+        """Add a blob and return its digest and size."""
         digest = hashlib.sha256(data).hexdigest()
         (self.blobs / digest).write_bytes(data)
         return {"digest": f"sha256:{digest}", "size": len(data)}
 
     def layer(self, entries: Mapping[str, Entry]) -> dict[str, Any]:
-        """Add a layer of files (all may be run), byte strings and links by absolute path."""
+        """Add a layer and return its digest and size.
+
+        Args:
+            entries: Absolute path to an executable file, to the content of a plain file, or to a link.
+        """
         return self._tar(_files(entries))
 
     def base_layer(self, archive: Path, more: Mapping[str, Entry]) -> dict[str, Any]:
-        """Add a layer from a root file system's archive, without what containers need not, and more."""
+        """Add a layer from the archive of a root file system, without `EXCLUDED`, plus more entries."""
         with tarfile.open(archive) as source:
             members = []
             for member in source.getmembers():
                 name = member.name.removeprefix("./").rstrip("/")
-                if not name or any(name == one or name.startswith(f"{one}/") for one in NEEDLESS):
+                if not name or any(name == top or name.startswith(f"{top}/") for top in EXCLUDED):
                     continue
                 if member.isdir() or member.isfile() or member.issym() or member.islnk():
                     clean = tarfile.TarInfo(name)
                     clean.type, clean.mode, clean.size = member.type, member.mode, member.size
                     clean.linkname = member.linkname.removeprefix("./") if member.islnk() else member.linkname
                     members.append((clean, source.extractfile(member) if member.isfile() else None))
-            # Archives keep their order: a hard link comes after its file.
+            # The order is kept, because a hard link must follow its file.
             return self._tar([*members, *_files(more, {member.name for member, _ in members})])
 
     def _tar(self, members: Iterable[tuple[tarfile.TarInfo, Any]]) -> dict[str, Any]:
@@ -87,11 +91,11 @@ class Layout:
         layers: Sequence[dict[str, Any]],
         user: str = "",
     ) -> str:
-        """Add an image, run by a user (none: root); the hexadecimal digest of its manifest."""
+        """Add an image and return the hexadecimal digest of its manifest; an empty user means root."""
         config = self.add(canonical({
             "architecture": arch, "os": "linux",
             "config": {"Entrypoint": list(entrypoint), "Env": [PATH], **({"User": user} if user else {})},
-            # Uncompressed, so a layer's digest is that of its content.
+            # Layers are not compressed, so the digest of a layer is its diff ID.
             "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
         }))  # fmt: skip
         manifest = self.add(canonical({
@@ -102,14 +106,14 @@ class Layout:
         return manifest["digest"].removeprefix("sha256:")
 
     def finish(self) -> None:
-        """Write the index."""
+        """Write the index of all images."""
         (self.folder / "index.json").write_bytes(
             canonical({"schemaVersion": 2, "manifests": self._manifests})
         )
 
 
 def descriptor(name: str, arch: str, digest: str, size: int) -> dict[str, Any]:
-    """An image's entry in an index, with the names that containerd and others look for."""
+    """Return an image's entry in an index, with the annotations that containerd and other tools read."""
     return {
         "mediaType": MANIFEST, "digest": digest, "size": size,
         "platform": {"os": "linux", "architecture": arch},
@@ -121,15 +125,15 @@ def descriptor(name: str, arch: str, digest: str, size: int) -> dict[str, Any]:
 
 
 def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) -> None:
-    """One archive of some images (name, arch, digest) of a layout; layers that they share are in it once."""
-    wanted: dict[str, None] = {}
+    """Write an archive of images (name, arch, digest) of a layout; shared layers are stored once."""
+    blobs: dict[str, None] = {}
     index = []
     for name, arch, digest in images:
         raw = (layout / "blobs/sha256" / digest).read_bytes()
         manifest = json.loads(raw)
-        for one in (manifest["config"], *manifest["layers"]):
-            wanted[one["digest"].removeprefix("sha256:")] = None
-        wanted[digest] = None
+        for part in (manifest["config"], *manifest["layers"]):
+            blobs[part["digest"].removeprefix("sha256:")] = None
+        blobs[digest] = None
         index.append(descriptor(name, arch, f"sha256:{digest}", len(raw)))
     with replacing(output) as unfinished, tarfile.open(unfinished, "w") as target:
         for name, data in (
@@ -139,7 +143,7 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
             member = tarfile.TarInfo(name)
             member.size = len(data)
             target.addfile(member, io.BytesIO(data))
-        for digest in wanted:
+        for digest in blobs:
             path = layout / "blobs/sha256" / digest
             member = tarfile.TarInfo(f"blobs/sha256/{digest}")
             member.size = path.stat().st_size
@@ -148,19 +152,20 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
 
 
 def has_program(layout: Path, digest: str, name: str) -> bool:
-    """Whether an image of a layout, by its manifest's digest, has a program of this name, in any folder."""
+    """Return whether an image, given by its manifest's digest, has a program of this name in any folder."""
     manifest = json.loads((layout / "blobs/sha256" / digest).read_text())
     for layer in manifest["layers"]:
         with tarfile.open(layout / "blobs/sha256" / layer["digest"].removeprefix("sha256:")) as archive:
-            if any(one.name.rpartition("/")[2] == name and not one.isdir() for one in archive):
+            if any(entry.name.rpartition("/")[2] == name and not entry.isdir() for entry in archive):
                 return True
     return False
 
 
 def _files(
-    entries: Mapping[str, Entry], there: set[str] | None = None
+    entries: Mapping[str, Entry], existing: set[str] | None = None
 ) -> Iterable[tuple[tarfile.TarInfo, Any]]:
-    folders = there if there is not None else set()
+    """Yield tar members with their content for entries and for the parent folders that do not exist yet."""
+    folders = existing if existing is not None else set()
     for name, entry in sorted(entries.items()):
         parts = name.strip("/").split("/")
         for depth in range(1, len(parts)):
@@ -185,11 +190,11 @@ def _files(
 
 
 def canonical(data: Any) -> bytes:
-    """JSON that is the same for the same data."""
+    """Encode data as JSON, identically for equal data."""
     return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
 
 
 def file_sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file."""
+    """Return the hexadecimal SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

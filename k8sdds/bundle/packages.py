@@ -1,6 +1,6 @@
-"""Debian packages of a bundle: fetched by apt for any suite and architecture, with the index that it wants.
+"""Fetch the Debian packages of a bundle for any suite and architecture, and write their index.
 
-apt works here with folders of its own: nothing is installed, and this machine's lists stay as they are.
+apt runs with separate folders: it installs nothing and does not change this machine's package lists.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from k8sdds.bundle import cache, oci
+from k8sdds.bundle.contents import Report
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
@@ -24,47 +25,61 @@ NODE_PACKAGES = (
     "conntrack", "containerd", "ebtables", "ethtool", "iproute2", "ipset", "iptables", "kmod", "nftables",
     "runc", "socat",
 )  # fmt: skip
-"""What a node needs of its distribution, beside what every installation has."""
+"""Packages that a node needs in addition to those of every installation."""
 INDEX = "Packages"
 TIMEOUT_S = 900
 SUITE = re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
 def suite_here() -> str:
-    """The code name of this machine's distribution, such as bookworm; empty if it does not say."""
+    """Return the code name of this machine's distribution, such as bookworm; empty: unknown."""
     try:
         lines = Path("/etc/os-release").read_text().splitlines()
     except OSError:
         return ""
-    found = [line.partition("=")[2].strip('"') for line in lines if line.startswith("VERSION_CODENAME=")]
-    return found[0] if found else ""
+    names = [line.partition("=")[2].strip('"') for line in lines if line.startswith("VERSION_CODENAME=")]
+    return names[0] if names else ""
 
 
-def fetch(
-    folder: Path, suite: str, arch: str, said: Callable[[str], None], sources: Path | None = None
-) -> list[Path]:
-    """Fetch NODE_PACKAGES, with all that they need, into a new folder, and write its index: the files.
+def fetch(folder: Path, suite: str, arch: str, report: Report, sources: Path | None = None) -> list[Path]:
+    """Fetch NODE_PACKAGES and their dependencies into a new folder and write the index.
 
-    From this machine's sources of packages with its code name replaced by `suite`, or from those in a file
-    (`sources`, as in /etc/apt/sources.list: for another distribution). Raises InputError or PrerequisiteError.
+    Args:
+        folder: The folder.
+        suite: Code name of the distribution.
+        arch: The architecture.
+        report: Called with each step that takes long.
+        sources: File with apt sources, as in /etc/apt/sources.list; None: this machine's sources, with its
+            code name replaced by `suite`.
+
+    Returns:
+        The package files.
+
+    Raises:
+        InputError: An argument is wrong.
+        PrerequisiteError: The packages cannot be fetched.
     """
     if not SUITE.fullmatch(suite):
-        raise InputError(f"{suite!r} cannot name a suite", "a code name such as bookworm, trixie or noble")
+        raise InputError(
+            f"{suite!r} is not the name of a suite", "use a code name such as bookworm, trixie or noble"
+        )
     if sources is not None and not sources.is_file():
-        raise InputError(f"there is no file {sources}", "apt's sources, as in /etc/apt/sources.list")
+        raise InputError(
+            f"there is no file {sources}", "give a file with apt sources, as in /etc/apt/sources.list"
+        )
     if not shutil.which("apt-get"):
-        raise PrerequisiteError("apt-get is not here", "fetch packages on a machine of the Debian family")
-    said(f"fetching packages of {suite} for {arch}")
-    with tempfile.TemporaryDirectory() as made:
-        apt = _Apt(Path(made), arch)
+        raise PrerequisiteError("apt-get is not installed", "run this command on a Debian-based machine")
+    report(f"fetching packages of {suite} for {arch}")
+    with tempfile.TemporaryDirectory() as temporary:
+        apt = _Apt(Path(temporary), arch)
         apt.write_sources(suite, sources)
         apt.run("update", "-q=2")
         apt.run("install", "-q=2", "--yes", "--no-install-recommends", "--download-only", *NODE_PACKAGES)
-        archives = sorted((Path(made) / "cache/archives").glob("*.deb"))
+        archives = sorted((Path(temporary) / "cache/archives").glob("*.deb"))
         folder.mkdir(parents=True)
         files = []
         for archive in archives:
-            # apt writes the colon of an epoch as %3a, which some copying programs change.
+            # apt encodes the colon of an epoch as %3a, which some copy programs change.
             files.append(folder / archive.name.replace("%3a", "-"))
             shutil.move(archive, files[-1])
     (folder / INDEX).write_text("\n".join(_stanza(path) for path in files))
@@ -72,16 +87,17 @@ def fetch(
 
 
 def program(package: str, inside: str, arch: str, target: Path) -> None:
-    """Fetch a package and take one file out of it; nothing is installed, none of its scripts run.
+    """Fetch a package and extract one file from it, without installing it or running its scripts.
 
-    Raises PrerequisiteError.
+    Raises:
+        PrerequisiteError: The package cannot be fetched, or does not contain the file.
     """
-    with tempfile.TemporaryDirectory() as made:
-        apt = _Apt(Path(made), arch)
+    with tempfile.TemporaryDirectory() as temporary:
+        apt = _Apt(Path(temporary), arch)
         apt.write_sources(suite_here(), None)
         apt.run("update", "-q=2")
         apt.run("download", "-q=2", package)
-        (archive,) = Path(made).glob("*.deb")
+        (archive,) = Path(temporary).glob("*.deb")
         with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", archive], stdout=subprocess.PIPE) as unpacking:
             with tarfile.open(fileobj=unpacking.stdout, mode="r|") as content:
                 for member in content:
@@ -94,21 +110,23 @@ def program(package: str, inside: str, arch: str, target: Path) -> None:
                             break
             unpacking.kill()
     if not target.exists():
-        raise PrerequisiteError(f"{inside} is not in the package {package}", "Debian 12's has it")
+        raise PrerequisiteError(
+            f"the package {package} does not contain {inside}", "use Debian 12, whose package contains it"
+        )
 
 
-def cached(suite: str, arch: str, said: Callable[[str], None]) -> Path:
-    """A folder with NODE_PACKAGES and all that they need, with its index; fetched anew each day.
+def cached(suite: str, arch: str, report: Report) -> Path:
+    """Return a folder with NODE_PACKAGES, their dependencies and index; they are fetched once per day.
 
-    Raises InputError or PrerequisiteError.
+    Raises InputError or PrerequisiteError, as `fetch` does.
     """
-    wanted = hashlib.sha256(oci.canonical(NODE_PACKAGES)).hexdigest()[:8]
+    key = hashlib.sha256(oci.canonical(NODE_PACKAGES)).hexdigest()[:8]
     today = datetime.now(UTC).strftime("%Y%m%d")
-    folder = cache_folder() / "packages" / f"{suite}-{arch}-{today}{wanted}"
-    with cache.making(folder) as missing:
+    folder = cache_folder() / "packages" / f"{suite}-{arch}-{today}{key}"
+    with cache.creating(folder) as missing:
         if missing:
             with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as unfinished:
-                fetch(Path(unfinished, "packages"), suite, arch, said)
+                fetch(Path(unfinished, "packages"), suite, arch, report)
                 Path(unfinished, "packages").rename(folder)
     if missing:
         cache.prune()
@@ -116,13 +134,13 @@ def cached(suite: str, arch: str, said: Callable[[str], None]) -> Path:
 
 
 class _Apt:
-    """apt for another suite and architecture, with its state in a folder that is thrown away."""
+    """apt for any suite and architecture, with its state in a temporary folder."""
 
     def __init__(self, folder: Path, arch: str) -> None:
         self.folder = folder
         for name in ("state/lists/partial", "cache/archives/partial", "etc/sources.list.d"):
             (folder / name).mkdir(parents=True)
-        # Nothing is installed: so all that is needed is fetched.
+        # An empty list of installed packages, so that apt fetches all dependencies.
         (folder / "status").touch()
         (folder / "apt.conf").write_text(
             f'APT::Architecture "{arch}";\nAPT::Architectures {{ "{arch}"; }};\n'
@@ -130,66 +148,75 @@ class _Apt:
             f'Dir::Cache "{folder}/cache";\nDir::Etc::SourceList "{folder}/etc/sources.list";\n'
             f'Dir::Etc::SourceParts "{folder}/etc/sources.list.d";\n'
             'APT::Sandbox::User "root";\nAcquire::Languages "none";\nAcquire::Retries "3";\n'
-            # What this machine wants done after apt is about its own folders.
+            # The hooks of this machine's apt concern only its own folders.
             "#clear DPkg::Post-Invoke;\n#clear APT::Update::Post-Invoke;\n"
             "#clear APT::Update::Post-Invoke-Success;\n"
         )
 
-    def write_sources(self, suite: str, given: Path | None) -> None:
-        """Sources of packages: those given, or this machine's where they name its code name."""
-        if given is not None:
-            name = "own.sources" if given.suffix == ".sources" else "own.list"
-            shutil.copyfile(given, self.folder / "etc/sources.list.d" / name)
+    def write_sources(self, suite: str, sources: Path | None) -> None:
+        """Write apt's sources: those in a file, or this machine's sources adapted to the suite."""
+        if sources is not None:
+            name = "own.sources" if sources.suffix == ".sources" else "own.list"
+            shutil.copyfile(sources, self.folder / "etc/sources.list.d" / name)
             return
         here = suite_here()
-        found = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
+        paths = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
         number = 0
-        for path in found:
+        for path in paths:
             if path.suffix not in (".list", ".sources") or not path.is_file():
                 continue
-            for text in _own_entries(path.read_text(), path.suffix == ".sources", here):
+            for text in distribution_entries(path.read_text(), path.suffix == ".sources", here):
                 number += 1
                 target = self.folder / "etc/sources.list.d" / f"{number}{path.suffix}"
                 target.write_text(re.sub(rf"\b{re.escape(here)}\b", suite, text) + "\n")
         if not number:
             raise PrerequisiteError(
-                "this machine's sources of packages name no suite of its own",
-                "give them by --apt-sources FILE",
+                "this machine's apt sources contain no entry of its distribution",
+                "give apt sources with --apt-sources FILE",
             )
 
-    def run(self, *words: str) -> None:
-        """Run apt-get to its end. Raises PrerequisiteError with what it said."""
-        # Read before this machine's settings, for the architecture, and after them, to count.
+    def run(self, *args: str) -> None:
+        """Run apt-get. Raises PrerequisiteError with its errors."""
+        # apt reads the file before this machine's settings, to set the architecture, and again after them, to
+        # override them.
         own = str(self.folder / "apt.conf")
         environment = {**os.environ, "APT_CONFIG": own, "LC_ALL": "C"}
         try:
             done = subprocess.run(
-                ["apt-get", "-c", own, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                ["apt-get", "-c", own, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                 timeout=TIMEOUT_S, env=environment, cwd=self.folder,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise PrerequisiteError(f"apt-get {words[0]} did not end within {TIMEOUT_S} s") from None
+            raise PrerequisiteError(f"apt-get {args[0]} timed out after {TIMEOUT_S} s") from None
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
             raise PrerequisiteError(
-                f"apt-get {words[0]} failed: {' '.join(lines[-3:]) or done.returncode}",
-                "the sources of packages must have this suite and architecture",
+                f"apt-get {args[0]} failed: {' '.join(lines[-3:]) or done.returncode}",
+                "check that the apt sources provide this suite and architecture",
             )
 
 
-def _own_entries(text: str, blocks: bool, here: str) -> list[str]:
-    """The entries of apt's sources that name the code name and no architecture: the distribution's own."""
+def distribution_entries(text: str, blocks: bool, codename: str) -> list[str]:
+    """Return the entries of the distribution itself in an apt sources file.
+
+    These are the entries that contain its code name and are not limited to an architecture.
+
+    Args:
+        text: Content of the file.
+        blocks: Whether the file has the deb822 format (`.sources`) rather than one entry per line.
+        codename: Code name of the distribution; empty: unknown.
+    """
     entries = re.split(r"\n\s*\n", text) if blocks else text.splitlines()
-    named = re.compile(rf"^[^#]*\s{re.escape(here)}(\s|$|[-/])", re.MULTILINE)
+    named = re.compile(rf"^[^#]*\s{re.escape(codename)}(\s|$|[-/])", re.MULTILINE)
     limited = re.compile(r"^Architectures:|\[[^]]*arch=", re.MULTILINE)
-    return [entry for entry in entries if here and named.search(entry) and not limited.search(entry)]
+    return [entry for entry in entries if codename and named.search(entry) and not limited.search(entry)]
 
 
 def _stanza(package: Path) -> str:
-    """A package's entry in the index."""
+    """Return a package's entry in the index."""
     done = subprocess.run(["dpkg-deb", "--field", package], capture_output=True, text=True, timeout=60)
     if done.returncode:
-        raise PrerequisiteError(f"{package.name} is no package: {done.stderr.strip()}", "try again")
+        raise PrerequisiteError(f"{package.name} is not a valid package: {done.stderr.strip()}", "retry")
     return (
         f"{done.stdout.rstrip()}\nFilename: ./{package.name}\nSize: {package.stat().st_size}\n"
         f"SHA256: {oci.file_sha256(package)}\n"
@@ -197,9 +224,9 @@ def _stanza(package: Path) -> str:
 
 
 def install_script(folder: str, names: Sequence[str] = NODE_PACKAGES) -> str:
-    """Shell lines for a node: install packages from a folder with an index, and from nowhere else.
+    """Return shell commands for a node that install packages only from a folder with an index.
 
-    apt's lists of other sources stay as they are.
+    apt's package lists of other sources do not change.
     """
     return f"""\
 (

@@ -53,15 +53,15 @@ def create(
     """
     from k8sdds import bundle
     from k8sdds.bundle import packages
-    from k8sdds.bundle.create import ARCH_HERE
-    from k8sdds.bundle.profile_support import arches_of
+    from k8sdds.bundle.contents import HOST_ARCH
+    from k8sdds.bundle.create import architectures_of
     from k8sdds.deploy import profiles
 
     arches = split_list(arch)
     if profile is not None:
-        arches = arches_of(profiles.load(profile), arches)
+        arches = architectures_of(profiles.load(profile), arches)
     suites = [] if suite == "none" else split_list(suite or packages.suite_here())
-    created = bundle.create(output, arches or [ARCH_HERE], print_note, suites, sources)
+    created = bundle.create(output, arches or [HOST_ARCH], print_note, suites, sources)
     console().print(f"wrote {created.folder}: {len(created.items)} items", highlight=False)
 
 

@@ -34,10 +34,10 @@ Arch = Annotated[
 def _build_bundle(arch: str, names: Sequence[str]) -> Bundle:
     from k8sdds import bundle
     from k8sdds.bundle import images
-    from k8sdds.bundle.recipe import ARCH_HERE
+    from k8sdds.bundle.contents import HOST_ARCH
 
-    images.check(names)
-    return bundle.default(split_list(arch) or [ARCH_HERE], print_note, own=True)
+    images.check_names(names)
+    return bundle.cached_bundle(split_list(arch) or [HOST_ARCH], print_note, only_k8sdds=True)
 
 
 @app.command()
@@ -61,7 +61,7 @@ def build(
         raise InputError(f"{output} exists already", "choose a new file")
     built = _build_bundle(arch, names or ())
     for built_arch in built.arches:
-        items = images.own(built, built_arch, names or ())
+        items = images.select(built, built_arch, names or ())
         for item in items:
             size = f"{item.size_bytes / 1e6:.0f} MB"
             line = f"{item.name}  {built_arch}  {size}  sha256:{item.sha256}"
@@ -86,7 +86,7 @@ def push(
     from k8sdds.bundle import images
 
     built = _build_bundle(arch, names or ())
-    items = [item for built_arch in built.arches for item in images.own(built, built_arch, names or ())]
+    items = [item for built_arch in built.arches for item in images.select(built, built_arch, names or ())]
     for reference in images.push(built, items, target, plain_http):
         console().print(reference, highlight=False, soft_wrap=True)
 
@@ -139,7 +139,7 @@ def load(
         # Per architecture of the nodes: the archive, and the name and digest of each image in it.
         archives: dict[str, tuple[Path, list[tuple[str, str]]]] = {}
         for arch in sorted(set(arches.values())):
-            items = images.own(built, emulate or arch, names or ())
+            items = images.select(built, emulate or arch, names or ())
             if emulate:
                 archives[arch] = emulation.emulated(built, items, arch, print_note)
             else:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from k8sdds import versions
-from k8sdds.bundle import recipe
-from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.bundle import contents
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import (
     api_access,
     boot_command_line,
@@ -160,16 +160,16 @@ def create_machines(profile: Profile, note: Callable[[str], None]) -> Software |
     """Create missing local nodes and return the software that they share; None for other machines."""
     if profile.provider != "local":
         return None
-    shared = software.of(profile, (ARCH_HERE,), note)
+    shared = software.of(profile, (HOST_ARCH,), note)
     if not local_nodes.complete(profile):
-        software.refuse(shared, _network(profile), {ARCH_HERE: ()})
+        software.refuse(shared, _network(profile), {HOST_ARCH: ()})
         local_nodes.make(profile, shared.bundle, note)
     return shared
 
 
 def survey(profile: Profile, connections: Connections) -> MachineSurvey:
     """Gather the facts of all machines, and check whether the profile fits them. Makes no changes."""
-    programs = sorted({item.target for item in recipe.INSTALLS})
+    programs = sorted({item.target for item in contents.INSTALLS})
 
     def extra_script(name: str) -> str:
         script = tuning.facts_script(profile.tuning, profile.network.interface)

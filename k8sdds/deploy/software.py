@@ -146,7 +146,7 @@ def of(profile: Profile, architectures: Sequence[str], note: Callable[[str], Non
         if wrong:
             raise InputError("\n".join(problem.what for problem in wrong), wrong[0].remedy)
     else:
-        chosen = bundle.default(tuple(required), note, own=profile.software.source != "bundle")
+        chosen = bundle.cached_bundle(tuple(required), note, only_k8sdds=profile.software.source != "bundle")
     if profile.software.source == "bundle" and chosen.kubernetes != profile.kubernetes.version:
         raise InputError(
             f"the bundle has Kubernetes {chosen.kubernetes}, the profile requires {profile.kubernetes.version}",

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import Bundle, architecture, emulation, images, native
-from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 from k8sdds.versions import BUNDLE_ARCHITECTURES
 from k8sdds.versions import DEBIAN_SUITE as SUITE
 from tests.conftest import Command
 
-OTHER = "amd64" if ARCH_HERE == "arm64" else "arm64"
+OTHER = "amd64" if HOST_ARCH == "arm64" else "arm64"
 
 
 def programs(made: Bundle, image: str, arch: str) -> dict[str, str]:
     """For which machines the programs and libraries of an image are, by path."""
-    (item,) = images.own(made, arch, [image])
+    (item,) = images.select(made, arch, [image])
     found = {}
     for layer in json.loads(made.file(item).read_text())["layers"]:
         with tarfile.open(made.folder / "oci/blobs/sha256" / layer["digest"][7:]) as archive:
@@ -41,7 +41,7 @@ def test_a_bundle_for_both_is_made_verified_and_listed(
 ) -> None:
     # The command's user has another home; what takes long to make is here.
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(cache_folder()))
-    words = ("bundle", "create", "both", "--arch", f"{OTHER},{ARCH_HERE}", "--suite", SUITE)
+    words = ("bundle", "create", "both", "--arch", f"{OTHER},{HOST_ARCH}", "--suite", SUITE)
     try:
         done = k8sdds(*words, timeout_s=7200)
         assert done.returncode == 0, done.stderr
@@ -49,13 +49,21 @@ def test_a_bundle_for_both_is_made_verified_and_listed(
         assert done.returncode == 0 and "items are intact" in done.stdout, done.stderr
         listed = json.loads(k8sdds("bundle", "list", "both", "--json").stdout)
         kinds = {
-            arch: {(one["kind"], one["name"]) for one in listed if one["arch"] == arch and one["kind"] != "package"}
-            for arch in (ARCH_HERE, OTHER)
+            arch: {
+                (one["kind"], one["name"])
+                for one in listed
+                if one["arch"] == arch and one["kind"] != "package"
+            }
+            for arch in (HOST_ARCH, OTHER)
         }
-        assert kinds[OTHER] == kinds[ARCH_HERE] and len(kinds[OTHER]) > 15
-        assert {("binary", "kubernetes"), ("image", "k8sdds.local/perftest:0.1.0"), ("index", "Packages")} <= kinds[OTHER]
+        assert kinds[OTHER] == kinds[HOST_ARCH] and len(kinds[OTHER]) > 15
+        assert {
+            ("binary", "kubernetes"),
+            ("image", "k8sdds.local/perftest:0.1.0"),
+            ("index", "Packages"),
+        } <= kinds[OTHER]
         made = Bundle.open(tmp_path / "both")
-        for arch in (ARCH_HERE, OTHER):
+        for arch in (HOST_ARCH, OTHER):
             debs = {one.name for one in made.packages(arch, SUITE)}
             assert {"containerd", "runc", "libc6"} <= debs
             found = programs(made, "perftest", arch)
@@ -76,25 +84,27 @@ def test_a_bundle_for_both_is_made_verified_and_listed(
 def test_programs_of_the_other_architecture_run_in_the_emulator() -> None:
     """The very programs of the image, without any help of the kernel."""
     found = native.programs("perftest", OTHER, print)
-    emulator = emulation._emulator(OTHER, ARCH_HERE, print)
+    emulator = emulation._emulator(OTHER, HOST_ARCH, print)
     root = native.debian.sysroot(OTHER, native.LIBRARIES, print)
     argv = [emulator, "-L", root, found["/opt/k8sdds/k8sdds-perftest"], "-version"]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert said.returncode == 0, said.stderr
-    here = native.programs("perftest", ARCH_HERE, print)["/opt/k8sdds/k8sdds-perftest"]
-    assert said.stdout == subprocess.run([here, "-version"], capture_output=True, text=True, timeout=60).stdout
+    here = native.programs("perftest", HOST_ARCH, print)["/opt/k8sdds/k8sdds-perftest"]
+    assert (
+        said.stdout == subprocess.run([here, "-version"], capture_output=True, text=True, timeout=60).stdout
+    )
 
 
 def test_what_cannot_be_had_for_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="nothing to emulate"):
-        emulation.check(ARCH_HERE, ARCH_HERE)
+        emulation.check(HOST_ARCH, HOST_ARCH)
     with pytest.raises(InputError, match="s390x"):
-        emulation.check("s390x", ARCH_HERE)
+        emulation.check("s390x", HOST_ARCH)
     monkeypatch.setattr(native, "SOURCES", tmp_path / "nothing")
     with pytest.raises(PrerequisiteError, match="sources"):
         native.check(OTHER)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PrerequisiteError, match=f"builds perftest for {OTHER}") as error:
+    with pytest.raises(PrerequisiteError, match=f"the compiler for {OTHER}") as error:
         native.check(OTHER)
     assert f"g++-{native.TRIPLETS[OTHER].replace('_', '-')}" in error.value.remedy
     assert set(BUNDLE_ARCHITECTURES) == set(native.TRIPLETS) == set(emulation.PROGRAMS)

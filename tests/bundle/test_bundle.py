@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
-from k8sdds.bundle import Bundle, golang, oci, packages, recipe
-from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.bundle import Bundle, contents, golang, oci, packages
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import images as importing
 from k8sdds.deploy import profiles, software
 from k8sdds.model.profile import Software
@@ -30,24 +30,31 @@ create = importlib.import_module("k8sdds.bundle.create")
 def small(folder: Path) -> Bundle:
     """A bundle with two images that share a layer, and one binary."""
     folder.mkdir()
-    program = golang.program(recipe.PROGRAMS["probe"], ARCH_HERE, lambda _: None)
+    program = golang.build(contents.PROGRAMS["probe"], HOST_ARCH, lambda _: None)
     layout = oci.Layout(folder / "oci")
     layer = layout.layer({"/bin/probe": program, "/bin/other": oci.Link("probe"), "/etc/file": b"text"})
     (folder / "bin").mkdir()
     (folder / "bin/probe").write_bytes(program.read_bytes())
-    items = [{"kind": "binary", "name": "probe", "version": "1", "arch": ARCH_HERE, "path": "bin/probe",
+    items = [{"kind": "binary", "name": "probe", "version": "1", "arch": HOST_ARCH, "path": "bin/probe",
               "sha256": oci.file_sha256(program), "size_bytes": 1, "target": "/usr/local/bin/probe"}]  # fmt: skip
     for name in ("k8sdds.local/one:1", "k8sdds.local/two:1"):
-        digest = layout.image(name, ARCH_HERE, ["/bin/probe", "sleep", name], [layer])
-        items.append({"kind": "image", "name": name, "version": "1", "arch": ARCH_HERE,
+        digest = layout.image(name, HOST_ARCH, ["/bin/probe", "sleep", name], [layer])
+        items.append({"kind": "image", "name": name, "version": "1", "arch": HOST_ARCH,
                       "path": f"oci/blobs/sha256/{digest}", "sha256": digest, "size_bytes": 1})  # fmt: skip
     layout.finish()
-    index = {"format": 1, "name": "small", "kubernetes": "0", "toolchain": "", "arches": [ARCH_HERE], "items": items}
+    index = {
+        "format": 1,
+        "name": "small",
+        "kubernetes": "0",
+        "toolchain": "",
+        "arches": [HOST_ARCH],
+        "items": items,
+    }
     (folder / "bundle.json").write_text(json.dumps(index))
     return Bundle.open(folder)
 
 
-def contents(folder: Path) -> dict[str, str]:
+def checksums(folder: Path) -> dict[str, str]:
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): oci.file_sha256(path) for path in files}
 
@@ -55,19 +62,19 @@ def contents(folder: Path) -> dict[str, str]:
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     small(tmp_path / "one")
     small(tmp_path / "two")
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert checksums(tmp_path / "one") == checksums(tmp_path / "two")
 
 
 def test_an_archive_holds_a_shared_layer_once(tmp_path: Path) -> None:
     bundle = small(tmp_path / "bundle")
-    with tarfile.open(bundle.archive(ARCH_HERE)) as archive:
+    with tarfile.open(bundle.archive(HOST_ARCH)) as archive:
         names = archive.getnames()
         index = json.load(archive.extractfile("index.json"))
     assert len(names) == len(set(names)) == 2 + 2 + 2 + 1
     found = [one["annotations"]["io.containerd.image.name"] for one in index["manifests"]]
     assert found == ["k8sdds.local/one:1", "k8sdds.local/two:1"]
     with pytest.raises(PrerequisiteError, match="no image"):
-        bundle.archive(ARCH_HERE, ["k8sdds.local/three:1"])
+        bundle.archive(HOST_ARCH, ["k8sdds.local/three:1"])
     with pytest.raises(PrerequisiteError, match="nothing for arm"):
         bundle.images("arm")
 
@@ -76,11 +83,22 @@ def test_an_archive_holds_a_shared_layer_once(tmp_path: Path) -> None:
 def test_containerd_runs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
     bundle = small(tmp_path / "bundle")
-    share = nodes.Share(bundle.archive(ARCH_HERE).parent, "/archives")
+    share = nodes.SharedFolder(bundle.archive(HOST_ARCH).parent, "/archives")
     try:
         (made,) = nodes.up("images", [nodes.NodeSpec("one", shares=(share,))])
-        archive, digests = bundle.archive(ARCH_HERE), [(one.name, one.sha256) for one in bundle.images(ARCH_HERE)]
-        target = Target("one", made.address, made.user, made.port, made.key_file, made.known_hosts_file, made.proxy_command)
+        archive, digests = (
+            bundle.archive(HOST_ARCH),
+            [(one.name, one.sha256) for one in bundle.images(HOST_ARCH)],
+        )
+        target = Target(
+            "one",
+            made.address,
+            made.user,
+            made.port,
+            made.key_file,
+            made.known_hosts_file,
+            made.proxy_command,
+        )
         with Connections([target]) as connections:
             host = connections.hosts["one"]
             done = importing.load(host, archive, f"/archives/{archive.name}", digests=digests)
@@ -111,22 +129,31 @@ def test_damage_is_found(tmp_path: Path) -> None:
 
 
 def test_programs_for_other_machines_are_named(tmp_path: Path) -> None:
-    other = "arm64" if ARCH_HERE == "amd64" else "amd64"
-    program = golang.program(recipe.PROGRAMS["probe"], other, lambda _: None)
+    other = "arm64" if HOST_ARCH == "amd64" else "amd64"
+    program = golang.build(contents.PROGRAMS["probe"], other, lambda _: None)
     folder = tmp_path / "bundle"
     layout = oci.Layout(folder / "oci")
-    layer = layout.layer({"/opt/probe": program, "/bin/probe": oci.Link("../opt/probe"), "/bin/run": b"#!/bin/sh"})
+    layer = layout.layer(
+        {"/opt/probe": program, "/bin/probe": oci.Link("../opt/probe"), "/bin/run": b"#!/bin/sh"}
+    )
     (folder / "bin").mkdir()
     (folder / "bin/probe").write_bytes(program.read_bytes())
-    items = [{"kind": "binary", "name": "probe", "version": "1", "arch": ARCH_HERE, "path": "bin/probe",
+    items = [{"kind": "binary", "name": "probe", "version": "1", "arch": HOST_ARCH, "path": "bin/probe",
               "sha256": oci.file_sha256(program), "size_bytes": 1}]  # fmt: skip
-    for name, arch, entry in (("claims:1", ARCH_HERE, "/bin/probe"), ("says:1", other, "/bin/probe"),
-                              ("script:1", ARCH_HERE, "/bin/run")):  # fmt: skip
+    for name, arch, entry in (("claims:1", HOST_ARCH, "/bin/probe"), ("says:1", other, "/bin/probe"),
+                              ("script:1", HOST_ARCH, "/bin/run")):  # fmt: skip
         digest = layout.image(name, arch, [entry], [layer])
-        items.append({"kind": "image", "name": name, "version": "1", "arch": ARCH_HERE,
+        items.append({"kind": "image", "name": name, "version": "1", "arch": HOST_ARCH,
                       "path": f"oci/blobs/sha256/{digest}", "sha256": digest, "size_bytes": 1})  # fmt: skip
     layout.finish()
-    index = {"format": 1, "name": "x", "kubernetes": "0", "toolchain": "", "arches": [ARCH_HERE], "items": items}
+    index = {
+        "format": 1,
+        "name": "x",
+        "kubernetes": "0",
+        "toolchain": "",
+        "arches": [HOST_ARCH],
+        "items": items,
+    }
     (folder / "bundle.json").write_text(json.dumps(index))
     said = [problem.what for problem in Bundle.open(folder).verify()]
     assert [line.partition(f" is for {other}")[0] for line in said] == [
@@ -136,10 +163,10 @@ def test_programs_for_other_machines_are_named(tmp_path: Path) -> None:
     # A deploy with it is refused before anything is touched.
     profile = profiles.load("one-machine")
     from_there = profile.model_copy(update={"software": Software(source="bundle", bundle=str(folder))})
-    with pytest.raises(InputError, match=f"claims:1 is for {other}, where {ARCH_HERE} is wanted"):
-        software.of(from_there, [ARCH_HERE], lambda _: None)
+    with pytest.raises(InputError, match=f"claims:1 is built for {other}, not for {HOST_ARCH}"):
+        software.of(from_there, [HOST_ARCH], lambda _: None)
     with pytest.raises(PrerequisiteError, match=f"nothing for {other}"):
-        software.of(from_there, [ARCH_HERE, other], lambda _: None)
+        software.of(from_there, [HOST_ARCH, other], lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -176,12 +203,12 @@ def test_what_cannot_be_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", BUNDLE_ARCHITECTURES)
 def test_probe_is_built_for_both_architectures(arch: str) -> None:
-    header = golang.program(recipe.PROGRAMS["probe"], arch, lambda _: None).read_bytes()[:20]
+    header = golang.build(contents.PROGRAMS["probe"], arch, lambda _: None).read_bytes()[:20]
     assert header[18] == {"amd64": 62, "arm64": 183}[arch]
 
 
 def test_probe_asks_and_answers() -> None:
-    probe = golang.program(recipe.PROGRAMS["probe"], ARCH_HERE, lambda _: None)
+    probe = golang.build(contents.PROGRAMS["probe"], HOST_ARCH, lambda _: None)
     with subprocess.Popen([probe, "listen", "--udp", "7117"]) as listening:
         try:
             argv = [probe, "ask", "127.0.0.1:7117", "--count", "3", "--timeout", "20"]
@@ -198,32 +225,36 @@ def test_probe_asks_and_answers() -> None:
 def test_packages_install_from_the_bundle_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
     folder = small(tmp_path / "bundle").folder
-    fetched = {(SUITE, ARCH_HERE): packages.cached(SUITE, ARCH_HERE, lambda _: None)}
-    items = [asdict(item) for item in create._packages(fetched, folder)]
+    fetched = {(SUITE, HOST_ARCH): packages.cached(SUITE, HOST_ARCH, lambda _: None)}
+    items = [asdict(item) for item in create.copy_packages(fetched, folder)]
     index = json.loads((folder / "bundle.json").read_text())
     (folder / "bundle.json").write_text(json.dumps(index | {"items": index["items"] + items}))
     bundle = Bundle.open(folder)
     assert bundle.verify() == [] and bundle.suites == (SUITE,)
     with pytest.raises(PrerequisiteError, match=f"trixie.*{SUITE}"):
-        bundle.packages(ARCH_HERE, "trixie")
-    there = {bundle.file(item).parent for item in bundle.packages(ARCH_HERE, SUITE)}
+        bundle.packages(HOST_ARCH, "trixie")
+    there = {bundle.file(item).parent for item in bundle.packages(HOST_ARCH, SUITE)}
     assert len(there) == 1
     try:
-        nodes.up("offline", [nodes.NodeSpec("one", boot="sshd", shares=(nodes.Share(there.pop(), "/debs"),))])
+        nodes.up("offline", [nodes.NodeSpec("one", boot="sshd", shares=(nodes.SharedFolder(there.pop(), "/debs"),))])
         nodes.run("offline", "one", ["dpkg", "--purge", "socat", "containerd", "runc"])
         nodes.run("offline", "one", ["sh"], stdin=packages.install_script("/debs"), timeout_s=120)
         nodes.run("offline", "one", ["runc", "--version"])
-        said = nodes.run("offline", "one", ["dpkg-query", "-W", "-f", "${db:Status-Status} ", "socat", "containerd"])
+        said = nodes.run(
+            "offline", "one", ["dpkg-query", "-W", "-f", "${db:Status-Status} ", "socat", "containerd"]
+        )
         assert said == "installed installed "
         # Its own sources of packages are as they were, and it has no other list.
-        assert "debs" not in nodes.run("offline", "one", ["sh", "-c", "cat /etc/apt/sources.list* || :; ls /var/lib/apt/lists"])
+        assert "debs" not in nodes.run(
+            "offline", "one", ["sh", "-c", "cat /etc/apt/sources.list* || :; ls /var/lib/apt/lists"]
+        )
     finally:
         nodes.down("offline")
 
 
 def test_packages_that_are_not_to_be_had(tmp_path: Path) -> None:
     with pytest.raises(PrerequisiteError, match="update failed"):
-        packages.fetch(tmp_path / "new", "no-such-suite", ARCH_HERE, lambda _: None)
-    with pytest.raises(InputError, match="cannot name a suite"):
-        packages.fetch(tmp_path / "new", "../x", ARCH_HERE, lambda _: None)
+        packages.fetch(tmp_path / "new", "no-such-suite", HOST_ARCH, lambda _: None)
+    with pytest.raises(InputError, match="not the name of a suite"):
+        packages.fetch(tmp_path / "new", "../x", HOST_ARCH, lambda _: None)
     assert not (tmp_path / "new").exists()

@@ -17,7 +17,7 @@ import pytest
 from k8sdds import bundle, versions
 from k8sdds.bundle import images, oci
 from k8sdds.bundle.bundle import Bundle
-from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 from tests.conftest import Command
@@ -25,26 +25,28 @@ from tests.conftest import Command
 
 @pytest.fixture(scope="module")
 def own() -> Bundle:
-    return bundle.default(own=True)
+    return bundle.cached_bundle(only_k8sdds=True)
 
 
 def config(made: Bundle, name: str) -> dict:
-    (item,) = images.own(made, ARCH_HERE, [name])
+    (item,) = images.select(made, HOST_ARCH, [name])
     manifest = json.loads(made.file(item).read_text())
     return json.loads((made.folder / "oci/blobs/sha256" / manifest["config"]["digest"][7:]).read_text())
 
 
 def test_they_need_no_kubernetes_and_run_as_nobody(own: Bundle) -> None:
-    names = [images.short(item) for item in images.own(own, ARCH_HERE)]
+    names = [images.short_name(item) for item in images.select(own, HOST_ARCH)]
     assert {"perftest", "discovery-server", "tools"} <= set(names)
-    assert own.binaries(ARCH_HERE) == [] and all(item.name.startswith(versions.LOCAL_REGISTRY) for item in own.items)
+    assert own.binaries(HOST_ARCH) == [] and all(
+        item.name.startswith(versions.LOCAL_REGISTRY) for item in own.items
+    )
     for name in ("perftest", "discovery-server"):
         assert config(own, name)["config"]["User"] == "65532"
     assert own.verify() == []
 
 
 def test_the_perftest_image_has_all_middlewares(own: Bundle) -> None:
-    (item,) = images.own(own, ARCH_HERE, ["k8sdds.local/perftest:0.1.0"])
+    (item,) = images.select(own, HOST_ARCH, ["k8sdds.local/perftest:0.1.0"])
     manifest = json.loads(own.file(item).read_text())
     names: set[str] = set()
     for layer in manifest["layers"]:
@@ -63,7 +65,7 @@ def test_the_command_writes_an_archive(
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(cache_folder()))
     done = k8sdds("images", "build", "tools", "-o", "tools.tar")
     assert done.returncode == 0, done.stderr
-    (item,) = images.own(own, ARCH_HERE, ["tools"])
+    (item,) = images.select(own, HOST_ARCH, ["tools"])
     assert done.stdout.split()[0] == item.name and item.sha256 in done.stdout
     with tarfile.open(tmp_path / "tools.tar") as archive:
         index = json.load(archive.extractfile("index.json"))
@@ -107,7 +109,7 @@ def registry(tmp_path: Path) -> Iterator[str]:
 
 def test_a_push_is_one_image_for_all_architectures(own: Bundle, registry: str, tmp_path: Path) -> None:
     # A second architecture as a bundle of both has it: here the same programs under another name.
-    (tools,) = images.own(own, ARCH_HERE, ["tools"])
+    (tools,) = images.select(own, HOST_ARCH, ["tools"])
     manifest = json.loads(own.file(tools).read_text())
     folder = tmp_path / "bundle"
     shutil.copytree(own.folder, folder, symlinks=True, copy_function=os.link)
@@ -116,24 +118,24 @@ def test_a_push_is_one_image_for_all_architectures(own: Bundle, registry: str, t
     item = type(tools)(
         **{**vars(tools), "arch": "arm64", "path": f"oci/blobs/sha256/{other}", "sha256": other}
     )
-    both = Bundle(folder, own.name, own.kubernetes, own.toolchain, (ARCH_HERE, "arm64"), (tools, item))
+    both = Bundle(folder, own.name, own.kubernetes, own.toolchain, (HOST_ARCH, "arm64"), (tools, item))
     assert images.push(both, [tools, item], f"{registry}/lab/", plain_http=True) == [
         f"{registry}/lab/tools:1"
     ]
     inspect = ["skopeo", "inspect", "--raw", "--tls-verify=false", f"docker://{registry}/lab/tools:1"]
     pushed = json.loads(subprocess.run(inspect, check=True, capture_output=True, timeout=60).stdout)
     found = {one["platform"]["architecture"]: one["digest"] for one in pushed["manifests"]}
-    assert found == {ARCH_HERE: f"sha256:{tools.sha256}", "arm64": f"sha256:{other}"}
+    assert found == {HOST_ARCH: f"sha256:{tools.sha256}", "arm64": f"sha256:{other}"}
 
 
 def test_a_registry_that_does_not_take_it(own: Bundle) -> None:
-    items = images.own(own, ARCH_HERE, ["tools"])
+    items = images.select(own, HOST_ARCH, ["tools"])
     with pytest.raises(PrerequisiteError, match=r"127\.0\.0\.1:1/tools:1: .*refused") as error:
         images.push(own, items, "127.0.0.1:1")
     assert "skopeo login" in error.value.remedy
-    with pytest.raises(InputError, match="no name of an image"):
+    with pytest.raises(InputError, match="not a valid image reference"):
         images.push(own, items, "127.0.0.1:1/Not A Name")
     with pytest.raises(InputError, match="no registry"):
         images.push(own, items, "/")
     with pytest.raises(InputError, match="one of"):
-        images.own(own, ARCH_HERE, ["nothing"])
+        images.select(own, HOST_ARCH, ["nothing"])

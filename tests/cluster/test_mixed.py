@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import emulation
-from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.kubernetes import exec_stream
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace, pods
@@ -19,7 +19,7 @@ from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
 
 pytestmark = pytest.mark.long
-OTHER = "amd64" if ARCH_HERE == "arm64" else "arm64"
+OTHER = "amd64" if HOST_ARCH == "arm64" else "arm64"
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 IMAGE = "k8sdds.local/perftest:0.1.0"
 EMULATOR = emulation.inside(OTHER)
@@ -54,7 +54,7 @@ def two(admin: KubernetesClient, other_image: str) -> Iterator[dict[str, str]]:
     admin.create(f"{CORE}/namespaces", namespace.manifest("mixed", "mixed", with_host=False))
     path = f"{CORE}/namespaces/{SPACE}/pods"
     for name, node, image, command in (
-        (ARCH_HERE, "worker1", IMAGE, []),
+        (HOST_ARCH, "worker1", IMAGE, []),
         (OTHER, "worker2", other_image, [EMULATOR]),
     ):
         made = pods.pod(
@@ -89,7 +89,7 @@ def test_both_architectures_exchange_samples(admin: KubernetesClient, two: dict[
     assert json.loads(facts.stdout)["architecture"] == MACHINES[OTHER]
     numbers = ("-numIter", "500", "-pubRate", "200:sleep", "-dataLen", "1024")
     for middleware in ("raw", "cyclonedds"):
-        for publisher, subscriber in ((ARCH_HERE, OTHER), (OTHER, ARCH_HERE)):
+        for publisher, subscriber in ((HOST_ARCH, OTHER), (OTHER, HOST_ARCH)):
             with ThreadPoolExecutor(1) as side:
                 other = side.submit(perftest, subscriber, middleware, "-sub")
                 sent = perftest(publisher, middleware, "-pub", *numbers)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from k8sdds import bundle
 from k8sdds.bundle import images, oci
-from k8sdds.bundle.create import ARCH_HERE
-from k8sdds.bundle.recipe import NOBODY
+from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.bundle.contents import NOBODY
 from k8sdds.middleware.connext.settings import IN_IMAGE
 
 ROOT = Path(__file__).parents[2]
@@ -29,8 +29,8 @@ print(*{module.__file__ for module in sys.modules.values() if getattr(module, "_
 
 def archive(folder: Path) -> Path:
     """Build an OCI archive with both images in an empty folder."""
-    own = bundle.default((ARCH_HERE,), own=True)
-    (base,) = images.own(own, ARCH_HERE, ["perftest"])
+    own = bundle.cached_bundle((HOST_ARCH,), only_k8sdds=True)
+    (base,) = images.select(own, HOST_ARCH, ["perftest"])
     layout = oci.Layout(folder / "layout")
     below = json.loads(own.file(base).read_bytes())["layers"]
     for one in below:
@@ -39,8 +39,8 @@ def archive(folder: Path) -> Path:
     layers = [{"digest": one["digest"], "size": one["size"]} for one in below]
     layers.append(layout.layer(_files(folder)))
     made = [
-        (PERFTEST, ARCH_HERE, layout.image(PERFTEST, ARCH_HERE, ["/opt/k8sdds/k8sdds-supervisor"], layers, NOBODY)),
-        (DISCOVERY, ARCH_HERE, layout.image(DISCOVERY, ARCH_HERE, [CLOUD], layers, NOBODY)),
+        (PERFTEST, HOST_ARCH, layout.image(PERFTEST, HOST_ARCH, ["/opt/k8sdds/k8sdds-supervisor"], layers, NOBODY)),
+        (DISCOVERY, HOST_ARCH, layout.image(DISCOVERY, HOST_ARCH, [CLOUD], layers, NOBODY)),
     ]  # fmt: skip
     layout.finish()
     oci.archive(layout.folder, made, folder / "images.tar")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import bundle
-from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import facts, network_install
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import control_plane, join
@@ -23,13 +23,13 @@ Validate = Callable[[str], subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def made() -> bundle.Bundle:
-    return bundle.default((ARCH_HERE,))
+    return bundle.cached_bundle((HOST_ARCH,))
 
 
 @pytest.fixture
 def validate(made: bundle.Bundle, tmp_path: Path) -> Validate:
     """`kubeadm config validate` of the bundle's kubeadm."""
-    (program,) = [made.file(one) for one in made.binaries(ARCH_HERE) if one.name == "kubernetes"]
+    (program,) = [made.file(one) for one in made.binaries(HOST_ARCH) if one.name == "kubernetes"]
     kubeadm, config = tmp_path / "kubeadm", tmp_path / "config.yaml"
     kubeadm.symlink_to(program)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import bundle, nodes, versions
-from k8sdds.bundle.recipe import ARCH_HERE
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
 from tests.clusters import K8SDDS
@@ -60,7 +60,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_deploy_with_a_bundle_contacts_only_its_nodes(state: Path, tmp_path: Path) -> None:
-    bundle.create(tmp_path / "bundle", [ARCH_HERE], suites=[versions.DEBIAN_SUITE])
+    bundle.create(tmp_path / "bundle", [HOST_ARCH], suites=[versions.DEBIAN_SUITE])
     profile = tmp_path / "offline.yaml"
     profile.write_text(PROFILE.format(bundle=tmp_path / "bundle"))
     flow.create_machines(profiles.load(str(profile)), lambda _: None)

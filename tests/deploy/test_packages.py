@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import bundle, nodes
-from k8sdds.bundle.create import ARCH_HERE
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import destroy, profiles
 from k8sdds.deploy.actions import Action
@@ -58,7 +58,7 @@ def package(folder: Path, name: str, version: str, program: Path | None) -> str:
     else:
         (tree / "usr/bin" / name).symlink_to("kubelet")
     control = (
-        f"Package: {name}\nVersion: {version}-1.1\nArchitecture: {ARCH_HERE}\nMaintainer: nobody <nobody@localhost>\n"
+        f"Package: {name}\nVersion: {version}-1.1\nArchitecture: {HOST_ARCH}\nMaintainer: nobody <nobody@localhost>\n"
         "Description: test package\n"
     )
     (tree / "DEBIAN/control").write_text(control)
@@ -77,8 +77,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("repository")
     folder = top / "v1.36"
     folder.mkdir()
-    made = bundle.default((ARCH_HERE,))
-    (program,) = [made.file(one) for one in made.binaries(ARCH_HERE) if one.name == "kubernetes"]
+    made = bundle.cached_bundle((HOST_ARCH,))
+    (program,) = [made.file(one) for one in made.binaries(HOST_ARCH) if one.name == "kubernetes"]
     copy = top / "kubernetes"
     copy.write_bytes(program.read_bytes())
     copy.chmod(0o755)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from k8sdds.bundle.packages import _own_entries
-from k8sdds.bundle.profile_support import arches_of
+from k8sdds.bundle.create import architectures_of
+from k8sdds.bundle.packages import distribution_entries
 from k8sdds.deploy import profiles
 from k8sdds.model.profile import Kubernetes, Node
 from k8sdds.system.errors import InputError
@@ -13,17 +13,17 @@ from k8sdds.system.errors import InputError
 
 def test_the_architectures_of_a_profile() -> None:
     profile = profiles.load("edge-lab")
-    assert sorted(arches_of(profile, [])) == ["amd64", "arm64"]
-    assert arches_of(profile, ["arm64", "amd64"]) == ["arm64", "amd64"]
-    with pytest.raises(InputError, match="arm64, which --arch leaves out"):
-        arches_of(profile, ["amd64"])
+    assert sorted(architectures_of(profile, [])) == ["amd64", "arm64"]
+    assert architectures_of(profile, ["arm64", "amd64"]) == ["arm64", "amd64"]
+    with pytest.raises(InputError, match="arm64 machines, but --arch"):
+        architectures_of(profile, ["amd64"])
     silent = profile.model_copy(update={"nodes": [Node(name="one", roles=["control-plane"])]})
-    with pytest.raises(InputError, match="does not say"):
-        arches_of(silent, [])
-    assert arches_of(silent, ["arm64"]) == ["arm64"]
+    with pytest.raises(InputError, match="does not specify"):
+        architectures_of(silent, [])
+    assert architectures_of(silent, ["arm64"]) == ["arm64"]
     other = profile.model_copy(update={"kubernetes": Kubernetes(version="1.35.1")})
-    with pytest.raises(InputError, match=r"wants Kubernetes 1\.35\.1"):
-        arches_of(other, [])
+    with pytest.raises(InputError, match=r"requires Kubernetes 1\.35\.1"):
+        architectures_of(other, [])
 
 
 DEB822 = """\
@@ -52,8 +52,8 @@ deb https://third.example cloud main
 
 
 def test_the_own_entries_of_sources() -> None:
-    assert [entry.split("\n")[1] for entry in _own_entries(DEB822, True, "bookworm")] == [
+    assert [entry.split("\n")[1] for entry in distribution_entries(DEB822, True, "bookworm")] == [
         "URIs: http://mirror.example/debian", "URIs: http://mirror.example/debian-security",
     ]  # fmt: skip
-    assert _own_entries(LINES, False, "bookworm") == [LINES.splitlines()[1], LINES.splitlines()[3]]
-    assert _own_entries(LINES, False, "") == []
+    assert distribution_entries(LINES, False, "bookworm") == [LINES.splitlines()[1], LINES.splitlines()[3]]
+    assert distribution_entries(LINES, False, "") == []

@@ -57,10 +57,10 @@ def test_what_was_used_lately_is_kept(folder: Path) -> None:
     for path in made:
         os.utime(path, (0, 0))
     # Used, so it is the last that is kept.
-    with cache.making(made[3]) as missing:
+    with cache.creating(made[3]) as missing:
         assert not missing
     cache.prune()
-    assert made[3].exists() and len(names(folder / "unpacked") - {".lock"}) == cache.KEPT["unpacked"]
+    assert made[3].exists() and len(names(folder / "unpacked") - {".lock"}) == cache.KEEP["unpacked"]
 
 
 def test_what_a_killed_command_left_goes(folder: Path) -> None:
@@ -73,14 +73,14 @@ def test_what_a_killed_command_left_goes(folder: Path) -> None:
 
 
 def test_making_marks_and_a_failure_does_not(folder: Path) -> None:
-    with cache.making(folder / "bases/one") as missing:
+    with cache.creating(folder / "bases/one") as missing:
         assert missing
         (folder / "bases/one").mkdir()
-    with pytest.raises(ValueError, match="no"), cache.making(folder / "bases/two"):
+    with pytest.raises(ValueError, match="no"), cache.creating(folder / "bases/two"):
         raise ValueError("no")
     assert names(folder / "bases") == {"one", ".lock"}
     with pytest.raises(FileNotFoundError):
-        cache.used(folder / "bases/two")
+        cache.mark_used(folder / "bases/two")
 
 
 def test_local_nodes_keep_what_they_see(folder: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_local_nodes_keep_what_they_see(folder: Path, tmp_path: Path) -> None:
     assert (folder / "nodes/mine-1/owner").exists()
     (folder / "nodes/mine-1/owner").unlink()
     cache.prune()
-    assert len(names(folder / "rootfs")) == cache.KEPT["rootfs"]
+    assert len(names(folder / "rootfs")) == cache.KEEP["rootfs"]
     assert cache.empty()[1] == [] and names(folder / "bundles") == set()
 
 

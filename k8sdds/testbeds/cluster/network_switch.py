@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k8sdds.bundle import recipe
+from k8sdds.bundle import contents
 from k8sdds.deploy import deployed_clusters, network_install, profiles
 from k8sdds.model.profile import Profile
 from k8sdds.networks import NETWORKS, find
@@ -71,7 +71,7 @@ def _obstacle(profile: Profile, network: Network) -> str:
         installation = network_install.install(network_install.with_network(profile, network_profile))
     except InputError as error:
         return error.message  # it needs input that only the user has, such as a password
-    missing = set(installation.images) - {image.name for image in recipe.IMAGES}
+    missing = set(installation.images) - {image.name for image in contents.IMAGES}
     if profile.software.source == "bundle" and missing:
         return f"the bundle does not contain its image {', '.join(sorted(missing))}"
     return ""

@@ -1,28 +1,33 @@
-"""What a bundle holds: programs, where they are installed, and images. Pure data."""
+"""Define the contents of a bundle: programs, where they are installed, and images. Pure data."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from k8sdds import versions
 
-ARCH_HERE = versions.ARCHITECTURE_OF_MACHINE.get(platform.machine(), platform.machine())
+HOST_ARCH = versions.ARCHITECTURE_OF_MACHINE.get(platform.machine(), platform.machine())
 """Architecture of this machine."""
+
+Report = Callable[[str], None]
+"""Receives a line of progress."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A Go program: a module folder in deploy/bundle, whose go.mod and go.sum pin everything."""
+    """A Go program. The go.mod and go.sum of its module pin all its dependencies."""
 
     name: str
     version: str
     folder: str
+    """Its module, below deploy/bundle."""
     package: str = "."
     variables: tuple[tuple[str, str], ...] = ()
-    """Set by the linker."""
+    """Go variables that the linker sets: (name, value)."""
     c_on: tuple[str, ...] = ()
-    """Architectures on which it needs C, linked statically."""
+    """Architectures on which it is built with C code, linked statically."""
 
 
 _CNI = "github.com/containernetworking/plugins/plugins"
@@ -39,9 +44,12 @@ PROGRAMS = {
         ),
         Program("etcd", versions.ETCD, "etcd"),
         Program("coredns", versions.COREDNS, "coredns"),
-        Program("metrics-server", versions.METRICS_SERVER, "metrics-server", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
         Program(
-            # Its udp backend, which nobody uses, is C on amd64.
+            "metrics-server", versions.METRICS_SERVER, "metrics-server",
+            "sigs.k8s.io/metrics-server/cmd/metrics-server",
+        ),
+        Program(
+            # Its udp backend contains C code on amd64; k8sdds does not use it.
             "flanneld", versions.FLANNEL, "flanneld", "github.com/flannel-io/flannel",
             (("github.com/flannel-io/flannel/pkg/version.Version", f"v{versions.FLANNEL}"),), ("amd64",),
         ),
@@ -60,7 +68,7 @@ PROGRAMS = {
 
 @dataclass(frozen=True)
 class Install:
-    """A program on a node's file system."""
+    """A program in the file system of a node or image, with the names that link to it."""
 
     program: str
     target: str
@@ -81,7 +89,7 @@ BASE_PACKAGES = (
     "libddsc0debian", "libfastrtps2.9",
     "libstdc++6", "nftables", "zlib1g", "libtinyxml2-9",
 )  # fmt: skip
-"""Debian packages of the layer below images that need more than one static program."""
+"""Debian packages of the base layer, for images that need more than static programs."""
 
 SHELL = (
     "awk", "cat", "chmod", "cp", "cut", "date", "dd", "df", "echo", "env", "false", "find",
@@ -89,28 +97,28 @@ SHELL = (
     "ps", "rm", "sed", "seq", "sh", "sleep", "sort", "tail", "tar", "tee", "test", "touch",
     "tr", "traceroute", "true", "uname", "wc", "wget",
 )  # fmt: skip
-"""Commands of busybox in that layer."""
+"""Commands of busybox in the base layer."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """A container image: programs, each with its path and the names that link to it."""
+    """A container image of a bundle."""
 
     name: str
     version: str
     entrypoint: tuple[str, ...]
     programs: tuple[Install, ...] = ()
     base: bool = False
-    """On the Debian layer."""
+    """Whether it has the base layer."""
     native: str = ""
-    """A group of programs that are not Go, which it has as well: `perftest` or `discovery`."""
+    """Group of C and C++ programs that it also contains: `perftest` or `discovery`; empty: none."""
     user: str = ""
-    """Number of the user that it runs as; none: root."""
+    """ID of the user that it runs as; empty: root."""
 
 
 def _kube(name: str, base: bool = False) -> Image:
     names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
-    programs = (Install("kubernetes", f"{BIN}/kubernetes", tuple(f"{BIN}/{one}" for one in names)),)
+    programs = (Install("kubernetes", f"{BIN}/kubernetes", tuple(f"{BIN}/{command}" for command in names)),)
     return Image(
         f"{versions.KUBERNETES_REGISTRY}/{name}:v{versions.KUBERNETES}",
         versions.KUBERNETES,
@@ -120,25 +128,24 @@ def _kube(name: str, base: bool = False) -> Image:
     )
 
 
-def _one(name: str, program: str, target: str, base: bool = False, links: tuple[str, ...] = ()) -> Image:
+def _single(name: str, program: str, target: str, base: bool = False, links: tuple[str, ...] = ()) -> Image:
     return Image(name, PROGRAMS[program].version, (target,), (Install(program, target, links),), base)
 
 
 PROBE = Install("probe", f"{BIN}/k8sdds-probe")
 ROUTES = Install("routes", f"{BIN}/k8sdds-routes")
 METER = Install("meter", f"{BIN}/k8sdds-meter")
-NOBODY = str(versions.UNPRIVILEGED_USER)
-"""A user of no name and no rights."""
+UNPRIVILEGED = str(versions.UNPRIVILEGED_USER)
 IMAGES = (
     _kube("kube-apiserver"),
     _kube("kube-controller-manager"),
     _kube("kube-scheduler"),
     _kube("kube-proxy", base=True),
-    _one(versions.ETCD_IMAGE, "etcd", f"{BIN}/etcd", links=(f"{BIN}/etcdctl",)),
-    _one(versions.COREDNS_IMAGE, "coredns", "/coredns"),
-    _one(versions.PAUSE_IMAGE, "pause", "/pause"),
-    _one(versions.METRICS_SERVER_IMAGE, "metrics-server", "/metrics-server"),
-    _one(versions.FLANNEL_IMAGE, "flanneld", "/opt/bin/flanneld", base=True),
+    _single(versions.ETCD_IMAGE, "etcd", f"{BIN}/etcd", links=(f"{BIN}/etcdctl",)),
+    _single(versions.COREDNS_IMAGE, "coredns", "/coredns"),
+    _single(versions.PAUSE_IMAGE, "pause", "/pause"),
+    _single(versions.METRICS_SERVER_IMAGE, "metrics-server", "/metrics-server"),
+    _single(versions.FLANNEL_IMAGE, "flanneld", "/opt/bin/flanneld", base=True),
     Image(versions.TOOLS_IMAGE, versions.TOOLS, (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES, METER), base=True),
     Image(
         versions.PERFTEST_IMAGE,
@@ -147,7 +154,7 @@ IMAGES = (
         (PROBE,),
         base=True,
         native="perftest",
-        user=NOBODY,
+        user=UNPRIVILEGED,
     ),
     Image(
         versions.DISCOVERY_SERVER_IMAGE,
@@ -155,6 +162,6 @@ IMAGES = (
         ("/opt/k8sdds/discovery-server",),
         base=True,
         native="discovery",
-        user=NOBODY,
+        user=UNPRIVILEGED,
     ),
 )
