@@ -1,4 +1,4 @@
-"""What several test folders share: the command, and what of the lab is on this machine."""
+"""Fixtures of several test folders: the command, and a check for leftovers of the lab on this machine."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from tests.clusters import one_machine  # noqa: F401 (a fixture)
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
 
-# A busy machine makes an example slow, and a timing never decides a test.
-hypothesis.settings.register_profile("k8sdds", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# Examples may be slow on a busy machine, and no test depends on their duration.
+hypothesis.settings.register_profile(
+    "k8sdds", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("k8sdds")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the deployed cluster comes last, so that the cluster disturbs nothing else and goes at once."""
+    """Run tests that need the deployed cluster last, so that the cluster does not disturb the others."""
     items.sort(key=lambda item: "one_machine" in getattr(item, "fixturenames", ()))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """On CI nothing is left out: what a person's machine may lack makes a test fail there."""
+    """Turn skipped tests into failures on CI, where all prerequisites must be installed."""
     report = yield
     if report.skipped and os.environ.get("CI"):
         report.outcome = "failed"
-        report.longrepr = f"left out, but this is CI: {report.longrepr}"
+        report.longrepr = f"skipped on CI: {report.longrepr}"
     return report
 
 
 def open_for_all(path: Path) -> None:
-    """Let an ordinary user work in a test's folder, which pytest makes for its own user alone."""
+    """Make a test's folder accessible for other users, because pytest creates it for its own user only."""
     path.chmod(0o777)
     for parent in path.parents:
         if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
@@ -50,7 +52,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def environment(folder: Path, user: int | None = None) -> dict[str, str]:
-    """The environment of a user who works in a folder, with a state folder of its own."""
+    """Return the environment of a user who works in a folder, with a separate state folder."""
     state = folder / f"state-{user}"
     state.mkdir(mode=0o700, exist_ok=True)
     if user is not None:
@@ -61,11 +63,11 @@ def environment(folder: Path, user: int | None = None) -> dict[str, str]:
 
 @pytest.fixture
 def k8sdds(tmp_path: Path) -> Command:
-    """Run the command as a user would, from an empty folder; `user` runs it as an ordinary one."""
+    """Return a function that runs the command from an empty folder; `user`: ID of an ordinary user."""
 
-    def run(*words: str, timeout_s: float = 120, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, timeout_s: float = 120, user: int | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(K8SDDS), *words],
+            [str(K8SDDS), *args],
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -82,7 +84,7 @@ def k8sdds(tmp_path: Path) -> Command:
 
 @dataclass(frozen=True)
 class Traces:
-    """What a lab could leave on a machine."""
+    """What a lab may leave on a machine."""
 
     links: tuple[str, ...]
     network_namespaces: tuple[str, ...]
@@ -92,8 +94,10 @@ class Traces:
 
 
 def traces(folder: Path) -> Traces:
-    """The host's links, named network namespaces, mounts and k8sdds cgroups now, and the processes that a
-    command run in `folder` has started."""
+    """Return the machine's links, network namespaces, mounts and k8sdds cgroups, and the processes of a folder.
+
+    The processes are those that a command run in `folder` has started.
+    """
     processes = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -102,7 +106,7 @@ def traces(folder: Path) -> Traces:
                 environ = (entry / "environ").read_bytes().decode(errors="replace")
             except OSError:
                 continue
-            # Participants have a clean environment, but their files are in the folder.
+            # Participants have a clean environment, but their command lines name the folder.
             if str(folder) in environ or str(folder) in line:
                 processes.append(line.replace("\0", " ")[:100])
     netns = Path("/run/netns")
@@ -115,7 +119,9 @@ def traces(folder: Path) -> Traces:
         processes=tuple(sorted(processes)),
         cgroups=tuple(
             sorted(
-                str(found) for parent in cgroups.own_cgroup().folders.values() for found in parent.glob("k8sdds-*")
+                str(path)
+                for parent in cgroups.own_cgroup().folders.values()
+                for path in parent.glob("k8sdds-*")
             )
         ),
     )
@@ -123,7 +129,7 @@ def traces(folder: Path) -> Traces:
 
 @pytest.fixture
 def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """Fails the test if it leaves anything of the lab on the machine."""
+    """Fail the test if it leaves anything of the lab on the machine."""
     before = traces(tmp_path)
     yield
     assert traces(tmp_path) == before

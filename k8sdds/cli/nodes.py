@@ -46,7 +46,7 @@ def up(
 
     if boot not in ("systemd", "sshd"):
         raise InputError(f"--boot {boot!r}: unknown first process", "use systemd or sshd")
-    link = nodes.Link(mtu=mtu, rate_mbps=rate, delay_ms=delay)
+    link = nodes.NodeLink(mtu=mtu, rate_mbps=rate, delay_ms=delay)
     specs = [
         nodes.NodeSpec(name, boot=boot, link=link)  # type: ignore[arg-type]
         for name in names or [f"node{number}" for number in range(1, count + 1)]

@@ -41,7 +41,7 @@ def make(profile: Profile, bundle: Bundle, note: Callable[[str], None]) -> None:
     """
     archives = cache_folder() / "archives"
     archives.mkdir(exist_ok=True)
-    shares = (nodes.Share(bundle.folder, BUNDLE), nodes.Share(archives, ARCHIVES))
+    shares = (nodes.SharedFolder(bundle.folder, BUNDLE), nodes.SharedFolder(archives, ARCHIVES))
     specs = [
         nodes.NodeSpec(node.name, shares=shares, watches=INOTIFY_INSTANCES[node.is_control_plane])
         for node in profile.nodes

@@ -1,13 +1,25 @@
-"""Local nodes: machines made of namespaces on this machine, with systemd, sshd and containerd of their own.
+"""Create local nodes: machines made of namespaces, with systemd, sshd and containerd. Requires root.
 
-A cluster is one sandbox (its holder's network namespace is the switch); a machine is a process tree in it.
-When the holder ends, the kernel ends all machines and frees their mounts and links. Root only.
+A cluster is one sandbox, whose network namespace is the switch. A node is a process tree in it. When the
+holder process of the sandbox ends, the kernel kills all nodes and frees their mounts and links.
 """
 
-from k8sdds.nodes.cluster import clean, connect, cut, down, exec_argv, find, ls, run, stop, up
-from k8sdds.nodes.spec import Link, LocalNode, NodeSpec, Share
+from k8sdds.nodes.cluster import (
+    clean,
+    connect,
+    down,
+    exec_argv,
+    find,
+    link_down,
+    link_up,
+    ls,
+    run,
+    stop,
+    up,
+)
+from k8sdds.nodes.spec import LocalNode, NodeLink, NodeSpec, SharedFolder
 
 __all__ = [
-    "Link", "LocalNode", "NodeSpec", "Share",
-    "clean", "connect", "cut", "down", "exec_argv", "find", "ls", "run", "stop", "up",
+    "LocalNode", "NodeLink", "NodeSpec", "SharedFolder",
+    "clean", "connect", "down", "exec_argv", "find", "link_down", "link_up", "ls", "run", "stop", "up",
 ]  # fmt: skip

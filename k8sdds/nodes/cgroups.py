@@ -1,4 +1,4 @@
-"""Cgroups for local nodes: one below our own in every hierarchy, for the machine's systemd."""
+"""Create cgroups for local nodes: one in every hierarchy, for the node's systemd."""
 
 from __future__ import annotations
 
@@ -19,47 +19,51 @@ class Hierarchy:
     """One cgroup hierarchy of this machine."""
 
     name: str
-    """Its controllers as mounted, `name=systemd`, `unified` (v2 beside v1) or `only-v2`."""
+    """Its controllers as mounted, `name=systemd`, `unified` (v2 in addition to v1) or `only-v2`."""
     parent: Path
-    """Where our folder is made."""
+    """The cgroup in which the cluster's cgroup is created."""
 
 
 def hierarchies() -> list[Hierarchy]:
-    """All that are mounted here. Read before a process moves."""
-    where = mounts()
-    found = []
+    """Return all mounted hierarchies.
+
+    Raises:
+        PrerequisiteError: There is none.
+    """
+    mounted = mounts()
+    result = []
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     for line in lines:
         _, names, path = line.split(":", 2)
-        root, point = where.get(names.split(",")[0] or "unified", ("", None))
+        root, point = mounted.get(names.split(",")[0] or "unified", ("", None))
         if point is None:
             continue
         relative = os.path.relpath(path, root)
         own = point if relative.startswith("..") else point / relative
         if names:
-            found.append(Hierarchy(names, own))
+            result.append(Hierarchy(names, own))
         elif len(lines) > 1:
-            found.append(Hierarchy("unified", own))
+            result.append(Hierarchy("unified", own))
         else:
-            # Our own cgroup has processes in it and can give no controllers on; the root can.
-            found.append(Hierarchy("only-v2", point))
-    if not found:
+            # A v2 cgroup that contains processes cannot enable controllers for its children, except the root.
+            result.append(Hierarchy("only-v2", point))
+    if not result:
         raise PrerequisiteError(
-            "no cgroup hierarchy is mounted", "local nodes need cgroups: mount /sys/fs/cgroup"
+            "no cgroup hierarchy is mounted", "mount /sys/fs/cgroup, because local nodes need cgroups"
         )
-    return found
+    return result
 
 
-def make(hierarchy: Hierarchy, cluster_folder: str, node: str) -> Path:
-    """The node's cgroup in a hierarchy. Raises PrerequisiteError where it cannot be made."""
+def create(hierarchy: Hierarchy, cluster_folder: str, node: str) -> Path:
+    """Create a node's cgroup in a hierarchy and return its folder. Raises PrerequisiteError."""
     group = hierarchy.parent / cluster_folder
     try:
         group.mkdir(exist_ok=True)
         if hierarchy.name == "only-v2":
             for folder in (hierarchy.parent, group):
-                there = (folder / "cgroup.controllers").read_text().split()
-                wanted = " ".join(f"+{name}" for name in V2_CONTROLLERS if name in there)
-                (folder / "cgroup.subtree_control").write_text(wanted)
+                available = (folder / "cgroup.controllers").read_text().split()
+                enabled = " ".join(f"+{name}" for name in V2_CONTROLLERS if name in available)
+                (folder / "cgroup.subtree_control").write_text(enabled)
         if "cpuset" in hierarchy.name.split(","):
             for file in ("cpuset.cpus", "cpuset.mems"):
                 (group / file).write_text((hierarchy.parent / file).read_text())
@@ -67,14 +71,14 @@ def make(hierarchy: Hierarchy, cluster_folder: str, node: str) -> Path:
         (group / node).mkdir(exist_ok=True)
     except OSError as error:
         raise PrerequisiteError(
-            f"cannot make the cgroup {group}: {error.strerror}", "local nodes need root and writable cgroups"
+            f"cannot create the cgroup {group}: {error.strerror}", "run as root, with writable cgroups"
         ) from error
     return group / node
 
 
-def remove(folder: Path, patience_s: float = 10) -> bool:
-    """Remove a cgroup with all below it, once its processes have ended; True if it is gone."""
-    deadline = time.monotonic() + patience_s
+def remove(folder: Path, timeout_s: float = 10) -> bool:
+    """Remove a cgroup and its children when their processes have ended; return whether it was removed."""
+    deadline = time.monotonic() + timeout_s
     while folder.is_dir():
         for path, _, _ in os.walk(folder, topdown=False):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Clusters of local nodes: make, find, stop and remove them."""
+"""Create, find, stop and remove clusters of local nodes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from k8sdds.nodes import access, cgroups, machine, record, switch
-from k8sdds.nodes.record import Machine, Record
+from k8sdds.nodes import access, cgroups, machine, records, switch
+from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.nodes.spec import LocalNode, NodeSpec
 from k8sdds.system import processes
@@ -19,99 +19,124 @@ from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
 OWNER = "owner"
-"""File that tells whose a folder of machines' data is: the path of the record's folder."""
+"""File in a cluster's data folder with the path of the folder of its record."""
 
 
 def up(
-    cluster: str, specs: Sequence[NodeSpec], said: Callable[[str], None] = lambda _: None
+    cluster: str, specs: Sequence[NodeSpec], report: Callable[[str], None] = lambda _: None
 ) -> list[LocalNode]:
-    """Make a cluster's machines; those that run are kept, those that were stopped boot again.
+    """Create the missing nodes of a cluster, boot the stopped ones, and wait until all answer over SSH.
 
-    Returns them in the order of `specs` when all answer on their ssh port. Raises InputError or PrerequisiteError,
-    and then leaves nothing of a machine that it began to make.
+    On failure, the nodes that this call created are removed.
+
+    Args:
+        cluster: Name of the cluster.
+        specs: The nodes.
+        report: Called with each step that takes long.
+
+    Returns:
+        The nodes, in the order of `specs`.
+
+    Raises:
+        InputError: A name is invalid or used twice.
+        PrerequisiteError: A node cannot be created or does not answer.
     """
     _need_root()
     if len({spec.name for spec in specs}) != len(specs):
-        raise InputError("two nodes have the same name", "give each its own")
-    with record.locked(cluster):
-        base = rootfs(said)
-        known = record.read(cluster)
-        if known and not known.alive:
-            _stopped_all(known)
-        known = known or _new(cluster)
-        _have_files(known)
-        began: list[str] = []
+        raise InputError("two nodes have the same name", "give each node another name")
+    with records.locked(cluster):
+        base = rootfs(report)
+        record = records.read(cluster)
+        if record and not record.alive:
+            _mark_stopped(record)
+        record = record or create_record(cluster)
+        _create_files(record)
+        created: list[str] = []
         try:
-            sandbox = switch.make(known)
+            sandbox = switch.create(record)
             for spec in specs:
-                if spec.name not in known.machines:
-                    known.machines[spec.name] = Machine(spec, switch.free_address(known))
-                    began.append(spec.name)
-            known.write()
-            access.write_files(known)
-            halted = [known.machines[spec.name] for spec in specs if not known.machines[spec.name].alive]
+                if spec.name not in record.machines:
+                    record.machines[spec.name] = MachineRecord(spec, switch.free_address(record))
+                    created.append(spec.name)
+            record.write()
+            access.write_files(record)
+            halted = [record.machines[spec.name] for spec in specs if not record.machines[spec.name].alive]
             machine.check_watches(
-                sum(machine.WATCHES + one.spec.watches for one in halted if one.spec.boot == "systemd")
+                sum(machine.WATCHES + node.spec.watches for node in halted if node.spec.boot == "systemd")
             )
             for spec in specs:
-                if not known.machines[spec.name].alive:
-                    said(f"{spec.name}: boots at {known.machines[spec.name].address}")
-                    machine.boot(known, sandbox, spec.name, base)
+                if not record.machines[spec.name].alive:
+                    report(f"{spec.name}: boots at {record.machines[spec.name].address}")
+                    machine.boot(record, sandbox, spec.name, base)
             for spec in specs:
-                machine.await_ssh(known, spec.name)
+                machine.await_ssh(record, spec.name)
         except BaseException:
-            for name in began:
-                _remove_machine(known, name)
-            if not known.machines:
-                _remove(known)
+            for name in created:
+                _remove_machine(record, name)
+            if not record.machines:
+                _remove(record)
             raise
-        return [access.node(known, spec.name) for spec in specs]
+        return [access.node(record, spec.name) for spec in specs]
 
 
 def ls(cluster: str | None = None) -> list[LocalNode]:
-    """The machines of one cluster, or of all."""
-    known = [one for one in record.clusters() if cluster in (None, one.cluster)]
-    return [access.node(one, name) for one in known for name in one.machines]
+    """Return the nodes of one cluster, or of all clusters."""
+    selected = [record for record in records.all_clusters() if cluster in (None, record.cluster)]
+    return [access.node(record, name) for record in selected for name in record.machines]
 
 
 def find(cluster: str, name: str) -> LocalNode:
-    """A machine; InputError if there is none of this name."""
+    """Return a node. Raises InputError if there is none of this name."""
     return access.node(_known(cluster, name), name)
 
 
 def down(cluster: str, names: Sequence[str] | None = None) -> list[str]:
-    """Remove a cluster, or some of its machines, with all that they wrote; the names of those removed.
+    """Remove a cluster, or some of its nodes, with their disks.
 
-    Raises PrerequisiteError for what could not be removed.
+    Args:
+        cluster: Name of the cluster.
+        names: The nodes; None: all nodes.
+
+    Returns:
+        The names of the removed nodes.
+
+    Raises:
+        PrerequisiteError: Something cannot be removed.
     """
     _need_root()
-    with record.locked(cluster):
-        known = record.read(cluster)
-        if known is None:
+    with records.locked(cluster):
+        record = records.read(cluster)
+        if record is None:
             removed = []
-        elif names is None or set(known.machines) <= set(names):
-            removed = list(known.machines)
-            _remove(known)
+        elif names is None or set(record.machines) <= set(names):
+            removed = list(record.machines)
+            _remove(record)
         else:
-            removed = [name for name in names if name in known.machines]
+            removed = [name for name in names if name in record.machines]
             for name in removed:
-                _remove_machine(known, name)
-            access.write_files(known)
-    if record.read(cluster) is None:
-        (record.folder() / f"{cluster}.lock").unlink(missing_ok=True)
+                _remove_machine(record, name)
+            access.write_files(record)
+    if records.read(cluster) is None:
+        (records.folder() / f"{cluster}.lock").unlink(missing_ok=True)
     return removed
 
 
 def clean(everything: bool) -> tuple[list[str], list[str]]:
-    """Remove clusters whose holder has ended, or all of this user's, and data without a record; the names of
-    those removed and of those kept."""
+    """Remove leftovers: clusters whose holder has ended, and data folders without a record.
+
+    Args:
+        everything: Also remove running clusters.
+
+    Returns:
+        The names of the removed and of the kept clusters.
+    """
     removed, kept = [], []
-    for known in record.clusters():
-        if known.alive and not everything:
-            kept.append(known.cluster)
+    for record in records.all_clusters():
+        if record.alive and not everything:
+            kept.append(record.cluster)
         else:
-            down(known.cluster)
-            removed.append(known.cluster)
+            down(record.cluster)
+            removed.append(record.cluster)
     for owner in (cache_folder() / "nodes").glob(f"*/{OWNER}"):
         if not Path(owner.read_text(), "record.json").exists():
             _remove_unrecorded(owner.parent)
@@ -120,37 +145,45 @@ def clean(everything: bool) -> tuple[list[str], list[str]]:
 
 
 def stop(cluster: str, name: str) -> None:
-    """Cut a machine's power: its processes end at once, its disk stays. `up` boots it again."""
+    """Stop a node like a power failure: kill its processes and keep its disk. `up` boots it again."""
     _need_root()
-    with record.locked(cluster):
+    with records.locked(cluster):
         machine.halt(_known(cluster, name), name)
 
 
-def cut(cluster: str, name: str, cut: bool = True) -> None:
-    """Unplug a machine's cable at the switch, or plug it in again."""
-    known = _known(cluster, name)
-    switch.sandbox_of(known).run(["ip", "link", "set", "dev", name, "down" if cut else "up"])
+def link_down(cluster: str, name: str) -> None:
+    """Disconnect a node from the switch."""
+    _set_link(cluster, name, "down")
+
+
+def link_up(cluster: str, name: str) -> None:
+    """Connect a node to the switch again."""
+    _set_link(cluster, name, "up")
+
+
+def _set_link(cluster: str, name: str, state: str) -> None:
+    switch.sandbox_of(_known(cluster, name)).run(["ip", "link", "set", "dev", name, state])
 
 
 def exec_argv(cluster: str, name: str) -> list[str]:
-    """The words before a command that run it in a machine, as its root; `switch` is what lies between."""
+    """Return the command prefix that runs a command as root in a node, or next to the switch (`switch`)."""
     if name == "switch":
         return switch.sandbox_of(_known(cluster)).enter()
-    known = _known(cluster, name)
-    found = known.machines[name]
-    if not found.alive:
+    record = _known(cluster, name)
+    node = record.machines[name]
+    if not node.alive:
         raise InputError(f"{name} is stopped", f"boot it: k8sdds nodes up --cluster {cluster} {name}")
-    return machine.enter(found)
+    return machine.enter(node)
 
 
 def run(cluster: str, name: str, argv: Sequence[str], stdin: str = "", timeout_s: float = 60) -> str:
-    """Run a command in a machine as its root and give its stdout; a failure is a PrerequisiteError."""
+    """Run a command as root in a node and return its stdout. Raises PrerequisiteError if it fails."""
     try:
         done = subprocess.run(
             [*exec_argv(cluster, name), *argv], input=stdin, capture_output=True, text=True, timeout=timeout_s
         )
     except subprocess.TimeoutExpired:
-        raise PrerequisiteError(f"{name}: `{' '.join(argv)}` did not end within {timeout_s:g} s") from None
+        raise PrerequisiteError(f"{name}: `{' '.join(argv)}` timed out after {timeout_s:g} s") from None
     if done.returncode:
         raise PrerequisiteError(
             f"{name}: `{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}"
@@ -159,64 +192,65 @@ def run(cluster: str, name: str, argv: Sequence[str], stdin: str = "", timeout_s
 
 
 def connect(cluster: str, name: str, port: int) -> list[str]:
-    """The command that connects stdin and stdout to a machine's port."""
-    known = _known(cluster, name)
-    return switch.proxy(known, known.machines[name].address, port)
+    """Return the command that connects stdin and stdout to a port of a node."""
+    record = _known(cluster, name)
+    return switch.proxy(record, record.machines[name].address, port)
 
 
-# -- making ----------------------------------------------------------------------------------------
+# -- creation --------------------------------------------------------------------------------------
 
 
 def _need_root() -> None:
     if os.geteuid() != 0:
-        raise PrerequisiteError("local nodes need root", "sudo, or a real machine in the profile")
+        raise PrerequisiteError("local nodes need root", "use sudo, or real machines in the profile")
 
 
-def _new(cluster: str) -> Record:
+def create_record(cluster: str) -> ClusterRecord:
+    """Write and return the record of a new cluster, before anything else of it is created."""
     data = cache_folder() / "nodes" / f"{cluster}-{secrets.token_hex(4)}"
-    made = Record(cluster, str(data))
+    record = ClusterRecord(cluster, str(data))
     for hierarchy in cgroups.hierarchies():
-        made.cgroup_folders.append(str(hierarchy.parent / f"k8sdds-{data.name}"))
-    made.folder.mkdir(mode=0o700, exist_ok=True)
-    made.write()
-    return made
+        record.cgroup_folders.append(str(hierarchy.parent / f"k8sdds-{data.name}"))
+    record.folder.mkdir(mode=0o700, exist_ok=True)
+    record.write()
+    return record
 
 
-def _have_files(known: Record) -> None:
-    """Make what a cluster has on disk, or what of it is missing since the command that made it was killed."""
-    data = Path(known.data)
+def _create_files(record: ClusterRecord) -> None:
+    """Create the missing files of a cluster; an interrupted command may have created only some of them."""
+    data = Path(record.data)
     data.mkdir(parents=True, exist_ok=True)
-    (data / OWNER).write_text(str(known.folder))
-    access.keygen(known.folder / "key")
+    (data / OWNER).write_text(str(record.folder))
+    access.keygen(record.folder / "key")
 
 
-# -- finding ---------------------------------------------------------------------------------------
+# -- lookup ----------------------------------------------------------------------------------------
 
 
-def _known(cluster: str, name: str | None = None) -> Record:
-    known = record.read(cluster)
-    if known is None:
-        raise InputError(f"there is no cluster {cluster!r} of local nodes", "k8sdds nodes ls")
-    if name is not None and name not in known.machines:
+def _known(cluster: str, name: str | None = None) -> ClusterRecord:
+    record = records.read(cluster)
+    if record is None:
+        raise InputError(f"there is no cluster {cluster!r} of local nodes", "list clusters: k8sdds nodes ls")
+    if name is not None and name not in record.machines:
         raise InputError(
-            f"there is no node {name!r} in {cluster!r}", f"there is: {', '.join(known.machines)}"
+            f"there is no node {name!r} in {cluster!r}", f"use one of: {', '.join(record.machines)}"
         )
-    return known
+    return record
 
 
-# -- the end ---------------------------------------------------------------------------------------
+# -- removal ---------------------------------------------------------------------------------------
 
 
-def _stopped_all(known: Record) -> None:
-    """The holder has ended (a reboot, a kill): its machines have too, but their disks are here."""
-    for one in known.machines.values():
-        one.pid, one.started, one.answered = 0, None, False
-    known.holder = (0, None)
-    known.write()
+def _mark_stopped(record: ClusterRecord) -> None:
+    """Record that all nodes have ended with the holder, for example in a reboot; their disks remain."""
+    for node in record.machines.values():
+        node.pid, node.started, node.answered = 0, None, False
+    record.holder = (0, None)
+    record.write()
 
 
 def _remove_unrecorded(data: Path) -> None:
-    """Remove a cluster of which only its data is known: its record went with a reboot, or with its folder."""
+    """Remove a cluster from its data folder, because its record was lost, for example in a reboot."""
     holder = data / switch.HOLDER
     if holder.exists():
         pid, started = map(int, holder.read_text().split())
@@ -227,23 +261,23 @@ def _remove_unrecorded(data: Path) -> None:
     shutil.rmtree(data)
 
 
-def _remove_machine(known: Record, name: str) -> None:
-    machine.halt(known, name)
-    shutil.rmtree(Path(known.data) / name, ignore_errors=True)
-    if not (Path(known.data) / name).exists():
-        del known.machines[name]
-    known.write()
+def _remove_machine(record: ClusterRecord, name: str) -> None:
+    machine.halt(record, name)
+    shutil.rmtree(Path(record.data) / name, ignore_errors=True)
+    if not (Path(record.data) / name).exists():
+        del record.machines[name]
+    record.write()
 
 
-def _remove(known: Record) -> None:
-    if processes.kill(*known.holder):
-        processes.wait_gone(known.holder[0], 30)
-    left = [folder for folder in known.cgroup_folders if not cgroups.remove(Path(folder))]
+def _remove(record: ClusterRecord) -> None:
+    if processes.kill(*record.holder):
+        processes.wait_gone(record.holder[0], 30)
+    left = [folder for folder in record.cgroup_folders if not cgroups.remove(Path(folder))]
     deadline = time.monotonic() + 10
-    while Path(known.data).exists() and time.monotonic() < deadline:
-        shutil.rmtree(known.data, ignore_errors=True)
-    if Path(known.data).exists():
-        left.append(known.data)
+    while Path(record.data).exists() and time.monotonic() < deadline:
+        shutil.rmtree(record.data, ignore_errors=True)
+    if Path(record.data).exists():
+        left.append(record.data)
     if left:
-        raise PrerequisiteError(f"could not be removed: {', '.join(left)}", "k8sdds nodes down, again")
-    known.forget()
+        raise PrerequisiteError(f"cannot remove {', '.join(left)}", "retry: k8sdds nodes down")
+    record.forget()

@@ -1,4 +1,4 @@
-"""The life of one machine: it boots, answers on its ssh port, and is halted."""
+"""Boot one node, wait for its SSH port, and halt it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from k8sdds import versions
 from k8sdds.nodes import cgroups, switch
-from k8sdds.nodes.record import Machine, Record
+from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
@@ -20,23 +20,22 @@ from k8sdds.system.sandbox import Sandbox
 BOOT_TIMEOUT_S = 60
 HALT_TIMEOUT_S = 30
 WATCHES = 6
-"""Inotify instances that a machine's systemd and its services take; without them it ends without a word."""
+"""Inotify instances that a node's systemd and services need; without them systemd exits without a message."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def check_watches(wanted: int) -> None:
-    """Raise PrerequisiteError if this machine has not so many inotify instances left."""
+def check_watches(needed: int) -> None:
+    """Check that this machine has enough free inotify instances. Raises PrerequisiteError."""
     libc = ctypes.CDLL(None, use_errno=True)
     opened: list[int] = []
     try:
-        for _ in range(wanted):
+        for _ in range(needed):
             handle = libc.inotify_init1(os.O_CLOEXEC)
             if handle < 0:
                 number = Path("/proc/sys/fs/inotify/max_user_instances").read_text().strip()
                 raise PrerequisiteError(
-                    f"root's inotify instances, {number} on this machine, are used up: "
-                    f"{len(opened)} are left, and {wanted} needed",
-                    "sysctl -w fs.inotify.max_user_instances=1024; or remove other nodes: k8sdds nodes ls",
+                    f"{needed} inotify instances are needed, but only {len(opened)} of {number} are free",
+                    "sysctl -w fs.inotify.max_user_instances=1024, or remove other nodes (k8sdds nodes ls)",
                 )
             opened.append(handle)
     finally:
@@ -44,25 +43,27 @@ def check_watches(wanted: int) -> None:
             os.close(handle)
 
 
-def boot(known: Record, sandbox: Sandbox, name: str, base: Path) -> None:
-    """Start a machine over the root file system `base`, and record it. Raises PrerequisiteError."""
-    machine, folder = known.machines[name], Path(known.data) / name
+def boot(record: ClusterRecord, sandbox: Sandbox, name: str, base: Path) -> None:
+    """Start a node with the root file system `base`, and record it. Raises PrerequisiteError."""
+    machine, folder = record.machines[name], Path(record.data) / name
     spec = machine.spec
-    if machine.pid or any(Path(group, name).is_dir() for group in known.cgroup_folders):
-        # It ended by itself (a reboot, a kill) and its cable still hangs there; or the command that booted it
-        # was killed before it could write that down.
-        halt(known, name)
-    found = cgroups.hierarchies()
-    joins = [cgroups.make(hierarchy, f"k8sdds-{Path(known.data).name}", name) for hierarchy in found]
-    sandbox.run(["sh", "-e"], stdin=switch.cable(machine))
+    if machine.pid or any(Path(group, name).is_dir() for group in record.cgroup_folders):
+        # Remove leftovers, such as the link of an ended node. A killed command may have booted a node
+        # without recording it.
+        halt(record, name)
+    hierarchies = cgroups.hierarchies()
+    groups = [
+        cgroups.create(hierarchy, f"k8sdds-{Path(record.data).name}", name) for hierarchy in hierarchies
+    ]
+    sandbox.run(["sh", "-e"], stdin=switch.link_script(machine))
     environment = {
         "PATH": PATH, "NAME": name, "USER_NAME": spec.user, "SUDO": "yes" if spec.sudo else "no",
         "BOOT": spec.boot, "CONTAINERD": "yes" if spec.containerd else "no", "ROOTFS": str(base),
-        "DIR": str(folder), "DISK_MIB": str(spec.disk_mib or 0), "JOIN": "\n".join(map(str, joins)),
-        "CGROUPS": " ".join(hierarchy.name for hierarchy in found),
+        "DIR": str(folder), "DISK_MIB": str(spec.disk_mib or 0), "JOIN": "\n".join(map(str, groups)),
+        "CGROUPS": " ".join(hierarchy.name for hierarchy in hierarchies),
         "SHARES": "\n".join(f"{share.host.resolve()}\t{share.inside}" for share in spec.shares),
     }  # fmt: skip
-    # 0 is whoever writes it.
+    # Writing 0 moves the writing process itself.
     start = "for group in $JOIN; do echo 0 > $group/cgroup.procs; done; "
     unshare = "exec unshare --mount --uts --ipc --pid --cgroup --fork --propagation private sh "
     script = start + unshare + str(Path(__file__).with_name("machine.sh"))
@@ -79,68 +80,68 @@ def boot(known: Record, sandbox: Sandbox, name: str, base: Path) -> None:
     deadline = time.monotonic() + BOOT_TIMEOUT_S
     while (pid := processes.descendant(process.pid, 2)) is None:
         if process.poll() is not None or time.monotonic() > deadline:
-            raise PrerequisiteError(f"{name} did not boot: {_last_words(console)}", "see: k8sdds doctor")
+            raise PrerequisiteError(f"{name} did not boot: {_end_of_console(console)}", "run: k8sdds doctor")
         time.sleep(0.01)
     machine.pid, machine.started = pid, processes.start_time(pid)
-    known.write()
+    record.write()
 
 
-def await_ssh(known: Record, name: str) -> None:
-    """Return when its sshd greets. Raises PrerequisiteError."""
-    machine = known.machines[name]
-    console = Path(known.data) / name / "console.log"
+def await_ssh(record: ClusterRecord, name: str) -> None:
+    """Wait until a node's sshd answers. Raises PrerequisiteError."""
+    machine = record.machines[name]
+    console = Path(record.data) / name / "console.log"
     deadline = time.monotonic() + BOOT_TIMEOUT_S
-    argv = switch.proxy(known, machine.address, versions.SSH_PORT)
+    argv = switch.proxy(record, machine.address, versions.SSH_PORT)
     while time.monotonic() < deadline:
         if not machine.alive:
             raise PrerequisiteError(
-                f"{name} ended while it booted: {_last_words(console)}", "see: k8sdds doctor"
+                f"{name} ended while it booted: {_end_of_console(console)}", "run: k8sdds doctor"
             )
         try:
-            # No stdin: sshd greets, and the pipe ends with it.
+            # Without stdin, the proxy ends after the banner of sshd.
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
             if done.stdout.startswith(b"SSH-"):
                 machine.answered = True
-                known.write()
+                record.write()
                 return
         except subprocess.TimeoutExpired:
             pass
         time.sleep(0.1)
     raise PrerequisiteError(
-        f"{name} does not answer on its ssh port: {_last_words(console)}", "see: k8sdds doctor"
+        f"{name} does not answer on its SSH port: {_end_of_console(console)}", "run: k8sdds doctor"
     )
 
 
-def enter(machine: Machine) -> list[str]:
-    """The words before a command that run it in a machine that runs, as its root, in its root folder."""
-    # No --wd: that folder would be opened before the namespaces are entered, and so be this machine's.
+def enter(machine: MachineRecord) -> list[str]:
+    """Return the command prefix that runs a command as root in a running node, in its root folder."""
+    # No --wd, because nsenter opens that folder before it enters the namespaces.
     namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
-    words = ["nsenter", "--target", str(machine.pid), *namespaces, "--", "env", "-i"]
-    return [*words, f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8"]
+    argv = ["nsenter", "--target", str(machine.pid), *namespaces, "--", "env", "-i"]
+    return [*argv, f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8"]
 
 
-def halt(known: Record, name: str) -> None:
-    """End a machine's processes at once, and take its cable away; its disk stays."""
-    machine = known.machines[name]
+def halt(record: ClusterRecord, name: str) -> None:
+    """Kill a node's processes and remove its link; keep its disk."""
+    machine = record.machines[name]
     if processes.kill(machine.pid, machine.started):
         processes.wait_gone(machine.pid, HALT_TIMEOUT_S)
-    _end_strays(known, name)
+    _kill_unrecorded(record, name)
     machine.pid, machine.started, machine.answered = 0, None, False
-    known.write()
-    if known.alive:
-        sandbox = switch.sandbox_of(known)
-        # Takes the cable with it. Missing where the machine never got that far.
+    record.write()
+    if record.alive:
+        sandbox = switch.sandbox_of(record)
+        # Either may not exist if the boot failed early.
         with contextlib.suppress(PrerequisiteError):
             sandbox.run(["ip", "link", "del", "dev", name])
         with contextlib.suppress(PrerequisiteError):
             sandbox.run(["ip", "netns", "del", name])
-    for folder in known.cgroup_folders:
+    for folder in record.cgroup_folders:
         cgroups.remove(Path(folder) / name)
 
 
-def _end_strays(known: Record, name: str) -> None:
-    """End what runs in a machine's cgroup though it is not recorded to run."""
-    for folder in known.cgroup_folders:
+def _kill_unrecorded(record: ClusterRecord, name: str) -> None:
+    """Kill the processes in a node's cgroups, which may not be recorded."""
+    for folder in record.cgroup_folders:
         for path in Path(folder, name).rglob("cgroup.procs"):
             # A cgroup or process may end at this moment.
             with contextlib.suppress(OSError):
@@ -148,8 +149,8 @@ def _end_strays(known: Record, name: str) -> None:
                     os.kill(int(line), signal.SIGKILL)
 
 
-def _last_words(console: Path) -> str:
+def _end_of_console(console: Path) -> str:
     with contextlib.suppress(OSError):
         lines = console.read_text(errors="replace").strip().splitlines()
-        return " | ".join(lines[-3:]) or "it said nothing"
-    return "it said nothing"
+        return " | ".join(lines[-3:]) or "no output"
+    return "no output"

@@ -1,13 +1,13 @@
-# The start of a local node, already in namespaces of its own (network, mount, PID, UTS, IPC, cgroup): lays out its
-# file systems and becomes its first process. Everything it mounts is in its own mount namespace.
+# Set up the file systems of a local node, then become its first process. The script already runs in the node's
+# namespaces (network, mount, PID, UTS, IPC, cgroup), so its mounts are visible only in the node.
 #
-# From the environment: NAME USER_NAME SUDO BOOT CONTAINERD ROOTFS DIR DISK_MIB CGROUPS SHARES
+# Environment: NAME USER_NAME SUDO BOOT CONTAINERD ROOTFS DIR DISK_MIB CGROUPS SHARES
 set -eu
 R=$DIR/root
 mkdir -p "$R"
 mount --make-rprivate /
 
-# What the machine writes is above the shared root file system.
+# The node writes to the upper layer of an overlay; the root file system below is shared.
 if [ "$DISK_MIB" != 0 ]; then
     mkdir -p "$DIR/disk"
     mount -t tmpfs -o "size=${DISK_MIB}m,mode=755" k8sdds "$DIR/disk"
@@ -30,7 +30,7 @@ for hierarchy in $CGROUPS; do
         mkdir "$folder"
         case $hierarchy in name=*) options=none,$hierarchy ;; *) options=$hierarchy ;; esac
         mount -t cgroup -o "$options" cgroup "$folder"
-        case $hierarchy in *,*) for one in $(echo "$hierarchy" | tr , ' '); do ln -s "$hierarchy" "$R/sys/fs/cgroup/$one"; done ;; esac
+        case $hierarchy in *,*) for controller in $(echo "$hierarchy" | tr , ' '); do ln -s "$hierarchy" "$R/sys/fs/cgroup/$controller"; done ;; esac
     fi
 done
 
@@ -55,7 +55,7 @@ mount --bind "$DIR/console.log" "$R/dev/console"
 mount -t tmpfs -o mode=755 tmpfs "$R/run"
 mount -t tmpfs -o mode=1777 tmpfs "$R/tmp"
 
-# An overlay cannot lie on an overlay, and containerd makes overlays.
+# containerd creates overlays, and the upper layer of an overlay cannot be on an overlay.
 for folder in containerd kubelet etcd; do
     mkdir -p "$R/var/lib/$folder"
     mount --bind "$DIR/disk/$folder" "$R/var/lib/$folder"
@@ -67,7 +67,7 @@ echo "$SHARES" | while IFS='	' read -r host inside; do
     mount -o remount,bind,ro "$R$inside"
 done
 
-# Settings that belong to the whole kernel: the machine sees and writes files of its own instead.
+# These settings apply to the whole kernel. The node reads and writes private files instead.
 mkdir -p "$R/run/k8sdds-sysctl"
 for key in vm/overcommit_memory vm/panic_on_oom vm/max_map_count vm/swappiness kernel/panic kernel/panic_on_oops \
     kernel/keys/root_maxkeys kernel/keys/root_maxbytes kernel/pid_max kernel/threads-max fs/file-max fs/nr_open \
@@ -83,7 +83,7 @@ hostname "$NAME"
 echo "$NAME" >"$R/etc/hostname"
 cp "$DIR/hosts" "$R/etc/hosts"
 rm -f "$R/etc/resolv.conf"
-# Nobody answers there, at once. Not a loopback address, which CoreDNS would find to be a loop.
+# No DNS server is at this address, so requests fail at once. CoreDNS would report a loopback address as a loop.
 echo 'nameserver 10.88.0.1' >"$R/etc/resolv.conf"
 [ -s "$R/etc/machine-id" ] || tr -d - </proc/sys/kernel/random/uuid >"$R/etc/machine-id"
 install -m 600 "$DIR/host_key" "$R/etc/ssh/ssh_host_ed25519_key"

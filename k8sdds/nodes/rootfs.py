@@ -1,4 +1,4 @@
-"""The root file system that all local nodes start from: Debian as a fresh machine has it, in the cache."""
+"""Create the root file system of local nodes, a minimal Debian, in the cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = (
     "iptables", "iputils-ping", "kmod", "mount", "nftables", "openssh-server", "passwd", "procps", "runc",
     "socat", "sudo", "systemd", "systemd-sysv", "util-linux",
 )  # fmt: skip
-"""What a node of a cluster has before Kubernetes comes."""
+"""Packages that a node has before Kubernetes is installed."""
 
 MASKED = (
     "apt-daily-upgrade.timer", "apt-daily.timer", "console-getty.service", "dev-hugepages.mount",
@@ -34,28 +34,29 @@ MASKED = (
     "systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udevd.service",
     "nftables.service",
 )  # fmt: skip
-"""Units that would touch the kernel that the nodes share with this machine, or that wait for hardware or for
-somebody's password, which takes an inotify instance each."""
+"""Units that would change the kernel, which nodes share with this machine, or that wait for hardware or for a
+password, which costs an inotify instance each."""
 
 FILES = {
     "etc/ssh/sshd_config.d/k8sdds.conf": "PermitRootLogin prohibit-password\nUseDNS no\nMaxStartups 100\n",
-    # Without accounting systemd makes no controller cgroups for each unit, which is many on cgroup v1.
+    # Without accounting, systemd creates no controller cgroups per unit, of which cgroup v1 has many.
     "etc/systemd/system.conf.d/k8sdds.conf": "[Manager]\nDefaultCPUAccounting=no\n"
     "DefaultMemoryAccounting=no\nDefaultTasksAccounting=no\nDefaultIOAccounting=no\n",
 }
 BUILD_TIMEOUT_S = 1800
 
 
-def rootfs(said: Callable[[str], None]) -> Path:
-    """The folder of the root file system, made when it is not in the cache (about two minutes).
+def rootfs(report: Callable[[str], None]) -> Path:
+    """Return the folder of the root file system; create it if it is not in the cache (about two minutes).
 
-    Raises PrerequisiteError where it cannot be made.
+    Raises:
+        PrerequisiteError: It cannot be created.
     """
     recipe = json.dumps([versions.DEBIAN_SUITE, PACKAGES, MASKED, FILES]).encode()
     folder = cache_folder() / "rootfs" / f"{versions.DEBIAN_SUITE}-{hashlib.sha256(recipe).hexdigest()[:12]}"
     if folder.is_dir():
         with contextlib.suppress(OSError):
-            os.utime(folder)  # used now: the cache keeps the last ones
+            os.utime(folder)  # the time of its last use, by which the cache is pruned
         return folder
     if not shutil.which("mmdebstrap"):
         raise PrerequisiteError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
@@ -63,12 +64,12 @@ def rootfs(said: Callable[[str], None]) -> Path:
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            said(f"making a Debian root file system in {folder} (once, about two minutes)")
-            _make(folder)
+            report(f"creating a Debian root file system in {folder} (once, about two minutes)")
+            _create(folder)
     return folder
 
 
-def _make(folder: Path) -> None:
+def _create(folder: Path) -> None:
     unfinished = folder.with_name(f"{folder.name}.new")
     log = folder.with_name(f"{folder.name}.log")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -86,14 +87,14 @@ def _make(folder: Path) -> None:
         if done.returncode:
             last = [line for line in log.read_text().splitlines() if line.startswith("E:")][-3:]
             raise PrerequisiteError(
-                f"cannot make the root file system: {' '.join(last) or 'mmdebstrap failed'}",
-                f"Debian's packages must be reachable (apt-get update); all it said: {log}",
+                f"cannot create the root file system: {' '.join(last) or 'mmdebstrap failed'}",
+                f"check that apt-get update works; see the log: {log}",
             )
         _prepare(unfinished)
         unfinished.rename(folder)
     except subprocess.TimeoutExpired:
         raise PrerequisiteError(
-            f"mmdebstrap did not end within {BUILD_TIMEOUT_S} s", f"what it said: {log}"
+            f"mmdebstrap timed out after {BUILD_TIMEOUT_S} s", f"see the log: {log}"
         ) from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -109,7 +110,7 @@ def _prepare(folder: Path) -> None:
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    # A machine has keys and a configuration of its own.
+    # Every node gets its own keys and configuration.
     for key in (folder / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
     for name in ("etc/machine-id", "etc/resolv.conf", "etc/hostname"):

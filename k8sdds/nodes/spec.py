@@ -1,4 +1,4 @@
-"""What a local node shall be, and what it is: pure data."""
+"""Describe local nodes: what to create, and how to reach it. Pure data."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from k8sdds.system.errors import InputError
 
 USER = "k8sdds"
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,10}[a-z0-9])?")
-"""A host name, short enough for a link to carry it (15 characters)."""
+"""A host name that is short enough for the name of a network interface (15 characters)."""
 
 
 @dataclass(frozen=True)
-class Link:
-    """A machine's cable to the switch. Rate and delay apply to what the machine receives."""
+class NodeLink:
+    """A node's link to the switch. Rate and delay apply to packets that the node receives."""
 
     mtu: int = 1500
     rate_mbps: float | None = None
@@ -25,8 +25,8 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Share:
-    """A folder of this machine that a node sees, read-only."""
+class SharedFolder:
+    """A folder of this machine that is mounted read-only in a node."""
 
     host: Path
     inside: str
@@ -34,41 +34,44 @@ class Share:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One machine to make. Raises InputError where it cannot be made so."""
+    """One node to create. Raises InputError for invalid values."""
 
     name: str
     user: str = USER
-    """Who logs in; root can as well, by the same key."""
+    """Login user; root can log in with the same key."""
     sudo: bool = True
-    """Whether `user` may become root without a password."""
+    """Whether `user` can use sudo without a password."""
     boot: Literal["systemd", "sshd"] = "systemd"
-    """The first process. `sshd` alone starts in a moment, for many hosts at once."""
+    """The first process. With `sshd`, a node has no services but starts at once."""
     containerd: bool = True
     watches: int = 0
-    """Inotify instances that will be needed for what is to run on it, beside those of the machine itself."""
-    shares: tuple[Share, ...] = ()
+    """Inotify instances that the software on the node will need, in addition to those of the node itself."""
+    shares: tuple[SharedFolder, ...] = ()
     disk_mib: int | None = None
-    """Size of what the machine can write, kept in memory; without it, the cache folder's disk."""
-    link: Link = Link()
+    """Size of the disk, which is then in memory; None: the disk of the cache folder."""
+    link: NodeLink = NodeLink()
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise InputError(
-                f"{self.name!r} cannot name a node",
-                "up to 12 of a-z, 0-9 and -, beginning and ending without -",
+                f"{self.name!r} is not a valid node name",
+                "use up to 12 characters of a-z, 0-9 and -, and no - at the start or end",
             )
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", self.user):
-            raise InputError(f"{self.user!r} cannot name a user", "a-z, 0-9 and -")
+            raise InputError(
+                f"{self.user!r} is not a valid user name", "use a-z, 0-9 and -, and a letter first"
+            )
         for share in self.shares:
             if not share.host.is_dir() or not share.inside.startswith("/"):
                 raise InputError(
-                    f"{share.host} cannot be shared as {share.inside}", "a folder, and an absolute path"
+                    f"{share.host} cannot be shared as {share.inside}",
+                    "give an existing folder and an absolute path",
                 )
 
 
 @dataclass(frozen=True)
 class LocalNode:
-    """A machine that stands, or was stopped, and how to reach it."""
+    """A running or stopped node, and how to reach it."""
 
     cluster: str
     name: str
@@ -76,18 +79,18 @@ class LocalNode:
     port: int
     user: str
     arch: str
-    """As Kubernetes calls it: amd64, arm64."""
+    """Kubernetes' name of the architecture: amd64, arm64."""
     state: Literal["running", "boots", "stopped"]
-    """`boots`: it has not answered yet; who was to wait for it may have been killed."""
+    """`boots`: it has not answered yet; the command that started it may have been killed."""
     key_file: Path
     known_hosts_file: Path
     ssh_config: Path
-    """A Host block for every node of the cluster: `ssh -F SSH_CONFIG NAME`."""
+    """File with a Host block for every node of the cluster: `ssh -F SSH_CONFIG NAME`."""
     proxy_command: tuple[str, ...]
-    """What connects stdin and stdout to the machine's port, for ssh's ProxyCommand."""
+    """Command that connects stdin and stdout to the node's SSH port, for ssh's ProxyCommand."""
 
     def ssh_block(self) -> str:
-        """The Host block for ssh_config."""
+        """Return the Host block for ssh_config."""
         return "\n".join(
             (
                 f"Host {self.name}",

@@ -1,11 +1,11 @@
-"""What lies between a cluster's machines: a bridge in the holder's network namespace, and their cables."""
+"""Connect a cluster's nodes: a bridge in the holder's network namespace, and a veth link per node."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from k8sdds.nodes.record import Machine, Record
+from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.system import processes
 from k8sdds.system.errors import InputError
 from k8sdds.system.sandbox import Sandbox
@@ -13,7 +13,7 @@ from k8sdds.system.sandbox import Sandbox
 NETWORK = "10.88.0"
 FIRST_ADDRESS = 11
 HOLDER = "holder"
-"""File in a cluster's data: id and start time of its holder, for who finds the data without a record."""
+"""File in a cluster's data folder with the id and start time of its holder, for cleanup without a record."""
 
 _SWITCH = f"""\
 ip link set lo up
@@ -24,52 +24,55 @@ ip route add unreachable default
 sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0
 [ ! -e /proc/sys/net/bridge/bridge-nf-call-iptables ] || sysctl -qw net.bridge.bridge-nf-call-iptables=0
 """
-# Unknown addresses are unreachable at once and nothing can leave: the switch knows no way out.
+# The switch has no route to other networks, so packets to other addresses are rejected at once.
 
 
-def make(known: Record) -> Sandbox:
-    """The cluster's switch, made if it does not stand; it outlives this process."""
-    if known.alive:
-        return sandbox_of(known)
-    sandbox = Sandbox(known.cluster)
-    known.holder = (sandbox.pid, processes.start_time(sandbox.pid))
-    known.write()
-    (Path(known.data) / HOLDER).write_text(f"{sandbox.pid} {processes.start_time(sandbox.pid)}")
+def create(record: ClusterRecord) -> Sandbox:
+    """Return a cluster's sandbox; create it with the switch if it does not run. It outlives k8sdds."""
+    if record.alive:
+        return sandbox_of(record)
+    sandbox = Sandbox(record.cluster)
+    record.holder = (sandbox.pid, processes.start_time(sandbox.pid))
+    record.write()
+    (Path(record.data) / HOLDER).write_text(f"{sandbox.pid} {processes.start_time(sandbox.pid)}")
     sandbox.detach()
     sandbox.run(["sh", "-e"], stdin=_SWITCH)
     return sandbox
 
 
-def sandbox_of(known: Record) -> Sandbox:
-    """The sandbox that holds a cluster; InputError if it has ended."""
-    if not known.alive:
-        raise InputError(f"the cluster {known.cluster!r} does not stand any more", "k8sdds nodes up, or down")
-    return Sandbox.attach(known.cluster, known.holder[0])
+def sandbox_of(record: ClusterRecord) -> Sandbox:
+    """Return the sandbox of a running cluster. Raises InputError if it has ended."""
+    if not record.alive:
+        raise InputError(
+            f"the cluster {record.cluster!r} does not run",
+            "start it with k8sdds nodes up, or remove it with down",
+        )
+    return Sandbox.attach(record.cluster, record.holder[0])
 
 
-def free_address(known: Record) -> str:
-    """An address that no machine of the cluster has."""
-    taken = {machine.address for machine in known.machines.values()}
+def free_address(record: ClusterRecord) -> str:
+    """Return an unused address of the cluster. Raises InputError."""
+    taken = {machine.address for machine in record.machines.values()}
     for last in range(FIRST_ADDRESS, 255):
         if f"{NETWORK}.{last}" not in taken:
             return f"{NETWORK}.{last}"
-    raise InputError("a cluster has at most 244 nodes", "make another: --cluster")
+    raise InputError("a cluster can have at most 244 nodes", "create another one with --cluster")
 
 
-def mac(machine: Machine) -> str:
-    """The hardware address of a machine: the same after each boot, as others remember it."""
+def mac(machine: MachineRecord) -> str:
+    """Return the MAC address of a node, which is the same after each boot because other nodes cache it."""
     return "02:88:" + ":".join(f"{int(part):02x}" for part in machine.address.split("."))
 
 
-def cable(machine: Machine) -> str:
-    """The script that makes a machine's network namespace and plugs its cable in."""
+def link_script(machine: MachineRecord) -> str:
+    """Return the script that creates a node's network namespace and its link to the switch."""
     name, link = machine.spec.name, machine.spec.link
     shape = ""
     if link.delay_ms:
         rate = f" rate {link.rate_mbps}mbit" if link.rate_mbps else ""
         shape = f"tc qdisc replace dev {name} root netem limit 10000 delay {link.delay_ms}ms{rate}\n"
     elif link.rate_mbps:
-        # 50 ms of queue, and a burst that a tick of the slowest kernels can carry.
+        # A queue of 50 ms, and a burst of at least one timer tick (250 Hz) at the given rate.
         burst = max(16384, round(link.rate_mbps * 1e6 / 8 / 250))
         shape = f"tc qdisc replace dev {name} root tbf rate {link.rate_mbps}mbit burst {burst} latency 50ms\n"
     return f"""\
@@ -84,8 +87,8 @@ ip -n {name} route add default via {NETWORK}.1
 {shape}"""
 
 
-def proxy(known: Record, address: str, port: int) -> list[str]:
-    """The command that connects stdin and stdout to a port of a machine."""
-    pid, started = known.holder
+def proxy(record: ClusterRecord, address: str, port: int) -> list[str]:
+    """Return the command that connects stdin and stdout to a port of a node."""
+    pid, started = record.holder
     program = Path(__file__).with_name("pipe.py")
     return [sys.executable, "-IS", str(program), str(pid), str(started), address, str(port)]

@@ -72,9 +72,9 @@ class Victims:
 
     def link_cut(self) -> None:
         node = self._pod("sub0")["spec"]["nodeName"]
-        nodes.cut(self.cluster.name, node, True)
+        nodes.link_down(self.cluster.name, node)
         time.sleep(CUT_S)
-        nodes.cut(self.cluster.name, node, False)
+        nodes.link_up(self.cluster.name, node)
 
     def api_server_restarted(self) -> None:
         self._on(self.cluster.nodes[0], "sh", "-c", _killing("kube-apiserver ", "TERM"))

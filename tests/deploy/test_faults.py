@@ -195,13 +195,13 @@ def node_stops_while_it_joins(site: Site) -> None:
 
 
 def network_is_cut_during_deploy(site: Site) -> None:
-    cutting = site.when("head", "kubeadm", lambda: nodes.cut(site.name, "head"))
+    cutting = site.when("head", "kubeadm", lambda: nodes.link_down(site.name, "head"))
     site.fails(r"head: control plane: could not create", "connection was lost|cannot be reached")
     cutting.join(10)
     assert not cutting.is_alive()
     # The next deploy reports at once that the machine cannot be reached.
     site.fails(r"head: cannot be reached")
-    nodes.cut(site.name, "head", False)
+    nodes.link_up(site.name, "head")
     site.becomes_ready()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.nodes import record
+from k8sdds.nodes import records
 from tests.clusters import Deployed
 
 
@@ -88,7 +88,7 @@ def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
     one_machine: Deployed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
-    known = record.read(one_machine.name)
+    known = records.read(one_machine.name)
     assert known is not None
     taken: Counter[str] = Counter()
     for process in Path("/proc").glob("[0-9]*"):

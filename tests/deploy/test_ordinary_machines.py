@@ -133,7 +133,7 @@ def test_destroy_restores_the_state_before_deploy(site: Site) -> None:
 def check_commands_with_a_worker_down(site: Site) -> None:
     """Every command reports the worker that cannot be reached; commands that can continue without it do so."""
     profile = str(site.profile)
-    nodes.cut(NAME, "work")
+    nodes.link_down(NAME, "work")
     try:
         for args in (
             ("deploy", profile, "--yes"),
@@ -154,7 +154,7 @@ def check_commands_with_a_worker_down(site: Site) -> None:
             names = opened.getnames()
         assert {"logs/head/kubelet.txt", "logs/work/unreached.txt", "logs/deploy/work.log"} <= set(names)
     finally:
-        nodes.cut(NAME, "work", False)
+        nodes.link_up(NAME, "work")
     site.k8sdds("deploy", profile, "--yes")
     assert site.k8sdds("deploy", profile, "--yes").stdout == "no changes\n"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
-from k8sdds.nodes import cluster, record
+from k8sdds.nodes import cluster, records
 from k8sdds.system.errors import InputError, PrerequisiteError
 from tests.conftest import Traces
 from tests.conftest import traces as all_traces
@@ -55,7 +55,7 @@ def settings() -> list[str]:
 
 
 def await_end(cluster: str, name: str) -> None:
-    machine = record.read(cluster).machines[name]
+    machine = records.read(cluster).machines[name]
     deadline = time.monotonic() + 20
     while machine.alive and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -67,7 +67,9 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
     share = tmp_path / "share"
     share.mkdir()
     (share / "file").write_text("seen")
-    one = nodes.NodeSpec("one", shares=(nodes.Share(share, "/bundle"),), link=nodes.Link(rate_mbps=50))
+    one = nodes.NodeSpec(
+        "one", shares=(nodes.SharedFolder(share, "/bundle"),), link=nodes.NodeLink(rate_mbps=50)
+    )
     two = nodes.NodeSpec("two", user="plain", sudo=False, disk_mib=64)
     try:
         made = nodes.up("life", [one, two])
@@ -75,7 +77,11 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
 
         # A machine of its own: systemd, sudo, containerd, its name, and the others by name.
         assert ssh(made[0], "sudo -n systemctl is-active containerd ssh").stdout.split() == ["active"] * 2
-        assert ssh(made[0], "cat /proc/1/comm; hostname; whoami").stdout.split() == ["systemd", "one", "k8sdds"]
+        assert ssh(made[0], "cat /proc/1/comm; hostname; whoami").stdout.split() == [
+            "systemd",
+            "one",
+            "k8sdds",
+        ]
         assert ssh(made[0], "cat /bundle/file").stdout == "seen"
         assert ssh(made[0], "sudo -n touch /bundle/new").returncode != 0
         assert ssh(made[1], "sudo -n true").returncode != 0
@@ -94,9 +100,9 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
         assert traces(tmp_path).mounts == before.mounts
 
         # Up again changes nothing; after a power cut the same disk and the same keys are back.
-        first = record.read("life").machines["one"].pid
+        first = records.read("life").machines["one"].pid
         assert nodes.up("life", [one, two]) == made
-        assert record.read("life").machines["one"].pid == first
+        assert records.read("life").machines["one"].pid == first
         nodes.run("life", "one", ["sh", "-c", "echo kept > /root/kept; sync"])
         nodes.stop("life", "one")
         assert [node.state for node in nodes.ls("life")] == ["stopped", "running"]
@@ -108,35 +114,35 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
         # At once, since the others remember its hardware address, which it still has.
         nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
 
-        nodes.cut("life", "one")
+        nodes.link_down("life", "one")
         with pytest.raises(PrerequisiteError):
             nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
-        nodes.cut("life", "one", False)
+        nodes.link_up("life", "one")
         # The neighbour is remembered as lost for a moment.
         again = "for i in $(seq 20); do ping -c 1 -W 1 one && exit; sleep 0.3; done; exit 1"
         nodes.run("life", "two", ["sh", "-c", again])
 
         # A machine that ends by itself boots again too.
-        os.kill(record.read("life").machines["one"].pid, signal.SIGKILL)
+        os.kill(records.read("life").machines["one"].pid, signal.SIGKILL)
         await_end("life", "one")
         nodes.up("life", [one])
         nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
 
         # What is not there is said.
-        with pytest.raises(InputError, match="there is: one, two"):
+        with pytest.raises(InputError, match="use one of: one, two"):
             nodes.find("life", "three")
         assert nodes.down("life", ["two"]) == ["two"]
         assert [node.name for node in nodes.ls("life")] == ["one"]
     finally:
         nodes.down("life")
     assert traces(tmp_path) == before
-    assert not record.clusters()
+    assert not records.all_clusters()
 
 
 def test_an_up_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
     before = traces(tmp_path)
     # As if it had been killed early: there is a record and half of a key pair, and nothing else.
-    known = cluster._new("life")
+    known = cluster.create_record("life")
     (known.folder / "key").write_text("")
     script = (
         "import sys, time\nfrom k8sdds import nodes\nfrom k8sdds.nodes import machine\n"
@@ -151,7 +157,7 @@ def test_an_up_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
         (one,) = nodes.up("life", [nodes.NodeSpec("one", boot="sshd")])
         assert one.state == "running" and ssh(one, "hostname").stdout == "one\n"
         # As if the kill had come before the machine was written down: its processes and cable are there.
-        known = record.read("life")
+        known = records.read("life")
         known.machines["one"].pid = 0
         known.write()
         (one,) = nodes.up("life", [nodes.NodeSpec("one", boot="sshd")])
@@ -165,12 +171,12 @@ def test_a_killed_holder_takes_all_with_it(tmp_path: Path) -> None:
     before = traces(tmp_path)
     # A name that `ip` has another use for.
     made = nodes.up("killed", [nodes.NodeSpec("master", boot="sshd")])
-    nodes.cut("killed", "master")
-    nodes.cut("killed", "master", False)
-    known = record.read("killed")
+    nodes.link_down("killed", "master")
+    nodes.link_up("killed", "master")
+    known = records.read("killed")
     os.kill(known.holder[0], signal.SIGKILL)
     await_end("killed", "master")
-    assert "does not stand" in ssh(made[0], "true").stderr
+    assert "does not run" in ssh(made[0], "true").stderr
     assert nodes.clean(everything=False) == (["killed"], [])
     assert traces(tmp_path) == before
     assert not Path(known.data).exists()
@@ -179,7 +185,7 @@ def test_a_killed_holder_takes_all_with_it(tmp_path: Path) -> None:
 def test_a_cluster_whose_record_is_lost_is_removed_by_clean(tmp_path: Path) -> None:
     before = traces(tmp_path)
     nodes.up("killed", [nodes.NodeSpec("one", boot="sshd")])
-    known = record.read("killed")
+    known = records.read("killed")
     shutil.rmtree(known.folder)
     assert nodes.clean(everything=False) == ([Path(known.data).name], [])
     assert traces(tmp_path) == before

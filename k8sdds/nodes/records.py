@@ -1,0 +1,119 @@
+"""Record the clusters of local nodes on this machine, before anything of them is created.
+
+Every cluster has a private folder in the state folder, with its record and keys. The disks of its nodes are
+in the cache folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from k8sdds.nodes.spec import NAME, NodeLink, NodeSpec, SharedFolder
+from k8sdds.system import processes
+from k8sdds.system.errors import InputError
+from k8sdds.system.files import write_atomically
+from k8sdds.system.paths import state_folder
+
+
+@dataclass
+class MachineRecord:
+    """One node."""
+
+    spec: NodeSpec
+    address: str
+    pid: int = 0
+    """Its first process, as seen from this machine; 0: stopped."""
+    started: int | None = None
+    """Start time of that process."""
+    answered: bool = False
+    """Whether its sshd has answered since it booted."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return processes.is_alive(self.pid, self.started)
+
+
+@dataclass
+class ClusterRecord:
+    """One cluster: its holder process, its nodes, and what must be removed with it."""
+
+    cluster: str
+    data: str
+    """Folder of the nodes' disks."""
+    holder: tuple[int, int | None] = (0, None)
+    """(process id, start time)"""
+    cgroup_folders: list[str] = field(default_factory=list)
+    machines: dict[str, MachineRecord] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its holder runs."""
+        return processes.is_alive(*self.holder)
+
+    @property
+    def folder(self) -> Path:
+        """Private folder of the record and the keys."""
+        return folder() / self.cluster
+
+    def write(self) -> None:
+        """Replace the stored record."""
+        write_atomically(self.folder / "record.json", json.dumps(asdict(self), default=str))
+
+    def forget(self) -> None:
+        """Remove the record and the keys. Everything else of the cluster must have been removed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def folder() -> Path:
+    """Return the folder of the clusters' private folders."""
+    path = state_folder() / "nodes"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def locked(cluster: str) -> Iterator[None]:
+    """Prevent other commands from changing a cluster. Raises InputError for an invalid name."""
+    if not NAME.fullmatch(cluster):
+        raise InputError(
+            f"{cluster!r} is not a valid cluster name", "use up to 12 characters of a-z, 0-9 and -"
+        )
+    path = folder() / f"{cluster}.lock"
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def read(cluster: str) -> ClusterRecord | None:
+    """Return the record of a cluster; None: there is none."""
+    try:
+        data = json.loads((folder() / cluster / "record.json").read_text())
+    except (OSError, ValueError):
+        return None
+    data["holder"] = tuple(data["holder"])
+    data["machines"] = {name: _machine(machine) for name, machine in data["machines"].items()}
+    return ClusterRecord(**data)
+
+
+def _machine(data: dict[str, Any]) -> MachineRecord:
+    spec = data.pop("spec")
+    spec["link"] = NodeLink(**spec["link"])
+    shares = tuple(SharedFolder(Path(share["host"]), share["inside"]) for share in spec.pop("shares"))
+    node = NodeSpec(**spec)
+    # Set after the validation, because a shared folder may have been deleted since.
+    object.__setattr__(node, "shares", shares)
+    return MachineRecord(node, **data)
+
+
+def all_clusters() -> list[ClusterRecord]:
+    """Return the records of all clusters of this user, by name."""
+    records = [read(path.name) for path in sorted(folder().iterdir()) if path.is_dir()]
+    return [record for record in records if record]
