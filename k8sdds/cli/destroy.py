@@ -40,7 +40,7 @@ def destroy(
         with record.locked(loaded.name):
             local_nodes.delete(loaded)
         record.forget(loaded.name)
-        selection.forget(loaded.name)
+        selection.deselect(loaded.name)
         console().print(f"removed {', '.join(names)}" if names else "removed", highlight=False)
         return
     with (
@@ -55,5 +55,5 @@ def destroy(
             with Progress(actions) as progress:
                 destroying.apply_plan(loaded, survey, actions, connections, progress)
     record.forget(loaded.name, keep_logs=not purge)
-    selection.forget(loaded.name)
+    selection.deselect(loaded.name)
     console().print("removed" if actions else "Nothing to destroy.", highlight=False)

@@ -91,7 +91,7 @@ def run(
         testbed_options = (on, kubeconfig, context, namespace, pod_network, image, meter)
         # A campaign continues on its first testbed unless options select another one.
         original = RunFolder.open(resume).reached if all(o is None for o in testbed_options) else None
-        _resume(resume, selection.of(original) if original else select(*testbed_options), psk_file)
+        _resume(resume, selection.parse(original) if original else select(*testbed_options), psk_file)
         return
     if experiment is None:
         raise InputError("no experiment given", "see: k8sdds list; to start: k8sdds run quickstart")

@@ -91,7 +91,7 @@ def select(
         return SelectedTestbed()
     if name == CLUSTER:
         selected = _default_cluster(current, has_kubeconfig)
-    elif selection.deployed(name):
+    elif selection.deployed_kubeconfig(name):
         if has_kubeconfig:
             raise InputError(
                 f"the deployed cluster {name} has its own kubeconfig", "leave out --kubeconfig and --context"

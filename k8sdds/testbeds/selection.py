@@ -1,4 +1,4 @@
-"""Which testbed is the current one, as kubectl has a current context: the lab, or a cluster."""
+"""Store the current testbed, the lab or a cluster, like the current context of kubectl."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ LAB = "lab"
 CLUSTER = "cluster"
 
 
-def beside(image: str, own: str) -> str:
-    """One of our images from where another was pushed to: `k8sdds images push` puts all below one path."""
-    return f"{image.rpartition('/')[0]}/{own.rpartition('/')[2]}".lstrip("/")
+def sibling_image(image: str, name: str) -> str:
+    """Return the reference of another k8sdds image in the same registry path as `image`.
+
+    `k8sdds images push` pushes all images to one path.
+    """
+    return f"{image.rpartition('/')[0]}/{name.rpartition('/')[2]}".lstrip("/")
 
 
 @dataclass(frozen=True)
@@ -27,20 +30,20 @@ class SelectedTestbed:
 
     testbed: str = LAB
     name: str = ""
-    """Of a cluster that `deploy` built; empty for one that was there."""
+    """Name of a cluster that `deploy` built; empty for other clusters."""
     kubeconfig: str | None = None
-    """None: the one that kubectl takes."""
+    """None: the one that kubectl uses."""
     context: str | None = None
     namespace: str | None = None
-    """A prepared namespace to work in; None: one per campaign."""
+    """An existing namespace for all campaigns; None: each campaign creates one."""
     network: str | None = None
-    """The installed network, where nobody may ask the nodes for it."""
+    """The installed network, for clusters whose nodes cannot be inspected."""
     image: str = versions.PERFTEST_IMAGE
     meter: bool = False
-    """Read nodes and pods around every block, which takes a DaemonSet."""
+    """Whether resource use of nodes and pods is read around every block, which needs a DaemonSet."""
 
     def describe(self) -> str:
-        """Where it measures, in one line."""
+        """Return a one-line description."""
         if self.testbed == LAB:
             return "lab (network namespaces on this machine)"
         if self.name:
@@ -52,47 +55,51 @@ class SelectedTestbed:
 
 
 def file() -> Path:
-    """Where the current testbed is written down, for this user."""
+    """Return the file with the current testbed of this user."""
     return state_folder() / "testbed.json"
 
 
 def read() -> SelectedTestbed:
-    """The current testbed; the lab where none was chosen."""
+    """Return the current testbed; the lab, if none was selected. Raises InputError."""
     try:
         data = json.loads(file().read_text(encoding="utf-8"))
     except FileNotFoundError:
         return SelectedTestbed()
     except (OSError, ValueError) as error:
-        raise InputError(f"{file()} cannot be read: {error}", "choose again: k8sdds testbed lab") from error
-    return of(data)
+        raise InputError(
+            f"cannot read {file()}: {error}", "select a testbed again: k8sdds testbed lab"
+        ) from error
+    return parse(data)
 
 
-def of(data: Any) -> SelectedTestbed:
-    """A testbed from its JSON form. InputError for what is none."""
-    known = {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else {}
-    if known.get("testbed") not in (LAB, CLUSTER) or set(known) - set(asdict(SelectedTestbed())):
-        raise InputError(f"{data!r} names no testbed", "choose again: k8sdds testbed lab")
-    return SelectedTestbed(**known)
+def parse(data: Any) -> SelectedTestbed:
+    """Return a testbed from its JSON form. Raises InputError for invalid data."""
+    values = (
+        {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else {}
+    )
+    if values.get("testbed") not in (LAB, CLUSTER) or set(values) - set(asdict(SelectedTestbed())):
+        raise InputError(f"{data!r} is not a testbed", "select a testbed again: k8sdds testbed lab")
+    return SelectedTestbed(**values)
 
 
-def write(chosen: SelectedTestbed) -> None:
-    """Make a testbed the current one."""
-    data = {key: value for key, value in asdict(chosen).items() if value not in (None, "")}
+def write(selected: SelectedTestbed) -> None:
+    """Store the current testbed."""
+    data = {key: value for key, value in asdict(selected).items() if value not in (None, "")}
     write_atomically(file(), json.dumps(data, indent=1) + "\n")
 
 
-def forget(name: str) -> None:
-    """Let the lab be current again, where a cluster of this name was that is no more."""
+def deselect(name: str) -> None:
+    """Select the lab if the deleted cluster `name` is the current testbed."""
     if read().name == name:
         file().unlink(missing_ok=True)
 
 
-def deployed(name: str) -> Path | None:
-    """The kubeconfig of a cluster that `deploy` built, or None where there is none of this name."""
+def deployed_kubeconfig(name: str) -> Path | None:
+    """Return the kubeconfig of a cluster that `deploy` built; None: there is no such cluster."""
     path = state_folder() / "clusters" / name / "kubeconfig"
     return path if path.is_file() else None
 
 
 def deployed_names() -> list[str]:
-    """The clusters that `deploy` built and that are still there."""
+    """Return the names of the existing clusters that `deploy` built."""
     return sorted(path.parent.name for path in state_folder().glob("clusters/*/kubeconfig"))

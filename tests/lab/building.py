@@ -1,4 +1,4 @@
-"""A lab_network of its own for one test; used in the virtual machine as well, where there is no pytest."""
+"""Build a lab network for one test. Also used in the virtual machine, which has no pytest."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan
 
 
-def built(made: Plan) -> LabNetwork:
-    """A lab_network that is up, to be closed; nothing is left where it does not come up."""
-    lab_network = LabNetwork(made, Sandbox(f"test-{made.key.network}"))
+def build(plan: Plan) -> LabNetwork:
+    """Return a lab network that the caller must close; on failure, leave nothing behind."""
+    lab_network = LabNetwork(plan, Sandbox(f"test-{plan.key.network}"))
     try:
         lab_network.build({})
     except BaseException:

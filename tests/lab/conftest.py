@@ -1,4 +1,4 @@
-"""Benches on real namespaces."""
+"""Fixtures with lab networks in real namespaces."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from k8sdds.testbeds.lab.testbed import Lab
 
 
 def cell(network: str, **changes: object) -> Cell:
-    """A small cell on a network: one publisher, two subscribers, three nodes."""
+    """Return a small cell on a network: one publisher, two subscribers, three nodes."""
     return Cell(
         **{"network": network, "test": "throughput", "payload_bytes": 1024, "subscribers": 2, **changes}
     )
 
 
 def enter(lab_network: LabNetwork, place: str) -> list[str]:
-    """The words that run a command in a pod, or on a node."""
+    """Return the command prefix that runs a command in a pod or on a node."""
     return (
         lab_network.enter(place)
         if place in lab_network.plan.datapath.attachments
@@ -32,29 +32,29 @@ def enter(lab_network: LabNetwork, place: str) -> list[str]:
 
 
 def said(lab_network: LabNetwork, place: str, *argv: str) -> str:
-    """What a command prints in a pod or on a node."""
+    """Return the stdout of a command in a pod or on a node."""
     done = subprocess.run([*enter(lab_network, place), *argv], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def json_of(lab_network: LabNetwork, place: str, *argv: str) -> Any:
-    """The same for a command that prints JSON."""
+    """Return the parsed JSON output of a command in a pod or on a node."""
     return json.loads(said(lab_network, place, *argv))
 
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A lab without lab_networks, removed afterwards."""
-    with Lab(f"test-{os.getpid()}") as made:
-        yield made
+    """Yield a lab without networks and close it after the test."""
+    with Lab(f"test-{os.getpid()}") as lab:
+        yield lab
 
 
 @pytest.fixture(scope="session")
 def lab_networks() -> Iterator[dict[str, LabNetwork]]:
-    """One small lab_network of every network, side by side."""
+    """Yield a small lab network of every network, by network name."""
     from k8sdds.networks import NETWORKS
 
-    with Lab(f"tests-{os.getpid()}") as made:
-        made.up(cell(name) for name in NETWORKS)
-        yield {lab_network.plan.key.network: lab_network for lab_network in made.networks.values()}
+    with Lab(f"tests-{os.getpid()}") as lab:
+        lab.up(cell(name) for name in NETWORKS)
+        yield {lab_network.plan.key.network: lab_network for lab_network in lab.networks.values()}

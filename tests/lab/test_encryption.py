@@ -21,7 +21,7 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
-from tests.lab.building import built
+from tests.lab.building import build
 from tests.lab.conftest import cell, enter, said
 
 ENCRYPTED = [name for name, network in NETWORKS.items() if network.engines]
@@ -113,7 +113,7 @@ def test_a_foreign_pod_on_the_same_node_cannot_listen_on_pod_networks(network: s
 
 def with_shared_node(network: str) -> LabNetwork:
     """Build a lab network whose two subscribers share a node."""
-    return built(make_plan(cell(network, placement={"pub0": 0, "sub0": 1, "sub1": 1}, nodes=2)))
+    return build(make_plan(cell(network, placement={"pub0": 0, "sub0": 1, "sub1": 1}, nodes=2)))
 
 
 @pytest.mark.parametrize("network", ["flannel-ipsec", "weavenet-encrypt"])
@@ -128,7 +128,7 @@ def test_a_wrong_pre_shared_key_fails_fast(network: str) -> None:
     wrong = dataclasses.replace(made, datapath=dataclasses.replace(made.datapath, files=files))
     began = time.monotonic()
     with pytest.raises(PrerequisiteError, match="pre-shared keys differ") as raised:
-        built(wrong)
+        build(wrong)
     assert time.monotonic() - began < 30  # a generous limit: it must not wait for a timeout per trial
     assert raised.value.remedy == "give all nodes the same pre-shared key"
 

@@ -17,7 +17,7 @@ from k8sdds.networks.flannel.lab import POD_CIDR
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, make_plan
-from tests.lab.building import built
+from tests.lab.building import build
 from tests.lab.multicast import RECEIVER, SENDER
 
 
@@ -36,7 +36,7 @@ def said(lab_network: LabNetwork, place: str, *argv: str) -> str:
 
 def encrypts(network: str) -> dict[str, object]:
     """Full packets pass, and nothing else is on the wire; what the kernel says it does."""
-    lab_network = built(planned(network))
+    lab_network = build(planned(network))
     try:
         lab_network.verify()
         before = lab_network.decrypted_bytes("node1") or 0
@@ -90,7 +90,7 @@ def wrong_key() -> dict[str, object]:
         for file in made.datapath.files
     )
     try:
-        built(dataclasses.replace(made, datapath=dataclasses.replace(made.datapath, files=files))).close()
+        build(dataclasses.replace(made, datapath=dataclasses.replace(made.datapath, files=files))).close()
     except PrerequisiteError as error:
         return {"error": error.message}
     return {"error": ""}
@@ -98,7 +98,7 @@ def wrong_key() -> dict[str, object]:
 
 def delay() -> dict[str, object]:
     """A link with a delay of 100 ms each way."""
-    lab_network = built(planned("host", link=Link(delay_us=100_000)))
+    lab_network = build(planned("host", link=Link(delay_us=100_000)))
     try:
         target = lab_network.plan.datapath.attachments["sub0"].address
         return {"ping": said(lab_network, "pub0", "ping", "-q", "-c", "2", target)}

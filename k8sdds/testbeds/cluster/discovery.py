@@ -16,7 +16,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
-from k8sdds.testbeds.selection import beside
+from k8sdds.testbeds.selection import sibling_image
 
 READY_TIMEOUT_S = 90
 KINDS = ("Service", "StatefulSet")
@@ -60,7 +60,7 @@ class DiscoveryServers:
         if service.image is None:
             image = middleware.find(middleware_name).service_image()
         else:
-            image = beside(self._image, service.image)
+            image = sibling_image(self._image, service.image)
         manifests = service.objects(self._namespace.name, image=image)
         wanted = [manifest for manifest in manifests if manifest["kind"] in KINDS]
         for manifest in wanted:

@@ -27,7 +27,7 @@ from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
-from k8sdds.testbeds.selection import SelectedTestbed, beside
+from k8sdds.testbeds.selection import SelectedTestbed, sibling_image
 
 if TYPE_CHECKING:
     from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
@@ -77,7 +77,7 @@ class ClusterSession:
         self._verifier = PathVerifier(self._pods, self._probes, switch.interface if switch else "")
         self._metrics: MetricsCollector | None = None
         if selected.meter:
-            meter_image = beside(selected.image, versions.TOOLS_IMAGE)
+            meter_image = sibling_image(selected.image, versions.TOOLS_IMAGE)
             self._metrics = MetricsCollector(client, namespace, with_host, meter_image)
             self._pods.watch.listeners.append(self._metrics.observe_pod)
         self._missing_pods = ""
