@@ -1,4 +1,4 @@
-"""Bundles for both architectures, end to end: what an amd64 machine makes for arm64 ones, and the reverse."""
+"""Create bundles for both architectures on a machine of one of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = "amd64" if HOST_ARCH == "arm64" else "arm64"
 
 
 def programs(made: Bundle, image: str, arch: str) -> dict[str, str]:
-    """For which machines the programs and libraries of an image are, by path."""
+    """Return the architectures of the programs and libraries of an image, by path."""
     (item,) = images.select(made, arch, [image])
     found = {}
     for layer in json.loads(made.file(item).read_text())["layers"]:
@@ -36,7 +36,7 @@ def programs(made: Bundle, image: str, arch: str) -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_a_bundle_for_both_is_made_verified_and_listed(
+def test_a_bundle_for_both_architectures_is_created_verified_and_listed(
     k8sdds: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The command's user has another home; what takes long to make is here.
@@ -82,7 +82,7 @@ def test_a_bundle_for_both_is_made_verified_and_listed(
 
 @pytest.mark.long
 def test_programs_of_the_other_architecture_run_in_the_emulator() -> None:
-    """The very programs of the image, without any help of the kernel."""
+    """The programs of the image run without binfmt_misc."""
     found = native.programs("perftest", OTHER, print)
     emulator = emulation._emulator(OTHER, HOST_ARCH, print)
     root = native.debian.sysroot(OTHER, native.LIBRARIES, print)
@@ -95,7 +95,9 @@ def test_programs_of_the_other_architecture_run_in_the_emulator() -> None:
     )
 
 
-def test_what_cannot_be_had_for_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_prerequisites_for_the_other_architecture_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InputError, match="nothing to emulate"):
         emulation.check(HOST_ARCH, HOST_ARCH)
     with pytest.raises(InputError, match="s390x"):

@@ -1,4 +1,4 @@
-"""Bundles: layouts that are the same for the same input, archives, checksums, and damage that is found."""
+"""Check that bundles are reproducible, and that archives, checksums and damage detection work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ create = importlib.import_module("k8sdds.bundle.create")
 
 
 def small(folder: Path) -> Bundle:
-    """A bundle with two images that share a layer, and one binary."""
+    """Create a bundle with two images that share a layer, and one binary."""
     folder.mkdir()
     program = golang.build(contents.PROGRAMS["probe"], HOST_ARCH, lambda _: None)
     layout = oci.Layout(folder / "oci")
@@ -65,7 +65,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert checksums(tmp_path / "one") == checksums(tmp_path / "two")
 
 
-def test_an_archive_holds_a_shared_layer_once(tmp_path: Path) -> None:
+def test_an_archive_contains_a_shared_layer_once(tmp_path: Path) -> None:
     bundle = small(tmp_path / "bundle")
     with tarfile.open(bundle.archive(HOST_ARCH)) as archive:
         names = archive.getnames()
@@ -128,7 +128,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_programs_for_other_machines_are_named(tmp_path: Path) -> None:
+def test_programs_for_a_wrong_architecture_are_reported(tmp_path: Path) -> None:
     other = "arm64" if HOST_ARCH == "amd64" else "amd64"
     program = golang.build(contents.PROGRAMS["probe"], other, lambda _: None)
     folder = tmp_path / "bundle"
@@ -172,13 +172,13 @@ def test_programs_for_other_machines_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, said",
     [
-        ({"format": 2}, "another format"),
+        ({"format": 2}, "unknown format"),
         ({"items": [{"kind": "image"}]}, "missing"),
         ({"items": [{"kind": "x", "name": "x", "version": "", "arch": "", "path": "../x", "sha256": "0" * 64,
-                     "size_bytes": 0}]}, "outside"),
+                     "size_bytes": 0}]}, "leaves the bundle"),
     ],
 )  # fmt: skip
-def test_an_index_that_is_wrong(tmp_path: Path, change: dict[str, object], said: str) -> None:
+def test_an_invalid_index_is_rejected(tmp_path: Path, change: dict[str, object], said: str) -> None:
     folder = small(tmp_path / "bundle").folder
     index = json.loads((folder / "bundle.json").read_text())
     (folder / "bundle.json").write_text(json.dumps(index | change))
@@ -186,14 +186,14 @@ def test_an_index_that_is_wrong(tmp_path: Path, change: dict[str, object], said:
         Bundle.open(folder)
 
 
-def test_a_tar_is_a_bundle_too(tmp_path: Path) -> None:
+def test_a_bundle_can_be_a_tar_file(tmp_path: Path) -> None:
     folder = small(tmp_path / "bundle").folder
     with tarfile.open(tmp_path / "bundle.tar", "w") as archive:
         archive.add(folder, ".")
     assert Bundle.open(tmp_path / "bundle.tar").verify() == []
 
 
-def test_what_cannot_be_made(tmp_path: Path) -> None:
+def test_wrong_arguments_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="s390x"):
         create.create(tmp_path / "bundle", ["s390x"])
     (tmp_path / "there").mkdir()
@@ -207,7 +207,7 @@ def test_probe_is_built_for_both_architectures(arch: str) -> None:
     assert header[18] == {"amd64": 62, "arm64": 183}[arch]
 
 
-def test_probe_asks_and_answers() -> None:
+def test_probes_exchange_datagrams() -> None:
     probe = golang.build(contents.PROGRAMS["probe"], HOST_ARCH, lambda _: None)
     with subprocess.Popen([probe, "listen", "--udp", "7117"]) as listening:
         try:
@@ -222,7 +222,7 @@ def test_probe_asks_and_answers() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
-def test_packages_install_from_the_bundle_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_install_only_from_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
     folder = small(tmp_path / "bundle").folder
     fetched = {(SUITE, HOST_ARCH): packages.cached(SUITE, HOST_ARCH, lambda _: None)}
@@ -236,7 +236,10 @@ def test_packages_install_from_the_bundle_alone(tmp_path: Path, monkeypatch: pyt
     there = {bundle.file(item).parent for item in bundle.packages(HOST_ARCH, SUITE)}
     assert len(there) == 1
     try:
-        nodes.up("offline", [nodes.NodeSpec("one", boot="sshd", shares=(nodes.SharedFolder(there.pop(), "/debs"),))])
+        nodes.up(
+            "offline",
+            [nodes.NodeSpec("one", boot="sshd", shares=(nodes.SharedFolder(there.pop(), "/debs"),))],
+        )
         nodes.run("offline", "one", ["dpkg", "--purge", "socat", "containerd", "runc"])
         nodes.run("offline", "one", ["sh"], stdin=packages.install_script("/debs"), timeout_s=120)
         nodes.run("offline", "one", ["runc", "--version"])
@@ -252,7 +255,7 @@ def test_packages_install_from_the_bundle_alone(tmp_path: Path, monkeypatch: pyt
         nodes.down("offline")
 
 
-def test_packages_that_are_not_to_be_had(tmp_path: Path) -> None:
+def test_unavailable_packages_are_reported(tmp_path: Path) -> None:
     with pytest.raises(PrerequisiteError, match="update failed"):
         packages.fetch(tmp_path / "new", "no-such-suite", HOST_ARCH, lambda _: None)
     with pytest.raises(InputError, match="not the name of a suite"):

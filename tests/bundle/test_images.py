@@ -1,4 +1,4 @@
-"""Our own images by themselves: built, written, and pushed to a real registry on the loopback."""
+"""Build the images of k8sdds, write them to a file, and push them to a registry on the loopback interface."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config(made: Bundle, name: str) -> dict:
     return json.loads((made.folder / "oci/blobs/sha256" / manifest["config"]["digest"][7:]).read_text())
 
 
-def test_they_need_no_kubernetes_and_run_as_nobody(own: Bundle) -> None:
+def test_images_need_no_kubernetes_and_run_as_an_unprivileged_user(own: Bundle) -> None:
     names = [images.short_name(item) for item in images.select(own, HOST_ARCH)]
     assert {"perftest", "discovery-server", "tools"} <= set(names)
     assert own.binaries(HOST_ARCH) == [] and all(
@@ -45,7 +45,7 @@ def test_they_need_no_kubernetes_and_run_as_nobody(own: Bundle) -> None:
     assert own.verify() == []
 
 
-def test_the_perftest_image_has_all_middlewares(own: Bundle) -> None:
+def test_the_perftest_image_contains_every_middleware(own: Bundle) -> None:
     (item,) = images.select(own, HOST_ARCH, ["k8sdds.local/perftest:0.1.0"])
     manifest = json.loads(own.file(item).read_text())
     names: set[str] = set()
@@ -83,7 +83,7 @@ def test_the_command_writes_an_archive(
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    """A registry of one's own, on the loopback."""
+    """Yield the address of a registry on the loopback interface."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -128,7 +128,7 @@ def test_a_push_is_one_image_for_all_architectures(own: Bundle, registry: str, t
     assert found == {HOST_ARCH: f"sha256:{tools.sha256}", "arm64": f"sha256:{other}"}
 
 
-def test_a_registry_that_does_not_take_it(own: Bundle) -> None:
+def test_a_rejected_push_is_reported(own: Bundle) -> None:
     items = images.select(own, HOST_ARCH, ["tools"])
     with pytest.raises(PrerequisiteError, match=r"127\.0\.0\.1:1/tools:1: .*refused") as error:
         images.push(own, items, "127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""IP fragments of a sample, counted on a real link: the study's 12 against 11 at MTU 1480 and 1500."""
+"""Count the IP fragments of a sample on a real link; the study reports 12 and 11 at MTU 1480 and 1500."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UDP, IP = 8, 20
 
 
 def needed(mtu: int) -> int:
-    """Fragments of a sample in one datagram: each but the last carries a multiple of 8 bytes."""
+    """Return the fragments of a sample in one datagram: all but the last carry a multiple of 8 bytes."""
     return math.ceil((SAMPLE + UDP) / ((mtu - IP) // 8 * 8))
 
 
@@ -60,7 +60,7 @@ def test_other_mtus_and_sizes_give_other_counts(k8sdds: Command, tmp_path: Path)
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
-def test_only_whole_datagrams_count(tmp_path: Path, order: list[int]) -> None:
+def test_only_complete_datagrams_count(tmp_path: Path, order: list[int]) -> None:
     def record(offset: int, length: int, more: bool, identity: int = 7) -> bytes:
         flags = (0x2000 if more else 0) | offset // 8
         ip = bytes(

@@ -1,4 +1,4 @@
-"""The lab's commands as a user types them: plan, up, ls, exec, graph, down, clean, doctor; as root and not."""
+"""Run the lab commands plan, up, ls, exec, graph, down, clean and doctor, as root and as an ordinary user."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.conftest import NOBODY, Command
 
 
 @pytest.fixture(autouse=True)
-def no_lab_stays(k8sdds: Command, nothing_left: None) -> Iterator[None]:
-    """Whatever a test leaves standing is removed before traces are looked for."""
+def remove_labs(k8sdds: Command, nothing_left: None) -> Iterator[None]:
+    """Remove the labs of a test before the check for leftovers."""
     yield
     for user in (None, NOBODY):
         k8sdds("clean", "--all", user=user)
@@ -26,7 +26,7 @@ USERS = pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "ordinary u
 
 
 @USERS
-def test_a_lab_can_be_made_entered_and_removed(k8sdds: Command, user: int | None) -> None:
+def test_a_lab_can_be_created_entered_and_removed(k8sdds: Command, user: int | None) -> None:
     made = k8sdds("lab", "up", "multicast-4sub", "--network", "weavenet", user=user)
     assert made.returncode == 0, made.stderr
     assert "weavenet: 5 nodes, pods pub0 sub0 sub1 sub2 sub3" in made.stdout
@@ -51,7 +51,7 @@ def test_a_lab_can_be_made_entered_and_removed(k8sdds: Command, user: int | None
     assert "No lab is up" in k8sdds("lab", "ls", user=user).stdout
 
 
-def test_clean_all_removes_a_standing_lab(k8sdds: Command) -> None:
+def test_clean_all_removes_a_running_lab(k8sdds: Command) -> None:
     assert k8sdds("lab", "up", "quickstart", "-n", "kube-router", "--name", "mine").returncode == 0
     assert "removed mine" in k8sdds("clean", "--all").stdout
 
@@ -69,7 +69,9 @@ def test_clean_all_removes_a_standing_lab(k8sdds: Command) -> None:
         (["lab", "graph", "quickstart", "-o", "nowhere/x.dot"], 2, "cannot write"),
     ],
 )
-def test_wrong_arguments_end_with_a_remedy(k8sdds: Command, words: list[str], code: int, said: str) -> None:
+def test_wrong_arguments_are_rejected_with_a_remedy(
+    k8sdds: Command, words: list[str], code: int, said: str
+) -> None:
     done = k8sdds(*words)
     assert done.returncode == code
     assert said in done.stderr
@@ -98,7 +100,7 @@ def test_the_graph_is_drawn(k8sdds: Command, tmp_path: Path) -> None:
 
 
 @USERS
-def test_doctor_says_what_this_machine_can_do(k8sdds: Command, user: int | None) -> None:
+def test_doctor_checks_the_prerequisites_of_this_machine(k8sdds: Command, user: int | None) -> None:
     done = k8sdds("doctor", "--json", user=user)
     assert done.returncode == 0, done.stderr
     findings = {row["subject"]: row for row in json.loads(done.stdout)}
@@ -107,8 +109,8 @@ def test_doctor_says_what_this_machine_can_do(k8sdds: Command, user: int | None)
     assert "can be created" in findings["namespaces"]["says"]
 
 
-def test_clean_spares_what_is_not_ours(k8sdds: Command) -> None:
-    """A foreign namespace and cgroup with names like ours survive."""
+def test_clean_keeps_objects_that_k8sdds_did_not_create(k8sdds: Command) -> None:
+    """A namespace and a cgroup with similar names remain."""
     from k8sdds.system import cgroups
 
     folders = [folder / "k8sdds-foreign" for folder in cgroups.own_cgroup().folders.values()]

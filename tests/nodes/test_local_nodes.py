@@ -1,4 +1,4 @@
-"""Local nodes, made for real: they boot, are reached by ssh, survive a power cut, and leave nothing."""
+"""Create local nodes: they boot, answer over SSH, survive a power failure, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def traces(folder: Path) -> Traces:
-    """What nodes could leave; labs of others may come and go beside."""
+    """Return what nodes may leave behind, without what concurrent labs may change."""
     found = all_traces(folder)
     # The perftest tests have namespaces of their own, which may run beside.
     mounts = tuple(path for path in found.mounts if not path.startswith("/run/netns"))
@@ -62,7 +62,7 @@ def await_end(cluster: str, name: str) -> None:
     assert not machine.alive
 
 
-def test_life_of_a_cluster(tmp_path: Path) -> None:
+def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
     before, global_before = traces(tmp_path), settings()
     share = tmp_path / "share"
     share.mkdir()
@@ -139,7 +139,7 @@ def test_life_of_a_cluster(tmp_path: Path) -> None:
     assert not records.all_clusters()
 
 
-def test_an_up_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
+def test_the_next_up_completes_a_killed_one(tmp_path: Path) -> None:
     before = traces(tmp_path)
     # As if it had been killed early: there is a record and half of a key pair, and nothing else.
     known = cluster.create_record("life")
@@ -167,7 +167,7 @@ def test_an_up_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
     assert traces(tmp_path) == before
 
 
-def test_a_killed_holder_takes_all_with_it(tmp_path: Path) -> None:
+def test_everything_ends_with_a_killed_holder(tmp_path: Path) -> None:
     before = traces(tmp_path)
     # A name that `ip` has another use for.
     made = nodes.up("killed", [nodes.NodeSpec("master", boot="sshd")])
@@ -182,7 +182,7 @@ def test_a_killed_holder_takes_all_with_it(tmp_path: Path) -> None:
     assert not Path(known.data).exists()
 
 
-def test_a_cluster_whose_record_is_lost_is_removed_by_clean(tmp_path: Path) -> None:
+def test_clean_removes_a_cluster_without_a_record(tmp_path: Path) -> None:
     before = traces(tmp_path)
     nodes.up("killed", [nodes.NodeSpec("one", boot="sshd")])
     known = records.read("killed")
@@ -192,7 +192,7 @@ def test_a_cluster_whose_record_is_lost_is_removed_by_clean(tmp_path: Path) -> N
     assert not Path(known.data).exists()
 
 
-def test_twenty_hosts_answer_at_once(tmp_path: Path) -> None:
+def test_twenty_nodes_answer_in_parallel(tmp_path: Path) -> None:
     before = traces(tmp_path)
     try:
         made = nodes.up("many", [nodes.NodeSpec(f"host{n}", boot="sshd") for n in range(20)])
@@ -205,6 +205,6 @@ def test_twenty_hosts_answer_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Node", "a" * 13, "-a", "a b", "../a"])
-def test_names_that_cannot_be(name: str) -> None:
+def test_invalid_names_are_rejected(name: str) -> None:
     with pytest.raises(InputError):
         nodes.NodeSpec(name)

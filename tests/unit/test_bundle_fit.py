@@ -1,4 +1,4 @@
-"""Which bundle a profile needs, and which sources apt reads for another suite."""
+"""Check the architectures of a profile's bundle and the apt sources for another suite."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ deb https://third.example cloud main
 """
 
 
-def test_the_own_entries_of_sources() -> None:
+def test_entries_of_the_distribution_in_apt_sources() -> None:
     assert [entry.split("\n")[1] for entry in distribution_entries(DEB822, True, "bookworm")] == [
         "URIs: http://mirror.example/debian", "URIs: http://mirror.example/debian-security",
     ]  # fmt: skip

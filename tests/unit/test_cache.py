@@ -1,4 +1,4 @@
-"""The cache of bundles: what is kept, what goes, and what standing local nodes still see."""
+"""Check which cache entries are kept and removed, also while local nodes use them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def thing(path: Path, age_s: float, content: bytes = b"x" * 5000) -> Path:
-    """A folder with a file, last used so long ago; a .tar is a file."""
+def entry(path: Path, age_s: float, content: bytes = b"x" * 5000) -> Path:
+    """Create an entry of the given age: a file if the name has a suffix, else a folder with a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix:
         path.write_bytes(content)
@@ -38,21 +38,23 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_the_last_few_of_each_group_are_kept(folder: Path) -> None:
+def test_the_most_recent_entries_of_each_group_are_kept(folder: Path) -> None:
     for number in range(5):
-        thing(folder / f"bundles/amd64-{number}", LONG_AGO_S + number)
-        thing(folder / f"bundles/own-amd64-arm64-{number}", LONG_AGO_S + number)
-        thing(folder / f"archives/amd64-{number}.tar", LONG_AGO_S + number)
-    thing(folder / "programs/kubernetes-arm64-1", LONG_AGO_S)
+        entry(folder / f"bundles/amd64-{number}", LONG_AGO_S + number)
+        entry(folder / f"bundles/own-amd64-arm64-{number}", LONG_AGO_S + number)
+        entry(folder / f"archives/amd64-{number}.tar", LONG_AGO_S + number)
+    entry(folder / "programs/kubernetes-arm64-1", LONG_AGO_S)
     freed = cache.prune()
-    assert names(folder / "bundles") == {f"{group}-{n}" for group in ("amd64", "own-amd64-arm64") for n in range(3)}
+    assert names(folder / "bundles") == {
+        f"{group}-{n}" for group in ("amd64", "own-amd64-arm64") for n in range(3)
+    }
     assert len(names(folder / "archives")) == 5 and names(folder / "programs") == {"kubernetes-arm64-1"}
     assert freed >= 4 * 5000
     assert cache.prune() == 0
 
 
-def test_what_was_used_lately_is_kept(folder: Path) -> None:
-    made = [thing(folder / f"unpacked/{number}", 60 + number) for number in range(5)]
+def test_recently_used_entries_are_kept(folder: Path) -> None:
+    made = [entry(folder / f"unpacked/{number}", 60 + number) for number in range(5)]
     assert cache.prune() == 0 and len(names(folder / "unpacked")) == 5
     for path in made:
         os.utime(path, (0, 0))
@@ -63,16 +65,16 @@ def test_what_was_used_lately_is_kept(folder: Path) -> None:
     assert made[3].exists() and len(names(folder / "unpacked") - {".lock"}) == cache.KEEP["unpacked"]
 
 
-def test_what_a_killed_command_left_goes(folder: Path) -> None:
-    old = [thing(folder / f"archives/{name}", LONG_AGO_S) for name in (".new-abc", "amd64-1.new")]
-    new = thing(folder / "archives/.new-def", 10)
-    thing(folder / "archives/amd64-2.tar", LONG_AGO_S)
+def test_leftovers_of_killed_commands_are_removed(folder: Path) -> None:
+    old = [entry(folder / f"archives/{name}", LONG_AGO_S) for name in (".new-abc", "amd64-1.new")]
+    new = entry(folder / "archives/.new-def", 10)
+    entry(folder / "archives/amd64-2.tar", LONG_AGO_S)
     cache.prune()
     assert not any(path.exists() for path in old) and new.exists()
     assert (folder / "archives/amd64-2.tar").exists()
 
 
-def test_making_marks_and_a_failure_does_not(folder: Path) -> None:
+def test_creating_marks_an_entry_as_used_unless_it_fails(folder: Path) -> None:
     with cache.creating(folder / "bases/one") as missing:
         assert missing
         (folder / "bases/one").mkdir()
@@ -83,11 +85,11 @@ def test_making_marks_and_a_failure_does_not(folder: Path) -> None:
         cache.mark_used(folder / "bases/two")
 
 
-def test_local_nodes_keep_what_they_see(folder: Path, tmp_path: Path) -> None:
-    """Of any state folder; and the root file system below them."""
+def test_entries_mounted_in_local_nodes_are_kept(folder: Path, tmp_path: Path) -> None:
+    """Nodes of any state folder count; their root file system is kept, too."""
     for number in range(5):
-        thing(folder / f"bundles/amd64-{number}", LONG_AGO_S + number)
-        thing(folder / f"rootfs/bookworm-{number}", LONG_AGO_S + number)
+        entry(folder / f"bundles/amd64-{number}", LONG_AGO_S + number)
+        entry(folder / f"rootfs/bookworm-{number}", LONG_AGO_S + number)
     shares = [{"host": str(folder / "bundles/amd64-4"), "inside": "/bundle"}]
     record = tmp_path / "state/record.json"
     record.parent.mkdir()
@@ -106,8 +108,8 @@ def test_local_nodes_keep_what_they_see(folder: Path, tmp_path: Path) -> None:
     assert cache.empty()[1] == [] and names(folder / "bundles") == set()
 
 
-def test_what_bundles_share_counts_once(folder: Path) -> None:
-    first = thing(folder / "bundles/amd64-1", LONG_AGO_S, b"x" * 100_000)
+def test_files_shared_by_bundles_count_once(folder: Path) -> None:
+    first = entry(folder / "bundles/amd64-1", LONG_AGO_S, b"x" * 100_000)
     second = folder / "bundles/amd64-2"
     second.mkdir()
     os.link(first / "file", second / "file")
@@ -118,12 +120,16 @@ def test_what_bundles_share_counts_once(folder: Path) -> None:
     assert cache._remove(first) < 50_000 and (second / "file").stat().st_size == 100_000
 
 
-def test_the_command_shows_and_empties_it(folder: Path, k8sdds: Command) -> None:
-    thing(folder / "bundles/amd64-1", LONG_AGO_S)
+def test_the_command_lists_and_empties_the_cache(folder: Path, k8sdds: Command) -> None:
+    entry(folder / "bundles/amd64-1", LONG_AGO_S)
     (shown,) = json.loads(k8sdds("bundle", "cache", "--json").stdout)
     assert (shown["kind"], shown["things"]) == ("bundles", 1)
     refused = k8sdds("bundle", "cache", "--prune", "--empty")
     assert refused.returncode == 2 and "exclude each other" in refused.stderr
     done = k8sdds("bundle", "cache", "--empty")
-    assert done.returncode == 0 and done.stdout.startswith("freed 0.0 MB\nbundles") and str(folder) in done.stdout
+    assert (
+        done.returncode == 0
+        and done.stdout.startswith("freed 0.0 MB\nbundles")
+        and str(folder) in done.stdout
+    )
     assert names(folder / "bundles") == set()

@@ -60,7 +60,7 @@ def test_explicit_placement() -> None:
 
 
 @given(st.sampled_from(sorted(NETWORKS)), st.integers(1, 60), st.integers(2, 30))
-def test_addresses_are_unique_within_a_bench(network: str, subscribers: int, nodes: int) -> None:
+def test_addresses_are_unique_within_a_lab_network(network: str, subscribers: int, nodes: int) -> None:
     built = made(network, subscribers=subscribers, nodes=nodes)
     attachments = built.datapath.attachments
     assert set(attachments) == set(built.key.pods)
@@ -149,7 +149,7 @@ def test_the_script_contains_the_whole_plan(network: str) -> None:
     assert text.count("ip netns add") == len(built.namespaces)
 
 
-def test_trials_share_a_bench_if_only_payload_or_test_differ() -> None:
+def test_trials_share_a_lab_network_if_only_payload_or_test_differ() -> None:
     assert LabNetworkKey.of(cell(payload_bytes=64)) == LabNetworkKey.of(
         cell(test="latency", transport="multicast")
     )

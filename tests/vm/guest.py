@@ -1,4 +1,4 @@
-"""Runs in the virtual machine: networks of the lab on the kernel's own engines; a line of JSON for each."""
+"""Test lab networks with kernel engines inside the virtual machine; print one line of JSON per network."""
 
 from __future__ import annotations
 
@@ -29,13 +29,17 @@ def planned(network: str, **changes: object) -> Plan:
 
 
 def said(lab_network: LabNetwork, place: str, *argv: str) -> str:
-    words = lab_network.enter(place) if place in lab_network.plan.datapath.attachments else lab_network.sandbox.enter(place)
+    words = (
+        lab_network.enter(place)
+        if place in lab_network.plan.datapath.attachments
+        else lab_network.sandbox.enter(place)
+    )
     done = subprocess.run([*words, *argv], capture_output=True, text=True, timeout=60)
     return done.stdout + done.stderr
 
 
 def encrypts(network: str) -> dict[str, object]:
-    """Full packets pass, and nothing else is on the wire; what the kernel says it does."""
+    """Verify a network that encrypts, and return the state of the kernel's encryption."""
     lab_network = build(planned(network))
     try:
         lab_network.verify()
@@ -56,7 +60,7 @@ def encrypts(network: str) -> dict[str, object]:
 
 
 def removed(lab_network: LabNetwork, network: str) -> dict[str, object]:
-    """What a switch of networks would find of this one on a node, and what is left when it has removed it."""
+    """Return the footprint of a network on a node, and what remains after its removal."""
     addresses = [node.address for node in lab_network.plan.topology.nodes]
     pods = IPv4Network(POD_CIDR)
 
@@ -70,7 +74,7 @@ def removed(lab_network: LabNetwork, network: str) -> dict[str, object]:
 
 
 def heard(lab_network: LabNetwork) -> str:
-    """What a subscriber hears of a multicast packet, over encrypted VXLAN."""
+    """Return what a subscriber receives of a multicast packet over encrypted VXLAN."""
     own, target = (lab_network.plan.datapath.attachments[pod].address for pod in ("pub0", "sub0"))
     receiver = subprocess.Popen(
         [*lab_network.enter("sub0"), sys.executable, "-c", RECEIVER, target, "30"],
@@ -83,7 +87,7 @@ def heard(lab_network: LabNetwork) -> str:
 
 
 def wrong_key() -> dict[str, object]:
-    """Nodes with different pre-shared keys."""
+    """Return the error for nodes with different pre-shared keys."""
     made = planned("flannel-ipsec")
     files = tuple(
         dataclasses.replace(file, text=file.text.replace("$psk", "another")) if "node1" in file.path else file
@@ -97,7 +101,7 @@ def wrong_key() -> dict[str, object]:
 
 
 def delay() -> dict[str, object]:
-    """A link with a delay of 100 ms each way."""
+    """Return the round-trip time of a link with a delay of 100 ms in each direction."""
     lab_network = build(planned("host", link=Link(delay_us=100_000)))
     try:
         target = lab_network.plan.datapath.attachments["sub0"].address

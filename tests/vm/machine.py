@@ -1,4 +1,4 @@
-"""A virtual machine with Debian's kernel: this machine's own files, read only, below another kernel.
+"""Run commands in a virtual machine with Debian's kernel and this machine's files, mounted read-only.
 
 qemu emulates it in software, so no number of it means anything; it is for code paths that need a kernel with
 ESP, WireGuard or netem. The guest has no network. Kernel and initramfs are cached.
@@ -17,7 +17,7 @@ from typing import Any
 
 TIMEOUT_S = 400
 FOLDERS = ("kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib/crypto")
-"""Of modules that the kernel asks for by itself."""
+"""Names of modules that the kernel requests itself."""
 MODULES = (
     "virtio_pci", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables",
     "nft_chain_nat", "nft_masq", "nft_ct", "nft_numgen", "esp4", "xfrm_user", "wireguard", "tun", "sch_tbf",
@@ -31,7 +31,7 @@ KERNEL_OPTIONS = (
     " rcupdate.rcu_expedited=1"
 )
 RELEASE = 2
-"""Raised when what is cached changes its make."""
+"""Increased when the cached files change."""
 
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -63,7 +63,7 @@ busybox poweroff -f'
 
 
 def cache() -> Path:
-    """Folder of the kernel and its modules, outside of the checkout."""
+    """Return the folder of the kernel and its modules, outside of the checkout."""
     base = os.environ.get("K8SDDS_CACHE_DIR") or Path.home() / ".cache" / "k8sdds"
     folder = Path(base) / f"vm-{RELEASE}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def cache() -> Path:
 
 
 def _kernel_package() -> str:
-    """The newest kernel that Debian's metapackage depends on."""
+    """Return the newest kernel package, on which Debian's metapackage depends."""
     said = _run(["apt-cache", "depends", "linux-image-amd64"])
     return next(line.split()[-1] for line in said.splitlines() if "Depends: linux-image" in line)
 
@@ -81,7 +81,7 @@ def _run(argv: list[str], cwd: Path | None = None) -> str:
 
 
 def kernel() -> tuple[Path, Path]:
-    """(kernel image, folder with its modules), fetched once: some 70 MB."""
+    """Return (kernel image, folder with its modules); the first call fetches about 70 MB."""
     made = sorted(cache().glob("vmlinuz-*"))
     if not made:
         with tempfile.TemporaryDirectory(dir=cache()) as name:
@@ -100,7 +100,7 @@ def kernel() -> tuple[Path, Path]:
 
 
 def _keep(source: Path, target: Path) -> None:
-    """Copy the modules that are wanted, and what they need."""
+    """Copy the required modules and their dependencies."""
     needs = {}
     for line in (source / "modules.dep").read_text().splitlines():
         module, _, others = line.partition(":")
@@ -140,7 +140,7 @@ def _initramfs(folder: Path, modules: Path, command: str) -> Path:
 
 
 def run(command: str) -> tuple[list[Any], str]:
-    """Boot, run a shell command on this machine's files, power off: (lines of JSON it printed, all it said)."""
+    """Boot, run a shell command and power off; return (the lines of JSON that it printed, all output)."""
     image, modules = kernel()
     with tempfile.TemporaryDirectory() as name:
         done = subprocess.run(

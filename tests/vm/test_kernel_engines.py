@@ -1,4 +1,4 @@
-"""The kernel's own ESP and WireGuard, and netem, on Debian's kernel in a virtual machine: for function only."""
+"""Test ESP and WireGuard in the kernel, and netem, with Debian's kernel in a virtual machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the virt
 
 @pytest.fixture(scope="module")
 def cases() -> dict[str, dict[str, Any]]:
-    """What tests/vm/guest.py has found, by case."""
+    """Return the results of tests/vm/guest.py by case."""
     path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     python = shlex.quote(f"{sys.prefix}/bin/python")
     found, said = machine.run(f"cd {shlex.quote(str(CHECKOUT))}; {path} {python} -m tests.vm.guest")
@@ -44,13 +44,13 @@ def test_esp_in_the_kernel(
     assert "ipsec0" not in case["links"]
 
 
-def test_what_ipsec_leaves_in_the_kernel_is_found_and_removed(cases: dict[str, dict[str, Any]]) -> None:
+def test_leftovers_of_ipsec_in_the_kernel_are_found_and_removed(cases: dict[str, dict[str, Any]]) -> None:
     made = [trace.split(" src ")[0] for trace in cases["flannel-ipsec"]["made"]]
     assert made.count("IPsec policy") == 3 and made.count("IPsec state") == 2
     assert cases["flannel-ipsec"]["left"] == []
 
 
-def test_what_wireguard_leaves_is_found_and_removed(cases: dict[str, dict[str, Any]]) -> None:
+def test_leftovers_of_wireguard_are_found_and_removed(cases: dict[str, dict[str, Any]]) -> None:
     assert "link flannel-wg0" in cases["flannel-wireguard"]["made"]
     assert cases["flannel-wireguard"]["left"] == []
 
@@ -68,11 +68,11 @@ def test_wireguard_in_the_kernel(cases: dict[str, dict[str, Any]]) -> None:
     assert case["decrypted"] >= 5 * 1000
 
 
-def test_a_wrong_pre_shared_key_brings_no_tunnel(cases: dict[str, dict[str, Any]]) -> None:
+def test_a_wrong_pre_shared_key_prevents_the_tunnel(cases: dict[str, dict[str, Any]]) -> None:
     assert "pre-shared keys differ" in cases["wrong-key"]["error"]
 
 
-def test_a_link_with_a_delay_delays(cases: dict[str, dict[str, Any]]) -> None:
+def test_a_link_with_a_delay_delays_packets(cases: dict[str, dict[str, Any]]) -> None:
     fastest = re.search(r"rtt min/avg/max/mdev = ([\d.]+)", cases["delay"]["ping"])
     assert fastest, cases["delay"]
     assert float(fastest[1]) >= 200
