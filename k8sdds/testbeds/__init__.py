@@ -82,12 +82,14 @@ class Testbed(Protocol):
 
     name: str
 
-    def supported_subset(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
+    def supported_subset(
+        self, experiment: Experiment, requested: Sequence[str]
+    ) -> tuple[Experiment, list[str]]:
         """Reduce an experiment to what this testbed can measure.
 
         Args:
             experiment: The experiment.
-            asked: Networks that the user requested by name; these are never removed.
+            requested: Networks that the user requested by name; these are never removed.
 
         Returns:
             The reduced experiment, and the labels of the removed networks.

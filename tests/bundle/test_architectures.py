@@ -87,11 +87,11 @@ def test_programs_of_the_other_architecture_run_in_the_emulator() -> None:
     emulator = emulation._emulator(OTHER, HOST_ARCH, print)
     root = native.debian.sysroot(OTHER, native.LIBRARIES, print)
     argv = [emulator, "-L", root, found["/opt/k8sdds/k8sdds-perftest"], "-version"]
-    said = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-    assert said.returncode == 0, said.stderr
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
     here = native.programs("perftest", HOST_ARCH, print)["/opt/k8sdds/k8sdds-perftest"]
     assert (
-        said.stdout == subprocess.run([here, "-version"], capture_output=True, text=True, timeout=60).stdout
+        done.stdout == subprocess.run([here, "-version"], capture_output=True, text=True, timeout=60).stdout
     )
 
 

@@ -155,11 +155,11 @@ def test_programs_for_a_wrong_architecture_are_reported(tmp_path: Path) -> None:
         "items": items,
     }
     (folder / "bundle.json").write_text(json.dumps(index))
-    said = [problem.what for problem in Bundle.open(folder).verify()]
-    assert [line.partition(f" is for {other}")[0] for line in said] == [
+    problems = [problem.what for problem in Bundle.open(folder).verify()]
+    assert [line.partition(f" is built for {other}")[0] for line in problems] == [
         "probe (bin/probe)", "/bin/probe in the image claims:1", "the image says:1",
     ]  # fmt: skip
-    assert all("exec format error" in line for line in said)
+    assert all("exec format error" in line for line in problems)
     # A deploy with it is refused before anything is touched.
     profile = profiles.load("one-machine")
     from_there = profile.model_copy(update={"software": Software(source="bundle", bundle=str(folder))})
@@ -170,7 +170,7 @@ def test_programs_for_a_wrong_architecture_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         ({"format": 2}, "unknown format"),
         ({"items": [{"kind": "image"}]}, "missing"),
@@ -178,11 +178,11 @@ def test_programs_for_a_wrong_architecture_are_reported(tmp_path: Path) -> None:
                      "size_bytes": 0}]}, "leaves the bundle"),
     ],
 )  # fmt: skip
-def test_an_invalid_index_is_rejected(tmp_path: Path, change: dict[str, object], said: str) -> None:
+def test_an_invalid_index_is_rejected(tmp_path: Path, change: dict[str, object], message: str) -> None:
     folder = small(tmp_path / "bundle").folder
     index = json.loads((folder / "bundle.json").read_text())
     (folder / "bundle.json").write_text(json.dumps(index | change))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         Bundle.open(folder)
 
 
@@ -243,10 +243,10 @@ def test_packages_install_only_from_the_bundle(tmp_path: Path, monkeypatch: pyte
         nodes.run("offline", "one", ["dpkg", "--purge", "socat", "containerd", "runc"])
         nodes.run("offline", "one", ["sh"], stdin=packages.install_script("/debs"), timeout_s=120)
         nodes.run("offline", "one", ["runc", "--version"])
-        said = nodes.run(
+        states = nodes.run(
             "offline", "one", ["dpkg-query", "-W", "-f", "${db:Status-Status} ", "socat", "containerd"]
         )
-        assert said == "installed installed "
+        assert states == "installed installed "
         # Its own sources of packages are as they were, and it has no other list.
         assert "debs" not in nodes.run(
             "offline", "one", ["sh", "-c", "cat /etc/apt/sources.list* || :; ls /var/lib/apt/lists"]

@@ -70,15 +70,15 @@ def test_the_command_writes_an_archive(
     with tarfile.open(tmp_path / "tools.tar") as archive:
         index = json.load(archive.extractfile("index.json"))
     assert [one["annotations"]["io.containerd.image.name"] for one in index["manifests"]] == [item.name]
-    for words, said in (
+    for args, message in (
         (("build", "tools", "-o", "tools.tar"), "exists already"),
         (("build", "none"), "one of:"),
         (("build", "perftest:9.9.9"), "one of:"),
         (("build", "--arch", "s390x"), "s390x"),
         (("build", "--arch", "amd64,arm64", "-o", "both.tar"), "one architecture"),
     ):
-        done = k8sdds("images", *words)
-        assert done.returncode == 2 and said in done.stderr, (words, done.stderr)
+        done = k8sdds("images", *args)
+        assert done.returncode == 2 and message in done.stderr, (args, done.stderr)
 
 
 @pytest.fixture

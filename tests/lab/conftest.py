@@ -31,7 +31,7 @@ def enter(lab_network: LabNetwork, place: str) -> list[str]:
     )
 
 
-def said(lab_network: LabNetwork, place: str, *argv: str) -> str:
+def output_of(lab_network: LabNetwork, place: str, *argv: str) -> str:
     """Return the stdout of a command in a pod or on a node."""
     done = subprocess.run([*enter(lab_network, place), *argv], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
@@ -40,7 +40,7 @@ def said(lab_network: LabNetwork, place: str, *argv: str) -> str:
 
 def json_of(lab_network: LabNetwork, place: str, *argv: str) -> Any:
     """Return the parsed JSON output of a command in a pod or on a node."""
-    return json.loads(said(lab_network, place, *argv))
+    return json.loads(output_of(lab_network, place, *argv))
 
 
 @pytest.fixture

@@ -120,9 +120,9 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
         (
             ["quickstart", "--set", "placement={pub0: 0, sub0: 1, sub9: 1}"],
             2,
-            "sub9, who is not in the trial",
+            "sub9, which the trial does not have",
         ),
-        (["virtualization-overhead", "--set", "cpu_quota=0.5"], 2, "a cpu_quota needs pods"),
+        (["virtualization-overhead", "--set", "cpu_quota=0.5"], 2, "cpu_quota needs pods"),
         (
             [
                 "quickstart",

@@ -36,15 +36,15 @@ def test_a_sample_of_16_kib_is_12_fragments_at_both_mtus(
     }
     assert set(counted.values()) == {12}
     assert all(record["latency_p90_us"] is None for record in run.attempts())
-    said = json.loads(k8sdds("claims", "out", "--only", "fragments-explain-latency", "--json").stdout)
-    (judged,) = said["judged"]
+    claims = json.loads(k8sdds("claims", "out", "--only", "fragments-explain-latency", "--json").stdout)
+    (judged,) = claims["judged"]
     assert judged["verdict"] == "contradicted"
     assert "counted 12, claimed 11" in judged["reason"]
 
 
 def test_other_mtus_and_sizes_give_other_counts(k8sdds: Command, tmp_path: Path) -> None:
-    words = ["--set", "networks=[{name: host}, {name: flannel-hostgw, mtu: 1000}]", "--repeat", "1"]
-    done = k8sdds("run", "ip-fragments", "-o", "out", *words)
+    args = ["--set", "networks=[{name: host}, {name: flannel-hostgw, mtu: 1000}]", "--repeat", "1"]
+    done = k8sdds("run", "ip-fragments", "-o", "out", *args)
     assert done.returncode == 0, done.stderr
     counted = {
         r["network"]: r["ip_fragments_per_sample"]

@@ -57,7 +57,7 @@ def test_clean_all_removes_a_running_lab(k8sdds: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("args", "code", "message"),
     [
         (["lab", "exec", "host/pub0", "--", "true"], 2, "there is no lab 'lab'"),
         (["lab", "down"], 2, "there is no lab 'lab'"),
@@ -70,11 +70,11 @@ def test_clean_all_removes_a_running_lab(k8sdds: Command) -> None:
     ],
 )
 def test_wrong_arguments_are_rejected_with_a_remedy(
-    k8sdds: Command, words: list[str], code: int, said: str
+    k8sdds: Command, args: list[str], code: int, message: str
 ) -> None:
-    done = k8sdds(*words)
+    done = k8sdds(*args)
     assert done.returncode == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -84,9 +84,9 @@ def test_the_printed_plan_builds_the_network(k8sdds: Command, tmp_path: Path) ->
     script.write_text(
         plan + "ip netns exec pub0 ping -q -c 1 -W 5 -M do -s 1422 10.244.1.2 && echo it works\n"
     )
-    words = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c"]
+    args = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c"]
     done = subprocess.run(
-        [*words, f"mount -t tmpfs t /run && sh -e {script}"], capture_output=True, text=True, timeout=60
+        [*args, f"mount -t tmpfs t /run && sh -e {script}"], capture_output=True, text=True, timeout=60
     )
     assert "it works" in done.stdout, done.stderr
 

@@ -15,7 +15,7 @@ from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.cluster import datapath
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
-from tests.lab.conftest import cell, enter, json_of, said
+from tests.lab.conftest import cell, enter, json_of, output_of
 from tests.lab.multicast import RECEIVER, SENDER
 
 POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
@@ -68,7 +68,7 @@ def test_multicast_crosses_nodes_only_if_the_network_supports_it(
     for receiver in receivers:
         assert receiver.stdout is not None
         assert receiver.stdout.readline() == "ready\n"
-    said(lab_network, "pub0", sys.executable, "-c", SENDER, addresses["pub0"])
+    output_of(lab_network, "pub0", sys.executable, "-c", SENDER, addresses["pub0"])
     received = [receiver.communicate()[0].strip() for receiver in receivers]
     assert received == (["hello"] * 2 if find(network).multicast else ["nothing"] * 2)
 
@@ -88,13 +88,13 @@ def test_link_counters_identify_the_network(lab_networks: dict[str, LabNetwork],
 
     def counters() -> list[datapath.LinkCounters]:
         return [
-            datapath.parse_counters(said(lab_network, node, *datapath.COMMAND, *addresses.values()))
+            datapath.parse_counters(output_of(lab_network, node, *datapath.COMMAND, *addresses.values()))
             for node in addresses
         ]
 
     before = counters()
     target, size = lab_network.plan.datapath.attachments["sub0"].address, lab_network.plan.datapath.mtu - 28
-    said(
+    output_of(
         lab_network, "pub0", "ping", "-n", "-q", "-c", "40", "-i", "0.01", "-M", "do", "-s", str(size), target
     )
     one, other = map(datapath.PathEnd, addresses, addresses.values(), before, counters())
@@ -159,7 +159,7 @@ def test_packets_between_nodes_pass_the_forward_chain(
         return sum(e["counter"]["packets"] for e in expressions if "counter" in e)
 
     before = counted()
-    said(
+    output_of(
         lab_network,
         "pub0",
         "ping",
@@ -175,15 +175,16 @@ def test_packets_between_nodes_pass_the_forward_chain(
 @pytest.mark.parametrize("network", ["host", *POD_NETWORKS])
 def test_pods_have_the_namespaces_of_a_container(lab_networks: dict[str, LabNetwork], network: str) -> None:
     lab_network = lab_networks[network]
-    assert said(lab_network, "sub0", "hostname").strip() == "sub0"
-    processes = said(lab_network, "sub0", "ps", "-eo", "comm", "--no-headers").split()
+    assert output_of(lab_network, "sub0", "hostname").strip() == "sub0"
+    processes = output_of(lab_network, "sub0", "ps", "-eo", "comm", "--no-headers").split()
     assert set(processes) <= {"k8sdds-supervis", "ps"}
     kinds = ("mnt", "pid", "uts", "ipc") if network == "host" else ("mnt", "pid", "uts", "ipc", "net")
     for kind in kinds:
         pod_namespaces = {
-            said(lab_network, pod, "readlink", f"/proc/self/ns/{kind}") for pod in ("pub0", "sub0", "sub1")
+            output_of(lab_network, pod, "readlink", f"/proc/self/ns/{kind}")
+            for pod in ("pub0", "sub0", "sub1")
         }
-        node_namespace = said(lab_network, "node1", "readlink", f"/proc/self/ns/{kind}")
+        node_namespace = output_of(lab_network, "node1", "readlink", f"/proc/self/ns/{kind}")
         assert len(pod_namespaces) == 3
         assert node_namespace not in pod_namespaces
 
@@ -191,7 +192,7 @@ def test_pods_have_the_namespaces_of_a_container(lab_networks: dict[str, LabNetw
 def test_baremetal_participants_run_on_the_node(lab_networks: dict[str, LabNetwork]) -> None:
     lab_network = lab_networks["baremetal"]
     assert lab_network.pods == {}
-    assert said(lab_network, "sub0", "readlink", "/proc/self/ns/net") == said(
+    assert output_of(lab_network, "sub0", "readlink", "/proc/self/ns/net") == output_of(
         lab_network, "node1", "readlink", "/proc/self/ns/net"
     )
 
@@ -213,7 +214,7 @@ def test_a_link_with_loss_drops_packets(lab: Lab) -> None:
         "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
         "for i in range(1000): s.sendto(b'x', (sys.argv[1], 9))"
     )
-    said(
+    output_of(
         lab_network,
         "pub0",
         sys.executable,

@@ -22,7 +22,7 @@ from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
 from tests.lab.building import build
-from tests.lab.conftest import cell, enter, said
+from tests.lab.conftest import cell, enter, output_of
 
 ENCRYPTED = [name for name, network in NETWORKS.items() if network.engines]
 POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
@@ -63,7 +63,7 @@ def listen(lab_network: LabNetwork, place: str, seconds: float, source: str, tar
     )
     assert listener.stdout is not None
     assert listener.stdout.readline() == "ready\n"
-    said(
+    output_of(
         lab_network, source, sys.executable, "-c", SENDER, PAYLOAD.decode(),
         lab_network.plan.datapath.attachments[target].address,
     )  # fmt: skip
@@ -102,7 +102,9 @@ def test_a_foreign_pod_on_the_same_node_cannot_listen_on_pod_networks(network: s
     lab_network = with_shared_node(network)
     try:
         # The bridge must learn the receiver's port first; before that it floods.
-        said(lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address)
+        output_of(
+            lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address
+        )
         found, _ = listen(lab_network, "sub1", 1, "pub0", "sub0")
         assert found == 0
         own, _ = listen(lab_network, "sub0", 20, "pub0", "sub0")
@@ -174,7 +176,9 @@ def test_the_encryption_proof_rejects_plain_packets(lab_networks: dict[str, LabN
         pytest.raises(PrerequisiteError, match="packets between nodes were not encrypted"),
         encryption.only_encrypted(lab_network.sandbox, lab_network.plan.topology, proof),
     ):
-        said(lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address)
+        output_of(
+            lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address
+        )
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
@@ -195,7 +199,7 @@ def test_the_encryption_proof_requires_encrypted_packets(
 def test_tunnels_count_decrypted_bytes(lab_networks: dict[str, LabNetwork], network: str) -> None:
     lab_network = lab_networks[network]
     before = lab_network.decrypted_bytes("node1")
-    said(
+    output_of(
         lab_network, "pub0", "ping", "-q", "-c", "10", "-i", "0.01", "-s", "1000",
         lab_network.plan.datapath.attachments["sub0"].address,
     )  # fmt: skip

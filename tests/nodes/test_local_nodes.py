@@ -128,7 +128,7 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
         nodes.up("life", [one])
         nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
 
-        # What is not there is said.
+        # A node that does not exist is reported.
         with pytest.raises(InputError, match="use one of: one, two"):
             nodes.find("life", "three")
         assert nodes.down("life", ["two"]) == ["two"]

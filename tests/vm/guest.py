@@ -28,13 +28,13 @@ def planned(network: str, **changes: object) -> Plan:
     )
 
 
-def said(lab_network: LabNetwork, place: str, *argv: str) -> str:
-    words = (
+def output_of(lab_network: LabNetwork, place: str, *argv: str) -> str:
+    args = (
         lab_network.enter(place)
         if place in lab_network.plan.datapath.attachments
         else lab_network.sandbox.enter(place)
     )
-    done = subprocess.run([*words, *argv], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*args, *argv], capture_output=True, text=True, timeout=60)
     return done.stdout + done.stderr
 
 
@@ -45,12 +45,12 @@ def encrypts(network: str) -> dict[str, object]:
         lab_network.verify()
         before = lab_network.decrypted_bytes("node1") or 0
         target = lab_network.plan.datapath.attachments["sub0"].address
-        said(lab_network, "pub0", "ping", "-q", "-c", "5", "-i", "0.05", "-s", "1000", target)
+        output_of(lab_network, "pub0", "ping", "-q", "-c", "5", "-i", "0.05", "-s", "1000", target)
         return {
             "mtu": lab_network.plan.datapath.mtu,
             "decrypted": (lab_network.decrypted_bytes("node1") or 0) - before,
-            "xfrm": said(lab_network, "node0", "ip", "xfrm", "state"),
-            "links": said(lab_network, "node0", "ip", "-d", "-o", "link"),
+            "xfrm": output_of(lab_network, "node0", "ip", "xfrm", "state"),
+            "links": output_of(lab_network, "node0", "ip", "-d", "-o", "link"),
             "daemons": len(lab_network.plan.datapath.daemons),
             "heard": heard(lab_network) if network == "weavenet-encrypt" else None,
             **(removed(lab_network, network) if network.startswith("flannel") else {}),
@@ -65,11 +65,11 @@ def removed(lab_network: LabNetwork, network: str) -> dict[str, object]:
     pods = IPv4Network(POD_CIDR)
 
     def left() -> list[footprint.NetworkLeftover]:
-        seen = node_state.parse(said(lab_network, "node0", "sh", "-c", footprint.probe_script()))
+        seen = node_state.parse(output_of(lab_network, "node0", "sh", "-c", footprint.probe_script()))
         return footprint.leftovers(seen, addresses, pods, [network])
 
     before = left()
-    said(lab_network, "node0", "sh", "-c", footprint.removal_script(before))
+    output_of(lab_network, "node0", "sh", "-c", footprint.removal_script(before))
     return {"made": [str(trace) for trace in before], "left": [str(trace) for trace in left()]}
 
 
@@ -82,7 +82,7 @@ def heard(lab_network: LabNetwork) -> str:
     )  # fmt: skip
     assert receiver.stdout is not None
     receiver.stdout.readline()
-    said(lab_network, "pub0", sys.executable, "-c", SENDER, own)
+    output_of(lab_network, "pub0", sys.executable, "-c", SENDER, own)
     return receiver.communicate(timeout=60)[0].strip()
 
 
@@ -105,7 +105,7 @@ def delay() -> dict[str, object]:
     lab_network = build(planned("host", link=Link(delay_us=100_000)))
     try:
         target = lab_network.plan.datapath.attachments["sub0"].address
-        return {"ping": said(lab_network, "pub0", "ping", "-q", "-c", "2", target)}
+        return {"ping": output_of(lab_network, "pub0", "ping", "-q", "-c", "2", target)}
     finally:
         lab_network.close()
 

@@ -72,8 +72,8 @@ def cache() -> Path:
 
 def _kernel_package() -> str:
     """Return the newest kernel package, on which Debian's metapackage depends."""
-    said = _run(["apt-cache", "depends", "linux-image-amd64"])
-    return next(line.split()[-1] for line in said.splitlines() if "Depends: linux-image" in line)
+    depends = _run(["apt-cache", "depends", "linux-image-amd64"])
+    return next(line.split()[-1] for line in depends.splitlines() if "Depends: linux-image" in line)
 
 
 def _run(argv: list[str], cwd: Path | None = None) -> str:
@@ -153,8 +153,8 @@ def run(command: str) -> tuple[list[Any], str]:
             ],
             capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-    said = done.stdout.replace("\r", "")
-    if BEGIN not in said:
-        raise RuntimeError(f"the guest did not come up: {said[-2000:]} {done.stderr[-2000:]}")
-    inside = said.partition(BEGIN)[2].partition(END)[0]
-    return [json.loads(line) for line in inside.splitlines() if line.startswith("{")], said
+    output = done.stdout.replace("\r", "")
+    if BEGIN not in output:
+        raise RuntimeError(f"the guest did not come up: {output[-2000:]} {done.stderr[-2000:]}")
+    inside = output.partition(BEGIN)[2].partition(END)[0]
+    return [json.loads(line) for line in inside.splitlines() if line.startswith("{")], output

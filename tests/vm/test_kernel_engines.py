@@ -21,9 +21,9 @@ def cases() -> dict[str, dict[str, Any]]:
     """Return the results of tests/vm/guest.py by case."""
     path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     python = shlex.quote(f"{sys.prefix}/bin/python")
-    found, said = machine.run(f"cd {shlex.quote(str(CHECKOUT))}; {path} {python} -m tests.vm.guest")
-    assert found, said
-    return {case["case"]: case for case in found}
+    results, output = machine.run(f"cd {shlex.quote(str(CHECKOUT))}; {path} {python} -m tests.vm.guest")
+    assert results, output
+    return {case["case"]: case for case in results}
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ class LabNetwork:
     def verify(self) -> None:
         """Verify the datapath with unfragmented full-MTU pings from each publisher's pod to all others.
 
-        On a network that encrypts, also verify that only encrypted packets cross the links meanwhile.
+        On a network that encrypts, also verify that only encrypted packets cross the links at that time.
 
         Raises:
             PrerequisiteError: A ping was lost (names the first pair), or a packet was not encrypted.

@@ -192,7 +192,7 @@ def _end_of_log(path: Path) -> str:
 
 
 def _await_end(supervisors: list[Supervisor], timeout_s: float) -> None:
-    """Wait until all supervisors have ended, in a blocking poll, so that k8sdds uses no CPU meanwhile."""
+    """Wait until all supervisors have ended, in a blocking poll, which uses no CPU."""
     poll = select.poll()
     handles = []
     for supervisor in supervisors:

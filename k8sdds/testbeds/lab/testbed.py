@@ -70,7 +70,9 @@ class Lab:
 
     # -- checks ---------------------------------------------------------------------------------------
 
-    def supported_subset(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
+    def supported_subset(
+        self, experiment: Experiment, requested: Sequence[str]
+    ) -> tuple[Experiment, list[str]]:
         """Choose an engine for each network that this machine supports; no network is removed."""
         return networks.with_engines(experiment, kernel_features.available), []
 
@@ -280,7 +282,7 @@ class Lab:
     def close(self) -> None:
         """Remove all lab networks, cgroups and the record. Safe to call twice and in any state.
 
-        Signals are blocked meanwhile, so that Ctrl-C cannot interrupt the cleanup.
+        Signals are blocked during the cleanup, so that Ctrl-C cannot interrupt it.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         try:
