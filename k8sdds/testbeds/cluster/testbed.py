@@ -80,10 +80,10 @@ class ClusterTestbed:
 
     # -- before a campaign ------------------------------------------------------------------------------
 
-    def supported_subset(self, experiment: Experiment, asked: Sequence[str]) -> tuple[Experiment, list[str]]:
+    def supported_subset(self, experiment: Experiment, requested: Sequence[str]) -> tuple[Experiment, list[str]]:
         """Select the plugins' own engines and remove networks that are not available here.
 
-        Networks that the user requested by name (`asked`) remain, so that the check reports them.
+        Networks that the user requested by name (`requested`) remain, so that the check reports them.
 
         Returns:
             The experiment and the labels of the removed networks.
@@ -93,7 +93,7 @@ class ClusterTestbed:
         # If the pod network could not be detected, the check reports it.
         if available == [HOST]:
             return experiment, []
-        return preflight.reduce_networks(experiment, available, asked)
+        return preflight.reduce_networks(experiment, available, requested)
 
     def interference(self) -> list[str]:
         """Return conditions that may disturb a campaign."""
