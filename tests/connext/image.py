@@ -9,8 +9,7 @@ from pathlib import Path
 
 from k8sdds import bundle
 from k8sdds.bundle import images, oci
-from k8sdds.bundle.contents import HOST_ARCH
-from k8sdds.bundle.contents import NOBODY
+from k8sdds.bundle.contents import HOST_ARCH, UNPRIVILEGED
 from k8sdds.middleware.connext.settings import IN_IMAGE
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +38,8 @@ def archive(folder: Path) -> Path:
     layers = [{"digest": one["digest"], "size": one["size"]} for one in below]
     layers.append(layout.layer(_files(folder)))
     made = [
-        (PERFTEST, HOST_ARCH, layout.image(PERFTEST, HOST_ARCH, ["/opt/k8sdds/k8sdds-supervisor"], layers, NOBODY)),
-        (DISCOVERY, HOST_ARCH, layout.image(DISCOVERY, HOST_ARCH, [CLOUD], layers, NOBODY)),
+        (PERFTEST, HOST_ARCH, layout.image(PERFTEST, HOST_ARCH, ["/opt/k8sdds/k8sdds-supervisor"], layers, UNPRIVILEGED)),
+        (DISCOVERY, HOST_ARCH, layout.image(DISCOVERY, HOST_ARCH, [CLOUD], layers, UNPRIVILEGED)),
     ]  # fmt: skip
     layout.finish()
     oci.archive(layout.folder, made, folder / "images.tar")
