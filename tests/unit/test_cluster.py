@@ -231,7 +231,7 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_other_images_come_from_the_registry_of_perftest(image: str, expected: str) -> None:
-    assert selection.beside(image, versions.TOOLS_IMAGE) == expected
+    assert selection.sibling_image(image, versions.TOOLS_IMAGE) == expected
 
 
 def test_networks_that_replace_each_other_have_separate_blocks() -> None:
