@@ -132,7 +132,7 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
                 "link.loss_percent=1",
             ],
             2,
-            "take the engine whose ESP is in UDP ({name: flannel-ipsec, engine: userspace})",
+            "use the engine that sends ESP in UDP ({name: flannel-ipsec, engine: userspace})",
         ),
         (
             ["quickstart", "--set", "reliability=best-effort", "--set", "qos=strict-reliable"],
