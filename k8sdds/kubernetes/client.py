@@ -31,7 +31,7 @@ REQUEST_TIMEOUT_S = (10, 30)
 WATCH_TIMEOUT_S = 300
 """A watch is restarted after this time."""
 SETTLE_S = 15
-"""How long "not authorized" is retried after an outage: the API server loads roles after it starts to serve."""
+"""How long rejections are retried after an outage: the API server starts to serve before it loads roles."""
 AUTHORIZATION_STATUSES = (401, 403)
 TRANSIENT_STATUSES = (0, 429, 500, 502, 503, 504)
 """Status codes of a server that is starting, stopping or overloaded."""

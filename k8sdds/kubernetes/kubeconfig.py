@@ -53,7 +53,7 @@ def load(kubeconfig: Path | None, context: str | None) -> client.Configuration:
 
 
 def _check_user(files: list[Path], context: dict[str, Any]) -> None:
-    """Raise ValueError if the context's user is not defined: the client library would continue without one."""
+    """Raise ValueError if the context's user is not defined: the client library ignores this."""
     name = context["context"].get("user")
     users = [
         user["name"]

@@ -33,7 +33,7 @@ LOOK = f"ls -ln /run/k8sdds/*/{KEY}; grep ' /run/k8sdds ' /proc/mounts; cat /run
 
 
 def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict[str, Any]]:
-    """Measure these levels on a deployed cluster, and look after the keys; the attempts of the run folder."""
+    """Measure these levels on a deployed cluster, check the keys, and return the attempts of the run folder."""
     experiment, run = folder / "secured.yaml", folder / "secured"
     experiment.write_text(EXPERIMENT.format(network=NETWORK, levels=", ".join(levels)))
     admin = KubernetesClient.from_kubeconfig(cluster.kubeconfig, None)
@@ -65,7 +65,7 @@ def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict
 
 
 def keys(admin: KubernetesClient) -> set[bytes]:
-    """The private keys in the participants' pods now: for their owner alone, and in memory."""
+    """Return the private keys in the participants' pods; check that they are in memory and private."""
     listed = admin.get(
         f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{versions.ROLE_LABEL} in (pub,sub)"
     )["items"]
@@ -74,7 +74,7 @@ def keys(admin: KubernetesClient) -> set[bytes]:
         meta = one["metadata"]
         try:
             done = exec_stream.run_command(admin, meta["namespace"], meta["name"], ["sh", "-c", LOOK])
-        except Exception:  # the pod goes, or the file comes, at this very moment
+        except Exception:  # the pod is being deleted, or the file is being written
             continue
         listing, _, rest = done.stdout.partition(b"tmpfs ")
         if done.code == 0 and rest.rstrip().endswith(b"PRIVATE KEY-----"):
@@ -85,7 +85,7 @@ def keys(admin: KubernetesClient) -> set[bytes]:
 
 
 def exposed(secrets: set[bytes]) -> list[str]:
-    """Processes of all local nodes, and of this machine, whose command line or environment has a key."""
+    """Return processes on this machine whose command line or environment contains a key."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:

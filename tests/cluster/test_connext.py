@@ -1,5 +1,4 @@
-"""A campaign with RTI PerfTest on a real cluster, by stand-ins that are named as such: the licence, the words, the
-wire, the service that participants find each other at."""
+"""Test campaigns with RTI PerfTest on a real cluster, with stand-ins for RTI's programs."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def loaded(
         argv = [*nodes.exec_argv(one_machine.name, node), "ctr", "-n", "k8s.io", "images", "import", "-"]
         with archive.open("rb") as content:
             subprocess.run(argv, stdin=content, check=True, capture_output=True, timeout=120)
-    # A kubelet tells of its images when it next tells of its node.
+    # A kubelet reports images with its next node status.
     version = "0"
     while waiting:
         for event in admin.watch(permissions.NODES, for_s=60, resourceVersion=version):
@@ -75,7 +74,7 @@ def test_connext_by_peers_and_by_its_discovery_service(
     found: list[dict[str, Any]] = [
         json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()
     ]
-    # `auto` is by peers.
+    # `auto` selects peers.
     assert {row["discovery"] for row in found if row["valid"]} == {"auto", "server"}
     for row in found:
         assert row["middleware_version"] == "stand-in of 7.2.0" and row["sent"] is None
@@ -86,6 +85,6 @@ def test_connext_by_peers_and_by_its_discovery_service(
             assert environment[license.VARIABLE] == license.IN_POD
             assert ("NDDS_DISCOVERY_PEERS" in environment) == (row["discovery"] == "server")
     assert "a stand-in ran in place of RTI PerfTest" in (run / "report" / "report.html").read_text()
-    # The licence went to the cluster, and nowhere else.
+    # The license is nowhere but on the cluster.
     for path in run.rglob("*"):
         assert not path.is_file() or CONTENT.encode() not in path.read_bytes()

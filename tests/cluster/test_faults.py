@@ -1,4 +1,4 @@
-"""What may happen while a trial runs: the campaign ends with every trial valid, nothing lost, nothing left."""
+"""Test faults during a trial: the campaign must complete all trials and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AWAY_S = 20
 
 
 class Victims:
-    """Where the campaign's participants are, and ways to harm them."""
+    """Finds the campaign's participants and injects faults."""
 
     def __init__(self, admin: KubernetesClient, cluster: Deployed) -> None:
         """The state folder of the test's process must be the cluster's."""
@@ -57,7 +57,7 @@ class Victims:
         self.admin.delete(f"{CORE}/namespaces/{meta['namespace']}/pods/{meta['name']}", grace_s=0)
 
     def pod_killed_and_not_replaced(self) -> None:
-        """The scheduler finds no place for another one for a while."""
+        """Prevent the scheduler from placing a replacement for a while."""
         node = self._pod("sub0")["spec"]["nodeName"]
         self.cluster.kubectl("cordon", node)
         self.pod_killed()
@@ -85,14 +85,14 @@ class Victims:
 
 
 def _killing(words: str, signal_name: str) -> str:
-    """A script that signals the processes of a node whose command line has these words."""
+    """Return a script that signals the processes of a node whose command line contains a text."""
     each = "for p in /proc/[0-9]*; do case \"$(tr '\\0' ' ' <$p/cmdline)\" in"
     return f"{each} sh\\ -c*) ;; *{words.replace(' ', chr(92) + ' ')}*) kill -{signal_name} ${{p#/proc/}};; esac; done"
 
 
 FAULTS: list[tuple[str, tuple[str, ...]]] = [
     ("pod_killed", ("pod-lost", "peer-lost", "no-match", "not-started")),
-    # Nothing is lost: participants go on, their streams are taken up again.
+    # Nothing is lost: participants continue, and new streams fetch their files.
     ("containerd_restarted", ()),
     ("kubelet_restarted", ()),
     ("pod_killed_and_not_replaced", ("pod-lost", "peer-lost", "no-match", "not-started")),
@@ -129,7 +129,7 @@ def wait(condition: Callable[[], object], process: subprocess.Popen[str], what: 
 
 
 def in_second_trial(folder: Path) -> bool:
-    """Whether the second trial's files are being made; its participants start within a second or two."""
+    """Return whether the second trial has files; its participants start within 2 s."""
     return len(rows(folder)) == 1 and len(list((folder / "raw").iterdir())) == 2
 
 
@@ -162,7 +162,7 @@ def test_a_fault_costs_one_attempt_at_most(
 
 @pytest.mark.usefixtures("nothing_left")
 @pytest.mark.long
-def test_a_killed_campaign_goes_on_where_it_ended(
+def test_a_killed_campaign_can_be_resumed(
     user: User, admin: KubernetesClient, k8sdds: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
@@ -181,7 +181,7 @@ def test_a_killed_campaign_goes_on_where_it_ended(
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_what_a_killed_campaign_left_is_cleaned_and_what_is_in_use_is_kept(
+def test_clean_deletes_leftovers_and_keeps_what_is_in_use(
     user: User, admin: KubernetesClient, k8sdds: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)

@@ -1,4 +1,4 @@
-"""Pods of another architecture on a real cluster: perftest for arm64 beside one for amd64, and what cannot run."""
+"""Test pods of another architecture on a real cluster: perftest for arm64 together with amd64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 IMAGE = "k8sdds.local/perftest:0.1.0"
 EMULATOR = emulation.inside(OTHER)
 UNNAMED = "k8sdds.local/perftest:foreign"
-"""The same image by a name that does not tell."""
+"""The same image with a name that does not contain the architecture."""
 SPACE = "k8sdds-mixed"
 
 
@@ -36,7 +36,7 @@ def on_node(one_machine: Deployed, node: str, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def other_image(one_machine: Deployed) -> Iterator[str]:
-    """The perftest image of the other architecture on all nodes, as the command brings it there."""
+    """The perftest image of the other architecture, loaded onto all nodes by the command."""
     words = ("images", "load", "one-machine", "perftest", "--emulate", OTHER)
     try:
         done = one_machine.k8sdds(*words, timeout_s=1800)
@@ -50,7 +50,7 @@ def other_image(one_machine: Deployed) -> Iterator[str]:
 
 @pytest.fixture
 def two(admin: KubernetesClient, other_image: str) -> Iterator[dict[str, str]]:
-    """A pod of each architecture, each on its own node: name to address."""
+    """One pod per architecture, on different nodes: address by name."""
     admin.create(f"{CORE}/namespaces", namespace.manifest("mixed", "mixed", with_host=False))
     path = f"{CORE}/namespaces/{SPACE}/pods"
     for name, node, image, command in (
@@ -75,7 +75,7 @@ def two(admin: KubernetesClient, other_image: str) -> Iterator[dict[str, str]]:
 
 
 def test_both_architectures_exchange_samples(admin: KubernetesClient, two: dict[str, str]) -> None:
-    """Without Fast DDS, whose sockets want an option that qemu 7.2 does not know (IP_MULTICAST_IF)."""
+    """Excludes Fast DDS, because it needs a socket option that qemu 7.2 does not support (IP_MULTICAST_IF)."""
 
     def perftest(arch: str, middleware: str, *words: str) -> exec_stream.CommandResult:
         (peer,) = [address for name, address in two.items() if name != arch]
@@ -111,7 +111,7 @@ def test_a_pod_of_the_wrong_architecture_is_named(
     other_image: str,
     tmp_path: Path,
 ) -> None:
-    """Before anything is made, where the image's name tells; else before the first trial."""
+    """If the image's name contains the architecture, before anything is created; else before the first trial."""
     words = ("run", "quickstart", *user.options, "--repeat", "1", "--duration", "1", "-o", "run")
     done = k8sdds(*words, "--image", other_image)
     assert done.returncode == 2, done.stderr

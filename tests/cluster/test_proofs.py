@@ -1,4 +1,4 @@
-"""A network is proven before it is measured, by what the nodes themselves show; else it is refused, or said."""
+"""Test that paths are verified before measuring, and that deviations are detected."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ sweeps:
 """
 
 
-def test_a_network_that_is_not_what_its_name_says_is_caught(
-    k8sdds: Command, user: User, tmp_path: Path
-) -> None:
-    """Flannel is there with VXLAN, and somebody says that it is host-gw."""
+def test_another_installed_network_is_detected(k8sdds: Command, user: User, tmp_path: Path) -> None:
+    """Flannel uses VXLAN, but the user names host-gw."""
     words = ("--pod-network", "flannel-hostgw", "--set", "networks=[host, flannel-hostgw]", "--repeat", "1")
     done = k8sdds("run", "quickstart", *user.options, *words, "-o", "run")
     assert done.returncode == 3, done.stdout + done.stderr
@@ -42,10 +40,10 @@ def test_a_network_that_is_not_what_its_name_says_is_caught(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_cannot_be_proven_is_said(
+def test_an_unproven_path_is_reported(
     k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
-    """A namespace of an administrator who lets no pod near the nodes' own network."""
+    """The prepared namespace does not allow pods on the nodes' own network."""
     kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
     objects = rights("namespace", subject)
     for one in objects:
@@ -67,7 +65,7 @@ def test_what_cannot_be_proven_is_said(
 
 @pytest.fixture
 def direct_routes(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Pods' packets go straight from node to node, as with Flannel's DirectRouting; at the end as before."""
+    """Route pods' packets directly between nodes, like Flannel's DirectRouting; restore the routes at the end."""
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
 
     def ip(node: str, *words: str) -> str:
@@ -77,7 +75,7 @@ def direct_routes(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Ite
     for node in one_machine.nodes:
         there[node] = [one for one in json.loads(ip(node, "-json", "route")) if one.get("dev") == "flannel.1"]
         for route in there[node]:
-            # The VTEP's neighbour entry leads to the forwarding entry with the node's address.
+            # The VTEP's neighbor entry leads to the forwarding entry, which has the node's address.
             (mac,) = {
                 one["lladdr"] for one in json.loads(ip(node, "-json", "neigh", "show", route["gateway"]))
             }
@@ -93,10 +91,8 @@ def direct_routes(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.long
-def test_a_network_that_has_fallen_back_is_caught(
-    direct_routes: None, k8sdds: Command, user: User, tmp_path: Path
-) -> None:
-    """All is installed and every packet passes, only not through the tunnel that gives the network its name."""
+def test_a_fallback_is_detected(direct_routes: None, k8sdds: Command, user: User, tmp_path: Path) -> None:
+    """Every packet passes, but not through the network's tunnel."""
     (tmp_path / "alone.yaml").write_text(ALONE)
     done = k8sdds("run", "./alone.yaml", *user.options, "-o", "run")
     assert done.returncode == 3, done.stdout + done.stderr

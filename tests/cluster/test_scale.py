@@ -1,6 +1,6 @@
-"""Many participants on a real API server whose nodes are simulated: what they cost in requests, as the server saw it.
+"""Test the number of requests for many participants on a real API server with simulated nodes.
 
-How long they take is benchmarks/cluster_scale.py's to tell.
+benchmarks/cluster_scale.py measures the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "cluster_scale.py"
 BUILD_TIMEOUT_S = 1800
-"""kwok is built the first time."""
+"""Includes the first build of kwok."""
 
 
 def measured(*sizes: int) -> dict[str, Any]:
@@ -30,16 +30,16 @@ def measured(*sizes: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("sizes", [(30,), pytest.param((100, 300), marks=pytest.mark.long)])
-def test_requests_grow_with_the_participants_and_nobody_polls(sizes: tuple[int, ...]) -> None:
+def test_requests_grow_linearly_with_the_participants(sizes: tuple[int, ...]) -> None:
     found = measured(*sizes)
-    assert found["audited"] == found["counted"]  # no request that k8sdds does not know of
+    assert found["audited"] == found["counted"]  # k8sdds counts every request
     for size in sizes:
         calls = Counter(found["sizes"][str(size)]["calls"])
-        # Placed, removed and placed again; what is left goes with its namespace, by one request.
+        # Pods are created, deleted and created again; one request deletes the namespace.
         assert calls["delete"] == size + 1
-        # Beside the pods: the namespace, and what this user may do.
+        # In addition to pods: the namespace, and checks of rights.
         assert 2 * size < calls["create"] <= 2 * size + 20
-        # The server may end the watch of one that is slow to read it, as on a busy machine.
+        # The server may close the watch of a slow client, for example on a busy machine.
         assert calls["get"] + calls["watch"] <= 15
         (one,) = found["sizes"][str(size)]["rounds"]
         assert one["placed"]["calls"]["create"] == size

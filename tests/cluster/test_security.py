@@ -1,4 +1,4 @@
-"""DDS Security on a real cluster: every level, on a network that the campaign installs itself.
+"""Test all DDS Security levels on a real cluster, on a network that the campaign installs.
 
 tests/deploy/test_switch.py measures one level in every run, where the network is installed anyway.
 """
@@ -29,6 +29,6 @@ def test_every_level_is_measured_on_a_network_that_the_campaign_installs(
         assert row["network"] == secured.NETWORK
         assert row["network_proof"].startswith("routed by eth0, no tunnel")
         assert row["link_bytes"]["carried"]["sub0"] >= row["received"] * row["payload_bytes"]
-    # The network that was there first is back.
+    # The original network is installed again.
     done = one_machine.k8sdds("deploy", one_machine.name, "--plan")
     assert "no changes" in done.stdout, done.stdout

@@ -154,7 +154,7 @@ class ClusterTestbed:
         return facts.facts(self.client, self.selected, self.nodes, ready_pods, self.installed)
 
     def close(self) -> None:
-        """Delete the campaign's objects and restore the original network. Safe to call twice, in any state."""
+        """Delete the campaign's objects and restore the original network. Safe to call in any state."""
         if self._session is not None:
             self._session.close()
             self._session = None
