@@ -1,4 +1,4 @@
-"""A small run folder with raw files, made by the benchmarks' generator."""
+"""Provide a small generated run folder with raw files."""
 
 from __future__ import annotations
 

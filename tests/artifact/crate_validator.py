@@ -1,4 +1,4 @@
-"""Run by a Python that has roc-validator: is this RO-Crate a Process Run Crate? Prints what is not.
+"""Validate that an RO-Crate is a Process Run Crate; runs in a Python with roc-validator, prints violations.
 
 Usage: crate_validator.py ARTIFACT.zip CACHE. Works without the internet: the JSON-LD context is the newer one
 that the package rocrate ships, which has every term of 1.1 that we use, put where the validator looks first.
@@ -20,7 +20,7 @@ KIND = {"Content-Type": "application/ld+json"}
 
 
 def main(artifact: str, cache: str) -> int:
-    """Validate, and give the number of violated requirements."""
+    """Return the number of violated requirements."""
     context = (Path(rocrate.__file__).parent / "data" / "ro-crate.jsonld").read_bytes()
     request = requests.Request("GET", CONTEXT).prepare()
     response = requests.Response()

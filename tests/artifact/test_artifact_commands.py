@@ -1,4 +1,4 @@
-"""The commands as a user types them: what they print, how they end."""
+"""Test the output and exit codes of the artifact commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_pack_and_verify(k8sdds: Command, run_folder: RunFolder, tmp_path: Path)
     assert missing.returncode == 2 and "does not exist" in missing.stderr
 
 
-def test_reproduce_says_what_it_would_do(k8sdds: Command) -> None:
+def test_reproduce_dry_run_prints_the_plan(k8sdds: Command) -> None:
     dry = k8sdds("reproduce", "flannel-vxlan-slower", "weavenet-slower", "table-1-weavenet", "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert dry.stdout.count("k8sdds run cni-overhead") == 1

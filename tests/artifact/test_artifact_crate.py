@@ -1,4 +1,4 @@
-"""The metadata is a Process Run Crate: by rocrate's own reader, and by the validator of its authors."""
+"""Test that the metadata is a Process Run Crate, with rocrate and roc-validator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def packed(run_folder: RunFolder, tmp_path: Path) -> Path:
     return artifact.pack([run_folder.path], tmp_path / "a.zip", description).path
 
 
-def test_a_reader_of_crates_finds_campaign_inputs_and_results(packed: Path, tmp_path: Path) -> None:
+def test_rocrate_finds_campaign_inputs_and_results(packed: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(packed) as archive:
         archive.extractall(tmp_path / "unpacked")
     crate = ROCrate(tmp_path / "unpacked")
@@ -41,7 +41,7 @@ def test_a_reader_of_crates_finds_campaign_inputs_and_results(packed: Path, tmp_
         assert (tmp_path / "unpacked" / entity.id).exists(), entity.id
 
 
-def test_every_reference_leads_somewhere(packed: Path) -> None:
+def test_every_reference_resolves(packed: Path) -> None:
     with zipfile.ZipFile(packed) as archive:
         graph = json.loads(archive.read("ro-crate-metadata.json"))["@graph"]
     known = {entity["@id"] for entity in graph} | {"https://w3id.org/ro/crate/1.1"}
@@ -55,7 +55,7 @@ def test_every_reference_leads_somewhere(packed: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_validator_of_process_run_crates_agrees(packed: Path, tmp_path: Path) -> None:
+def test_the_validator_finds_no_violations(packed: Path, tmp_path: Path) -> None:
     # In an environment of its own: it needs an older rich than ours.
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)

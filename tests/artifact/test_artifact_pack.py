@@ -1,4 +1,4 @@
-"""What is packed, what never is, and that the same content gives the same bytes."""
+"""Test which files are packed, that secrets are not, and that archives are reproducible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def names(path: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_everything_measured_is_in_it(run_folder: RunFolder, tmp_path: Path) -> None:
+def test_all_measured_files_are_packed(run_folder: RunFolder, tmp_path: Path) -> None:
     artifact.pack([run_folder.path], tmp_path / "a.zip")
     measured = {
         f"runs/measured/{path.relative_to(run_folder.path)}"
@@ -36,7 +36,7 @@ def test_everything_measured_is_in_it(run_folder: RunFolder, tmp_path: Path) -> 
     )
 
 
-def test_same_content_same_bytes_wherever_it_lies(run_folder: RunFolder, tmp_path: Path) -> None:
+def test_equal_content_gives_equal_bytes(run_folder: RunFolder, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere" / "measured"
     shutil.copytree(run_folder.path, elsewhere)
     for path in elsewhere.rglob("*"):
@@ -51,7 +51,7 @@ def test_same_content_same_bytes_wherever_it_lies(run_folder: RunFolder, tmp_pat
     assert first.content_id == second.content_id
 
 
-def test_coreutils_agrees_and_the_tables_come_out_as_expected(run_folder: RunFolder, tmp_path: Path) -> None:
+def test_sha256sum_and_the_expected_tables_agree(run_folder: RunFolder, tmp_path: Path) -> None:
     from k8sdds.report import write_report
 
     artifact.pack([run_folder.path], tmp_path / "a.zip")
@@ -65,7 +65,7 @@ def test_coreutils_agrees_and_the_tables_come_out_as_expected(run_folder: RunFol
     assert made == {path.name: path.read_bytes() for path in expected.iterdir()}
 
 
-def test_documents_tell_command_minutes_and_disk(run_folder: RunFolder, tmp_path: Path) -> None:
+def test_documents_contain_command_minutes_and_disk(run_folder: RunFolder, tmp_path: Path) -> None:
     description = artifact.Description("A | title", "CC-BY-4.0", ("Ada", "Grace"))
     artifact.pack([run_folder.path], tmp_path / "a.zip", description)
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
@@ -102,7 +102,7 @@ claims:
 """
 
 
-def test_claims_of_our_own_are_packed_and_judged(run_folder: RunFolder, tmp_path: Path) -> None:
+def test_custom_claims_are_packed_and_judged(run_folder: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(OWN_CLAIMS)
     description = artifact.Description(claims=str(tmp_path / "own.yaml"))
     artifact.pack([run_folder.path], tmp_path / "a.zip", description)
@@ -152,9 +152,7 @@ def test_links_are_not_followed(run_folder: RunFolder, tmp_path: Path) -> None:
     assert not any("diary" in path or "linked" in path for path in names(tmp_path / "a.zip"))
 
 
-def test_a_secret_in_the_records_is_refused_and_nothing_is_left(
-    run_folder: RunFolder, tmp_path: Path
-) -> None:
+def test_a_secret_in_essential_files_is_rejected(run_folder: RunFolder, tmp_path: Path) -> None:
     with open(run_folder.path / "trials.jsonl", "a") as file:
         file.write(json.dumps({"reason": KEY}).replace("\\n", "\n") + "\n")
     with pytest.raises(InputError, match=r"trials\.jsonl contains a private key"):
@@ -162,13 +160,13 @@ def test_a_secret_in_the_records_is_refused_and_nothing_is_left(
     assert not list(tmp_path.glob("a.zip*"))
 
 
-def test_a_folder_that_is_written_to_is_refused(run_folder: RunFolder, tmp_path: Path) -> None:
+def test_a_folder_in_use_is_rejected(run_folder: RunFolder, tmp_path: Path) -> None:
     with run_folder.lock(), pytest.raises(InputError, match="is writing to"):
         artifact.pack([run_folder.path], tmp_path / "a.zip")
     assert not list(tmp_path.glob("a.zip*"))
 
 
-def test_what_cannot_be_packed_is_said(run_folder: RunFolder, tmp_path: Path) -> None:
+def test_reasons_that_prevent_packing(run_folder: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="must be a ZIP file"):
         artifact.pack([run_folder.path], tmp_path / "a.tar")
     with pytest.raises(InputError, match="several run folders have the name measured"):

@@ -1,4 +1,4 @@
-"""Every flipped, missing and added file is found, and named."""
+"""Test that every changed, missing and added file is reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def contents(path: Path) -> dict[str, bytes]:
         return {info.filename: archive.read(info) for info in archive.infolist() if not info.is_dir()}
 
 
-def test_whole(packed: Path, unpacked: Path) -> None:
+def test_an_intact_artifact(packed: Path, unpacked: Path) -> None:
     checked = artifact.verify(packed)
     assert checked.findings == [] and checked.files == len(contents(packed))
     assert artifact.verify(unpacked) == checked
@@ -48,7 +48,7 @@ def test_whole(packed: Path, unpacked: Path) -> None:
     assert other.path == "SHA256SUMS" and "content ID" in other.detail
 
 
-def test_each_kind_of_change_of_a_folder_is_named(unpacked: Path) -> None:
+def test_each_kind_of_change_in_a_folder_is_reported(unpacked: Path) -> None:
     (unpacked / "README.md").write_text("changed")
     (unpacked / "artifact.json").unlink()
     (unpacked / "runs" / "measured" / "more\nlines").write_text("added")
@@ -63,7 +63,7 @@ def test_each_kind_of_change_of_a_folder_is_named(unpacked: Path) -> None:
 
 
 def rewritten(packed: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
-    """Another archive of the same make with other content."""
+    """Write an archive of the same format with other content."""
     from k8sdds.artifact import archive as artifact_archive
 
     all_ = contents(packed)
@@ -76,8 +76,8 @@ def rewritten(packed: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
     return packed
 
 
-def test_each_file_of_an_archive_is_watched(packed: Path) -> None:
-    """A flipped bit, a lack and an addition, for every single file."""
+def test_changes_of_each_file_in_an_archive_are_reported(packed: Path) -> None:
+    """Test a flipped bit, a missing and an added file, for every file."""
     whole = contents(packed)
     chance = random.Random(1)
     for name in chance.sample(sorted(whole.keys() - {checksums.NAME}), 20):
@@ -94,15 +94,17 @@ def test_each_file_of_an_archive_is_watched(packed: Path) -> None:
 
 
 @pytest.mark.parametrize("flips", [600, pytest.param(30_000, marks=pytest.mark.long)])
-def test_no_flipped_bit_of_the_archive_changes_a_file_unseen(
+def test_no_flipped_bit_of_the_archive_changes_a_file_unnoticed(
     packed: Path, tmp_path: Path, flips: int
 ) -> None:
-    """Any byte of the ZIP file: it is found, or no file's content has changed (spare bits of a format)."""
+    """A changed byte is reported, or it changes no file's content (unused bits of the format)."""
     bytes_, whole = packed.read_bytes(), contents(packed)
     # A small archive, so that headers and data are hit alike.
     small = tmp_path / "small.zip"
     kept = {name: whole[name] for name in sorted(whole) if "raw/" not in name and name != checksums.NAME}
-    kept[checksums.NAME] = checksums.write({name: checksums.digest(content) for name, content in kept.items()}).encode()
+    kept[checksums.NAME] = checksums.write(
+        {name: checksums.digest(content) for name, content in kept.items()}
+    ).encode()
     shutil.copy(packed, small)
     rewritten(small, lambda all_: (all_.clear(), all_.update(kept)))
     bytes_ = small.read_bytes()
@@ -137,12 +139,12 @@ def test_truncated_appended_prepended_and_foreign_files(packed: Path, tmp_path: 
         st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), st.binary()
     )
 )
-def test_sums_read_what_they_write(files: dict[str, bytes]) -> None:
+def test_checksums_round_trip(files: dict[str, bytes]) -> None:
     made = {path: checksums.digest(content) for path, content in files.items()}
     assert checksums.read(checksums.write(made)) == made
 
 
 @pytest.mark.parametrize("text", ["x", "0" * 64 + "  a", "0" * 63 + "  a\n", "\n", ("0" * 64 + "  a\n") * 2])
-def test_damaged_sums_are_refused(text: str) -> None:
+def test_damaged_checksums_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="line"):
         checksums.read(text)

@@ -1,4 +1,4 @@
-"""`claims` and `compare` as a user types them: what they print and write, how they end."""
+"""Test the output, files and exit codes of `claims` and `compare`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two campaigns of 200 trials, `one` and `other`; `slow` is `one` with a tenth of the throughput lost."""
+    """Two campaigns of 200 trials, `one` and `other`; `slow` is `one` with 10 % less throughput."""
     import scale_folders
 
     place = tmp_path_factory.mktemp("campaigns")
@@ -49,7 +49,7 @@ def test_compare_writes_the_same_as_html_csv_and_json(k8sdds: Command, runs: Pat
     assert page.count(">worse<") == len(throughput) and "<script" not in page
 
 
-def test_compare_ends_with_6_where_the_condition_is_met(k8sdds: Command, runs: Path) -> None:
+def test_compare_exits_with_6_if_the_condition_is_met(k8sdds: Command, runs: Path) -> None:
     words = ("compare", str(runs / "one"), str(runs / "slow"), "--fail-if")
     met = k8sdds(*words, "worse and change_percent < -10")
     assert met.returncode == 6 and "rows meet --fail-if" in met.stderr and "Of 40 comparisons" in met.stdout
@@ -58,7 +58,7 @@ def test_compare_ends_with_6_where_the_condition_is_met(k8sdds: Command, runs: P
     assert wrong.returncode == 2 and "change_percent" in wrong.stderr
 
 
-def test_two_networks_of_a_campaign_are_compared_by_pairs(k8sdds: Command, runs: Path) -> None:
+def test_two_networks_of_a_campaign_are_compared_in_pairs(k8sdds: Command, runs: Path) -> None:
     done = k8sdds("compare", f"{runs / 'one'}@host", f"{runs / 'one'}@weavenet", "--json")
     told = json.loads(done.stdout)
     assert told["how"].startswith("paired") and all(row["worse"] for row in told["rows"])
@@ -66,7 +66,7 @@ def test_two_networks_of_a_campaign_are_compared_by_pairs(k8sdds: Command, runs:
     assert not any(row["different"] for row in json.loads(other.stdout)["rows"])
 
 
-def test_claims_are_written_and_can_fail_a_job(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
+def test_claims_are_written_and_can_fail_a_pipeline(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
     words = ("claims", str(runs / "one"), "--only", "flannel-vxlan-slower", "--only", "table-1-weavenet")
     done = k8sdds(*words, "--output", "out", "--json")
     assert done.returncode == 0, done.stderr
@@ -81,7 +81,7 @@ def test_claims_are_written_and_can_fail_a_job(k8sdds: Command, runs: Path, tmp_
     assert failing.returncode == 6, failing.stderr
 
 
-def test_what_cannot_be_judged_is_told(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
+def test_reasons_that_prevent_a_verdict(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("hello")
     (tmp_path / "empty").mkdir()
     torn = tmp_path / "torn"
@@ -105,7 +105,7 @@ def test_what_cannot_be_judged_is_told(k8sdds: Command, runs: Path, tmp_path: Pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes an ordinary user")
-def test_an_unreadable_folder_is_told(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_reported(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     shutil.copytree(runs / "one", locked)
     (locked / "trials.jsonl").chmod(0)
