@@ -80,7 +80,9 @@ class ClusterTestbed:
 
     # -- before a campaign ------------------------------------------------------------------------------
 
-    def supported_subset(self, experiment: Experiment, requested: Sequence[str]) -> tuple[Experiment, list[str]]:
+    def supported_subset(
+        self, experiment: Experiment, requested: Sequence[str]
+    ) -> tuple[Experiment, list[str]]:
         """Select the plugins' own engines and remove networks that are not available here.
 
         Networks that the user requested by name (`requested`) remain, so that the check reports them.
