@@ -11,7 +11,8 @@ verification  report changed, missing and added files of an artifact
 
 from __future__ import annotations
 
-from k8sdds.artifact.archive import Description, PackedArtifact, pack
+from k8sdds.artifact.archive import PackedArtifact, pack
+from k8sdds.artifact.contents import Description
 from k8sdds.artifact.verification import Verification, VerificationIssue, verify
 
 __all__ = ["Description", "PackedArtifact", "Verification", "VerificationIssue", "pack", "verify"]

@@ -11,7 +11,7 @@ import shlex
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from k8sdds import __version__
 from k8sdds import claims as claims_
 from k8sdds.artifact import checksums, environment, files, readme, ro_crate
+from k8sdds.artifact.contents import Description, PackedRun
 from k8sdds.claims.judge import judge
 from k8sdds.claims.model import Claims
 from k8sdds.results.run_folder import RunFolder
@@ -32,44 +33,6 @@ MADE_AT = (1980, 1, 1, 0, 0, 0)
 MODE = 0o100644 << 16
 FOLDER_MODE = 0o40755 << 16 | 0x10
 LEVEL = 6
-
-
-@dataclass(frozen=True)
-class Description:
-    """Metadata of an artifact that its author provides."""
-
-    title: str = "Results of k8sdds"
-    licence: str | None = None
-    """SPDX license identifier, such as CC-BY-4.0."""
-    authors: tuple[str, ...] = ()
-    claims: str = claims_.PAPER
-    """The claims to judge by the runs: name of an installed claims file, or path of a YAML file."""
-
-
-@dataclass
-class PackedRun:
-    """A run folder and its properties for the artifact's documents."""
-
-    folder: RunFolder
-    name: str
-    campaign: str
-    experiment: str
-    command: str
-    version: str
-    perftest: str
-    testbed: str
-    started_at: str | None
-    ended_at: str | None
-    complete: bool
-    trials: int
-    valid: int
-    minutes: float
-    sums: dict[str, str] = field(default_factory=dict)
-    """Checksums of the packed files, by path within the run folder."""
-    size_bytes: int = 0
-    left_out: list[tuple[str, str]] = field(default_factory=list)
-    """Excluded paths, with the reason."""
-    tables: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -261,7 +224,7 @@ def summary(runs: list[PackedRun], description: Description) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "title": description.title,
-        "licence": description.licence,
+        "licence": description.license,
         "authors": list(description.authors),
         "k8sdds_version": __version__,
         "runs": [

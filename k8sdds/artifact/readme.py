@@ -10,7 +10,7 @@ from k8sdds.claims import PAPER
 from k8sdds.system.templates import templates
 
 if TYPE_CHECKING:
-    from k8sdds.artifact.archive import Description, PackedRun
+    from k8sdds.artifact.contents import Description, PackedRun
     from k8sdds.claims.model import Claims
 
 DISK_OF_SETUP = "about 2 GB"

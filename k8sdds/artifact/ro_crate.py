@@ -14,7 +14,7 @@ from k8sdds import __version__
 if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
 
-    from k8sdds.artifact.archive import Description, PackedRun
+    from k8sdds.artifact.contents import Description, PackedRun
 
 NAME = "ro-crate-metadata.json"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
@@ -61,7 +61,7 @@ def metadata(description: Description, runs: list[PackedRun], own: dict[str, str
     root["conformsTo"] = add(
         PROFILE, {"@type": "CreativeWork", "name": "Process Run Crate", "version": PROFILE.rpartition("/")[2]}
     )
-    root["license"] = add(*_license(description.licence))
+    root["license"] = add(*_license(description.license))
     root["citation"] = add("#study", STUDY)
     authors = [
         add(f"#author-{number}", {"@type": "Person", "name": name})

@@ -69,6 +69,24 @@ class PointData:
     """Standard deviation of these logarithms that rounding alone causes."""
 
 
+@dataclass(frozen=True)
+class TestedPoint:
+    """A point of a part, or the mean of its points, with the results of its tests."""
+
+    part: int
+    values: dict[str, Any]
+    region: tuple[float, float]
+    published: float | None
+    contrast: Contrast | None
+    counts: tuple[float, ...] = ()
+    p_inside: float | None = None
+    p_outside: float | None = None
+    modeled: bool = False
+    """Whether its trials include a network that the lab only models."""
+    is_level: bool = False
+    """Whether the claim is about a level instead of a ratio."""
+
+
 def points(part: Part, source: Source) -> dict[Variant, list[PointData]]:
     """Return the data of a part's points, in order, for every variant that has any trial of the part."""
     selectors = [_selectors(part, values) for values in part.points]

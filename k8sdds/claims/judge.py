@@ -16,7 +16,7 @@ from typing import Any
 
 from k8sdds.analysis.tests import Contrast, holm, p_inside, p_outside
 from k8sdds.claims import evidence
-from k8sdds.claims.evidence import PointData, Source
+from k8sdds.claims.evidence import PointData, Source, TestedPoint
 from k8sdds.claims.model import Claim, Claims, Part
 from k8sdds.claims.reasons import (
     describe_point,
@@ -36,24 +36,6 @@ NOT_TESTABLE = "not testable here"
 VERDICTS = (SUPPORTED, CONTRADICTED, CONSISTENT, NOT_ENOUGH, NOT_TESTABLE)
 
 _DECIDED = (SUPPORTED, CONTRADICTED, CONSISTENT)
-
-
-@dataclass(frozen=True)
-class TestedPoint:
-    """A point of a part, or the mean of its points, with the results of its tests."""
-
-    part: int
-    values: dict[str, Any]
-    region: tuple[float, float]
-    published: float | None
-    contrast: Contrast | None
-    counts: tuple[float, ...] = ()
-    p_inside: float | None = None
-    p_outside: float | None = None
-    modeled: bool = False
-    """Whether its trials include a network that the lab only models."""
-    is_level: bool = False
-    """Whether the claim is about a level instead of a ratio."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis.conditions import UNIT, payload
 
 if TYPE_CHECKING:
-    from k8sdds.claims.evidence import PointData
-    from k8sdds.claims.judge import TestedPoint
+    from k8sdds.claims.evidence import PointData, TestedPoint
     from k8sdds.claims.model import Part
 
 

@@ -41,7 +41,7 @@ def pack(
     """
     from k8sdds import artifact
 
-    description = artifact.Description(licence=license_, authors=tuple(author or ()), claims=claims)
+    description = artifact.Description(license=license_, authors=tuple(author or ()), claims=claims)
     if title:
         description = dataclasses.replace(description, title=title)
     packed = artifact.pack(runs, output, description)

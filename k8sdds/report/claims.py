@@ -6,7 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.claims.judge import VERDICTS, ClaimResult, TestedPoint, Verdict
+from k8sdds.claims.evidence import TestedPoint
+from k8sdds.claims.judge import VERDICTS, ClaimResult, Verdict
 from k8sdds.claims.model import Claims, Part
 from k8sdds.claims.reasons import describe_region, describe_value
 from k8sdds.report import export, formats
