@@ -10,9 +10,11 @@
 VENV := .venv
 BUILD := build/native
 PYTHON := $(VENV)/bin/python
-PYTEST := $(PYTHON) -m pytest -m "not long"
-LAB_TESTS := tests/lab tests/perftest tests/supervisor tests/security tests/connext tests/vm
-CLUSTER_TESTS := tests/nodes tests/bundle tests/deploy tests/cluster
+PYTEST := $(PYTHON) -m pytest
+# Unit tests share nothing, so they run on all cores; the others share this machine's namespaces and cgroups.
+UNIT := tests/unit --numprocesses auto
+REAL := tests/lab tests/deploy tests/cluster
+SHORT := -m "not long"
 
 .PHONY: run test test-all unit lab cluster lint setup prepare prepare-tests native clean
 
@@ -20,19 +22,21 @@ run: setup
 	@$(VENV)/bin/k8sdds run quickstart
 
 test: prepare-tests setup lint
-	@$(PYTEST)
+	@$(PYTEST) $(UNIT) $(SHORT)
+	@$(PYTEST) $(REAL) $(SHORT)
 
 test-all: prepare-tests setup lint
-	@$(PYTHON) -m pytest
+	@$(PYTEST) $(UNIT)
+	@$(PYTEST) $(REAL)
 
 unit: $(VENV)/.test-ready
-	@$(PYTEST) tests/unit
+	@$(PYTEST) $(UNIT) $(SHORT)
 
 lab: prepare-tests setup $(VENV)/.test-ready
-	@$(PYTEST) $(LAB_TESTS)
+	@$(PYTEST) tests/lab $(SHORT)
 
 cluster: prepare-tests setup $(VENV)/.test-ready
-	@$(PYTEST) $(CLUSTER_TESTS)
+	@$(PYTEST) tests/deploy tests/cluster $(SHORT)
 
 lint: $(VENV)/.test-ready
 	@$(VENV)/bin/ruff check --quiet .

@@ -59,6 +59,7 @@ setup(
             "import-linter>=2.5",
             "mypy>=1.15",
             "pytest>=8",
+            "pytest-xdist>=3.6",
             "ruff>=0.9",
             "selenium>=4.18",
         ]

@@ -15,7 +15,7 @@ from k8sdds.middleware.connext import license, settings
 from k8sdds.testbeds.cluster import permissions
 from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
-from tests.connext import image
+from tests.lab.connext import image
 
 EXPERIMENT = """name: connext
 baseline: flannel-vxlan

@@ -1,6 +1,6 @@
 """Distributions from HdrHistogram logs."""
 
-import folders
+from tests import run_folders as folders
 import pytest
 from hdrh.histogram import HdrHistogram
 

@@ -1,6 +1,6 @@
 """Levels and overheads of generated run folders with known values."""
 
-import folders
+from tests import run_folders as folders
 import pytest
 
 from k8sdds.analysis import conditions, contrast, overhead

@@ -1,6 +1,6 @@
 """The tidy table of run folders in every state."""
 
-import folders
+from tests import run_folders as folders
 import pandas as pd
 import pytest
 

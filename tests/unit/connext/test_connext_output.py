@@ -9,7 +9,7 @@ from k8sdds.campaign import record as attempt
 from k8sdds.middleware.connext import output
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import Cell, Trial
-from tests.importing import logs
+from tests.unit.importing import logs
 
 
 def participant(folder: Path, stdout: str, publisher: bool, **configuration: Any) -> Path:

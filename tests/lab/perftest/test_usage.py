@@ -1,0 +1,199 @@
+"""Test the command line: every error has exit code 2 and one line that names the option and the fix."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+QOS = Path(__file__).resolve().parents[3] / "qos"
+PUB = ("-pub", "-nic", "lo")
+RAW = ("-pub", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ((), "-pub or -sub"),
+        (("-pub", "-sub"), "-pub and -sub"),
+        (("-pub", "-nonsense"), "-nonsense"),
+        (("-pub", "-dataLenn", "5"), "did you mean -dataLen?"),
+        (("-pub", "-data", "100"), "-data"),  # no abbreviations
+        (("-pub", "stray"), "stray"),
+        (("-pub", "-dataLen"), "-dataLen"),
+        (("-pub", "-dataLen", "-bestEffort"), "-dataLen"),
+        (("-pub", "-dataLen", "27"), "-dataLen"),
+        (("-pub", "-dataLen", "1e3"), "-dataLen"),
+        (("-pub", "-dataLen", "100x"), "-dataLen"),
+        (("-pub", "-dataLen", "99999999999999999999"), "-dataLen"),
+        (("-pub", "-dataLen", ""), "-dataLen"),
+        (("-pub", "-dataLen", "100", "-DATALEN", "100"), "-dataLen: given twice"),
+        (("-pub", "-executionTime", "1.2.3"), "-executionTime"),
+        (("-pub", "-executionTime", "nan"), "-executionTime"),
+        (("-pub", "-domain", "300"), "-domain"),
+        (("-pub", "-transport", "SHMEM"), "-transport"),
+        (("-pub", "-receive", "poll"), "-receive"),
+        (("-pub", "-outputFormat", "xml"), "-outputFormat"),
+        (("-pub", "-verbosity", "4"), "-verbosity"),
+        (("-pub", "-sidMultiSubTest", "0"), "-sidMultiSubTest"),
+        (("-pub", "-numPublishers", "1"), "-numPublishers"),
+        (("-sub", "-pidMultiPubTest", "0"), "-pidMultiPubTest"),
+        (("-sub", "-latencyTest"), "-latencyTest"),
+        (("-sub", "-pubRate", "5:spin"), "-pubRate"),
+        (("-sub", "-batchSize", "5"), "-batchSize"),
+        (("-pub", "-pubRate", "100"), "-pubRate"),
+        (("-pub", "-pubRate", "0:spin"), "-pubRate"),
+        (("-pub", "-pubRate", "x:spin"), "-pubRate"),
+        (("-pub", "-pubRate", "5:walk"), "-pubRate"),
+        (("-pub", "-latencyTest", "-batchSize", "8192"), "-batchSize"),
+        (("-pub", "-latencyTest", "-latencyCount", "5"), "-latencyCount"),
+        (("-pub", "-latencyCount", "0"), "-latencyCount"),
+        (("-pub", "-multicastAddr", "239.1.1.1"), "-multicast"),
+        (("-pub", "-multicast", "-multicastAddr", "10.0.0.1"), "-multicastAddr"),
+        (("-pub", "-bestEffort", "-sendQueueSize", "5"), "-sendQueueSize"),
+        (("-pub", "-middleware", "nonsense"), "available: cyclonedds"),
+        (("-pub", "-nic", "nonsense"), "-nic"),
+        (("-pub", "-peer", "<bad>"), "-peer"),
+        (("-pub", "-histogramFile", "/nonexistent/x"), "-histogramFile"),
+        (("-pub", "-timelineFile", "/nonexistent/x"), "-timelineFile"),
+        (("-pub", "-qosFile", "/nonexistent/x"), "-qosFile"),
+        (("-pub", "-bestEffort", "-qosFile", str(QOS / "strict-reliable.xml")), "-bestEffort"),
+        (("-pub", "-batchSize", "100", "-qosFile", str(QOS / "batched.xml")), "-batchSize"),
+        (("-pub", "-latencyTest", "-qosFile", str(QOS / "batched.xml")), "batched.xml:"),
+        (("-pub", "-middleware", "raw", "-peer", "127.0.0.1"), "-bestEffort"),
+        (("-sub", "-middleware", "raw", "-bestEffort"), "-peer or -multicast"),
+        ((*RAW, "-batchSize", "8192"), "-batchSize"),
+        ((*RAW, "-dataLen", "65508"), "65507"),
+        ((*RAW, "-nic", "nonsense"), "-nic"),
+    ],
+)
+def test_errors(perftest, args, expected):
+    completed = perftest.run(*args)
+    assert completed.returncode == 2, completed.stderr
+    assert completed.stdout == ""
+    assert len(completed.stderr.splitlines()) == 1
+    assert expected in completed.stderr
+
+
+def test_help_lists_every_option(perftest):
+    text = perftest.run("-help").stdout
+    for name in re.findall(
+        r"\w+",
+        "pub sub dataLen executionTime numIter latencyTest latencyCount pubRate batchSize bestEffort multicast "
+        "multicastAddr peer nic transport domain numSubscribers numPublishers sidMultiSubTest pidMultiPubTest "
+        "sendQueueSize cpu noPrintIntervals outputFormat qosFile verbosity check help version middleware warmUp "
+        "discoveryTimeout peerTimeout histogramFile timelineFile receive",
+    ):
+        assert re.search(rf"^  -{name}\b", text, re.M), name
+
+
+def test_check_reports_errors_without_starting(perftest):
+    valid = perftest.run("-pub", "-check", "-qosFile", QOS / "strict-reliable.xml")
+    assert (valid.returncode, valid.stdout, valid.stderr) == (0, "", "")
+    invalid = perftest.run("-pub", "-check", "-bestEffort", "-qosFile", QOS / "strict-reliable.xml")
+    assert invalid.returncode == 2
+    assert "-bestEffort" in invalid.stderr
+
+
+def test_version(perftest):
+    assert re.match(
+        r"k8sdds-perftest \d+\.\d+\.\d+\nbackends:.* cyclonedds.* raw", perftest.run("-version").stdout
+    )
+
+
+def test_names_are_case_insensitive(perftest):
+    completed = perftest.run(
+        "-PUB", "-NIC", "lo", "-discoverytimeout", "0.1", "-DOMAIN", str(perftest.domain)
+    )
+    assert completed.returncode == 3
+
+
+def test_every_option_is_in_the_json(perftest):
+    publisher, subscriber = perftest.pair("-cpu", "-transport", "udpv4", "-verbosity", 0, "-noPrintIntervals")
+    text = perftest.run("-help").stdout
+    for process in (publisher, subscriber):
+        options = process.k8sdds["options"]
+        assert (
+            options["transport"] == "UDPv4"
+            and options["cpu"] is True
+            and options["domain"] == perftest.domain
+        )
+        assert {f"-{name}" for name in options} == set(re.findall(r"^  (-\w+)", text, re.M)) - {
+            "-check",
+            "-help",
+            "-version",
+        }
+        assert process.err == ""
+
+
+PROFILE = """<dds><qos_library name="l"><qos_profile name="p">
+<datawriter_qos>{writer}</datawriter_qos>
+<datareader_qos>{reader}</datareader_qos></qos_profile></qos_library></dds>"""
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "line", "element"),
+    [
+        ("<nonsense/>", "", 2, "nonsense"),
+        ("<reliability><kind>MAYBE</kind></reliability>", "", 2, "kind"),
+        ("<reliability><speed>1</speed></reliability>", "", 2, "speed"),
+        ("<ownership><kind>EXCLUSIVE_OWNERSHIP_QOS</kind></ownership>", "", 2, "kind"),
+        ("<durability><kind>PERSISTENT_DURABILITY_QOS</kind></durability>", "", 2, "durability"),
+        ("<transport_priority><value>3</value></transport_priority>", "", 2, "transport_priority"),
+        ("<resource_limits><max_samples>5</max_samples></resource_limits>", "", 2, "resource_limits"),
+        ("", "<history><depth>0</depth></history>", 3, "depth"),
+        ("", "<deadline><period><sec>1</sec><nanosec>2000000000</nanosec></period></deadline>", 3, "period"),
+        ("", "<deadline><period><sec>1</sec></period></deadline>", 1, "deadline"),
+        ("<history/>", "", 2, "history"),
+        ("<reliability><kind>BEST_EFFORT_RELIABILITY_QOS</kind></reliability>", "", 1, "RELIABLE"),
+        (
+            "<property><value><element><name>x.y</name><value>1</value></element></value></property>",
+            "",
+            2,
+            "x.y",
+        ),
+    ],
+)
+def test_unsupported_qos(perftest, tmp_path, writer, reader, line, element):
+    file = tmp_path / "q.xml"
+    file.write_text(PROFILE.format(writer=writer, reader=reader))
+    completed = perftest.run("-pub", "-qosFile", file)
+    assert completed.returncode == 2
+    assert f"{file}:{line}:" in completed.stderr and element in completed.stderr
+
+
+@pytest.mark.parametrize("text", ["", "<dds>", "<other/>", "<dds></dds>", "plain"])
+def test_invalid_qos_files(perftest, tmp_path, text):
+    file = tmp_path / "q.xml"
+    file.write_text(text)
+    assert perftest.run("-pub", "-qosFile", file).returncode == 2
+
+
+@pytest.mark.parametrize("profile", ["strict-reliable", "best-effort", "batched"])
+def test_shipped_qos_files(perftest, profile):
+    publisher, _ = perftest.pair("-qosFile", QOS / f"{profile}.xml", time=0.1)
+    qos = publisher.k8sdds["qos"]
+    assert qos["profile"] == profile and qos["file"].endswith(f"{profile}.xml")
+    assert qos["reliability"] == ("best_effort" if profile == "best-effort" else "reliable")
+    assert qos["batch_bytes"] == (8192 if profile == "batched" else 0)
+
+
+def test_best_effort_profile_works_with_raw(perftest):
+    perftest.pair("-qosFile", QOS / "best-effort.xml", middleware="raw", time=0.1)
+
+
+def test_qos_policies_are_applied(perftest, tmp_path):
+    file = tmp_path / "q.xml"
+    duration = "<sec>0</sec><nanosec>500000000</nanosec>"
+    file.write_text(
+        PROFILE.format(
+            writer=f"<durability><kind>TRANSIENT_LOCAL_DURABILITY_QOS</kind></durability>"
+            f"<deadline><period>{duration}</period></deadline><lifespan><duration>{duration}</duration></lifespan>"
+            "<history><kind>KEEP_LAST_HISTORY_QOS</kind><depth>7</depth></history>",
+            reader="<resource_limits><max_samples>300</max_samples></resource_limits>",
+        )
+    )
+    publisher, subscriber = perftest.pair("-qosFile", file, time=0.1)
+    qos = publisher.k8sdds["qos"]
+    assert (qos["writer_durability"], qos["writer_history"]) == ("transient_local", "keep_last_7")
+    assert (qos["deadline_ns"], qos["lifespan_ns"]) == (500_000_000, 500_000_000)
+    assert subscriber.k8sdds["qos"]["reader_max_samples"] == 300

@@ -1,0 +1,78 @@
+"""Test ESP and WireGuard in the kernel, and netem, with Debian's kernel in a virtual machine."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+import sys
+from typing import Any
+
+import pytest
+
+from k8sdds.system.paths import CHECKOUT
+from tests.lab.vm import machine
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the virtual machine is an amd64 one")
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, dict[str, Any]]:
+    """Return the results of tests/lab/vm/guest.py by case."""
+    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    python = shlex.quote(f"{sys.prefix}/bin/python")
+    results, output = machine.run(f"cd {shlex.quote(str(CHECKOUT))}; {path} {python} -m tests.lab.vm.guest")
+    assert results, output
+    return {case["case"]: case for case in results}
+
+
+@pytest.mark.parametrize(
+    ("network", "mtu", "mode", "key_bits"),
+    [("flannel-ipsec", 1423, "tunnel", 128), ("weavenet-encrypt", 1414, "transport", 256)],
+)
+def test_esp_in_the_kernel(
+    cases: dict[str, dict[str, Any]], network: str, mtu: int, mode: str, key_bits: int
+) -> None:
+    case = cases[network]
+    assert "failed" not in case, case["failed"]
+    assert case["mtu"] == mtu
+    states = re.findall(r"proto esp .*? mode (\w+)", case["xfrm"])
+    assert states == [mode] * 2
+    salted = re.findall(r"aead rfc4106\(gcm\(aes\)\) 0x([0-9a-f]+) 128", case["xfrm"])
+    assert [len(key) * 4 - 32 for key in salted] == [key_bits] * 2
+    assert case["decrypted"] >= 5 * 1000
+    assert "ipsec0" not in case["links"]
+
+
+def test_leftovers_of_ipsec_in_the_kernel_are_found_and_removed(cases: dict[str, dict[str, Any]]) -> None:
+    made = [trace.split(" src ")[0] for trace in cases["flannel-ipsec"]["made"]]
+    assert made.count("IPsec policy") == 3 and made.count("IPsec state") == 2
+    assert cases["flannel-ipsec"]["left"] == []
+
+
+def test_leftovers_of_wireguard_are_found_and_removed(cases: dict[str, dict[str, Any]]) -> None:
+    assert "link flannel-wg0" in cases["flannel-wireguard"]["made"]
+    assert cases["flannel-wireguard"]["left"] == []
+
+
+def test_multicast_over_esp_in_the_kernel(cases: dict[str, dict[str, Any]]) -> None:
+    assert cases["weavenet-encrypt"]["heard"] == "hello"
+
+
+def test_wireguard_in_the_kernel(cases: dict[str, dict[str, Any]]) -> None:
+    case = cases["flannel-wireguard"]
+    assert "failed" not in case, case["failed"]
+    assert case["mtu"] == 1420
+    assert case["daemons"] == 0
+    assert re.search(r"flannel-wg0: .* wireguard", case["links"])
+    assert case["decrypted"] >= 5 * 1000
+
+
+def test_a_wrong_pre_shared_key_prevents_the_tunnel(cases: dict[str, dict[str, Any]]) -> None:
+    assert "pre-shared keys differ" in cases["wrong-key"]["error"]
+
+
+def test_a_link_with_a_delay_delays_packets(cases: dict[str, dict[str, Any]]) -> None:
+    fastest = re.search(r"rtt min/avg/max/mdev = ([\d.]+)", cases["delay"]["ping"])
+    assert fastest, cases["delay"]
+    assert float(fastest[1]) >= 200

@@ -1,0 +1,137 @@
+"""Damaged logs never cause an exception and never yield a number that is not in the file.
+
+Each case follows from its number, so that a failing case can be repeated: `damaged(bodies, number)`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from k8sdds.importing import import_folder, kubectl_top
+from k8sdds.perftest import log
+from tests.unit.importing import logs
+from tests.unit.importing.conftest import artifact_folder
+
+MANY, SAMPLE = 60_000, 4_000
+NUMBER = re.compile(rb"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+OWN = [
+    text.encode()
+    for text in (
+        logs.configuration(True, more=logs.SECURE_3) + logs.csv_latency() + logs.END,
+        logs.configuration(True) + logs.csv_latency("ns", more=True) + logs.END,
+        logs.configuration(False) + logs.csv_throughput() + logs.END,
+        logs.LEGACY_LATENCY, logs.LEGACY_THROUGHPUT,
+        logs.configuration(True) + logs.JSON_LATENCY, logs.BROKEN_JSON_THROUGHPUT,
+    )
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bodies() -> list[bytes]:
+    """Return logs in every format and the published logs, if available, in equal shares."""
+    folder = artifact_folder()
+    theirs = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
+    return OWN * max(1, len(theirs) // len(OWN)) + [path.read_bytes() for path in theirs]
+
+
+def damaged(bodies: list[bytes], number: int) -> bytes:
+    """Return case `number`: a log truncated, repeated, mixed with another log, or with changed bytes."""
+    chance = random.Random(number)
+    body = bytearray(chance.choice(bodies))
+    for _ in range(chance.randint(1, 4)):
+        a, b = sorted((chance.randrange(len(body) + 1), chance.randrange(len(body) + 1)))
+        match chance.randrange(7):
+            case 0:
+                del body[a:]
+            case 1:
+                body[b:b] = body[a:b]
+            case 2:
+                for _ in range(chance.randint(1, 8)):
+                    if body:
+                        body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
+            case 3:
+                del body[a : min(b, a + 40)]
+            case 4:
+                body[a:a] = chance.randbytes(chance.randint(1, 20))
+            case 5:
+                other = chance.choice(bodies)
+                start = chance.randrange(len(other) + 1)
+                body[a:a] = other[start : start + chance.randint(1, 400)]
+            case 6:
+                lines = bytes(body).split(b"\n")
+                chance.shuffle(lines)
+                body = bytearray(b"\n".join(lines))
+    return bytes(body)
+
+
+def check(data: bytes) -> None:
+    """Check both guarantees for both readers."""
+    in_file = {float(text) for text in NUMBER.findall(data) if len(text) < 300}
+    read = log.read(data)
+    _ = (
+        read.role,
+        read.understood,
+        read.settings.security,
+        read.settings.product,
+        read.settings.receive_mode,
+    )
+    for result in read.results:
+        assert result.payload_bytes in in_file
+        for name, value in result.values.items():
+            # A log in nanoseconds is read in microseconds; other tests check signs.
+            assert abs(value) in in_file or abs(value) * 1000 in in_file or value in {
+                number / 1000 for number in in_file
+            }, (name, value)  # fmt: skip
+    stated = (read.settings.rate, read.settings.duration_s, read.settings.batch_bytes, read.settings.identity)
+    for value in (*read.settings.payloads, *(value for value in stated if value)):
+        assert value in in_file
+    nodes, _ = kubectl_top.read(data)
+    for values in nodes.values():
+        assert set(values.values()) <= in_file
+
+
+def test_a_sample_of_damaged_logs(bodies):
+    for number in range(SAMPLE):
+        check(damaged(bodies, number))
+
+
+@pytest.mark.long
+def test_many_damaged_logs(bodies):
+    for number in range(SAMPLE, SAMPLE + MANY):
+        check(damaged(bodies, number))
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.sampled_from([*b"\n\t ,:.(%)0123456789", *b"LengthPacketsLatencyAveusMbps"]), max_size=300)
+)
+def test_random_text_of_log_characters(data):
+    check(bytes(data))
+
+
+@settings(max_examples=150)
+@given(st.binary(max_size=200), st.sampled_from(OWN), st.integers(0, 2000))
+def test_random_bytes_within_a_log(inserted, body, place):
+    check(body[:place] + inserted + body[place:])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_import_of_damaged_logs_succeeds(bodies, tmp_path: Path, seed):
+    chance = random.Random(seed)
+    for number in range(60):
+        folder = tmp_path / "in" / f"throughputTest/flannel-vxlan-udp/test-{number}"
+        folder.mkdir(parents=True)
+        for name in ("rtiperftest-pub0.log", "rtiperftest-sub0.log", "metrics.csv"):
+            (folder / name).write_bytes(damaged(bodies, chance.randrange(10**9)))
+    (tmp_path / "in" / "whole.log").write_bytes(OWN[0])
+    done = import_folder(tmp_path / "in", tmp_path / "out")
+    assert done.account["files"] == 181
+    assert sum(done.account["by_kind"].values()) == 181
+    assert done.account["trials"] == done.account["valid"] + sum(done.account["invalid"].values())
+    assert all(attempt["valid"] or attempt["reason"] for attempt in done.run.attempts())

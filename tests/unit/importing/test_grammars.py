@@ -1,0 +1,170 @@
+"""Every grammar of PerfTest, both sides, whole and damaged."""
+
+from __future__ import annotations
+
+import pytest
+
+from k8sdds.perftest import log
+from tests.unit.importing import logs
+
+LATENCIES = {
+    "3.0 text": logs.TEXT_LATENCY,
+    "legacy": logs.LEGACY_LATENCY,
+    "3.1 csv": logs.csv_latency("us", "Length (Bytes)"),
+    "4.3 csv": logs.csv_latency(),
+    "4.3 csv, micro sign": logs.csv_latency("µs"),
+    "4.3 csv, no CPU": logs.csv_latency(cpu=False),
+    "4.3 csv, serialization": logs.csv_latency(more=True),
+    "3.1 csv, nanoseconds": logs.csv_latency("ns", "Length (Bytes)"),
+    "json": logs.JSON_LATENCY,
+    "json as C++ breaks it": logs.BROKEN_JSON_LATENCY,
+}
+THROUGHPUTS = {
+    "3.0 text": logs.TEXT_THROUGHPUT,
+    "legacy": logs.LEGACY_THROUGHPUT,
+    "3.1 csv": logs.csv_throughput("Ave", "Length (Bytes)"),
+    "4.3 csv": logs.csv_throughput(),
+    "4.3 csv, no CPU": logs.csv_throughput(cpu=False),
+    "json": logs.JSON_THROUGHPUT,
+    "json as C++ breaks it": logs.BROKEN_JSON_THROUGHPUT,
+}
+
+
+def read(text: str) -> log.Log:
+    return log.read(text.encode())
+
+
+@pytest.mark.parametrize("name", LATENCIES)
+@pytest.mark.parametrize("with_stderr", [True, False])
+def test_latency(name, with_stderr):
+    before = logs.configuration(True) + "Sending data ...\n" if with_stderr else ""
+    found = read(before + LATENCIES[name] + (logs.END if with_stderr else ""))
+    assert found.problems == () and not found.truncated
+    (result,) = found.results
+    assert (result.kind, result.payload_bytes) == ("latency", 1024)
+    assert {key: result.values[key] for key in logs.LATENCY} == pytest.approx(logs.LATENCY)
+    assert found.role == "publisher" and found.ended is with_stderr
+
+
+@pytest.mark.parametrize("name", THROUGHPUTS)
+def test_throughput(name):
+    found = read(logs.configuration(False) + THROUGHPUTS[name] + logs.END)
+    assert found.problems == ()
+    (result,) = found.results
+    assert (result.kind, result.payload_bytes) == ("throughput", 1024)
+    assert {key: result.values[key] for key in logs.THROUGHPUT} == logs.THROUGHPUT
+    assert found.role == "subscriber"
+
+
+@pytest.mark.parametrize("text", [*LATENCIES.values(), *THROUGHPUTS.values()])
+def test_stderr_between_the_lines(text):
+    """Complete lines of stderr anywhere in the output change nothing."""
+    mixed = "\n".join(f"{line}\nTest ended." for line in text.split("\n")[:-1]) + "\n"
+    assert [r.values for r in read(mixed).results] == [r.values for r in read(text).results] != []
+
+
+@pytest.mark.parametrize("text", [*LATENCIES.values(), *THROUGHPUTS.values()])
+def test_an_incomplete_last_line_is_never_a_row(text):
+    whole = text.rstrip("\n")
+    for end in range(len(whole)):
+        found = read(whole[:end])
+        if "{" not in text:
+            assert found.results == (), whole[:end][-60:]
+        elif found.results:
+            # The last brace of JSON marks its end.
+            assert whole[:end].rstrip().endswith("}")
+
+
+def test_a_row_interrupted_by_another_process_is_damaged():
+    torn = logs.csv_throughput().replace("90500, ", "90500,Test ended.\n ")
+    found = read(logs.configuration(False) + torn)
+    assert found.results == () and found.problems
+
+
+def test_rows_without_headers_need_the_role():
+    row = "1024, 181000, 90500, 741.4, 3, 0.01\n"
+    assert read(row).results == (), "six fields may also be an interval of latencies"
+    assert read(logs.configuration(False) + row).results[0].values["samples"] == 181000
+
+
+def test_two_summaries_that_differ_are_a_problem():
+    again = logs.TEXT_THROUGHPUT.replace("181000", "181001")
+    assert read(logs.TEXT_THROUGHPUT * 2).problems == ()
+    assert "different summaries" in read(logs.TEXT_THROUGHPUT + again).problems[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (logs.TEXT_LATENCY.replace("90%     57", "90%     87"), "above"),
+        (logs.TEXT_LATENCY.replace("Ave     54", "Ave    954"), "mean"),
+        (logs.TEXT_THROUGHPUT.replace("741.4", "747.4"), "are not 747.4"),
+        (logs.TEXT_THROUGHPUT.replace("90500", "9050"), "are not 741.4"),
+        (logs.TEXT_LATENCY.replace("Std    3.0", "Std   -3.0"), "negative"),
+    ],
+)
+def test_inconsistent_numbers_are_a_problem(text, told):
+    assert told in read(text).problems[0]
+
+
+def test_rows_contain_only_numbers():
+    for word in ("-nan", "inf", "1e5", "0x10", "٣"):
+        assert read(logs.TEXT_THROUGHPUT.replace("90500", word)).results == ()
+        assert read(logs.csv_throughput().replace("90500", word)).results == ()
+    assert read('"length":1024,\n"summary":{"packets":NaN}\n}\n').results == ()
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 100, b"\xff\xfe" * 50, b"[" * 200_000, b'"length"' + b"[" * 200_000,
+                                  b'"length":' + b"9" * 9000, b"9" * 9000 + b",1\n"])  # fmt: skip
+def test_other_files_are_not_logs(data):
+    found = log.read(data)
+    assert found.results == ()
+
+
+def test_settings():
+    text = logs.configuration(
+        True, more=logs.SECURE_3, kind="UDPv4 & SHMEM (taken from QoS XML file)", peers=4
+    )
+    found = read(text).settings
+    assert (found.mode, found.role, found.identity, found.discovers) == (
+        "latency",
+        "publisher",
+        0,
+        (4, "subscribers"),
+    )
+    assert (found.reliability, found.transport, found.payloads) == ("reliable", "unicast", (1024,))
+    assert (found.batch_bytes, found.rate, found.duration_s) == (0, 0, 30)
+    assert (found.receive_mode, found.qos, found.kind) == (
+        "listener",
+        "perftest_qos_profiles",
+        "UDPv4 & SHMEM",
+    )
+    assert found.product == ("connext", "7.3.0") and found.version == "4.3.0"
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "level"),
+    [
+        ("", "UDPv4", "none"),
+        (logs.SECURE_3, "UDPv4", "SignEncryptData"),
+        (logs.SECURE_4, "UDPv4", "SignEncryptData"),
+        (logs.SECURE_3.replace("SignEncryptData", "Mine"), "UDPv4", "Sign+EncryptData"),
+        (logs.SECURE_4.replace("SignEncryptData", "Mine"), "UDPv4", "signed_PerftestGovernance_Mine"),
+        ("", "TLS", "TLS"),
+        ("", "DTLS", "DTLS"),
+        ("", "TLSv4", "TLS"),
+    ],
+)
+def test_security(more, kind, level):
+    assert read(logs.configuration(True, more=more, kind=kind)).settings.security == level
+
+
+def test_multicast_on_a_transport_without_multicast_is_unicast():
+    told = "False (Multicast is not supported for TCP)"
+    assert read(logs.configuration(True, kind="TCP", multicast=told)).settings.transport == "unicast"
+
+
+def test_an_error_and_its_exit_code():
+    text = "RTI Perftest 3.1.0 5c0ba94 (RTI Connext DDS 6.0.1)\n[Error]: no memory\ncommand terminated with exit code 255\n"
+    found = read(text)
+    assert found.exit_code == 255 and found.errors == ("[Error]: no memory",) and found.understood

@@ -1,0 +1,260 @@
+"""The files of a report: tables, figures and HTML, also of run folders without results."""
+
+import csv
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+from tests import run_folders as folders
+import pytest
+
+from k8sdds.report import summarize, write_report
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import InputError
+
+KINDS = list(folders.KINDS)
+OVERHEAD = [
+    "network",
+    "payload_bytes",
+    "overhead_percent",
+    "ci_low_percent",
+    "ci_high_percent",
+    "n",
+    "baseline",
+]
+
+
+def read(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_run_folder_gets_the_main_tables(reports, kind):
+    tables = reports(kind).folder / "tables"
+    for name in ("throughput_overhead", "latency_p90_overhead"):
+        with open(tables / f"{name}.csv") as file:
+            header = next(csv.reader(file))
+        assert header[: len(OVERHEAD)] == OVERHEAD
+        assert {"reliability", "transport", "subscribers", "middleware", "security"} <= set(header)
+    assert {"levels.csv", "trials.csv", "invalid.csv"} <= {path.name for path in tables.iterdir()}
+    assert len(read(tables / "trials.csv")) == len(reports(kind).run.attempts())
+
+
+def test_tables_contain_the_simulated_overheads(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(noise=0, histograms=False))
+    write_report(run, None)
+    for name, truth in (
+        ("throughput_overhead", folders.THROUGHPUT_OVERHEAD),
+        ("latency_p90_overhead", folders.LATENCY_OVERHEAD),
+    ):
+        rows = read(run.report / "tables" / f"{name}.csv")
+        assert len(rows) == 20
+        for row in rows:
+            index = folders.PAYLOADS.index(int(row["payload_bytes"]))
+            assert float(row["overhead_percent"]) == pytest.approx(truth[row["network"]][index], abs=1e-6)
+            assert (row["n"], row["baseline"]) == ("3", "host")
+    # Tables are sorted by the campaign's order of networks, then by payload.
+    assert [row["payload_bytes"] for row in rows[:5]] == [str(size) for size in folders.PAYLOADS]
+    assert list(dict.fromkeys(row["network"] for row in rows)) == list(folders.FIVE[1:])
+
+
+def test_rows_of_different_conditions_are_distinguishable(reports):
+    rows = read(reports("troubled").folder / "tables/throughput_overhead.csv")
+    keys = [(row["network"], row["payload_bytes"], row["reliability"]) for row in rows]
+    assert len(keys) == len(set(keys))
+    assert {row["reliability"] for row in rows} == {"reliable", "best-effort"}
+
+
+def test_levels_contain_every_quantity_of_every_cell(reports):
+    rows = read(reports("paper").folder / "tables/levels.csv")
+    keys = [(r["network_label"], r["test"], r["payload_bytes"], r["quantity"]) for r in rows]
+    assert len(keys) == len(set(keys))
+    assert {"throughput_mbps", "latency_p90_us", "publisher_rss_bytes"} <= {row["quantity"] for row in rows}
+    assert all(row["ci_low"] and row["ci_high"] and row["n"] == "3" for row in rows)
+
+
+def test_invalid_attempts_are_listed_with_reasons(reports):
+    report = reports("troubled")
+    rows = read(report.folder / "tables/invalid.csv")
+    assert len(rows) == sum(not item["valid"] for item in report.run.attempts())
+    assert all(":" in row["reason"] for row in rows)
+    assert "lost-samples: 214 of 9000 samples were lost &lt;reliable&gt;" in report.text
+
+
+def test_settings_are_compared_if_several_were_measured(reports):
+    rows = read(reports("scaling").folder / "tables/contrasts.csv")
+    assert {(row["network"], row["column"], row["value"]) for row in rows} == {
+        ("weavenet", "transport", "multicast")
+    }
+    assert "Multicast against unicast: change of throughput in %" in reports("scaling").text
+    assert "Best-effort against reliable: change of p90 latency in %" in reports("troubled").text
+    assert not (reports("paper").folder / "tables/contrasts.csv").exists()
+
+
+EXPECTED = {
+    "paper": ["overhead", "throughput", "latency", "latency-distribution", "resources"],
+    "scaling": ["subscribers", "overhead-unicast", "throughput-unicast", "throughput-multicast"],
+    "single": ["overhead", "throughput", "latency", "latency-distribution", "resources"],
+    "old": ["overhead", "throughput"],
+    "empty": [],
+    "all_invalid": [],
+}
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_figures_are_drawn_if_there_is_data(reports, kind):
+    folder = reports(kind).folder / "figures"
+    names = {path.stem for path in folder.iterdir()}
+    assert set(EXPECTED[kind]) <= names
+    if not EXPECTED[kind]:
+        assert names == set()
+    for name in names:
+        assert (folder / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert "<svg" in (folder / f"{name}.svg").read_text()
+
+
+def test_figures_of_an_earlier_report_are_removed(tmp_path):
+    run = folders.single(tmp_path / "run")
+    (run.report / "figures").mkdir()
+    (run.report / "figures/subscribers.png").write_bytes(b"old")
+    write_report(run, None)
+    assert not (run.report / "figures/subscribers.png").exists()
+
+
+class Checker(HTMLParser):
+    """Collects problems of HTML that is not well-formed or not self-contained."""
+
+    VOID = frozenset(("meta", "br", "img", "link", "hr", "input", "col", "wbr"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.problems, self.ids, self.links, self.headings, self.figures = [], [], [], [], [], 0
+
+    def handle_starttag(self, tag, attrs):
+        self._attributes(tag, dict(attrs))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self._attributes(tag, dict(attrs))
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.problems.append(f"</{tag}> at {self.getpos()} closes no open element")
+
+    def _attributes(self, tag, attributes):
+        if tag in ("script", "link", "iframe", "object", "embed"):
+            self.problems.append(f"<{tag}> at {self.getpos()}")
+        for name in ("src", "href", "xlink:href"):
+            value = attributes.get(name)
+            if value and not value.startswith(("#", "data:")):
+                self.problems.append(f"{name}={value}")
+            if value and value.startswith("#"):
+                self.links.append(value[1:])
+        if "id" in attributes:
+            self.ids.append(attributes["id"])
+        if tag in ("h1", "h2", "h3"):
+            self.headings.append(int(tag[1]))
+        if tag == "svg":
+            self.figures += 1
+            assert attributes["role"] == "img" and attributes["aria-labelledby"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_html_is_well_formed_and_self_contained(reports, kind):
+    text = reports(kind).text
+    checker = Checker()
+    checker.feed(text)
+    checker.close()
+    assert checker.problems == []
+    assert checker.open == []
+    assert len(checker.ids) == len(set(checker.ids))
+    assert set(checker.links) <= set(checker.ids)
+    assert checker.headings.count(1) == 1
+    assert all(b - a <= 1 for a, b in zip(checker.headings, checker.headings[1:], strict=False))
+    assert checker.figures == len(list((reports(kind).folder / "figures").glob("*.svg")))
+    # XML namespaces are not resources; the file must not contain any other URL.
+    outside = text.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
+    assert "http://" not in outside and "https://" not in outside
+    assert "url(" not in outside.replace("url(#", "") and "@import" not in outside
+
+
+def test_user_input_is_escaped(tmp_path):
+    run = folders.single(tmp_path / "run")
+    item = run.attempts()[0]
+    label = "<script>alert(1)</script>"
+    folders.add(run, folders.Plan(), folders.invalid(item | {"network_label": label}, 1, f"x: {label}"))
+    for other in run.attempts():
+        run.append_attempt(
+            other | {"trial_id": "e" + other["trial_id"], "network_label": "<b>&evil</b>", "valid": True}
+        )
+    text = write_report(run, None).read_text()
+    assert "<script" not in text and "<b>&evil" not in text
+    assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("kind", ["paper", "scaling", "troubled", "single"])
+def test_every_caption_names_testbed_n_and_interval(reports, kind):
+    text = reports(kind).text
+    captions = text.split("<figcaption>")[1:]
+    assert captions
+    for caption in captions:
+        text_of_caption = caption.split("</figcaption>")[0]
+        assert "lab: network namespaces on one machine, one kernel" in text_of_caption
+        assert "layout" in text_of_caption and "n = " in text_of_caption
+    for under in text.split('<p class="under">')[1:]:
+        note = under.split("</p>")[0]
+        assert "lab: network namespaces" in note and "n = " in note and "95 % interval" in note
+    assert ("includes scheduling" in text) == (kind in ("scaling", "many"))
+
+
+def test_summary_is_json_serializable(reports):
+    for kind in KINDS:
+        data = json.loads(json.dumps(summarize(reports(kind).run), allow_nan=False))
+        assert data["answer"] and data["trials"]["valid"] <= data["trials"]["planned"]
+
+
+def test_summary_writes_nothing(tmp_path):
+    run = folders.single(tmp_path / "run")
+    summarize(run)
+    assert not (run.path / "report").exists() and not (run.path / "derived").exists()
+
+
+def test_unwritable_folder_is_an_input_error(tmp_path):
+    run = folders.single(tmp_path / "run")
+    (run.path / "report").write_text("in the way")
+    with pytest.raises(InputError) as error:
+        write_report(run, None)
+    assert "cannot write the report" in str(error.value) and error.value.remedy
+
+
+def test_damaged_campaign_file_is_an_input_error(tmp_path):
+    run = folders.single(tmp_path / "run")
+    (run.path / "campaign.json").write_text("{")
+    with pytest.raises(InputError):
+        write_report(run, None)
+
+
+@pytest.mark.parametrize("campaign", [
+    {"schema": 1}, {"schema": 1, "testbed": "lab", "networks": [], "trials": None, "command": "k8sdds run"},
+    {"schema": 1, "testbed": {"name": "cluster", "facts": None}, "networks": {"host": None}, "seed": 0},
+])  # fmt: skip
+def test_almost_all_keys_of_the_campaign_file_are_optional(tmp_path, campaign):
+    run = folders.single(tmp_path / "run")
+    (run.path / "campaign.json").write_text(json.dumps(campaign))
+    assert write_report(RunFolder.open(run.path), None).is_file()
+
+
+def test_report_is_reproducible(tmp_path):
+    run = folders.single(tmp_path / "run")
+    first = write_report(run, None).read_text()
+    assert write_report(run, None).read_text() == first
+
+
+def test_importing_the_report_loads_no_large_library():
+    code = (
+        "import sys, k8sdds.report; print([m for m in ('pandas', 'matplotlib', 'scipy') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

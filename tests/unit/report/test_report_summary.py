@@ -1,0 +1,183 @@
+"""The summary of a report, its terminal output and the table of a running campaign."""
+
+import io
+import json
+
+from tests import run_folders as folders
+import pytest
+from rich.console import Console
+
+from k8sdds.report import content, formats, summary
+from k8sdds.report.terminal import results_so_far
+from k8sdds.results.run_folder import RunFolder
+
+
+def sentences(run):
+    return {
+        item.lead: " ".join(item.sentences).replace("\u00a0", " ")
+        for item in summary.answer(content.read(run))
+    }
+
+
+def make(path, **options):
+    return folders.make(path, folders.Plan(**({"histograms": False} | options)))
+
+
+def test_two_networks_are_compared_in_one_sentence(tmp_path):
+    run = make(tmp_path / "run", networks=("host", "flannel-hostgw"), payloads=(1024,), noise=0.001)
+    (lead, text), = sentences(run).items()  # fmt: skip
+    assert lead == "Unicast, reliable, 1 subscriber"
+    assert text.startswith("1 KiB: flannel-hostgw costs 24.")
+    assert "of host's throughput and has 13." in text and text.endswith("more p90 latency than host.")
+
+
+def test_summary_names_best_and_worst_network_and_ties(tmp_path):
+    text = sentences(make(tmp_path / "run", payloads=(1024,), noise=0.003, repetitions=5))[
+        "Unicast, reliable, 1 subscriber"
+    ]
+    assert "throughput falls least with" in text and "most with weavenet, by 49" in text
+    # 24.5 % and 24.6 % cannot be distinguished with this noise.
+    assert "(no difference seen between it and" in text
+    assert "p90 latency grows least with kube-router, by 9.5" in text
+
+
+def test_no_difference_is_reported(tmp_path):
+    text = sentences(make(tmp_path / "run", networks=("host", "kube-router"), payloads=(16384,), noise=0.005))
+    assert "shows no difference from host in throughput (95 % interval spans 0; smallest detectable ±" in str(
+        text
+    )
+
+
+def test_comparison_is_undecided_if_a_relevant_difference_could_be_missed(tmp_path):
+    text = sentences(
+        make(tmp_path / "run", networks=("host", "kube-router"), payloads=(16384,), noise=0.6, seed=3)
+    )
+    assert "throughput: undecided for kube-router (95 % interval spans 0; smallest detectable" in str(text)
+    assert "no difference" not in str(text)
+
+
+def test_one_repetition_gets_no_judgment(tmp_path):
+    run = folders.single(tmp_path / "run")
+    text = str(sentences(run))
+    assert "no difference" not in text and "[" not in text.replace("['", "").strip("{}")
+    assert any("no confidence interval" in note for note in summary.caveats(content.read(run)))
+
+
+def test_gain_over_the_baseline_is_not_a_negative_cost(tmp_path):
+    run = make(
+        tmp_path / "run", networks=("host", "weavenet"), payloads=(64,), noise=0.001, baseline="weavenet"
+    )
+    text = str(sentences(run))
+    assert "host has 11" in text and "more throughput than weavenet" in text
+    assert "less p90 latency than weavenet" in text and "-" not in text.replace("[-", "")
+
+
+def test_summary_selects_payloads_and_counts_the_rest(tmp_path):
+    text = sentences(make(tmp_path / "run", noise=0.001))["Unicast, reliable, 1 subscriber"]
+    assert [size in text for size in ("64 B:", "256 B:", "1 KiB:", "4 KiB:", "16 KiB:")] == [1, 0, 1, 0, 1]
+    assert text.endswith("2 further combinations in the tables.")
+
+
+def test_summary_names_networks_with_multicast_and_where_it_is_faster(reports):
+    run = reports("scaling").run
+    text = sentences(run)["Multicast against unicast"]
+    assert text.startswith("Only weavenet supports multicast.")
+    assert "multicast is faster with 4, 8 and 12 subscribers" in text
+    notes = summary.caveats(content.read(run))
+    assert any(note.startswith("host has no valid trial in multicast, reliable; levels") for note in notes)
+    assert any("include scheduling" in note for note in notes)
+
+
+def test_summary_without_valid_trials(reports):
+    assert "No attempt has ended yet" in sentences(reports("empty").run)["No result"]
+    assert "None of 5 attempts is valid" in sentences(reports("all_invalid").run)["No result"]
+    assert "peer-lost (5)" in sentences(reports("all_invalid").run)["No result"]
+
+
+def test_interrupted_campaign_reports_missing_trials(reports):
+    note = summary.caveats(content.read(reports("troubled").run))[0]
+    assert note == "105 of 144 trials have a valid attempt; 10 have only invalid attempts; 29 were not attempted."
+
+
+def test_cluster_with_one_kernel_is_reported(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), testbed="cluster"))
+    assert content.read(run).testbed == "cluster whose nodes share one kernel"
+    for boot_ids, expected in (("aab", "cluster in which n0 and n1 share one kernel"), ("abc", "cluster")):
+        data = json.loads((run.path / "campaign.json").read_text())
+        facts = {"nodes": {f"n{number}": {"boot_id": boot_id} for number, boot_id in enumerate(boot_ids)}}
+        (run.path / "campaign.json").write_text(json.dumps(data | {"testbed": {"name": "cluster", "facts": facts}}))
+        assert content.read(RunFolder.open(run.path)).testbed == expected
+
+
+@pytest.mark.parametrize("kind", folders.KINDS)
+def test_terminal_output_fits_80_columns_without_color(reports, kind):
+    printed = reports(kind).printed
+    assert "\x1b" not in printed
+    lines = [line.rstrip() for line in printed.splitlines() if not line.startswith("/")]
+    assert max(len(line) for line in lines) <= 80
+    assert str(reports(kind).html) in printed
+
+
+def test_terminal_output_starts_with_the_summary(reports):
+    lines = reports("paper").printed.splitlines()
+    assert lines[0].startswith("paper · 2026-11-21 10:15 UTC · 150 valid trials")
+    assert lines[2] == "Unicast, reliable, 1 subscriber"
+    assert lines[3].startswith("- 64 B: throughput falls least with")
+
+
+def test_results_so_far(reports):
+    attempts = reports("troubled").run.attempts()
+    out = io.StringIO()
+    Console(file=out, width=80).print(results_so_far(attempts, "host"))
+    text = out.getvalue()
+    assert text.splitlines()[0].split()[:3] == ["network", "valid", "invalid"]
+    assert "weavenet-1376" in text and "baseline" in text and "%" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "attempts", [[], [{}], [{"network_label": "x", "valid": True, "throughput_mbps": 0}]]
+)
+def test_results_so_far_of_incomplete_records(attempts):
+    out = io.StringIO()
+    Console(file=out, width=80).print(results_so_far(attempts, "host"))
+    assert "host" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ((30.04, 27.2, 33.1), "30 [27, 33]"),
+        ((0.31, -0.12, 0.74), "0.3 [-0.1, 0.7]"),
+        ((-0.04, -0.08, 0.0), "-0.04 [-0.08, 0.00]"),
+        ((7.0, 0.4, 13.0), "7 [0.4, 13.0]"),
+        ((-0.3, -4.0, 3.4), "0 [-4, 3]"),
+        ((25.2, None, None), "25"),
+        ((2.52, None, None), "2.5"),
+        ((None, None, None), "–"),
+    ],
+)
+def test_percent(given, text):
+    assert formats.percent(*given) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.04123, "0.0412"),
+        (6.1, "6.10"),
+        (94.04, "94.0"),
+        (1650.2, "1650"),
+        (18186, "18186"),
+        (0, "0"),
+        (None, "–"),
+    ],
+)
+def test_number(value, text):
+    assert formats.number(value) == text
+
+
+def test_level():
+    assert formats.level(94.04, 93.1, 94.9) == "94.0 [93.1, 94.9]"
+    assert formats.level(1664.6, 1388.2, 1998.0) == "1665 [1388, 1998]"
+    assert formats.level(6.1, None, None) == "6.10"
