@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from tests import run_folders as folders
 import pytest
 from rich.console import Console
 
 from k8sdds.report import write_report
 from k8sdds.results.run_folder import RunFolder
+from tests import run_folders as folders
 
 
 class Reported:

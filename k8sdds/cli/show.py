@@ -145,7 +145,10 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
                 trial,
                 one,
                 Surroundings(
-                    endpoints, 1, ParticipantPaths("k8sdds-perftest", Path("RAW") / one.name, None), protection
+                    endpoints,
+                    1,
+                    ParticipantPaths("k8sdds-perftest", Path("RAW") / one.name, None),
+                    protection,
                 ),
             ).argv
             for one in cell.participants

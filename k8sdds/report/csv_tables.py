@@ -87,7 +87,9 @@ def _write_run_tables(content: Content, folder: Path) -> list[Path]:
     overheads["run"] = overheads["repetition"] + 1
     files = []
     for quantity in HEADLINES:
-        rows = overheads[(overheads["quantity"] == quantity) & (overheads["test"] == test_of(quantity, content.tests))]
+        rows = overheads[
+            (overheads["quantity"] == quantity) & (overheads["test"] == test_of(quantity, content.tests))
+        ]
         if len(rows):
             table = _overhead_table(content, rows, ("run",))
             files.append(_write(table, folder / f"{overhead_name(quantity)}_by_run.csv"))

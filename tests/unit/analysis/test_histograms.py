@@ -1,10 +1,10 @@
 """Distributions from HdrHistogram logs."""
 
-from tests import run_folders as folders
 import pytest
 from hdrh.histogram import HdrHistogram
 
 from k8sdds.analysis import histograms
+from tests import run_folders as folders
 
 
 def run_with_logs(tmp_path):

@@ -1,11 +1,11 @@
 """Levels and overheads of generated run folders with known values."""
 
-from tests import run_folders as folders
 import pytest
 
 from k8sdds.analysis import conditions, contrast, overhead
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
+from tests import run_folders as folders
 
 
 def tables(run, baseline="host"):

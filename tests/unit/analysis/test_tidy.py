@@ -1,11 +1,11 @@
 """The tidy table of run folders in every state."""
 
-from tests import run_folders as folders
 import pandas as pd
 import pytest
 
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
+from tests import run_folders as folders
 
 
 @pytest.mark.parametrize("kind", folders.KINDS)

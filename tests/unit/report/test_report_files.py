@@ -6,12 +6,12 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
-from tests import run_folders as folders
 import pytest
 
 from k8sdds.report import summarize, write_report
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
+from tests import run_folders as folders
 
 KINDS = list(folders.KINDS)
 OVERHEAD = [

@@ -3,13 +3,13 @@
 import io
 import json
 
-from tests import run_folders as folders
 import pytest
 from rich.console import Console
 
 from k8sdds.report import content, formats, summary
 from k8sdds.report.terminal import results_so_far
 from k8sdds.results.run_folder import RunFolder
+from tests import run_folders as folders
 
 
 def sentences(run):
