@@ -138,21 +138,21 @@ class Mininet:
 
 
 @contextmanager
-def proof_apart() -> Iterator[list[float]]:
-    """Collect the seconds of each call of `LabNetwork.prove`."""
+def verification_seconds() -> Iterator[list[float]]:
+    """Collect the seconds of each call of `LabNetwork.verify`."""
     took: list[float] = []
-    prove = LabNetwork.prove
+    verify = LabNetwork.verify
 
     def timed(self: LabNetwork) -> None:
         begun = time.monotonic()
-        prove(self)
+        verify(self)
         took.append(time.monotonic() - begun)
 
-    LabNetwork.prove = timed  # type: ignore[method-assign]
+    LabNetwork.verify = timed  # type: ignore[method-assign]
     try:
         yield took
     finally:
-        LabNetwork.prove = prove  # type: ignore[method-assign]
+        LabNetwork.verify = verify  # type: ignore[method-assign]
 
 
 def cycle(name: str, count: int, fence: Fence, mininet: Mininet | None) -> dict[str, float]:
@@ -170,7 +170,7 @@ def cycle(name: str, count: int, fence: Fence, mininet: Mininet | None) -> dict[
         took["down"] = mininet.request(do="down")
         begun = time.monotonic() - took["down"]
     else:
-        with proof_apart() as proofs, Lab(f"benchmark-lab-{count}") as lab:
+        with verification_seconds() as proofs, Lab(f"benchmark-lab-{count}") as lab:
             begun = time.monotonic()
             lab.up([cell_of(name)])
             took = {"proof": sum(proofs)}

@@ -92,7 +92,7 @@ def prune() -> int:
         for number, path in _by_use(cache_folder() / kind):
             if (number < kept and not _is_unfinished(path)) or path in protected:
                 continue
-            freed += _remove(path, older_than_s=RECENT_S)
+            freed += remove(path, older_than_s=RECENT_S)
     return freed
 
 
@@ -109,7 +109,7 @@ def empty() -> tuple[int, list[str]]:
             if path in protected or folder in protected or (folder.name == "rootfs" and has_nodes):
                 kept.add(folder.name)
             elif not path.name.endswith(".lock"):
-                freed += _remove(path)
+                freed += remove(path)
     return freed, sorted(kept)
 
 
@@ -153,7 +153,7 @@ def _mounted_in_nodes() -> tuple[set[Path], bool]:
     return mounted, has_nodes
 
 
-def _remove(path: Path, older_than_s: float | None = None) -> int:
+def remove(path: Path, older_than_s: float | None = None) -> int:
     """Remove an entry, atomically for other commands; return the bytes freed."""
     renamed = path.with_name(f".{path.name.lstrip('.')}.gone")
     try:

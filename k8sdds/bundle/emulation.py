@@ -58,7 +58,7 @@ def emulated(
         PrerequisiteError: The emulator cannot be fetched.
     """
     arch = items[0].arch
-    emulator = _emulator(arch, on, report)
+    emulator = fetch_emulator(arch, on, report)
     sources = [oci.file_sha256(emulator), [item.sha256 for item in items]]
     key = hashlib.sha256(oci.canonical(sources)).hexdigest()
     output = cache_folder() / "archives" / f"{arch}-on-{on}-{key[:16]}.tar"
@@ -69,7 +69,8 @@ def emulated(
     return output, images
 
 
-def _emulator(arch: str, on: str, report: Report) -> Path:
+def fetch_emulator(arch: str, on: str, report: Report) -> Path:
+    """Return the program in the cache that emulates an architecture on another; fetch it if it is missing."""
     path = cache_folder() / "emulators" / f"{PROGRAMS[arch]}-{on}-{packages.suite_here()}"
     with cache.creating(path) as missing:
         if missing:

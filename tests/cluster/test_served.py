@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from k8sdds import discovery
+from k8sdds.discovery.cloud import CONNEXT
+from k8sdds.discovery.server import FASTDDS
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.kubernetes.metrics import node_meter
@@ -33,8 +34,8 @@ def test_manifests_pass_strict_validation_and_pod_security(
 ) -> None:
     name, privileged = namespace
     wanted = [
-        *discovery.SERVICES["fastdds"].objects(name),
-        *discovery.SERVICES["connext"].objects(name, image="registry.example/cds:1"),
+        *FASTDDS.objects(name),
+        *CONNEXT.objects(name, image="registry.example/cds:1"),
         *node_meter.objects(name, filters=privileged),
     ]
     for one in wanted:

@@ -64,8 +64,9 @@ def test_all_commands_share_one_connection_that_ends(farm: Farm) -> None:
 
 def test_leftovers_of_killed_commands_are_removed() -> None:
     script = (
-        "import sys, time\nfrom k8sdds.system.ssh import Connections\n"
-        "print(Connections([])._folder, flush=True)\ntime.sleep(600)\n"
+        "import time\nfrom k8sdds.system.ssh import Connections, Target\n"
+        "connections = Connections([Target('alpha')])\n"
+        "print(connections.hosts['alpha'].controls, flush=True)\ntime.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None

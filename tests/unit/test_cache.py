@@ -117,7 +117,7 @@ def test_files_shared_by_bundles_count_once(folder: Path) -> None:
     assert (found.kind, found.things) == ("bundles", 2)
     assert 100_000 <= found.size_bytes < 150_000
     # And removing one of them frees nothing of it.
-    assert cache._remove(first) < 50_000 and (second / "file").stat().st_size == 100_000
+    assert cache.remove(first) < 50_000 and (second / "file").stat().st_size == 100_000
 
 
 def test_the_command_lists_and_empties_the_cache(folder: Path, k8sdds: Command) -> None:

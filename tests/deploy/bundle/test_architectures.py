@@ -84,7 +84,7 @@ def test_a_bundle_for_both_architectures_is_created_verified_and_listed(
 def test_programs_of_the_other_architecture_run_in_the_emulator() -> None:
     """The programs of the image run without binfmt_misc."""
     found = native.programs("perftest", OTHER, print)
-    emulator = emulation._emulator(OTHER, HOST_ARCH, print)
+    emulator = emulation.fetch_emulator(OTHER, HOST_ARCH, print)
     root = native.debian.sysroot(OTHER, native.LIBRARIES, print)
     argv = [emulator, "-L", root, found["/opt/k8sdds/k8sdds-perftest"], "-version"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
