@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import tarfile
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
@@ -15,6 +14,7 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.bundle import architecture, cache, oci
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
+from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
 FORMAT = 1
@@ -234,9 +234,8 @@ def _unpacked(path: Path) -> Path:
     try:
         with cache.creating(folder) as missing:
             if missing:
-                with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as unfinished:
-                    _unpack(path, Path(unfinished, "bundle"))
-                    Path(unfinished, "bundle").rename(folder)
+                with creating_folder(folder) as unfinished:
+                    _unpack(path, unfinished)
     except tarfile.TarError as error:
         what = f"{path} is not a bundle: {str(error).splitlines()[0].rstrip(':')}"
         raise InputError(what, "create a bundle: k8sdds bundle create") from error

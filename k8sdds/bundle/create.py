@@ -18,6 +18,7 @@ from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
 from k8sdds.bundle.contents import HOST_ARCH, Report
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
 
@@ -144,28 +145,24 @@ def _write(
     debs: Mapping[tuple[str, str], Path] | None = None,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=".bundle-", dir=folder.parent))
     try:
-        unfinished.chmod(0o755)
-        layout = oci.Layout(unfinished / "oci")
-        items: list[Item] = []
-        for arch in arches:
-            items += [] if only_k8sdds else _binaries(unfinished, arch, parts)
-            items += _images(layout, arch, parts, report, only_k8sdds)
-        layout.finish()
-        items += copy_packages(debs or {}, unfinished)
-        data = {
-            "format": FORMAT, "name": f"kubernetes-{versions.KUBERNETES}", "kubernetes": versions.KUBERNETES,
-            "toolchain": f"go{versions.GO}", "arches": list(arches),
-            "items": [asdict(item) for item in items],
-        }  # fmt: skip
-        (unfinished / INDEX).write_bytes(oci.canonical(data) + b"\n")
-        unfinished.rename(folder)
+        with creating_folder(folder) as unfinished:
+            layout = oci.Layout(unfinished / "oci")
+            items: list[Item] = []
+            for arch in arches:
+                items += [] if only_k8sdds else _binaries(unfinished, arch, parts)
+                items += _images(layout, arch, parts, report, only_k8sdds)
+            layout.finish()
+            items += copy_packages(debs or {}, unfinished)
+            data = {
+                "format": FORMAT, "name": f"kubernetes-{versions.KUBERNETES}", "kubernetes": versions.KUBERNETES,
+                "toolchain": f"go{versions.GO}", "arches": list(arches),
+                "items": [asdict(item) for item in items],
+            }  # fmt: skip
+            (unfinished / INDEX).write_bytes(oci.canonical(data) + b"\n")
     except OSError as error:
         remedy = "free space (k8sdds bundle cache), or give a folder on another disk"
         raise PrerequisiteError(f"cannot write {folder}: {error.strerror}", remedy) from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _share_files(folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path]) -> None:

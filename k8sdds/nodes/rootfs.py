@@ -14,6 +14,7 @@ from pathlib import Path
 
 from k8sdds import versions
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
 PACKAGES = (
@@ -70,12 +71,10 @@ def rootfs(report: Callable[[str], None]) -> Path:
 
 
 def _create(folder: Path) -> None:
-    unfinished = folder.with_name(f"{folder.name}.new")
     log = folder.with_name(f"{folder.name}.log")
-    shutil.rmtree(unfinished, ignore_errors=True)
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
     try:
-        with log.open("w") as output:
+        with creating_folder(folder) as unfinished, log.open("w") as output:
             done = subprocess.run(
                 [*argv, versions.DEBIAN_SUITE, str(unfinished)],
                 stdin=subprocess.DEVNULL,
@@ -84,20 +83,17 @@ def _create(folder: Path) -> None:
                 timeout=BUILD_TIMEOUT_S,
                 env={**os.environ, "TMPDIR": str(folder.parent)},
             )
-        if done.returncode:
-            last = [line for line in log.read_text().splitlines() if line.startswith("E:")][-3:]
-            raise PrerequisiteError(
-                f"cannot create the root file system: {' '.join(last) or 'mmdebstrap failed'}",
-                f"check that apt-get update works; see the log: {log}",
-            )
-        _prepare(unfinished)
-        unfinished.rename(folder)
+            if done.returncode:
+                last = [line for line in log.read_text().splitlines() if line.startswith("E:")][-3:]
+                raise PrerequisiteError(
+                    f"cannot create the root file system: {' '.join(last) or 'mmdebstrap failed'}",
+                    f"check that apt-get update works; see the log: {log}",
+                )
+            _prepare(unfinished)
     except subprocess.TimeoutExpired:
         raise PrerequisiteError(
             f"mmdebstrap timed out after {BUILD_TIMEOUT_S} s", f"see the log: {log}"
         ) from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _prepare(folder: Path) -> None:

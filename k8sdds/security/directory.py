@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from k8sdds.security import CERTIFICATE, IDENTITY_CA, KEY, PERMISSIONS, PERMISSI
 from k8sdds.security.credentials import Credentials
 from k8sdds.security.documents import OWN_TOPICS, RTI_TOPICS
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.files import creating_folder
 
 DESCRIPTION = "security.json"
 GOVERNANCE_FOLDER = "governance"
@@ -61,17 +61,11 @@ def init(
     credentials = Credentials.valid_for(timedelta(days=days), domains, kind)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise InputError(f"cannot create {folder}: {error.strerror}", "name another folder") from error
-    try:
-        _write(temporary, credentials, participants)
-        temporary.rename(folder)
+        with creating_folder(folder) as unfinished:
+            unfinished.mkdir(mode=0o700)
+            _write(unfinished, credentials, participants)
     except OSError as error:
         raise InputError(f"cannot write {folder}: {error.strerror}", "name another folder") from error
-    finally:
-        if temporary.exists():
-            shutil.rmtree(temporary)
     return show(folder)
 
 

@@ -1,11 +1,18 @@
-"""Write files atomically: readers see the old content or the new content, never a part of it."""
+"""Write files and folders atomically: readers see the old or the new content, never a part of it."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
+import secrets
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+LEFTOVER_S = 24 * 3600
+"""Age of a temporary file after which its writer counts as killed."""
 
 
 def write_atomically(path: Path, data: str | bytes, mode: int = 0o666, durable: bool = False) -> None:
@@ -29,11 +36,38 @@ def write_atomically(path: Path, data: str | bytes, mode: int = 0o666, durable: 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file that replaces `path` on success and is deleted on failure."""
-    unfinished = path.with_name(path.name + ".new")
-    unfinished.unlink(missing_ok=True)
+    """Yield the path of a temporary file that replaces `path` on success and is deleted on failure.
+
+    Every call has a temporary file of its own, so that concurrent writers of `path` all succeed; the last one
+    to finish determines the content.
+    """
+    _remove_leftovers(path)
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     try:
         yield unfinished
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Delete the temporary files of killed writers of `path`."""
+    for leftover in path.parent.glob(f"{glob.escape(path.name)}.*.new"):
+        # Another writer may delete it at this moment.
+        with contextlib.suppress(OSError):
+            if time.time() - leftover.stat().st_mtime > LEFTOVER_S:
+                leftover.unlink()
+
+
+@contextlib.contextmanager
+def creating_folder(path: Path) -> Iterator[Path]:
+    """Yield the path of a folder to create, which becomes `path` on success and is deleted on failure.
+
+    `path` must not exist, or must be an empty folder.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix=f".{path.name}-", dir=path.parent, ignore_cleanup_errors=True
+    ) as temporary:
+        unfinished = Path(temporary, "unfinished")
+        yield unfinished
+        unfinished.rename(path)
