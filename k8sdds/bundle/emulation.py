@@ -71,12 +71,12 @@ def emulated(
 
 def fetch_emulator(arch: str, on: str, report: Report) -> Path:
     """Return the program in the cache that emulates an architecture on another; fetch it if it is missing."""
-    path = cache_folder() / "emulators" / f"{PROGRAMS[arch]}-{on}-{packages.suite_here()}"
+    path = cache_folder() / "emulators" / f"{PROGRAMS[arch]}-{on}-{packages.host_suite()}"
     with cache.creating(path) as missing:
         if missing:
             report(f"fetching {PROGRAMS[arch]}")
             with replacing(path) as unfinished:
-                packages.program(PACKAGE, f"/usr/bin/{PROGRAMS[arch]}", on, unfinished)
+                packages.extract_file(PACKAGE, f"/usr/bin/{PROGRAMS[arch]}", on, unfinished)
     return path
 
 

@@ -95,7 +95,7 @@ def _cross_compiled(arch: str, report: Report) -> dict[str, Path]:
             report(f"building perftest for {arch}")
             with tempfile.TemporaryDirectory(prefix=".new-", dir=built.parent) as folder:
                 _build(arch, sysroot, Path(folder))
-                Path(folder, "made").rename(built)
+                Path(folder, "install").rename(built)
     libexec = built / "libexec/k8sdds"
     server = (sysroot / "usr/bin" / SERVER).resolve()
     return {**_perftest(libexec, libexec / "k8sdds-supervisor"), SERVER: server}
@@ -114,7 +114,7 @@ def _key(arch: str, sysroot: Path) -> str:
 def _build(arch: str, sysroot: Path, folder: Path) -> None:
     triplet = TRIPLETS[arch]
     settings = {
-        "CMAKE_BUILD_TYPE": "Release", "CMAKE_INSTALL_PREFIX": folder / "made",
+        "CMAKE_BUILD_TYPE": "Release", "CMAKE_INSTALL_PREFIX": folder / "install",
         "CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": triplet.partition("-")[0],
         "CMAKE_C_COMPILER": f"{triplet}-gcc", "CMAKE_CXX_COMPILER": f"{triplet}-g++",
         "CMAKE_SYSROOT": sysroot, "CMAKE_LIBRARY_ARCHITECTURE": triplet,
@@ -149,7 +149,7 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
             )
     # The build skips a middleware whose package is missing; an image must contain all of them.
     for name in (m.name for m in MIDDLEWARES.values() if isinstance(m, K8sddsPerftest)):
-        if not (folder / "made/libexec/k8sdds" / f"libk8sdds-perftest-{name}.so").is_file():
+        if not (folder / "install/libexec/k8sdds" / f"libk8sdds-perftest-{name}.so").is_file():
             raise PrerequisiteError(
                 f"perftest for {arch} was built without {name}", f"see the build log: {log}"
             )

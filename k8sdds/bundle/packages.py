@@ -32,7 +32,7 @@ TIMEOUT_S = 900
 SUITE = re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
-def suite_here() -> str:
+def host_suite() -> str:
     """Return the code name of this machine's distribution, such as bookworm; empty: unknown."""
     try:
         lines = Path("/etc/os-release").read_text().splitlines()
@@ -87,7 +87,7 @@ def fetch(folder: Path, suite: str, arch: str, report: Report, sources: Path | N
     return files
 
 
-def program(package: str, inside: str, arch: str, target: Path) -> None:
+def extract_file(package: str, inside: str, arch: str, target: Path) -> None:
     """Fetch a package and extract one file from it, without installing it or running its scripts.
 
     Raises:
@@ -95,7 +95,7 @@ def program(package: str, inside: str, arch: str, target: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as temporary:
         apt = _Apt(Path(temporary), arch)
-        apt.write_sources(suite_here(), None)
+        apt.write_sources(host_suite(), None)
         apt.run("update", "-q=2")
         apt.run("download", "-q=2", package)
         (archive,) = Path(temporary).glob("*.deb")
@@ -159,16 +159,16 @@ class _Apt:
             name = "own.sources" if sources.suffix == ".sources" else "own.list"
             shutil.copyfile(sources, self.folder / "etc/sources.list.d" / name)
             return
-        here = suite_here()
+        codename = host_suite()
         paths = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
         number = 0
         for path in paths:
             if path.suffix not in (".list", ".sources") or not path.is_file():
                 continue
-            for text in distribution_entries(path.read_text(), path.suffix == ".sources", here):
+            for text in distribution_entries(path.read_text(), path.suffix == ".sources", codename):
                 number += 1
                 target = self.folder / "etc/sources.list.d" / f"{number}{path.suffix}"
-                target.write_text(re.sub(rf"\b{re.escape(here)}\b", suite, text) + "\n")
+                target.write_text(re.sub(rf"\b{re.escape(codename)}\b", suite, text) + "\n")
         if not number:
             raise PrerequisiteError(
                 "this machine's apt sources contain no entry of its distribution",

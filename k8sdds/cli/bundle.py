@@ -60,7 +60,7 @@ def create(
     arches = split_list(arch)
     if profile is not None:
         arches = architectures_of(profiles.load(profile), arches)
-    suites = [] if suite == "none" else split_list(suite or packages.suite_here())
+    suites = [] if suite == "none" else split_list(suite or packages.host_suite())
     created = bundle.create(output, arches or [HOST_ARCH], print_note, suites, sources)
     console().print(f"wrote {created.folder}: {len(created.items)} items", highlight=False)
 

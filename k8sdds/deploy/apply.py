@@ -17,7 +17,7 @@ from k8sdds.deploy import images
 from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, Private, Step, Upload
 from k8sdds.deploy.software import Software
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
-from k8sdds.system.ssh import Connections, Done, Host, HostError
+from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult
 
 # Logs should not contain secrets in the first place; this removes those that a program prints nevertheless.
 _SECRETS = re.compile(
@@ -59,7 +59,7 @@ class Log:
         """Return the log file of a node."""
         return self.folder / f"{node}.log"
 
-    def write(self, action: Action, done: Done, seconds: float) -> None:
+    def write(self, action: Action, done: ScriptResult, seconds: float) -> None:
         """Append the output of an action."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         parts = [f"=== {at} {action.phase}: {action.title} ({seconds:.1f} s, exit code {done.code})"]
@@ -172,12 +172,12 @@ class Runner:
         out: list[str] = []
         err: list[str] = []
 
-        def check(done: Done) -> None:
+        def check(done: ScriptResult) -> None:
             out.append(done.out)
             err.append(done.err)
             if done.code != 0:
                 self._log.write(
-                    action, Done(done.code, "".join(out), "".join(err)), time.monotonic() - started_s
+                    action, ScriptResult(done.code, "".join(out), "".join(err)), time.monotonic() - started_s
                 )
                 raise self._failed(action, done)
 
@@ -201,7 +201,7 @@ class Runner:
             # The script deletes its secrets itself: it runs to its end even if this process is killed.
             cleanup = f"trap '{_delete_private(action)}' EXIT\n" if action.private else ""
             check(host.run(PRELUDE + cleanup + action.script, timeout_s=action.timeout_s))
-        self._log.write(action, Done(0, "".join(out), "".join(err)), time.monotonic() - started_s)
+        self._log.write(action, ScriptResult(0, "".join(out), "".join(err)), time.monotonic() - started_s)
 
     def _content(self, secret: Private) -> bytes:
         if not secret.node:
@@ -217,7 +217,7 @@ class Runner:
                 self._fetched[secret] = done.out.encode()
             return self._fetched[secret]
 
-    def _failed(self, action: Action, done: Done) -> ActionFailed:
+    def _failed(self, action: Action, done: ScriptResult) -> ActionFailed:
         output = redact(_last_lines(done.err) or _last_lines(done.out)) or "no output"
         log = f"complete output: {self._log.path(action.node)}"
         return ActionFailed(
@@ -227,7 +227,7 @@ class Runner:
         )
 
 
-def _send_private(host: Host, secret: Private, content: bytes) -> Done:
+def _send_private(host: Host, secret: Private, content: bytes) -> ScriptResult:
     path = shlex.quote(secret.path)
     return host.send(content, f"umask 077; mkdir -p {PRIVATE} && cat >{path}", timeout_s=60)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.deploy.actions import LOCK
-from k8sdds.system.ssh import Done, Host
+from k8sdds.system.ssh import Host, ScriptResult
 
 IMPORT = "ctr --namespace k8s.io images import"
 LIST_WITH_DIGESTS = "ctr --namespace k8s.io images ls | awk 'NR > 1 { print $1 \" \" $3 }'"
@@ -20,7 +20,7 @@ def load(
     timeout_s: float = 900,
     digests: Sequence[tuple[str, str]] = (),
     foreign: bool = False,
-) -> Done:
+) -> ScriptResult:
     """Import an OCI archive of this machine on a node.
 
     Args:

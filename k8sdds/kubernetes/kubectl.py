@@ -11,7 +11,7 @@ from ipaddress import IPv4Network
 from k8sdds import versions
 from k8sdds.kubernetes.apply import APPLY, Object, list_document
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh import Done, Host
+from k8sdds.system.ssh import Host, ScriptResult
 
 KUBECONFIG = "/etc/kubernetes/admin.conf"
 """The administrator's kubeconfig on the control plane."""
@@ -45,7 +45,7 @@ class Kubectl:
 
     host: Host
 
-    def run(self, command: str, content: bytes = b"", timeout_s: float = TIMEOUT_S) -> Done:
+    def run(self, command: str, content: bytes = b"", timeout_s: float = TIMEOUT_S) -> ScriptResult:
         """Run kubectl and return its exit code and output.
 
         Args:

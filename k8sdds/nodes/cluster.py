@@ -41,7 +41,7 @@ def up(
         InputError: A name is invalid or used twice.
         PrerequisiteError: A node cannot be created or does not answer.
     """
-    _need_root()
+    _require_root()
     if len({spec.name for spec in specs}) != len(specs):
         raise InputError("two nodes have the same name", "give each node another name")
     with records.locked(cluster):
@@ -103,7 +103,7 @@ def down(cluster: str, names: Sequence[str] | None = None) -> list[str]:
     Raises:
         PrerequisiteError: Something cannot be removed.
     """
-    _need_root()
+    _require_root()
     with records.locked(cluster):
         record = records.read(cluster)
         if record is None:
@@ -146,7 +146,7 @@ def clean(everything: bool) -> tuple[list[str], list[str]]:
 
 def stop(cluster: str, name: str) -> None:
     """Stop a node like a power failure: kill its processes and keep its disk. `up` boots it again."""
-    _need_root()
+    _require_root()
     with records.locked(cluster):
         machine.halt(_known(cluster, name), name)
 
@@ -200,7 +200,7 @@ def connect(cluster: str, name: str, port: int) -> list[str]:
 # -- creation --------------------------------------------------------------------------------------
 
 
-def _need_root() -> None:
+def _require_root() -> None:
     if os.geteuid() != 0:
         raise PrerequisiteError("local nodes need root", "use sudo, or real machines in the profile")
 

@@ -29,10 +29,10 @@ CONNECT_S = 10
 SSH_FAILED = 255
 """Exit code of ssh if ssh itself fails, rather than the command."""
 
-_BEGUN = "k8sdds: begun"
+_STARTED = "k8sdds: script started"
 """First line on stderr of every script. Text before it comes from ssh or is the machine's login banner."""
 
-_CONTROLS = "k8sdds-ssh-"
+_SOCKET_FOLDER = "k8sdds-ssh-"
 """Prefix of the folders with the sockets of shared connections."""
 
 Result = TypeVar("Result")
@@ -68,8 +68,8 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Done:
-    """A finished command."""
+class ScriptResult:
+    """The result of a finished script."""
 
     code: int
     out: str
@@ -89,7 +89,7 @@ class Host:
     """A machine that runs scripts."""
 
     target: Target
-    controls: Path
+    sockets: Path
     """Folder of the sockets of shared connections."""
     accept_new_keys: bool = False
 
@@ -109,14 +109,14 @@ class Host:
             *("-o", f"ConnectTimeout={CONNECT_S}"),
             *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
             *("-o", "ControlMaster=auto", "-o", "ControlPersist=60"),
-            *("-o", f"ControlPath={self.controls}/%C"),
+            *("-o", f"ControlPath={self.sockets}/%C"),
             *("-o", f"StrictHostKeyChecking={'accept-new' if self.accept_new_keys else 'yes'}"),
             *self.target.options(),
             "--",
             self.target.address or self.target.name,
         ]
 
-    def run(self, script: str, *, root: bool = True, timeout_s: float = 60) -> Done:
+    def run(self, script: str, *, root: bool = True, timeout_s: float = 60) -> ScriptResult:
         """Run a shell script and return its result, whatever its exit code.
 
         Args:
@@ -132,25 +132,25 @@ class Host:
         shell = (
             'if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n -- sh -s; fi' if root else "exec sh -s"
         )
-        return self._ask(shell, f"{{\n{script}\n}} </dev/null\n".encode(), root, timeout_s)
+        return self._run(shell, f"{{\n{script}\n}} </dev/null\n".encode(), root, timeout_s)
 
-    def send(self, content: Path | bytes, script: str, *, timeout_s: float = 600) -> Done:
+    def send(self, content: Path | bytes, script: str, *, timeout_s: float = 600) -> ScriptResult:
         """Run a script as root with `content` as its stdin.
 
         The script must not contain secrets, because `ps` shows it. Raises HostError as `run` does.
         """
         command = f"sh -c {shlex.quote(script)}"
         shell = f'if [ "$(id -u)" = 0 ]; then exec {command}; else exec sudo -n -- {command}; fi'
-        return self._ask(shell, content, True, timeout_s)
+        return self._run(shell, content, True, timeout_s)
 
-    def _ask(self, shell: str, content: Path | bytes, root: bool, timeout_s: float) -> Done:
+    def _run(self, shell: str, content: Path | bytes, root: bool, timeout_s: float) -> ScriptResult:
         stdin: dict[str, Any] = {"input": content}
         try:
             with contextlib.ExitStack() as opened:
                 if isinstance(content, Path):
                     stdin = {"stdin": opened.enter_context(content.open("rb"))}
-                ended = subprocess.run(
-                    [*self.ssh(), f"echo '{_BEGUN}' >&2; {shell}"],
+                done = subprocess.run(
+                    [*self.ssh(), f"echo '{_STARTED}' >&2; {shell}"],
                     **stdin,
                     capture_output=True,
                     timeout=timeout_s,
@@ -168,27 +168,27 @@ class Host:
                 f"no answer within {timeout_s:g} s",
                 "check whether the machine is overloaded or disconnected",
             ) from error
-        out = ended.stdout.decode(errors="replace")
-        banner, begun, stderr = ended.stderr.decode(errors="replace").partition(f"{_BEGUN}\n")
-        if ended.returncode == SSH_FAILED and banner.strip() and not begun:
+        out = done.stdout.decode(errors="replace")
+        banner, started, stderr = done.stderr.decode(errors="replace").partition(f"{_STARTED}\n")
+        if done.returncode == SSH_FAILED and banner.strip() and not started:
             raise self._unreachable(banner)
-        if ended.returncode == SSH_FAILED and not self._connected():
+        if done.returncode == SSH_FAILED and not self._connected():
             # A client prints nothing when its shared connection breaks.
             raise HostError(
                 self.name,
                 "the connection was lost while a script ran",
                 "check that the machine is on and connected, and that it has not rebooted",
             )
-        stderr = stderr if begun else banner
+        stderr = stderr if started else banner
         if root and "sudo:" in stderr and "password is required" in stderr:
             raise HostError(
                 self.name,
                 "sudo requires a password",
                 "allow sudo without a password: add a line `USER ALL=(ALL) NOPASSWD: ALL` with visudo",
             )
-        if root and ended.returncode == 127 and "sudo" in stderr:
+        if root and done.returncode == 127 and "sudo" in stderr:
             raise HostError(self.name, "sudo is not installed", "install sudo, or let ssh log in as root")
-        return Done(ended.returncode, out, stderr)
+        return ScriptResult(done.returncode, out, stderr)
 
     def close(self) -> None:
         """Close the shared connection, if it is open."""
@@ -198,9 +198,9 @@ class Host:
         """Return whether the shared connection is open."""
         return self._control("check")
 
-    def _control(self, what: str) -> bool:
+    def _control(self, command: str) -> bool:
         argv = self.ssh()
-        argv[1:2] = ["-O", what]
+        argv[1:2] = ["-O", command]
         try:
             return subprocess.run(argv, capture_output=True, timeout=CONNECT_S, check=False).returncode == 0
         except subprocess.TimeoutExpired:
@@ -242,7 +242,7 @@ class Connections:
         self, targets: Iterable[Target], accept_new_keys: bool = False, concurrency: int = 20
     ) -> None:
         clean()
-        self._folder, self._lock = _controls()
+        self._folder, self._lock = _create_socket_folder()
         self.hosts = {target.name: Host(target, self._folder, accept_new_keys) for target in targets}
         self._concurrency = concurrency
 
@@ -258,11 +258,11 @@ class Connections:
         self, work: Callable[[Host], Result], names: Iterable[str]
     ) -> tuple[dict[str, Result], dict[str, K8sddsError]]:
         """Run `work` on these machines in parallel; return the results and the failures, by machine name."""
-        chosen = list(names)
+        selected = list(names)
         results: dict[str, Result] = {}
         failures: dict[str, K8sddsError] = {}
-        with ThreadPoolExecutor(max_workers=max(1, min(self._concurrency, len(chosen)))) as pool:
-            futures = {name: pool.submit(work, self.hosts[name]) for name in chosen}
+        with ThreadPoolExecutor(max_workers=max(1, min(self._concurrency, len(selected)))) as pool:
+            futures = {name: pool.submit(work, self.hosts[name]) for name in selected}
             for name, future in futures.items():
                 try:
                     results[name] = future.result()
@@ -285,10 +285,10 @@ class Connections:
         return results
 
 
-def _controls() -> tuple[Path, int]:
+def _create_socket_folder() -> tuple[Path, int]:
     """Create a folder for sockets; return it and its lock, which ends with this process."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_CONTROLS, dir=_base_folder()))
+        path = Path(tempfile.mkdtemp(prefix=_SOCKET_FOLDER, dir=_base_folder()))
         # Until the folder is locked, another process may remove it as a leftover.
         with contextlib.suppress(OSError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -309,7 +309,7 @@ def clean() -> list[str]:
     A connection may outlive its process while it is in use, and then for one minute. Its folder is kept.
     """
     removed = []
-    for path in _base_folder().glob(f"{_CONTROLS}*"):
+    for path in _base_folder().glob(f"{_SOCKET_FOLDER}*"):
         with contextlib.suppress(OSError):
             if path.lstat().st_uid != os.geteuid():
                 continue

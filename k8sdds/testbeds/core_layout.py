@@ -40,9 +40,9 @@ def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...
     `split` gives the first cores to publishers and the others to subscribers, one core each; cores are
     shared if there are too few. With one core, `split` equals `same`.
     """
-    everyone = participants(publishers, subscribers)
-    pubs = [one.name for one in everyone if one.publishes]
-    subs = [one.name for one in everyone if one.subscribes]
+    members = participants(publishers, subscribers)
+    pubs = [participant.name for participant in members if participant.publishes]
+    subs = [participant.name for participant in members if participant.subscribes]
     harness = cores[-1:] if len(cores) >= MIN_CORES_FOR_HARNESS else None
     usable = cores[:-1] if harness else cores
     if layout == "free":

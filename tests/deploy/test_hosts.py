@@ -13,7 +13,7 @@ import pytest
 from k8sdds.deploy import facts
 from k8sdds.system import ssh
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh import Connections, Done, Host, HostError, Target
+from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult, Target
 from tests.deploy.conftest import Farm
 
 
@@ -57,7 +57,7 @@ def test_all_commands_share_one_connection_that_ends(farm: Farm) -> None:
     with connections:
         host = connections.hosts["alpha"]
         clients = {host.run("echo $SSH_CONNECTION", root=False).out for _ in range(3)}
-        folder = host.controls
+        folder = host.sockets
         assert len(clients) == 1 and len(list(folder.iterdir())) == 1
     assert not folder.exists()
 
@@ -66,7 +66,7 @@ def test_leftovers_of_killed_commands_are_removed() -> None:
     script = (
         "import time\nfrom k8sdds.system.ssh import Connections, Target\n"
         "connections = Connections([Target('alpha')])\n"
-        "print(connections.hosts['alpha'].controls, flush=True)\ntime.sleep(600)\n"
+        "print(connections.hosts['alpha'].sockets, flush=True)\ntime.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -90,7 +90,7 @@ def test_lost_connection_is_reported(farm: Farm) -> None:
     targets = farm.add("alpha")
     with Connections(targets) as connections:
         host = connections.hosts["alpha"]
-        assert host.run("echo warning >&2; exit 255") == Done(255, "", "warning\n")
+        assert host.run("echo warning >&2; exit 255") == ScriptResult(255, "", "warning\n")
         # End the server's process of this connection, as a power cut does.
         with pytest.raises(HostError, match="alpha: the connection was lost while a script ran"):
             host.run("echo warning >&2; kill -9 $PPID; sleep 60", root=False)

@@ -21,7 +21,7 @@ from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.system.errors import InputError, PrerequisiteError
-from k8sdds.system.ssh import Connections, Done, Host, Result
+from k8sdds.system.ssh import Connections, Host, Result, ScriptResult
 
 READY_S = 180
 """Timeout for the new network, including image downloads by the kubelet."""
@@ -205,7 +205,7 @@ class _Switch:
         lines += [_program_check(image, program) for image, program in self.install.programs]
         script = "".join(["PATH=$PATH:/usr/local/bin\n", *lines])
 
-        def fetch(host: Host) -> Done:
+        def fetch(host: Host) -> ScriptResult:
             done = host.run(script, timeout_s=IMAGES_S)
             if done.code:
                 errors = done.err.strip().splitlines()[-2:]

@@ -62,11 +62,11 @@ class DiscoveryServers:
         else:
             image = sibling_image(self._image, service.image)
         manifests = service.objects(self._namespace.name, image=image)
-        wanted = [manifest for manifest in manifests if manifest["kind"] in KINDS]
-        for manifest in wanted:
+        needed = [manifest for manifest in manifests if manifest["kind"] in KINDS]
+        for manifest in needed:
             manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._namespace.campaign
-        objects.create(self._client, wanted)
-        return wanted[-1]
+        objects.create(self._client, needed)
+        return needed[-1]
 
     def addresses(self, cell: Cell) -> tuple[str, ...]:
         """Return `HOST:PORT` of the servers for a cell's participants; empty if the cell uses no server.

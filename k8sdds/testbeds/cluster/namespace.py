@@ -156,19 +156,19 @@ def leftovers(client: KubernetesClient, prepared: str | None) -> list[Leftover]:
         listed = client.get(NAMESPACES, labelSelector=SELECTOR)["items"]
     else:
         listed = client.get(f"{CORE}/namespaces/{prepared}/pods", labelSelector=SELECTOR)["items"]
-    found = {}
+    by_key = {}
     for obj in listed:
         metadata = obj["metadata"]
         campaign = metadata["labels"][versions.CAMPAIGN_LABEL]
         namespace = CampaignNamespace(client, campaign, prepared or metadata["name"], owned=prepared is None)
         annotations = metadata.get("annotations", {})
         if "deletionTimestamp" not in metadata:
-            found[campaign if prepared else namespace.name] = Leftover(
+            by_key[campaign if prepared else namespace.name] = Leftover(
                 namespace,
                 annotations.get(versions.NAME_ANNOTATION, campaign),
                 _in_use(annotations.get(versions.OWNER_ANNOTATION, "")),
             )
-    return list(found.values())
+    return list(by_key.values())
 
 
 def _in_use(owner_annotation: str) -> str:

@@ -122,11 +122,11 @@ def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> 
 
 def installed_network(nodes: Sequence[NodeInfo]) -> str | None:
     """Return the pod network that annotations and labels of the nodes show; None: unknown or ambiguous."""
-    found = {
+    names = {
         networks.detect(node.annotations) or node.labels.get(versions.NETWORK_LABEL, "") for node in nodes
     }
-    found.discard("")
-    return found.pop() if len(found) == 1 else None
+    names.discard("")
+    return names.pop() if len(names) == 1 else None
 
 
 def one_kernel(nodes: Sequence[NodeInfo]) -> bool:

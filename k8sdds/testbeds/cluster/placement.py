@@ -33,8 +33,16 @@ def pin_cores(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> core_layout.Lay
     includes_scheduling, harness = False, None
     for machine in {pod.machine for pod in ready_pods.values()}:
         local = {name: pod for name, pod in ready_pods.items() if pod.machine == machine}
-        publishers = [one.name for one in cell.participants if one.publishes and one.name in local]
-        subscribers = [one.name for one in cell.participants if one.subscribes and one.name in local]
+        publishers = [
+            participant.name
+            for participant in cell.participants
+            if participant.publishes and participant.name in local
+        ]
+        subscribers = [
+            participant.name
+            for participant in cell.participants
+            if participant.subscribes and participant.name in local
+        ]
         cores = tuple(next(iter(local.values())).facts["cpus"])
         assigned = core_layout.assign(cell.layout, len(publishers), len(subscribers), cores)
         # `assign` numbers the participants of this machine only.

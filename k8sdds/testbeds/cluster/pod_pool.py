@@ -92,9 +92,9 @@ class PodPool:
         Raises:
             PrerequisiteError: a pod cannot be created or does not become ready.
         """
-        wanted = list(dict.fromkeys(slots))
-        self.create(wanted)
-        unknown = wanted if self._invalid else [slot for slot in wanted if slot not in self._ready]
+        needed = list(dict.fromkeys(slots))
+        self.create(needed)
+        unknown = needed if self._invalid else [slot for slot in needed if slot not in self._ready]
         for slot, pod in zip(unknown, _parallel(self._query_facts, unknown), strict=True):
             self._ready[slot] = pod
         self._invalid = False

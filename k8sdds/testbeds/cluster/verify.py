@@ -110,7 +110,9 @@ class PathVerifier:
         if not proof.links:
             return None, proof.unproven
         nodes = {
-            one.name: self._pods.pod(slots[one.name]).node for one in cell.participants if one.subscribes
+            participant.name: self._pods.pod(slots[participant.name]).node
+            for participant in cell.participants
+            if participant.subscribes
         }
         before, now = self._last, self._probes.read_counters(nodes.values())
         self._last = {**before, **now} if now else {}
@@ -168,8 +170,12 @@ class PathVerifier:
         Raises:
             PrerequisiteError: a subscriber does not reply.
         """
-        publishers = [one.name for one in cell.participants if one.publishes]
-        ports = {one.name: FIRST_PORT + one.index for one in cell.participants if one.subscribes}
+        publishers = [participant.name for participant in cell.participants if participant.publishes]
+        ports = {
+            participant.name: FIRST_PORT + participant.index
+            for participant in cell.participants
+            if participant.subscribes
+        }
         listen_s = round(LISTEN_S + LISTEN_PER_PAIR_S * len(publishers) * len(ports))
         listeners = [
             (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(listen_s), "--group", GROUP])
@@ -209,8 +215,12 @@ def _path_evidence(cell: Cell) -> PathEvidence:
 
 def _node_pairs(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> list[tuple[str, str]]:
     """Return the nodes of each publisher and each subscriber, each pair of nodes once."""
-    publishers = [ready_pods[one.name].node for one in cell.participants if one.publishes]
-    subscribers = [ready_pods[one.name].node for one in cell.participants if one.subscribes]
+    publishers = [
+        ready_pods[participant.name].node for participant in cell.participants if participant.publishes
+    ]
+    subscribers = [
+        ready_pods[participant.name].node for participant in cell.participants if participant.subscribes
+    ]
     return list(dict.fromkeys((pub, sub) for pub in publishers for sub in subscribers if pub != sub))
 
 

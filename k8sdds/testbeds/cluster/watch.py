@@ -112,9 +112,9 @@ class PodWatch:
         Raises:
             PrerequisiteError: a pod cannot become ready, or is not ready when the time is over.
         """
-        wanted = dict.fromkeys(names)
-        pending = dict(wanted)
-        limit_s = timeout_s or READY_TIMEOUT_S + TIMEOUT_PER_POD_S * len(wanted)
+        awaited = dict.fromkeys(names)
+        pending = dict(awaited)
+        limit_s = timeout_s or READY_TIMEOUT_S + TIMEOUT_PER_POD_S * len(awaited)
 
         def evaluate(changed: Iterable[str], waited_s: float, periodic: bool) -> str | None:
             for name in changed:
@@ -132,7 +132,7 @@ class PodWatch:
                         return f"pod {name}: {reason}"
             return None if pending else ""
 
-        problem = self._wait(wanted, evaluate, limit_s)
+        problem = self._wait(awaited, evaluate, limit_s)
         if problem is None:
             late = next(iter(pending))
             problem = f"pod {late} is not ready after {limit_s:g} s: {self.reason(late)}"
@@ -174,13 +174,13 @@ class PodWatch:
 
         return self._wait({name: None}, evaluate, timeout_s) or ""
 
-    def _wait(self, wanted: Mapping[str, None], evaluate: Condition, limit_s: float) -> str | None:
+    def _wait(self, awaited: Mapping[str, None], evaluate: Condition, limit_s: float) -> str | None:
         """Return the first result of a condition that is not None, or None after `limit_s`.
 
         The condition gets only the pods that changed since its last call (first: all), so the total work
         grows with the number of events and not with the square of the number of pods.
         """
-        changed: dict[str, None] = dict.fromkeys(wanted)
+        changed: dict[str, None] = dict.fromkeys(awaited)
         started = last_periodic = time.monotonic()
         with self._changed:
             self._waits.append(changed)
@@ -189,7 +189,7 @@ class PodWatch:
                     now = time.monotonic()
                     periodic = now - last_periodic >= 1
                     last_periodic = now if periodic else last_periodic
-                    names = [name for name in changed if name in wanted]
+                    names = [name for name in changed if name in awaited]
                     changed.clear()
                     result = evaluate(names, now - started, periodic)
                     remaining_s = started + limit_s - time.monotonic()

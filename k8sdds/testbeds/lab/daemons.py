@@ -1,4 +1,4 @@
-"""Run a network's daemons on its nodes: write their files and keys, start them, bring tunnels up."""
+"""Run a network's daemons on its nodes: write their files and keys, start them, establish tunnels."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def _run(sandbox: Sandbox, namespace: str, argv: tuple[str, ...]) -> subprocess.
     )
 
 
-def finish(sandbox: Sandbox, datapath: Datapath) -> None:
-    """Run the commands that follow the daemons, in parallel over namespaces and in order within each.
+def establish_tunnels(sandbox: Sandbox, datapath: Datapath) -> None:
+    """Run the commands that follow the daemons, in parallel for all namespaces and in order within each.
 
     Raises:
         PrerequisiteError: A command failed; explains the failure if the network has a hint for it.

@@ -74,7 +74,7 @@ class LabNetwork:
         datapath = self.plan.datapath
         daemons.write_files(self.sandbox, datapath.files, self._psk)
         self._daemons = daemons.start(self.sandbox, datapath.daemons)
-        daemons.finish(self.sandbox, datapath)
+        daemons.establish_tunnels(self.sandbox, datapath)
         if datapath.in_pods:
             self._start_pods(cgroups)
 

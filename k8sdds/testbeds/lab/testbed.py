@@ -91,9 +91,9 @@ class Lab:
             return contradictions
         needs = {need: cell for cell in cells.values() for need in needed_features(cell)}
         missing = kernel_features.probe(needs).missing
-        quota = [cell.cpu_quota for cell in cells.values() if cell.cpu_quota]
+        quotas = [cell.cpu_quota for cell in cells.values() if cell.cpu_quota]
         return [
-            *_quota_problems(quota),
+            *_quota_problems(quotas),
             *(
                 Problem(
                     f"{cell.network_label} needs {need.name}: {missing[need.name]}",
@@ -164,11 +164,11 @@ class Lab:
         """Return MTU, engine with its mode and fidelity of the trial's network, and what was verified."""
         network = find(trial.cell.network)
         options = trial.cell.network_options
-        chosen = network.engine_for(options)
+        engine = network.engine_for(options)
         return {
             "mtu_bytes": network.mtu(options),
             "engine": network.engine_title(options),
-            "engine_mode": chosen.mode if chosen else None,
+            "engine_mode": engine.mode if engine else None,
             "fidelity": network.fidelity,
             "network_proof": f"whole packets of {network.mtu(options)} bytes pass"
             + ("; nothing between nodes but encrypted packets" if network.encryption else ""),

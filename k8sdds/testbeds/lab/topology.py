@@ -20,7 +20,7 @@ TBF_LATENCY = "50ms"
 
 @dataclass(frozen=True)
 class LabNetworkKey:
-    """What distinguishes lab networks: trials with equal keys share one."""
+    """What distinguishes lab networks: trials with equal keys share a lab network."""
 
     label: str
     network: str
@@ -39,7 +39,7 @@ class LabNetworkKey:
             label=cell.network_label,
             network=cell.network,
             options=tuple(sorted(cell.network_options.items())),
-            pods=tuple(one.name for one in cell.pods),
+            pods=tuple(participant.name for participant in cell.pods),
             nodes=cell.node_count,
             placement=tuple(sorted(placement.items())) if isinstance(placement, dict) else placement,
             link=cell.link,
@@ -56,7 +56,7 @@ def topology_of(cell: Cell) -> Topology:
         node_of = packed(cell.publishers, cell.subscribers)
     else:
         node_of = spread(cell.publishers, cell.subscribers, count)
-    node_of |= {one: count - 1 for one in cell.services if one not in node_of}
+    node_of |= {participant: count - 1 for participant in cell.services if participant not in node_of}
     pods = []
     slots = [0] * count
     for index, participant in enumerate(cell.pods):
@@ -67,9 +67,12 @@ def topology_of(cell: Cell) -> Topology:
 
 
 def _explicit(cell: Cell, nodes: int) -> dict[Participant, int]:
+    """Return the node number of each participant in an explicit placement. Raises InputError."""
     assert isinstance(cell.placement, dict)
-    pods = {one.name: one for one in cell.pods}
-    missing = [one.name for one in cell.participants if one.name not in cell.placement]
+    pods = {participant.name: participant for participant in cell.pods}
+    missing = [
+        participant.name for participant in cell.participants if participant.name not in cell.placement
+    ]
     if missing:
         raise InputError(f"placement has no node for {', '.join(missing)}", "add a node for each participant")
     foreign = [name for name in cell.placement if name not in pods]
@@ -78,15 +81,15 @@ def _explicit(cell: Cell, nodes: int) -> dict[Participant, int]:
             f"placement contains {', '.join(foreign)}, which the trial does not have",
             f"participants of the trial: {', '.join(pods)}",
         )
-    found = {}
+    node_of = {}
     for name, node in cell.placement.items():
         if not isinstance(node, int) or not 0 <= node < nodes:
             raise InputError(
                 f"placement of {name}: there is no node {node}, only 0 to {nodes - 1}",
                 "use a number; node names and labels work only on a cluster (--testbed)",
             )
-        found[pods[name]] = node
-    return found
+        node_of[pods[name]] = node
+    return node_of
 
 
 def same_node(topology: Topology) -> str | None:
