@@ -1,8 +1,8 @@
-"""Declare every measured or derived column of trials.jsonl: the metrics table.
+"""Declare every measured or derived column of trials.jsonl.
 
 To add a metric, add a line to `Metrics` and set the attribute where the value is measured. The typed record, its
-JSON Schema, the tidy table, reports and `k8sdds compare` follow from this table, as does docs/results.md:
-`python -m k8sdds.results.record docs/results.md` rewrites the page.
+JSON Schema, the tidy table, reports and `k8sdds compare` are all derived from `Metrics`. So are the
+tables in docs/results.md; update them with `python -m k8sdds.results.record docs/results.md`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ GROUPS = (
     "identity", "cell", "attempt", "validity", "throughput", "latency", "latency under load", "CPU", "cost",
     "memory", "discovery", "samples", "evidence",
 )  # fmt: skip
-"""Groups of columns in the order in which documentation and reports show them."""
+"""Groups of columns, in the order in which the documentation and reports show them."""
 
 LIMIT = 2**63
-"""Larger integers do not fit into the columns of tables; k8sdds never records any."""
+"""Exclusive limit for integers; table columns cannot store larger values, and k8sdds never records them."""
 
 IMPORTED = "imported trials"
 CAPTURED = "trials with `capture`"
@@ -40,9 +40,9 @@ class Column:
     group: str
     description: str
     source: str
-    """What the value comes from, such as the supervisor."""
+    """The component that provides the value, such as the supervisor."""
     only: str = ""
-    """The trials that have this key; empty: every trial."""
+    """The kind of trials that have this key; empty if all trials have it."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Metric(Column):
     """A measured quantity that reports show and `k8sdds compare` compares."""
 
     title: str = ""
-    """Short name for table heads and figure titles."""
+    """Short name for table headers and figure titles."""
     unit: str = ""
     better: Better = "lower"
     scale: Scale = "log"
@@ -66,7 +66,7 @@ class Metric(Column):
 
     @property
     def gain(self) -> bool:
-        """Whether more is better: the overhead is 1 - x/b, otherwise x/b - 1."""
+        """Whether higher values are better: the overhead is then 1 - x/b, otherwise x/b - 1."""
         return self.better == "higher"
 
     @property
@@ -101,7 +101,7 @@ def _field(description: str, extra: dict[str, Any]) -> Any:
 
 
 class Metrics(BaseModel):
-    """The measured values of one attempt; None where the workload does not measure a value, or it is unknown."""
+    """The measured values of one attempt; None if the workload does not measure the value or it is unknown."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -114,22 +114,22 @@ class Metrics(BaseModel):
         better="higher", headline=True)
     samples_per_s: float | None = metric("samples", "samples/s", "throughput", "subscribers",
         "Samples that a subscriber received per second; mean over subscribers", better="higher")
-    measured_s: float | None = column("attempt", "publisher", "Measured interval, as the publisher timed it")
+    measured_s: float | None = column("attempt", "publisher", "Length of the measured interval, as timed by the publisher")
     handshake_s: float | None = metric("time from start until all are matched", "s", "discovery", "participants",
-        "Time from the creation of a participant until the last of its data endpoints matched; the longest of all"
-        " participants. Includes waiting for participants that start later; excludes perftest's announcements")
+        "Time from the creation of a participant until the last of its data endpoints was matched; the longest time"
+        " of all participants. Includes waiting for participants that start later; excludes perftest's announcements")
     discovery_s: float | None = metric("discovery and handshake", "s", "discovery", "publisher",
-        "Time from the publisher's start until all participants matched: discovery, and the handshake of DDS"
-        " Security")
-    sent: int | None = column("samples", "publishers", "Samples sent in the measured interval")
+        "Time from the publisher's start until all participants were matched, including discovery and the handshake"
+        " of DDS Security")
+    sent: int | None = column("samples", "publishers", "Number of samples sent in the measured interval")
     received: int | None = column("samples", "subscribers",
-        "Samples received in the measured interval, summed over subscribers")
+        "Number of samples received in the measured interval, summed over subscribers")
     lost: int | None = column("samples", "subscribers",
-        "Samples lost in the measured interval, summed over subscribers")
+        "Number of samples lost in the measured interval, summed over subscribers")
     duplicates: int | None = column("samples", "subscribers",
-        "Samples received more than once, summed over subscribers")
+        "Number of duplicate samples received, summed over subscribers")
     out_of_order: int | None = column("samples", "subscribers",
-        "Samples received out of order, summed over subscribers")
+        "Number of samples received out of order, summed over subscribers")
     lost_percent: float | None = metric("loss", "%", "samples", "derived",
         "lost / (sent × subscribers) × 100; lost / (received + lost) × 100 where `sent` is null", scale="linear")
     latency_mean_us: float | None = metric("mean latency", "µs", "latency", "publisher",
@@ -167,39 +167,40 @@ class Metrics(BaseModel):
     machine_cpu_percent: float | None = metric("machine CPU", "% of all cores", "CPU", "supervisor",
         "Busy time of the first publisher's whole machine, in percent of all its cores")
     softirq_percent: float | None = metric("softirq CPU", "% of all cores", "CPU", "supervisor",
-        "The part of the busy time spent in softirqs (forwarding, encapsulation), in percent of all cores",
+        "CPU time spent in softirqs (forwarding, encapsulation), in percent of all cores; included in the busy time",
         scale="linear")
     publisher_cpu_us_per_sample: float | None = metric("publisher CPU per sample", "µs", "cost", "derived",
-        "CPU time of the publishers' pods per sample sent")
+        "CPU time of the publishers' pods per sent sample")
     subscriber_cpu_us_per_sample: float | None = metric("subscriber CPU per sample", "µs", "cost", "derived",
-        "CPU time of the subscribers' pods per sample received")
+        "CPU time of the subscribers' pods per received sample")
     publisher_cpu_ms_per_mb: float | None = metric("publisher CPU per delivered MB", "ms/MB", "cost", "derived",
         "CPU time of the publishers' pods per megabyte (1e6 bytes) of payload delivered to all subscribers")
     subscriber_cpu_ms_per_mb: float | None = metric("subscriber CPU per delivered MB", "ms/MB", "cost", "derived",
         "CPU time of all subscribers' pods per megabyte of payload delivered to all subscribers")
     machine_cpu_ms_per_mb: float | None = metric("machine CPU per delivered MB", "ms/MB", "cost", "derived",
-        "Busy time of the whole machine per megabyte of payload delivered to all subscribers; includes a network's"
-        " work outside of pods, such as IPsec. Null where participants run on several machines")
+        "Busy time of the whole machine per megabyte of payload delivered to all subscribers; includes the"
+        " network's work outside of pods, such as IPsec. Null if participants run on several machines")
     wire_bytes_per_payload_byte: float | None = metric("bytes on the wire per payload byte", "B/B", "cost", "derived",
-        "Bytes that the publishers' nodes sent on their links, including discovery and acknowledgments, per byte of"
-        " payload delivered")
+        "Bytes that the publishers' nodes sent on their links, including discovery and acknowledgments, per delivered"
+        " byte of payload")
     link_bytes: dict[str, Any] | None = column("evidence", "testbed",
-        "Proof that the samples crossed the network: bytes that the publishers' nodes `sent` and that each"
-        " subscriber's node `received` on their links, and the `delivered_samples`. Encrypting networks add"
-        " `decrypted`: bytes that each subscriber's node received through tunnels. Pod networks of clusters add"
-        " `carried`: bytes that each subscriber's node received through the network's own interfaces")
+        "Evidence that the samples crossed the network: bytes that the publishers' nodes `sent` and that each"
+        " subscriber's node `received` on their links, and the number of `delivered_samples`. For encrypting networks,"
+        " `decrypted` contains the bytes that each subscriber's node received through tunnels. For pod networks on"
+        " clusters, `carried` contains the bytes that each subscriber's node received through the network's own"
+        " interfaces")
     drops: dict[str, int | None] | None = column("evidence", "supervisor",
         "`udp_receive_buffer_errors`, `udp_send_buffer_errors`, `ip_reassembly_fails` and `interface_drops`, summed"
         " over participants")
     ip_fragments_per_sample: int | None = metric("IP fragments of a sample", "packets", "evidence", "capture",
-        "IP fragments of each whole sample on the publisher's link, counted in"
+        "Number of IP fragments per complete sample on the publisher's link, counted in"
         " `raw/TRIAL_ID/ATTEMPT/capture.pcap`. The latencies and rates of these trials are null",
         scale="exact", only=CAPTURED)
     # fmt: on
 
 
 def parsed(kind: Kind, value: Any) -> Any:
-    """Return a value read from a file in a column's type; None where its type is wrong or it is too large."""
+    """Return a value read from a file, converted to a column's type, or None if it is of another type or too large."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LIMIT
     match kind:
         case "text":
@@ -247,7 +248,7 @@ METRICS: dict[str, Metric] = {
     for column in sorted(columns_of(Metrics).values(), key=lambda column: GROUPS.index(column.group))
     if isinstance(column, Metric)
 }
-"""The metrics that reports show, in the order of GROUPS. A workload yields the metrics with a value."""
+"""The metrics that reports show, in the order of GROUPS. A workload sets only the metrics that it measures."""
 
 HEADLINES = tuple(metric.name for metric in METRICS.values() if metric.headline)
-"""The main results of the workloads: a trial has a value for one of these metrics."""
+"""The main results of the workloads; each trial has a value for one of these metrics."""

@@ -1,7 +1,7 @@
-"""Define the record of an attempt, a line of trials.jsonl, and write its documentation.
+"""Define the record of an attempt (one line of trials.jsonl) and write its documentation.
 
-`TrialRecord` declares every key. docs/results.md shows the same tables; rewrite the page after a change with
-`python -m k8sdds.results.record docs/results.md`.
+`TrialRecord` declares every key. The tables in docs/results.md are generated from it. After a change, update the page
+with `python -m k8sdds.results.record docs/results.md`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BEGIN, END = "<!-- columns: begin (written by python -m k8sdds.results.record) -
 
 
 class Description(BaseModel):
-    """The settings of a trial, the circumstances of the attempt, and whether the attempt is valid."""
+    """The settings of a trial, the conditions during the attempt, and whether the attempt is valid."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -30,9 +30,9 @@ class Description(BaseModel):
     trial_id: str | None = column("identity", "campaign",
         "Stable id of the trial: `cell_id`, testbed and repetition")
     cell_id: str | None = column("identity", "campaign", "Stable id of the cell: a hash of what is measured")
-    attempt: int | None = column("identity", "campaign", "Number of the attempt; 1 for the first")
+    attempt: int | None = column("identity", "campaign", "Number of the attempt; the first attempt is 1")
     testbed: str | None = column("identity", "campaign",
-        "`lab` or `cluster`; `imported` for published data of others")
+        "`lab` or `cluster`; `imported` for data that others published")
     network: str | None = column("cell", "experiment", "`host`, `flannel-vxlan`, …")
     network_label: str | None = column("cell", "experiment",
         "Name of the network in tables and figures; distinguishes variants of one network")
@@ -43,67 +43,68 @@ class Description(BaseModel):
         "Size of a sample, PerfTest's `-dataLen` (includes 28 bytes of overhead)")
     publishers: int | None = column("cell", "experiment", "Number of publishers")
     subscribers: int | None = column("cell", "experiment", "Number of subscribers")
-    nodes: int | None = column("cell", "experiment", "Number of nodes of the topology")
-    placement: str | dict[str, Any] | None = column("cell", "experiment", "How the participants were spread over the nodes")
+    nodes: int | None = column("cell", "experiment", "Number of nodes in the topology")
+    placement: str | dict[str, Any] | None = column("cell", "experiment", "How the participants were distributed over the nodes")
     reliability: str | None = column("cell", "experiment", "`reliable` or `best-effort`")
     transport: str | None = column("cell", "experiment", "`unicast` or `multicast`")
     middleware: str | None = column("cell", "experiment", "`cyclonedds`, `fastdds`, `connext` or `raw`")
     security: str | None = column("cell", "experiment",
-        "`none`, the name of a level of `security/`, or the label of a combination whose parts campaign.json lists")
-    qos: str | None = column("cell", "experiment", "Name of the QoS profile: its file without folder and extension")
-    batch_bytes: int | None = column("cell", "experiment", "Size of a batch; 0: no batching")
+        "`none`, the name of a level in `security/`, or the label of a combination whose parts are in campaign.json")
+    qos: str | None = column("cell", "experiment", "Name of the QoS profile: its file name without folder and extension")
+    batch_bytes: int | None = column("cell", "experiment", "Size of a batch in bytes; 0: no batching")
     rate: float | None = column("cell", "experiment", "Offered rate in samples per second; 0: as fast as possible")
     link: dict[str, Any] | None = column("cell", "experiment",
         'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`')
     layout: str | None = column("cell", "experiment", "How participants are pinned to cores: `split`, `same` or `free`")
-    cpu_quota: float | None = column("cell", "experiment", "CPUs that each pod may use")
+    cpu_quota: float | None = column("cell", "experiment", "Number of CPUs that each pod may use")
     discovery: str | None = column("cell", "experiment",
-        "`auto` (by multicast with that transport, otherwise by peers), `multicast`, `peers` or `server`")
+        "`auto` (`multicast` if the transport is multicast, otherwise `peers`), `multicast`, `peers` or `server`")
     receive_mode: str | None = column("cell", "experiment", "`listener`, `waitset` or `spin`")
     repetition: int | None = column("identity", "campaign", "Repetition, from 0")
     duration_s: float | None = column("cell", "experiment", "Requested length of the measured interval")
-    warmup_s: float | None = column("cell", "experiment", "Requested length of the warm-up before it")
-    block: int | None = column("attempt", "campaign", "Block in the campaign's random order, from 0")
+    warmup_s: float | None = column("cell", "experiment", "Requested length of the warm-up before the measured interval")
+    block: int | None = column("attempt", "campaign", "Number of the block in the campaign's random order, from 0")
     order: int | None = column("attempt", "campaign", "Position in the campaign's random order, from 0")
     domain: int | None = column("attempt", "campaign", "DDS domain id")
-    started_at: str | None = column("attempt", "campaign", "Start of the attempt")
+    started_at: str | None = column("attempt", "campaign", "Time at which the attempt started")
     mtu_bytes: int | None = column("attempt", "testbed", "MTU of the pods' interfaces")
     engine: str | None = column("attempt", "testbed",
-        "What carries the datapath, for networks with a choice of engines")
+        "Engine that implements the datapath, for networks with several engines")
     engine_mode: str | None = column("attempt", "testbed",
-        "Mode of the tunnels (`tunnel` or `transport`), for networks with a choice of engines")
+        "Mode of the tunnels (`tunnel` or `transport`), for networks with several engines")
     fidelity: str | None = column("attempt", "testbed",
-        "Of the datapath compared with the real plugin: `real`, `equivalent` or `modelled`")
+        "How the datapath relates to that of the real plugin: `real`, `equivalent` or `modelled`")
     network_proof: str | None = column("validity", "testbed",
-        "What was verified of the network before the trial, and what could not be verified with the reason"
-        " ([cluster](cluster.md))")
-    wall_s: float | None = column("attempt", "campaign", "Duration of the whole attempt, start and end included")
+        "Properties of the network that were verified before the trial, and properties that could not be verified,"
+        " with the reason ([cluster](cluster.md))")
+    wall_s: float | None = column("attempt", "campaign", "Duration of the whole attempt, including startup and shutdown")
     middleware_version: str | None = column("attempt", "publisher",
-        "Version of the middleware, as perftest reported it")
+        "Version of the middleware, as reported by perftest")
     includes_scheduling: bool | None = column("attempt", "testbed",
-        "Whether there were more participants than cores to pin them to")
+        "Whether there were more participants than cores to which they could be pinned")
     cpu_mhz: float | None = column("attempt", "testbed",
-        "Mean frequency of the cores right after the attempt, where the kernel reports it")
+        "Mean frequency of the cores right after the attempt, if the kernel reports it")
     start_skew_s: float | None = column("attempt", "testbed",
-        "Upper bound of the time between the starts of the participants, by their machines' clocks compared with"
-        " the clock of this machine (cluster)")
+        "Upper bound of the time between the starts of the participants, based on the clocks of their machines,"
+        " which are compared with the clock of this machine (cluster only)")
     api_calls: int | None = column("attempt", "testbed",
-        "Requests to the cluster's API server since the previous trial, or since the block was prepared (cluster)")
-    valid: bool | None = column("validity", "campaign", "Whether the attempt enters statistics")
+        "Number of requests to the cluster's API server since the previous trial, or since the block was prepared"
+        " (cluster only)")
+    valid: bool | None = column("validity", "campaign", "Whether the attempt is included in statistics")
     reason: str | None = column("validity", "campaign",
         "Why the attempt is not valid, as `code: explanation`, with a code such as `not-on-wire`, `lost-samples`,"
         " `peer-lost` or `deadline`")
     warnings: list[str] | None = column("validity", "campaign",
-        "What may have affected a valid attempt: a disturbed machine, throttling, …")
+        "Conditions that may have affected a valid attempt: a disturbed machine, throttling, …")
     # fmt: on
 
 
 class TrialRecord(Metrics, Description):
-    """The record of one attempt. Every key is optional, because earlier versions did not write all keys."""
+    """The record of one attempt; every key is optional, because earlier versions did not write all keys."""
 
     @classmethod
     def read(cls, attempt: Mapping[str, Any]) -> TrialRecord:
-        """Read a line of trials.jsonl: missing keys and values of the wrong type are None, unknown keys are kept."""
+        """Read a line of trials.jsonl; missing keys and values of the wrong type become None, unknown keys are kept."""
         known = {
             name: parsed(column.kind, attempt[name]) for name, column in COLUMNS.items() if name in attempt
         }
@@ -113,7 +114,7 @@ class TrialRecord(Metrics, Description):
         return record
 
     def as_json(self) -> dict[str, Any]:
-        """Return the line of trials.jsonl; columns of special trials only if they were set."""
+        """Return the record as an object for trials.jsonl; columns of special trials are included only if they are set."""
         special = {name for name, column in COLUMNS.items() if column.only}
         return self.model_dump(by_alias=True, exclude=special - self.model_fields_set, warnings=False)
 
@@ -123,7 +124,7 @@ COLUMNS: dict[str, Column] = columns_of(TrialRecord)
 
 
 def markdown(columns: Iterable[Column]) -> str:
-    """Return the tables of docs/results.md, one for each group."""
+    """Return the tables for docs/results.md, one for each group of columns."""
     columns, parts = list(columns), []
     for group in GROUPS:
         rows = [_markdown_row(column) for column in columns if column.group == group]
