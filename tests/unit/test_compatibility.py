@@ -12,7 +12,7 @@ from k8sdds.campaign import experiments
 from k8sdds.campaign.expansion import expand
 from k8sdds.cli.main import app
 from k8sdds.deploy import profiles
-from k8sdds.report import write_report
+from k8sdds.report import content, csv_tables
 from k8sdds.results.run_folder import RunFolder
 
 RECORDED = Path(__file__).parent / "recorded" / "version-0.1.0"
@@ -24,9 +24,8 @@ TABLES = sorted(path.name for path in (RECORDED / "tables").iterdir())
 def tables(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("recorded") / "run"
     shutil.copytree(RECORDED / "run-folder", folder)
-    run = RunFolder(folder)
-    write_report(run, None)
-    return run.report / "tables"
+    csv_tables.write(content.read(RunFolder(folder)), folder / "tables")
+    return folder / "tables"
 
 
 @pytest.mark.parametrize("name", TABLES)
