@@ -16,8 +16,9 @@ from k8sdds.analysis import overhead, tests
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.tests import Contrast
-from k8sdds.results.metrics import HEADLINES, METRICS
+from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
+from k8sdds.workloads import HEADLINES
 
 COLUMNS = (
     "network", "test", "quantity", *(name for name in CONDITION if name not in ("test", "testbed", "nodes")),

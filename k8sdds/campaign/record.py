@@ -1,4 +1,4 @@
-"""Build the record of an attempt from what its participants and the testbed left behind."""
+"""Build the record of an attempt from the outputs of its participants and the facts of the testbed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from k8sdds import middleware, workloads
 from k8sdds.campaign import trial_outputs, validity
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Trial
 from k8sdds.results import aggregate
-from k8sdds.results.metrics import METRICS
+from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
 from k8sdds.results.record import TrialRecord
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import percent
@@ -22,9 +24,6 @@ DROPS = {
     "ip_reassembly_fails": "ip_reasm_fails",
 }
 """Key of `drops` in trials.jsonl to the supervisor's counter."""
-
-NOT_DURING_CAPTURE = ("throughput", "latency", "latency under load")
-"""Groups of metrics that a packet capture disturbs."""
 
 
 def record(
@@ -37,7 +36,8 @@ def record(
         number: Number of the attempt, from 1.
         measurement: What the testbed observed.
         folder: The attempt's raw files, with one folder for each participant.
-        facts: Further keys of trials.jsonl that the campaign and the testbed know.
+        facts: Further keys of trials.jsonl from the campaign and the testbed. A value of the wrong type becomes
+            None, with a warning, so that it never costs a measurement.
     """
     cell = trial.cell
     outputs = trial_outputs.read(trial, measurement, folder)
@@ -48,7 +48,7 @@ def record(
         "attempt": number,
         "testbed": trial.testbed,
     }
-    record = TrialRecord(**identity | description(trial) | facts)
+    record, invalid_facts = _validated(identity | description(trial) | facts)
     record.includes_scheduling = measurement.includes_scheduling
     record.cpu_mhz = measurement.cpu_mhz
     record.start_skew_s = measurement.start_skew_s
@@ -56,7 +56,7 @@ def record(
     record.network_cpu_percent = measurement.daemons_cpu_percent
     record.valid = reason is None
     record.reason = reason
-    record.warnings = validity.warnings(outputs)
+    record.warnings = [*validity.warnings(outputs), *invalid_facts]
     _set_counts(record, outputs)
     workloads.find(cell.test).measure(record, outputs)
     _set_resources(record, outputs)
@@ -65,6 +65,19 @@ def record(
     if cell.capture:
         _set_fragments(record, measurement)
     return record
+
+
+def _validated(values: dict[str, Any]) -> tuple[TrialRecord, list[str]]:
+    """Return a record with these values, and a warning for each value that was replaced by None."""
+    try:
+        return TrialRecord(**values), []
+    except ValidationError as error:
+        invalid = {str(details["loc"][0]): details["msg"] for details in error.errors()}
+    warnings = [
+        f"facts: {key} is null because {values[key]!r} is not valid: {message}"
+        for key, message in invalid.items()
+    ]
+    return TrialRecord(**values | dict.fromkeys(invalid)), warnings
 
 
 def description(trial: Trial) -> dict[str, Any]:
@@ -100,10 +113,10 @@ def description(trial: Trial) -> dict[str, Any]:
 
 def interrupted(trial: Trial, number: int, folder: Path, facts: dict[str, Any]) -> TrialRecord:
     """Return the record of an attempt that the user interrupted with Ctrl-C."""
-    interrupted = record(trial, number, Measurement({}, None, {}), folder, facts)
-    interrupted.valid = False
-    interrupted.reason = "interrupted: the campaign was interrupted while this trial ran"
-    return interrupted
+    attempt = record(trial, number, Measurement({}, None, {}), folder, facts)
+    attempt.valid = False
+    attempt.reason = "interrupted: the campaign was interrupted while this trial ran"
+    return attempt
 
 
 def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
@@ -155,8 +168,8 @@ def _memory_bytes(meters: list[dict[str, Any]]) -> int | None:
 def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
     """Set the costs per sample and per payload byte.
 
-    CPU is that of the measured interval by the pods' own counters. They do not contain what a network does
-    outside of pods, such as a userspace ESP daemon: the machine's time per megabyte does.
+    The CPU time comes from the pods' own counters over the measured interval. These counters exclude a
+    network's work outside of pods, such as a userspace ESP daemon; the machine's time per megabyte includes it.
     """
     size = outputs.trial.cell.payload_bytes
     warm_up = aggregate.count(summary["warmup_received"] for summary in outputs.subscribers) or 0
@@ -218,7 +231,7 @@ def _set_fragments(record: TrialRecord, measurement: Measurement) -> None:
         else f"fragments: samples became {counts} IP fragments in one trial" if len(counts) > 1 else None
     )  # fmt: skip
     for metric in METRICS.values():
-        if metric.group in NOT_DURING_CAPTURE:
+        if metric.group in DISTURBED_BY_CAPTURE:
             setattr(record, metric.name, None)
     record.ip_fragments_per_sample = None if reason else counts[0]
     record.valid = record.valid and reason is None

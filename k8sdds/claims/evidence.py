@@ -117,7 +117,7 @@ def describe(variant: Variant, others: Iterable[Variant]) -> str:
 
 def _selectors(part: Part, values: Selector) -> list[Selector]:
     """Return the complete selectors of a point: `of`, `to`, and both of `against`."""
-    common = DEFAULTS | {"test": workloads.home(part.quantity)}
+    common = DEFAULTS | {"test": workloads.of_metric(part.quantity)}
     if METRICS[part.quantity].exact:
         del common["test"]
     terms = [part.of, part.to, *((part.against.of, part.against.to) if part.against else ())]

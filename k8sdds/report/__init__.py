@@ -59,7 +59,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
     from k8sdds.analysis import overhead
     from k8sdds.report import content as contents
     from k8sdds.report import summary
-    from k8sdds.results.metrics import HEADLINES
+    from k8sdds.workloads import HEADLINES
 
     content = contents.read(run)
     testbed = content.campaign.get("testbed")

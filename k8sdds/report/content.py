@@ -64,7 +64,7 @@ def test_of(quantity: str, measured: Collection[str]) -> str:
 
     Percentiles of latency, for example, come from `latency`.
     """
-    return workloads.home(quantity, measured)
+    return workloads.of_metric(quantity, measured)
 
 
 def protected_name(row: Row) -> str:

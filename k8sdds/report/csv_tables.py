@@ -13,7 +13,8 @@ from k8sdds.analysis import background_cost, kubectl_top
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.report import run_tables
 from k8sdds.report.content import Content, test_of
-from k8sdds.results.metrics import HEADLINES, METRICS
+from k8sdds.results.metrics import METRICS
+from k8sdds.workloads import HEADLINES
 
 if TYPE_CHECKING:
     import pandas as pd

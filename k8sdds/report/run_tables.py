@@ -13,7 +13,8 @@ from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Row, test_of
-from k8sdds.results.metrics import HEADLINES, METRICS
+from k8sdds.results.metrics import METRICS
+from k8sdds.workloads import HEADLINES
 
 if TYPE_CHECKING:
     import pandas as pd

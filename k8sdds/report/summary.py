@@ -13,7 +13,8 @@ from k8sdds.analysis import background_cost, contrast, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
 from k8sdds.report import formats
 from k8sdds.report.content import THROUGHPUT, Cell, Content, Curve, Point, Row, Setting
-from k8sdds.results.metrics import HEADLINES, METRICS, Metric
+from k8sdds.results.metrics import METRICS, Metric
+from k8sdds.workloads import HEADLINES
 
 MAX_POINTS = 3
 RELEVANT_PERCENT = 10

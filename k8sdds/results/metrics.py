@@ -24,6 +24,9 @@ GROUPS = (
 )  # fmt: skip
 """Groups of columns, in the order in which the documentation and reports show them."""
 
+DISTURBED_BY_CAPTURE = ("throughput", "latency", "latency under load")
+"""Groups of metrics that a packet capture disturbs, so that a trial with `capture` has no value for them."""
+
 LIMIT = 2**63
 """Exclusive limit for integers; table columns cannot store larger values, and k8sdds never records them."""
 
@@ -56,8 +59,6 @@ class Metric(Column):
     scale: Scale = "log"
     """How values are averaged: `log` (geometric mean), `linear` (shares and counts that may be 0), or `exact`
     (counts without spread: compared directly, without statistics)."""
-    headline: bool = False
-    """Whether this is the main result of a workload."""
 
     @property
     def log(self) -> bool:
@@ -88,11 +89,10 @@ def metric(
     description: str,
     better: Better = "lower",
     scale: Scale = "log",
-    headline: bool = False,
     only: str = "",
 ) -> Any:
     """Declare a metric; the arguments are the fields of `Metric`."""
-    shown = {"title": title, "unit": unit, "better": better, "scale": scale, "headline": headline}
+    shown = {"title": title, "unit": unit, "better": better, "scale": scale}
     return _field(description, {"group": group, "source": source, "only": only, **shown})
 
 
@@ -111,7 +111,7 @@ class Metrics(BaseModel):
         " over the whole attempt")
     throughput_mbps: float | None = metric("throughput", "Mbit/s", "throughput", "subscribers",
         "Payload that a subscriber received (1e6 bits per second); mean over subscribers",
-        better="higher", headline=True)
+        better="higher")
     samples_per_s: float | None = metric("samples", "samples/s", "throughput", "subscribers",
         "Samples that a subscriber received per second; mean over subscribers", better="higher")
     measured_s: float | None = column("attempt", "publisher", "Length of the measured interval, as timed by the publisher")
@@ -138,7 +138,7 @@ class Metrics(BaseModel):
     latency_p50_us: float | None = metric("p50 latency", "µs", "latency", "publisher",
         "Median one-way latency")
     latency_p90_us: float | None = metric("p90 latency", "µs", "latency", "publisher",
-        "90th percentile of the one-way latency", headline=True)
+        "90th percentile of the one-way latency")
     latency_p99_us: float | None = metric("p99 latency", "µs", "latency", "publisher",
         "99th percentile of the one-way latency")
     latency_p9999_us: float | None = metric("p99.99 latency", "µs", "latency", "publisher",
@@ -248,7 +248,4 @@ METRICS: dict[str, Metric] = {
     for column in sorted(columns_of(Metrics).values(), key=lambda column: GROUPS.index(column.group))
     if isinstance(column, Metric)
 }
-"""The metrics that reports show, in the order of GROUPS. A workload sets only the metrics that it measures."""
-
-HEADLINES = tuple(metric.name for metric in METRICS.values() if metric.headline)
-"""The main results of the workloads; each trial has a value for one of these metrics."""
+"""The metrics that reports show, in the order of GROUPS. A workload yields the metrics with a value."""

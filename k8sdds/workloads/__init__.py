@@ -12,7 +12,7 @@ from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import NoOptions, Workload
 from k8sdds.workloads.throughput import Throughput
 
-__all__ = ["WORKLOADS", "NoOptions", "TrialOutputs", "Workload", "find", "home", "of_mode"]
+__all__ = ["HEADLINES", "WORKLOADS", "NoOptions", "TrialOutputs", "Workload", "find", "of_metric", "of_mode"]
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -23,13 +23,16 @@ WORKLOADS: dict[str, Workload] = {
 }
 """By name, in the order of reports. Metrics that every workload yields are reported from the first."""
 
+HEADLINES = tuple(dict.fromkeys(workload.metrics[0] for workload in WORKLOADS.values()))
+"""The main metric of each workload: a trial has a value for one of these metrics."""
+
 
 def find(name: str) -> Workload:
     """Return the workload of a cell. Experiments are checked for unknown names when they are loaded."""
     return WORKLOADS[name]
 
 
-def home(metric: str, measured: Collection[str] = ()) -> str:
+def of_metric(metric: str, measured: Collection[str] = ()) -> str:
     """Return the name of the workload whose trials a metric is reported from.
 
     Several workloads may yield a metric: the first of those that were `measured` counts.

@@ -57,8 +57,8 @@ class Recording:
         data["k8sdds"].update(values)
         path.write_text(json.dumps(data))
 
-    def record(self, measurement: Measurement | None = None) -> dict[str, Any]:
-        facts = {key: self.expected[key] for key in FACTS}
+    def record(self, measurement: Measurement | None = None, **changed_facts: Any) -> dict[str, Any]:
+        facts = {key: self.expected[key] for key in FACTS} | changed_facts
         measured = measurement or self.measurement()
         return attempt.record(self.trial, 1, measured, self.folder, facts).as_json()
 
@@ -74,6 +74,21 @@ def test_recorded_files_give_the_recorded_values(recording: Recording) -> None:
     # Keys that were added to the record after the recording are not in it.
     assert {key: record[key] for key in recording.expected} == recording.expected
     assert recording.expected["valid"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("mtu_bytes", "unknown"), ("mtu_bytes", 1450.5), ("engine", 3), ("nodes", ["a"]), ("placement", 5)],
+)
+def test_an_invalid_fact_of_the_testbed_is_null_with_a_warning(
+    recording: Recording, key: str, value: Any
+) -> None:
+    usual = recording.record()
+    record = recording.record(**{key: value})
+    (warning,) = [text for text in record["warnings"] if text not in usual["warnings"]]
+    assert warning.startswith(f"facts: {key} is null because {value!r} is not valid: ")
+    assert record == usual | {key: None, "warnings": [*usual["warnings"], warning]}
+    assert record["valid"]
 
 
 def test_sums_and_means_by_hand(recording: Recording) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import Figure
-from k8sdds.results.metrics import HEADLINES
+from k8sdds.workloads import HEADLINES
 
 __all__ = ["Figure", "make"]
 

@@ -13,7 +13,8 @@ from k8sdds.report import formats
 from k8sdds.report.content import THROUGHPUT, Content, Curve, Point, Row, Setting, test_of
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.theme import INK, network_colors
-from k8sdds.results.metrics import HEADLINES, METRICS
+from k8sdds.results.metrics import METRICS
+from k8sdds.workloads import HEADLINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

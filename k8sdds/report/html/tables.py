@@ -17,8 +17,9 @@ from k8sdds.report.content import (
     protected_name,
     test_of,
 )
-from k8sdds.results.metrics import HEADLINES, METRICS
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.workloads import HEADLINES
 
 MIB = 2**20
 
