@@ -7,6 +7,9 @@ overhead         levels per cell, and overheads relative to the baseline network
 contrast         one setting relative to another within a network, such as multicast to unicast
 protection       cost of DDS Security and of encrypting networks
 comparison       two run folders or two networks, cell by cell
+fail_condition   the condition of `k8sdds compare --fail-if` and `k8sdds claims --fail-if`
 background_cost  what a network costs outside of trials, from the readings of a cluster's nodes
+network_usage    the cost of a network between two readings of every node
+kubectl_top      the values that `kubectl top` showed
 histograms       latency distributions from the raw HdrHistogram logs
 """

@@ -56,20 +56,20 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
     return changes
 
 
-def compared(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]:
-    """Yield each contrast among the rows of `contrasts`: its title, and the result of `shown` for its rows.
+def by_title(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]:
+    """Yield the title of each contrast among the rows of `contrasts`, and the result of `of_one_setting` for it.
 
-    A title is such as `multicast against unicast`.
+    An example of a title is `multicast against unicast`.
     """
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["column"], row["value"], row["reference"]].append(row)
     for (column, value, reference), group in groups.items():
         title = f"{conditions.describe({column: value})} against {conditions.describe({column: reference})}"
-        yield title, *shown(group)
+        yield title, *of_one_setting(group)
 
 
-def shown(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
+def of_one_setting(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
     """Select the rows of one contrast that a report shows, and the setting that they share.
 
     Where further settings were varied, these are the rows of the setting with the most rows, or of the first
@@ -81,8 +81,8 @@ def shown(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
     settings: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         settings[tuple(row[name] for name in varied)].append(row)
-    chosen = max(settings, key=lambda setting: len(settings[setting]))
-    return settings[chosen], dict(zip(varied, chosen, strict=True))
+    largest = max(settings, key=lambda setting: len(settings[setting]))
+    return settings[largest], dict(zip(varied, largest, strict=True))
 
 
 def reference_of(values: set[Any]) -> Any:

@@ -21,9 +21,9 @@ KNOWN = {TESTS: {name: workload.options for name, workload in WORKLOADS.items()}
 """The validation context of experiments."""
 
 CHANGED = "changed"
+"""Name of the changed experiment where a message would have a file name."""
 PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", "sweeps")]
 PER_SWEEP = list(Sweep.model_fields)
-
 
 EXPERIMENTS = ShippedFiles("experiments", "experiment", "k8sdds list")
 
@@ -82,7 +82,7 @@ def changed(
 
     Args:
         experiment: The experiment to change; it is not modified.
-        networks: Labels of the networks to keep besides the baseline; empty: all.
+        networks: Labels of the networks to keep in addition to the baseline; empty: all.
         settings: `KEY=VALUE` with VALUE in YAML. A key of sweeps changes every sweep; a dotted key such as
             `link.rate_mbit` changes a part.
         repetitions: Number of repetitions; None: unchanged.

@@ -41,7 +41,7 @@ class Launches:
         Subscribers come first, so that the publisher finds them. Discovery services that the testbed does not
         run itself come last.
         """
-        chosen = middleware.find(trial.cell.middleware)
+        implementation = middleware.find(trial.cell.middleware)
         endpoints = session.endpoints(trial)
         servers = session.servers(trial)
         protection = protection_of(trial.cell)
@@ -52,25 +52,25 @@ class Launches:
             directory = (folder / participant.name).resolve()
             paths = session.paths(trial, participant, directory, qos)
             surroundings = Surroundings(endpoints, domain, paths, protection, servers)
-            line = chosen.command(trial, participant, surroundings)
+            command_line = implementation.command(trial, participant, surroundings)
             launches.append(
                 Launch(
                     participant=participant,
-                    argv=tuple(line.argv),
+                    argv=tuple(command_line.argv),
                     directory=directory,
-                    env=line.env,
+                    env=command_line.env,
                     private=credentials.get(participant, {}),
                     inputs={str(paths.qos): qos} if qos and paths.qos else {},
                 )
             )
         for service in () if servers else trial.cell.services:
-            assert chosen.service is not None
+            assert implementation.service is not None
             launches.append(
                 Launch(
                     participant=service,
-                    argv=tuple(chosen.service_command(endpoints[service.name].address)),
+                    argv=tuple(implementation.service_command(endpoints[service.name].address)),
                     directory=(folder / service.name).resolve(),
-                    serves_udp=chosen.service.port,
+                    serves_udp=implementation.service.port,
                 )
             )
         for launch in launches:

@@ -16,11 +16,11 @@ from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.testbeds import Testbed
 
 OVERHEAD_S = 0.3
-"""Expected time of a trial besides warm-up and measurement, for estimates."""
+"""Expected time of a trial in addition to warm-up and measurement, for estimates."""
 
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
-    """Return all that prevents the experiment: its contradictions, or else missing prerequisites."""
+    """Return what prevents the experiment: contradictions; if none, missing prerequisites; then rejected QoS."""
     trials = expansion.trials(testbed.name)
     return (
         contradictions(expansion)
@@ -37,7 +37,7 @@ def refuse(problems: Sequence[Problem]) -> None:
 
 
 def contradictions(expansion: Expansion) -> list[Problem]:
-    """Return what the experiment requests and no machine can do."""
+    """Return what the experiment requests although no machine can do it."""
     problems: dict[str, Problem] = {}
 
     def add(what: str, remedy: str = "") -> None:
@@ -91,16 +91,16 @@ def _network_problems(cell: Cell) -> list[tuple[str, str]]:
 
 def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
     """Return why workload and middleware cannot run the cell, each with a remedy."""
-    chosen = middleware.find(cell.middleware)
+    implementation = middleware.find(cell.middleware)
     problems = []
     reason = unsupported(cell)
     if reason:
         problems.append((f"{cell.describe()}: {reason}", ""))
     try:
-        if not reason and chosen.takes_qos(cell):
+        if not reason and implementation.takes_qos(cell):
             middleware.qos_file(cell)
         protection = protection_of(cell)
-        refused = chosen.unsupported_protection(protection) if protection else None
+        refused = implementation.unsupported_protection(protection) if protection else None
         if refused:
             what, remedy = refused
             problems.append((f"{cell.describe()}: {what}", remedy))
@@ -111,12 +111,12 @@ def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
 
 def unsupported(cell: Cell) -> str | None:
     """Return why the cell cannot be run on any network, or None."""
-    chosen = middleware.find(cell.middleware)
-    reason = workloads.find(cell.test).unsupported(cell) or chosen.unsupported(cell)
+    implementation = middleware.find(cell.middleware)
+    reason = workloads.find(cell.test).unsupported(cell) or implementation.unsupported(cell)
     if reason:
         return reason
     if cell.discovery == SERVER:
-        if chosen.service is None:
+        if implementation.service is None:
             return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"
         if cell.security != NONE:
             return "the discovery server has no credentials, so security must be none"
@@ -128,11 +128,11 @@ def unsupported(cell: Cell) -> str | None:
 def _middleware_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
     problems: list[Problem] = []
     for name in sorted({trial.cell.middleware for trial in trials}):
-        chosen = middleware.find(name)
+        implementation = middleware.find(name)
         own = [trial for trial in trials if trial.cell.middleware == name]
-        problems += chosen.problems(own, testbed)
-        served = testbed == "lab" and any(trial.cell.services for trial in own)
-        service = chosen.service if served else None
+        problems += implementation.problems(own, testbed)
+        runs_service = testbed == "lab" and any(trial.cell.services for trial in own)
+        service = implementation.service if runs_service else None
         if service and service.program is None:
             what = f"the lab has no discovery service for {name}: {service.title} runs on clusters"
             remedy = "discovery must be multicast or peers, or: --testbed cluster"

@@ -113,8 +113,8 @@ def _campaign_json(
         "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
         "networks": networks,
     }
-    for used in dict.fromkeys(trial.cell.middleware for trial in trials):
-        data |= middleware.find(used).facts(testbed.name)
+    for middleware_name in dict.fromkeys(trial.cell.middleware for trial in trials):
+        data |= middleware.find(middleware_name).facts(testbed.name)
     return data
 
 

@@ -1,4 +1,4 @@
-"""Read what the participants of an attempt left behind."""
+"""Read the output files of the participants of an attempt."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from k8sdds.workloads import TrialOutputs
 
 def read(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
     """Return the outputs of an attempt; `folder` holds one folder for each participant."""
-    chosen = middleware.find(trial.cell.middleware)
+    implementation = middleware.find(trial.cell.middleware)
     summaries = {
-        participant: chosen.summary(trial, folder / participant.name)
+        participant: implementation.summary(trial, folder / participant.name)
         for participant in trial.cell.participants
     }
     return TrialOutputs(trial, measurement, folder, summaries)

@@ -115,7 +115,7 @@ def _wrong_transport(outputs: TrialOutputs) -> str | None:
 
 
 def _sent(publisher: Summary, outputs: TrialOutputs) -> int:
-    """Return the samples that a publisher sent; by default the most that a subscriber received."""
+    """Return the samples that a publisher sent; if that is unknown, the most that a subscriber received."""
     if publisher["sent"] is not None:
         return int(publisher["sent"])
     return max((summary["received"] or 0 for summary in outputs.subscribers), default=0)
@@ -128,8 +128,10 @@ def _disturbances(outputs: TrialOutputs) -> list[str]:
     """
     first = outputs.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
-    here = [meters for name, meters in outputs.meters.items() if name not in outputs.measurement.elsewhere]
-    own = percent(first, sum(meters.get("cpu_user_s") or 0 for meters in here)) or 0
+    own_meters = [
+        meters for name, meters in outputs.meters.items() if name not in outputs.measurement.elsewhere
+    ]
+    own = percent(first, sum(meters.get("cpu_user_s") or 0 for meters in own_meters)) or 0
     busy = (percent(first, machine.get("user_s")) or 0) + (percent(first, machine.get("nice_s")) or 0)
     others = busy - own - (outputs.measurement.daemons_user_percent or 0)
     stolen = percent(first, machine.get("steal_s")) or 0

@@ -1,6 +1,6 @@
 """Discovery by a list of peers: each participant contacts the addresses of all others by unicast.
 
-It is what Cyclone DDS, which has no server, uses on networks without multicast. Every participant needs the
+Cyclone DDS, which has no discovery server, uses it on networks without multicast. Every participant needs the
 whole list, because two participants that do not know each other's address never discover each other. Cyclone
 DDS and Fast DDS try as many ports at an address as participants may share it.
 """

@@ -1,4 +1,4 @@
-"""A discovery service on a cluster: its manifests in deploy/discovery and the addresses of its servers."""
+"""Describe a discovery service: its manifest in deploy/discovery and the addresses of its servers."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Service:
             )
         if not 1 <= replicas <= MAX_REPLICAS:
             raise InputError(f"{replicas} discovery servers", f"give 1 to {MAX_REPLICAS}")
-        made = read_manifest(self.manifest)
-        for one in made:
-            one["metadata"]["namespace"] = namespace
-            if one["kind"] == "StatefulSet":
-                one["spec"]["replicas"] = replicas
-                one["spec"]["template"]["spec"]["containers"][0]["image"] = image
-        return made
+        objects = read_manifest(self.manifest)
+        for manifest in objects:
+            manifest["metadata"]["namespace"] = namespace
+            if manifest["kind"] == "StatefulSet":
+                manifest["spec"]["replicas"] = replicas
+                manifest["spec"]["template"]["spec"]["containers"][0]["image"] = image
+        return objects
 
     def servers(self, namespace: str, replicas: int = REPLICAS) -> tuple[str, ...]:
         """Return `HOST:PORT` of every server; the n-th has the id n-1."""

@@ -71,7 +71,7 @@ def import_folder(
         raise InputError(f"unknown layout {layout!r}", f"layouts: {', '.join(layouts.LAYOUTS)}")
     if not source.exists():
         raise InputError(f"{source} does not exist", "name a folder with logs of RTI PerfTest")
-    run_folder.refuse(output)
+    run_folder.require_new(output)
     sources = files.sources(source, skip, leave_out=output)
     if layout == layouts.AUTO:
         layout = layouts.detect([file.path for file in sources if file.kind == files.LOG])
@@ -103,7 +103,7 @@ def _hints(
     given: dict[str, Any] = {}
     for source in bundle.logs.values():
         given |= path_hints.values(rules, PurePosixPath(source.path))
-    return hints.given(given)
+    return hints.with_user_settings(given)
 
 
 def _number_repetitions(trials: list[Imported], layout: str) -> None:

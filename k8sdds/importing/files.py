@@ -85,7 +85,7 @@ def sources(root: Path, skip: Iterable[str] = (), leave_out: Path | None = None)
 
 
 def fits(pattern: str, path: PurePosixPath) -> bool:
-    """Return whether a shell pattern matches a path, a parent folder, or the name of one of these."""
+    """Return whether a shell pattern matches a path, a parent folder, or the name of either."""
     names = (*path.parts, str(path), *(str(parent) for parent in path.parents))
     return any(fnmatchcase(name, pattern) for name in names if name != ".")
 

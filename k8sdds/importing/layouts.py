@@ -46,7 +46,7 @@ class Hints:
     """A setting that logs do not state, such as `sendQueueSize=50`."""
     experiment: str | None = None
 
-    def given(self, values: dict[str, Any]) -> Hints:
+    def with_user_settings(self, values: dict[str, Any]) -> Hints:
         """Return the hints with the values that the user stated."""
         values = dict(values)
         keep = values.pop("keep", None)

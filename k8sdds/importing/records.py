@@ -153,7 +153,7 @@ def _warnings(bundle: Bundle, logs: dict[str, Log]) -> list[str]:
 
 
 def _ids(record: dict[str, Any], bundle: Bundle, payload: int | None) -> dict[str, str]:
-    """Return the ids: `cell_id` is that of the cell, or a hash of its place where the cell is incomplete."""
+    """Return `cell_id` and `trial_id`; if the cell is incomplete, its id is a hash of the path of its logs."""
     try:
         cell = Cell(
             label=record["network_label"] if record["network_label"] != record["network"] else None,

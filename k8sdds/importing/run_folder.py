@@ -18,7 +18,7 @@ from k8sdds.system.files import creating_folder
 ACCOUNT = "import.json"
 
 
-def refuse(output: Path) -> None:
+def require_new(output: Path) -> None:
     """Raise InputError if the run folder already exists."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(f"{output} already exists", "use --output with a folder that does not exist")

@@ -17,10 +17,10 @@ from k8sdds.system.errors import Problem
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a participant's command line depends on besides the trial."""
+    """What a participant's command line depends on in addition to the trial."""
 
     endpoints: Mapping[str, Endpoint]
-    """Of all participants and services, by name."""
+    """The endpoints of all participants and services, by name."""
     domain: int
     """DDS domain id."""
     paths: ParticipantPaths
@@ -44,7 +44,7 @@ class Middleware(Protocol):
     name: str
     """The value of `middleware` in experiments and in trials.jsonl."""
     service: Service | None = None
-    """What participants discover each other by with `discovery: server`; None: no such service."""
+    """The service by which participants discover each other with `discovery: server`; None: it has none."""
 
     # -- before a campaign ----------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ class Middleware(Protocol):
         return None
 
     def unsupported_protection(self, protection: Protection) -> tuple[str, str] | None:
-        """Return why it does not implement a protection, with a remedy, or None."""
+        """Return why the middleware does not implement a protection, with a remedy, or None."""
         return None
 
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:

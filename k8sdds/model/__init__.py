@@ -1,1 +1,1 @@
-"""Define what users write and what follows from it, as pure data that starts nothing and opens no file."""
+"""Define experiments, profiles and trials as pure data: no module starts a process or opens a file."""

@@ -1,4 +1,4 @@
-"""What a testbed starts for one attempt at a trial, and what it measures."""
+"""Define what a testbed starts for one attempt at a trial, and what it measures."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Measurement:
     daemons_cpu_percent: float | None = None
     """CPU time of the network's daemons on all nodes, percent of one core; None: there are none."""
     daemons_user_percent: float | None = None
-    """The share of `daemons_cpu_percent` spent in user mode."""
+    """The part of `daemons_cpu_percent` spent in user mode."""
     ip_fragments: tuple[int, ...] = ()
     """Distinct numbers of IP fragments per sample on the publisher's link, if the link was captured."""
     includes_scheduling: bool = False

@@ -187,18 +187,20 @@ class Profile(Strict):
                 if value is not None and value in seen:
                     raise ValueError(f"two nodes have the {what} {value}")
                 seen.add(value)
-        heads = [node.name for node in nodes if node.is_control_plane]
-        if len(heads) != 1:
-            found = ", ".join(heads) if heads else "none"
-            raise ValueError(f"exactly one node must have the role control-plane, not {found}")
+        control_planes = [node.name for node in nodes if node.is_control_plane]
+        if len(control_planes) != 1:
+            names = ", ".join(control_planes) if control_planes else "none"
+            raise ValueError(f"exactly one node must have the role control-plane, not {names}")
         return nodes
 
     @model_validator(mode="after")
     def _local(self) -> Profile:
         if self.provider != "local":
             return self
-        for one in (self.access, *self.nodes):
-            given = [key for key in (*Access.model_fields, "address") if getattr(one, key, None) is not None]
+        for access in (self.access, *self.nodes):
+            given = [
+                key for key in (*Access.model_fields, "address") if getattr(access, key, None) is not None
+            ]
             if given:
                 raise ValueError(f"local nodes have no access settings: remove {given[0]}")
         for name in (self.name, *(node.name for node in self.nodes)):

@@ -1,1 +1,1 @@
-"""The grammar of PerfTest: options that its programs share, the output of participants, and logs."""
+"""PerfTest's grammar: options that its programs share, the output of participants, and logs."""

@@ -75,7 +75,7 @@ _EXIT = re.compile(r"command terminated with exit code ([0-9]{1,3})\s*$")
 _ERROR = re.compile(
     r"^\s*(?:\[Error\]|Error\b|ERROR\b|\[FATAL\]|Problem creating|Exception in|terminate called)"
 )
-_NO_LATENCY = re.compile(
+_REJECTED_OPTION = re.compile(
     r"Batching cannot be used in a Latency test|Invalid |[Uu]nknown option|not recognized"
 )
 
@@ -114,9 +114,9 @@ class _Reader:
         """Read a complete line."""
         if line.startswith("Test ended."):
             self.ended = True
-        elif found := _EXIT.search(line):
-            self.exit_code = int(found[1])
-        elif _ERROR.match(line) or _NO_LATENCY.search(line):
+        elif match := _EXIT.search(line):
+            self.exit_code = int(match[1])
+        elif _ERROR.match(line) or _REJECTED_OPTION.search(line):
             self.errors.append(line.strip()[:300])
         elif header := rows.header(line):
             self.header = header

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from k8sdds.model.trial import PUBLISHER, SUBSCRIBER
+
 LATENCY, THROUGHPUT = "latency", "throughput"
 """Kinds of rows, and PerfTest's modes."""
 
@@ -71,7 +73,7 @@ class Header:
     nanoseconds: frozenset[str] = frozenset()
 
     def row(self, line: str) -> Row | None:
-        """Parse a complete row of this table; None: the line is not one."""
+        """Parse a complete row of this table; None: the line is not such a row."""
         fields = line.split(",")
         if len(fields) != len(self.columns):
             return None
@@ -92,8 +94,8 @@ def header(line: str) -> Header | None:
         columns.append(name)
         if unit and unit[1] == "ns":
             nanoseconds.add(name)
-    found = _form(tuple(columns))
-    return Header(*found, tuple(columns), frozenset(nanoseconds)) if found else None
+    form = _form(tuple(columns))
+    return Header(*form, tuple(columns), frozenset(nanoseconds)) if form else None
 
 
 def headless(line: str, role: str | None) -> Row | None:
@@ -101,17 +103,17 @@ def headless(line: str, role: str | None) -> Row | None:
     fields = line.split(",")
     if not all(_NUMBER.fullmatch(field) for field in fields):
         return None
-    kind = {"publisher": LATENCY, "subscriber": THROUGHPUT}.get(role or "")
+    kind = {PUBLISHER: LATENCY, SUBSCRIBER: THROUGHPUT}.get(role or "")
     fitting = []
-    for form, (of, summary) in _FORMS.items():
-        for more in _tails(of):
-            if len(fields) == len(form) + len(more) and kind in (of, None):
-                fitting.append((of, summary, form + more))
+    for form, (form_kind, summary) in _FORMS.items():
+        for tail in _tails(form_kind):
+            if len(fields) == len(form) + len(tail) and kind in (form_kind, None):
+                fitting.append((form_kind, summary, form + tail))
     # Seven fields are either a latency with CPU or a throughput. Only the role distinguishes them.
     if len(fitting) != 1:
         return None
-    of, summary, columns = fitting[0]
-    return _row(of, summary, dict(zip(columns, fields, strict=True)), frozenset())
+    form_kind, summary, columns = fitting[0]
+    return _row(form_kind, summary, dict(zip(columns, fields, strict=True)), frozenset())
 
 
 def _tails(kind: str) -> tuple[tuple[str, ...], ...]:
@@ -133,11 +135,11 @@ def _row(kind: str, summary: bool, fields: dict[str, str], nanoseconds: frozense
         return None
     values = {}
     for name, text in fields.items():
-        found = _NUMBER.fullmatch(text)
-        if not found:
+        match = _NUMBER.fullmatch(text)
+        if not match:
             return None
         if name != "length":
-            values[name] = float(found[1]) / (1000 if name in nanoseconds else 1)
+            values[name] = float(match[1]) / (1000 if name in nanoseconds else 1)
     return Row(kind, summary, int(length[1]), values)
 
 
@@ -170,16 +172,16 @@ def text_row(line: str) -> Row | None:
     """Parse a complete row of the text grammar (3.0, legacy); None: the line is not one."""
     if not line.startswith(_BEGIN):
         return None
-    if found := _TEXT_LATENCY.fullmatch(line):
-        length, *rest = found.groups()
+    if match := _TEXT_LATENCY.fullmatch(line):
+        length, *rest = match.groups()
         *pairs, cpu = rest
         values = {
             name: float(number) / (1000 if unit == "ns" else 1)
             for name, number, unit in zip(_LATENCY_SUMMARY[1:], pairs[::2], pairs[1::2], strict=True)
         }
         return Row(LATENCY, True, int(length), values | _cpu(cpu))
-    if found := _TEXT_THROUGHPUT.fullmatch(line):
-        length, *numbers, cpu = found.groups()
+    if match := _TEXT_THROUGHPUT.fullmatch(line):
+        length, *numbers, cpu = match.groups()
         values = dict(zip(_THROUGHPUT_SUMMARY[1:], map(float, numbers), strict=True))
         return Row(THROUGHPUT, True, int(length), values | _cpu(cpu))
     if _TEXT_INTERVAL.fullmatch(line):

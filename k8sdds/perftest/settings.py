@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Role
+from k8sdds.perftest.rows import LATENCY, THROUGHPUT
 
 _BANNER = re.compile(
     r"RTI Perftest (?P<version>\S{1,40})(?: (?P<commit>\S{1,40}))? \((?P<middleware>[^)]{1,80})\)"
@@ -74,7 +75,7 @@ class Settings:
                 settings.setdefault(match[1].strip(), match[2].strip()[:300])
             elif line.startswith("Mode: "):
                 mode = mode or (
-                    "latency" if "LATENCY" in line else "throughput" if "THROUGHPUT" in line else None
+                    LATENCY if "LATENCY" in line else THROUGHPUT if "THROUGHPUT" in line else None
                 )
             elif match := _DISCOVER.match(line):
                 discovers = discovers or (int(match[1]), match[2])
@@ -149,16 +150,16 @@ class Settings:
         """The offered rate in samples per second; 0: as fast as possible."""
         text = self.lines.get("Publication Rate")
         if text is None or not (
-            found := re.match(r"([0-9]{1,12}(?:\.[0-9]+)?) [Ss]amples/s|Unlimited", text)
+            match := re.match(r"([0-9]{1,12}(?:\.[0-9]+)?) [Ss]amples/s|Unlimited", text)
         ):
             return None
-        return float(found[1] or 0)
+        return float(match[1] or 0)
 
     @property
     def duration_s(self) -> float | None:
         """`Execution time`."""
-        found = re.match(r"([0-9]{1,9}(?:\.[0-9]+)?) seconds", self.lines.get("Execution time", ""))
-        return float(found[1]) if found else None
+        match = re.match(r"([0-9]{1,9}(?:\.[0-9]+)?) seconds", self.lines.get("Execution time", ""))
+        return float(match[1]) if match else None
 
     @property
     def receive_mode(self) -> str | None:
@@ -195,15 +196,15 @@ class Settings:
     @property
     def product(self) -> tuple[str, str | None] | None:
         """The name of the middleware in k8sdds and its version: ("connext", "6.0.1")."""
-        if self.middleware is None or not (found := _PRODUCT.match(self.middleware)):
+        if self.middleware is None or not (match := _PRODUCT.match(self.middleware)):
             return None
-        name = found["name"].lower().removeprefix("rti ").strip()
+        name = match["name"].lower().removeprefix("rti ").strip()
         for part, own_name in (("micro", "connext-micro"), ("cert", "connext-cert"), ("tss", "connext-tss"),
                            ("raw", "raw"), ("cyclone", "cyclonedds"), ("fast", "fastdds"),
                            ("connext", "connext")):  # fmt: skip
             if part in name:
-                return own_name, found["version"]
-        return name or "unknown", found["version"]
+                return own_name, match["version"]
+        return name or "unknown", match["version"]
 
 
 def _integer(text: str | None) -> int | None:

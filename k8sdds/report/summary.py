@@ -302,7 +302,7 @@ def _contrasts(content: Content) -> list[Statement]:
     lead = "Multicast against unicast"
     statements = {lead: Statement(lead, multicast)} if multicast else {}
     for name in HEADLINES:
-        for versus, rows, setting in contrast.compared(content.contrasts(name)):
+        for versus, rows, setting in contrast.by_title(content.contrasts(name)):
             point = min(
                 (Point.of(row) for row in rows), key=lambda p: (-p.subscribers, abs(p.payload_bytes - 1024))
             )

@@ -1,4 +1,4 @@
-"""Everything that an attempt at a trial left behind, as workloads and validity checks read it."""
+"""Define the outputs of an attempt at a trial, which workloads and validity checks read."""
 
 from __future__ import annotations
 

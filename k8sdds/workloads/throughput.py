@@ -17,7 +17,7 @@ SPAN_TOLERANCE = 0.1
 """Part of the measured time by which a subscriber's first to last sample may differ from it. Its rate is
 samples over that span (as in PerfTest), which means nothing if the samples arrived in a burst or were few."""
 SPAN_SLACK_S = 0.1
-"""The same as a time, for short trials: the first and last sample may wait that long for a core."""
+"""The same tolerance as a time, for short trials: the first and last sample may wait this long for a core."""
 
 MISSED = 0.1
 """Part by which a rate or a duration may be missed without a warning."""

@@ -1,4 +1,4 @@
-"""RTI Connext, measured with RTI's own PerfTest: the user's program and license, our command lines.
+"""RTI Connext, measured with RTI's own PerfTest, which the user provides with a license.
 
 k8sdds contains nothing of RTI's. It writes the command lines that PerfTest 3.1 to 4.3 accept and reads what
 PerfTest prints. docs/connext.md names the sources of these facts.
@@ -31,11 +31,11 @@ class Connext(Middleware):
         return command.unsupported(cell)
 
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return what prevents these trials with the user's PerfTest; writes the command lines of each."""
+        """Return what prevents these trials with the user's PerfTest; writes each command line without running it."""
         try:
-            chosen = settings.of(testbed)
+            perftest = settings.of(testbed)
             for trial in trials:
-                command.check(trial, chosen)
+                command.check(trial, perftest)
         except K8sddsError as error:
             return [Problem(error.message, error.remedy, input=isinstance(error, InputError))]
         return []
@@ -50,18 +50,18 @@ class Connext(Middleware):
 
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
         """Return the command line of RTI PerfTest and the environment that Connext needs."""
-        chosen = settings.of(trial.testbed)
+        perftest = settings.of(trial.testbed)
         argv = command.command_line(
             trial,
             participant,
             surroundings.endpoints,
             surroundings.domain,
-            chosen,
+            perftest,
             surroundings.paths.files,
             surroundings.paths.qos,
             trial.cell.discovery_kind,
         )
-        return Command(argv, command.environment(chosen, surroundings.servers))
+        return Command(argv, command.environment(perftest, surroundings.servers))
 
     def summary(self, trial: Trial, folder: Path) -> Summary | None:
         """Return what RTI PerfTest printed."""
@@ -77,7 +77,7 @@ class Connext(Middleware):
         return os.environ.get(versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE)
 
     def service_problems(self) -> list[tuple[str, str]]:
-        """Return what RTI Cloud Discovery Service needs and the environment does not name."""
+        """Return what RTI Cloud Discovery Service needs but the environment does not name."""
         problems = []
         if not self.service_image():
             problems.append(

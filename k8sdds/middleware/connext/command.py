@@ -96,10 +96,10 @@ def command_line(
     args += command.identity_options(trial, participant)
     if participant.publishes:
         args += ["-executionTime", str(int(trial.duration_s)), *_load_options(cell, settings.version, files)]
-    args += ["-outputFormat", "csv", "-noPrintIntervals", *settings.more]
+    args += ["-outputFormat", "csv", "-noPrintIntervals", *settings.user_options]
     reason = options.refusal(args, settings.version, participant.role)
     if reason:
-        raise InputError(reason, "leave it out of K8SDDS_CONNEXT_OPTIONS" if settings.more else "")
+        raise InputError(reason, "leave it out of K8SDDS_CONNEXT_OPTIONS" if settings.user_options else "")
     return [settings.program, *args]
 
 

@@ -85,7 +85,7 @@ _ALL = [
 OPTIONS = {option.name: option for option in _ALL}
 
 
-def text(version: Version) -> str:
+def version_text(version: Version) -> str:
     """Format a version, such as `4.1`."""
     return f"{version[0]}.{version[1]}"
 
@@ -105,20 +105,24 @@ def refusal(args: Sequence[str], version: Version, role: str | None = None) -> s
         role: `publisher` or `subscriber`; None: both, so that options of one role are rejected.
     """
     if version not in VERSIONS:
-        known = ", ".join(map(text, VERSIONS))
-        return f"k8sdds does not know RTI PerfTest {text(version)} (it knows {known})"
+        known = ", ".join(map(version_text, VERSIONS))
+        return f"k8sdds does not know RTI PerfTest {version_text(version)} (it knows {known})"
     given: set[str] = set()
     position = 0
     while position < len(args):
         name = args[position]
         option = OPTIONS.get(name)
         if option is None:
-            return f"{name}: RTI PerfTest {text(version)} has no such option"
+            return f"{name}: RTI PerfTest {version_text(version)} has no such option"
         if not has(name, version):
             early = version < option.since
-            when = f"came with {text(option.since)}" if early else f"ended with {text(option.until)}"
+            when = (
+                f"came with {version_text(option.since)}"
+                if early
+                else f"ended with {version_text(option.until)}"
+            )
             instead = f": {option.instead}" if option.instead else ""
-            return f"{name}: RTI PerfTest {text(version)} does not have it, it {when}{instead}"
+            return f"{name}: RTI PerfTest {version_text(version)} does not have it, it {when}{instead}"
         if option.role not in ("both", role):
             return f"{name}: only for the {option.role}"
         if name in given and not option.repeats:

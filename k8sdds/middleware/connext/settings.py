@@ -32,8 +32,8 @@ class Settings:
     libraries: str = ""
     """Folders of shared libraries, separated by colons."""
     license: str = ""
-    more: tuple[str, ...] = ()
-    """Further options of the user for all participants."""
+    user_options: tuple[str, ...] = ()
+    """The user's further options for all participants."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables that the clean environment of a participant has in addition."""
@@ -42,7 +42,11 @@ class Settings:
 
     def facts(self) -> dict[str, object]:
         """Return what campaign.json records."""
-        return {"program": self.program, "version": options.text(self.version), "options": list(self.more)}
+        return {
+            "program": self.program,
+            "version": options.version_text(self.version),
+            "options": list(self.user_options),
+        }
 
 
 def of(testbed: str) -> Settings:
@@ -57,19 +61,21 @@ def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
         PrerequisiteError: The environment names no program.
         InputError: The environment names something that is not a program, or another value is not valid.
     """
-    named = environment.get(PROGRAM, "")
-    if not named:
+    program = environment.get(PROGRAM, "")
+    if not program:
         raise PrerequisiteError(
             "middleware connext needs RTI's PerfTest, which k8sdds may not distribute",
             f"build perftest_cpp with your Connext and set {PROGRAM} to its path (docs/connext.md)",
         )
-    path = Path(named).expanduser().absolute()
+    path = Path(program).expanduser().absolute()
     if not os.access(path, os.X_OK) or not path.is_file():
         raise InputError(f"{PROGRAM}: {path} is not a program", "set it to the path of perftest_cpp")
     license_file = license.file(environment)
     libraries = environment.get(LIBRARIES, "")
     version = _given_version(environment) or _printed_version(path, libraries)
-    return Settings(str(path), version, libraries, str(license_file or ""), _more(environment, version))
+    return Settings(
+        str(path), version, libraries, str(license_file or ""), _user_options(environment, version)
+    )
 
 
 def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings]:
@@ -90,15 +96,15 @@ def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings
         raise InputError(f"{VERSION} is not set", "set it to the release in the image, such as 4.1")
     license.file(environment)  # fail here rather than when the testbed creates the Secret
     libraries = environment.get(LIBRARIES, "/opt/rti/lib")
-    return image, Settings(IN_IMAGE, version, libraries, license.IN_POD, _more(environment, version))
+    return image, Settings(IN_IMAGE, version, libraries, license.IN_POD, _user_options(environment, version))
 
 
 def _given_version(environment: Mapping[str, str]) -> Version | None:
     text = environment.get(VERSION, "")
     if not text:
         return None
-    found = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)*", text)
-    return _known((int(found[1]), int(found[2])) if found else None, f"{VERSION}={text}")
+    match = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)*", text)
+    return _supported((int(match[1]), int(match[2])) if match else None, f"{VERSION}={text}")
 
 
 @functools.lru_cache
@@ -116,22 +122,22 @@ def _printed_version(path: Path, libraries: str) -> Version:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PrerequisiteError(f"cannot run {path} for its version: {error}", f"set {VERSION}") from error
     output = (done.stdout + done.stderr).decode(errors="replace")
-    found = _BANNER.search(output)
-    if not found:
+    match = _BANNER.search(output)
+    if not match:
         raise InputError(f"{path} -help does not print its release", f"set {VERSION}, such as 4.1")
-    return _known((int(found[1]), int(found[2])), str(path))
+    return _supported((int(match[1]), int(match[2])), str(path))
 
 
-def _known(version: Version | None, source: str) -> Version:
+def _supported(version: Version | None, source: str) -> Version:
     if version not in options.VERSIONS:
-        known = ", ".join(map(options.text, options.VERSIONS))
+        known = ", ".join(map(options.version_text, options.VERSIONS))
         raise InputError(
             f"{source}: k8sdds does not support this release of PerfTest", f"it supports {known}"
         )
     return version
 
 
-def _more(environment: Mapping[str, str], version: Version) -> tuple[str, ...]:
+def _user_options(environment: Mapping[str, str], version: Version) -> tuple[str, ...]:
     """Return the user's further options after a check that the release has them."""
     try:
         args = tuple(shlex.split(environment.get(MORE, "")))

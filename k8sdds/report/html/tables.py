@@ -107,7 +107,7 @@ def contrasts(content: Content) -> list[dict[str, Any]]:
     """Return one table per contrast and quantity: the change within each network, networks × points."""
     tables = []
     for name in HEADLINES:
-        for versus, rows, setting in contrast.compared(content.contrasts(name)):
+        for versus, rows, setting in contrast.by_title(content.contrasts(name)):
             cells = {(row[UNIT], Point.of(row)): row for row in rows}
             points = sorted({point for _, point in cells})
             labels = [label for label in content.networks if any(label == other for other, _ in cells)]

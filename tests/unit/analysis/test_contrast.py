@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k8sdds.analysis.contrast import shown
+from k8sdds.analysis.contrast import of_one_setting
 
 
 def _row(payload_bytes: int, link: str, security: str = "SignRTPS") -> dict:
@@ -14,11 +14,11 @@ def _row(payload_bytes: int, link: str, security: str = "SignRTPS") -> dict:
 
 def test_the_setting_with_the_most_rows_is_shown_and_returned() -> None:
     rows = [_row(64, "100 Mbit/s"), _row(64, ""), _row(1024, ""), _row(1024, "100 Mbit/s"), _row(16384, "")]
-    chosen, setting = shown(rows)
-    assert [row["payload_bytes"] for row in chosen] == [64, 1024, 16384]
-    assert setting == {"link": ""} and all(row["link"] == "" for row in chosen)
+    selected, setting = of_one_setting(rows)
+    assert [row["payload_bytes"] for row in selected] == [64, 1024, 16384]
+    assert setting == {"link": ""} and all(row["link"] == "" for row in selected)
 
 
 def test_without_further_varied_settings_all_rows_are_shown() -> None:
     rows = [_row(64, ""), _row(1024, "")]
-    assert shown(rows) == (rows, {})
+    assert of_one_setting(rows) == (rows, {})

@@ -28,12 +28,12 @@ def line(
         one.name: Endpoint("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None)
         for i, one in enumerate(cell.participants)
     }
-    chosen = Settings("/opt/rti/perftest_cpp", version, more=more)
+    chosen = Settings("/opt/rti/perftest_cpp", version, user_options=more)
     member = Participant.named(participant)
     return command.command_line(trial, member, endpoints, 7, chosen, Path("/raw/pub0"), None, kind)
 
 
-@pytest.mark.parametrize("version", options.VERSIONS, ids=options.text)
+@pytest.mark.parametrize("version", options.VERSIONS, ids=options.version_text)
 def test_every_release_accepts_its_command_lines(version: Version) -> None:
     for changes in (
         {}, {"test": "latency"}, {"reliability": "best-effort", "rate": 30}, {"batch_bytes": 8192},
