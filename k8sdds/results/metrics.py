@@ -248,4 +248,4 @@ METRICS: dict[str, Metric] = {
     for column in sorted(columns_of(Metrics).values(), key=lambda column: GROUPS.index(column.group))
     if isinstance(column, Metric)
 }
-"""The metrics that reports show, in the order of GROUPS. A workload yields the metrics with a value."""
+"""The metrics that reports show, in the order of GROUPS. A workload sets only the metrics that it measures."""
