@@ -1,7 +1,8 @@
 """Read latency distributions from the raw HdrHistogram V2 logs of the publishers.
 
 trials.jsonl has the percentiles of each trial, which statistics use. The distributions merged here over
-repetitions are only drawn; no interval is computed from them.
+repetitions are only drawn; no interval is computed from them. Each log has a tag: `latency` for the latency
+test, `loaded_latency` for the latency under the load of a throughput test.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ from k8sdds.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
-
-IDLE, LOADED = "latency", "loaded_latency"
-"""Tags of the logs: the latency test, and the latency under the load of a throughput test."""
 
 _STEPS = 24
 """Points per factor of 10 of 1 - quantile: a smooth curve on a printed page."""

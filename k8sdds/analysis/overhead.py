@@ -62,7 +62,7 @@ def overheads(best: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
     """Return the overheads of all other networks relative to `baseline` in the same condition and repetition.
 
     There is one row per network label, condition and metric with at least one pair, with OVERHEAD_COLUMNS.
-    Overheads are in percent; `values` are those of the single repetitions. `seen` states whether the interval
+    Overheads are in percent; `values` contains the overhead of each repetition. `seen` states whether the interval
     excludes 0 (None where n is 1). Only metrics on the log scale are compared. Pairs with a value of 0 are
     omitted, because their ratio has no meaning.
     """
@@ -121,12 +121,12 @@ def paired(
     """Return the paired ratio of two cells and its pairs; the ratio is None if no repetition has both."""
     if not metric.log:
         return None, []
-    ours, theirs = by_repetition(trials, metric.name), by_repetition(base, metric.name)
-    pairs = [(ours[repetition], theirs[repetition]) for repetition in sorted(ours.keys() & theirs.keys())]
+    values, bases = by_repetition(trials, metric.name), by_repetition(base, metric.name)
+    pairs = [(values[repetition], bases[repetition]) for repetition in sorted(values.keys() & bases.keys())]
     if not pairs:
         return None, []
-    least = math.hypot(rounding(trials, metric.name), rounding(base, metric.name))
-    return statistics.paired_ratio([x for x, _ in pairs], [b for _, b in pairs], least), pairs
+    min_spread = math.hypot(rounding(trials, metric.name), rounding(base, metric.name))
+    return statistics.paired_ratio([x for x, _ in pairs], [b for _, b in pairs], min_spread), pairs
 
 
 def by_repetition(trials: list[Row], metric: str) -> dict[int, float]:

@@ -186,14 +186,14 @@ def _logs(values: Sequence[float]) -> list[float]:
 
 
 def _t_interval(
-    values: list[float], least: float = 0.0
+    values: list[float], min_spread: float = 0.0
 ) -> tuple[float, float | None, float | None, float | None]:
-    """Return mean, low, high and standard deviation (at least `least`); the last three None for one value."""
+    """Return mean, low, high and standard deviation (at least `min_spread`); the last three None for one value."""
     n = len(values)
     center = math.fsum(values) / n
     if n == 1:
         return center, None, None, None
-    spread = max(math.sqrt(math.fsum((value - center) ** 2 for value in values) / (n - 1)), least)
+    spread = max(math.sqrt(math.fsum((value - center) ** 2 for value in values) / (n - 1)), min_spread)
     half = _t_quantile(n - 1) * spread / math.sqrt(n)
     return center, center - half, center + half, spread
 

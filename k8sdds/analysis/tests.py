@@ -135,11 +135,11 @@ def p_outside(contrast: Contrast, low: float, high: float) -> float | None:
     doubled where both ends are closed, because the ratio may leave either end. None if the contrast is not
     testable.
     """
-    beyond, short = contrast.p_above(high), contrast.p_below(low)
-    if beyond is None or short is None:
+    above, below = contrast.p_above(high), contrast.p_below(low)
+    if above is None or below is None:
         return None
     closed = low > 0 and not math.isinf(high)
-    return min(1.0, (2 if closed else 1) * min(beyond, short))
+    return min(1.0, (2 if closed else 1) * min(above, below))
 
 
 def holm(ps: Sequence[float]) -> list[float]:

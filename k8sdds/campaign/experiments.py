@@ -104,7 +104,7 @@ def changed(
     try:
         result = yaml_text.parse(yaml_text.dump(data), Experiment, CHANGED, KNOWN)
     except InputError as error:
-        # The line numbers are those of the dumped text, which the user does not see.
+        # The line numbers refer to the dumped text, which the user does not see.
         message = re.sub(rf"^{CHANGED}:\d+: ", "with the command line's changes: ", error.message, flags=re.M)
         raise InputError(message, error.remedy) from error
     sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
@@ -143,7 +143,7 @@ def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:
 
 def _only(sweeps: Sequence[Sweep], networks: Sequence[str], baseline: str) -> list[Sweep]:
     """Return the sweeps with any of the networks, reduced to these networks and the baseline."""
-    known = sorted({choice.shown for sweep in sweeps for choice in sweep.networks})
+    known = sorted({choice.display_name for sweep in sweeps for choice in sweep.networks})
     for name in networks:
         if name not in known:
             hint = yaml_text.nearest(name, known)
@@ -152,7 +152,7 @@ def _only(sweeps: Sequence[Sweep], networks: Sequence[str], baseline: str) -> li
             )
     kept = []
     for sweep in sweeps:
-        if any(choice.shown in networks for choice in sweep.networks):
-            selected = [choice for choice in sweep.networks if choice.shown in (*networks, baseline)]
+        if any(choice.display_name in networks for choice in sweep.networks):
+            selected = [choice for choice in sweep.networks if choice.display_name in (*networks, baseline)]
             kept.append(sweep.model_copy(update={"networks": selected}))
     return kept

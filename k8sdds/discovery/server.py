@@ -1,4 +1,4 @@
-"""Fast DDS discovery server: participants register with it and learn from it which endpoints match.
+"""Fast DDS discovery server: participants register with it and receive the matching endpoints from it.
 
 Each participant gets the addresses of all servers, each with its id: the n-th pod of the StatefulSet has the
 id n-1. A participant registers with the servers that respond, so one server is enough. Participants that
@@ -30,6 +30,6 @@ def options(servers: Sequence[str]) -> list[str]:
 
 
 def command_line(address: str) -> list[str]:
-    """Return the command line of the only server of a lab trial, which listens on this address."""
+    """Return the command line of a lab trial's single server, which listens on this address."""
     assert FASTDDS.program is not None
     return [FASTDDS.program, "-i", "0", "-l", address, "-p", str(FASTDDS.port)]

@@ -77,8 +77,8 @@ class NetworkChoice(Strict):
     )
 
     @property
-    def shown(self) -> str:
-        """Its name in tables, figures and `--network`."""
+    def display_name(self) -> str:
+        """The name in tables, figures and `--network`: the label, otherwise the name of the network."""
         return self.label or self.name
 
     @model_validator(mode="before")

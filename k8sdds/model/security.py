@@ -103,7 +103,7 @@ class SecurityChoice(Strict):
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What a cell records besides the name; empty for an unchanged level."""
+        """What a cell records in addition to the name; empty for an unchanged level."""
         return {} if self.name == self.level else self.model_dump(exclude={"label"}, exclude_none=True)
 
     @property

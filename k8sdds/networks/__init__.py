@@ -79,7 +79,7 @@ def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -
         usable = (engine for engine in network.engines if all(map(available, engine.requires)))
         name = choice.engine or next(usable, network.engines[-1]).name
         title = network.engine_title({"engine": name})
-        shown = choice.shown
+        shown = choice.display_name
         label = shown if shown.endswith(f" ({title})") else f"{shown} ({title})"
         labels[shown] = label
         return choice.model_copy(update={"engine": name, "label": label})

@@ -52,7 +52,7 @@ class Latency(Workload):
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
     ) -> dict[str, Any]:
-        """Return the latencies of an only publisher."""
+        """Return the latencies that a single publisher printed; empty with several publishers."""
         quantities = ("mean", "min", "p50", "p90", "p99", "p9999", "max", "std")
         return {f"latency_{q}_us": timed[0][f"{q}_us"] for q in quantities} if len(timed) == 1 else {}
 

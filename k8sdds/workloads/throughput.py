@@ -47,7 +47,7 @@ class Throughput(Workload):
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
     ) -> dict[str, Any]:
-        """Return the mean rates over subscribers, and the latency under load of an only publisher."""
+        """Return the mean rates over subscribers, and the latency under load of a single publisher."""
         values: dict[str, Any] = {
             name: aggregate.mean(summary.get(name) for summary in received)
             for name in ("throughput_mbps", "samples_per_s")

@@ -50,7 +50,7 @@ class Settings:
 
 
 def of(testbed: str) -> Settings:
-    """Return the program for a testbed: the user's own in the lab, the one in the image on a cluster."""
+    """Return the PerfTest of a testbed: the user's own program in the lab, the program in the image on a cluster."""
     return on_this_machine() if testbed == "lab" else in_image()[1]
 
 

@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from k8sdds import workloads
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.histograms import IDLE, Distribution, distribution
+from k8sdds.analysis.histograms import Distribution, distribution
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import LATENCY, Content, Point, Setting, test_of
@@ -63,9 +64,11 @@ def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
 
 
 def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, Distribution]]:
+    test = test_of(LATENCY, setting.tests)
+    tag = workloads.find(test).histogram
     attempts: dict[Point, dict[str, list[tuple[str, int]]]] = {}
     for row in setting.trials:
-        if row["test"] == test_of(LATENCY, setting.tests) and row["attempt"] is not None:
+        if row["test"] == test and row["attempt"] is not None:
             networks = attempts.setdefault(Point.of(row), {})
             networks.setdefault(row[UNIT], []).append((row["trial_id"], row["attempt"]))
     points = sorted(attempts)
@@ -76,7 +79,7 @@ def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, 
     for point in points:
         distributions = {}
         for label, trials in attempts[point].items():
-            merged = distribution(content.run, trials, IDLE)
+            merged = distribution(content.run, trials, tag)
             if merged is not None:
                 distributions[label] = merged
         if distributions:
