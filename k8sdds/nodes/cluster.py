@@ -61,8 +61,12 @@ def up(
             record.write()
             access.write_files(record)
             halted = [record.machines[spec.name] for spec in specs if not record.machines[spec.name].alive]
-            machine.check_watches(
-                sum(machine.WATCHES + node.spec.watches for node in halted if node.spec.boot == "systemd")
+            machine.check_inotify_instances(
+                sum(
+                    machine.INOTIFY_INSTANCES + node.spec.watches
+                    for node in halted
+                    if node.spec.boot == "systemd"
+                )
             )
             for spec in specs:
                 if not record.machines[spec.name].alive:

@@ -19,12 +19,12 @@ from k8sdds.system.sandbox import Sandbox
 
 BOOT_TIMEOUT_S = 60
 HALT_TIMEOUT_S = 30
-WATCHES = 6
+INOTIFY_INSTANCES = 6
 """Inotify instances that a node's systemd and services need; without them systemd exits without a message."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def check_watches(needed: int) -> None:
+def check_inotify_instances(needed: int) -> None:
     """Check that this machine has enough free inotify instances. Raises PrerequisiteError."""
     libc = ctypes.CDLL(None, use_errno=True)
     opened: list[int] = []

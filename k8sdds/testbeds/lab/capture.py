@@ -39,8 +39,8 @@ def capture(interface: str, path: Path) -> None:
         link.bind((interface, 0))
         file.write(_HEADER.pack(_MAGIC, 2, 4, 0, 0, SNAP_BYTES, _ETHERNET))
         print("ready", flush=True)
-        left = PACKETS
-        while left:
+        remaining = PACKETS
+        while remaining:
             ready, _, _ = select.select([link, sys.stdin], [], [])
             if sys.stdin in ready:
                 break
@@ -49,7 +49,7 @@ def capture(interface: str, path: Path) -> None:
                 now = time.time()
                 head = packet[:SNAP_BYTES]
                 file.write(_RECORD.pack(int(now), int(now % 1 * 1e6), len(head), len(packet)) + head)
-                left -= 1
+                remaining -= 1
 
 
 @contextlib.contextmanager

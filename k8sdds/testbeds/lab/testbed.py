@@ -89,18 +89,18 @@ class Lab:
         contradictions = [problem for problem in map(_contradiction, cells.values()) if problem]
         if contradictions:
             return contradictions
-        needs = {need: cell for cell in cells.values() for need in needed_features(cell)}
-        missing = kernel_features.probe(needs).missing
+        cell_of = {feature: cell for cell in cells.values() for feature in needed_features(cell)}
+        missing = kernel_features.probe(cell_of).missing
         quotas = [cell.cpu_quota for cell in cells.values() if cell.cpu_quota]
         return [
             *_quota_problems(quotas),
             *(
                 Problem(
-                    f"{cell.network_label} needs {need.name}: {missing[need.name]}",
-                    kernel_features.remedy(need),
+                    f"{cell.network_label} needs {feature.name}: {missing[feature.name]}",
+                    kernel_features.remedy(feature),
                 )
-                for need, cell in needs.items()
-                if need.name in missing
+                for feature, cell in cell_of.items()
+                if feature.name in missing
             ),
         ]
 
@@ -350,11 +350,11 @@ def _quota_problems(quotas: list[float]) -> list[Problem]:
 
 def needed_features(cell: Cell) -> list[Feature]:
     """Return the features of this machine that a cell's network and links need."""
-    needs = [kernel_features.VETH, *find(cell.network).requirements(cell.network_options)]
+    features = [kernel_features.VETH, *find(cell.network).requirements(cell.network_options)]
     if cell.link.rate_mbit:
-        needs.append(kernel_features.TBF)
+        features.append(kernel_features.TBF)
     if cell.link.delay_us:
-        needs.append(kernel_features.NETEM)
+        features.append(kernel_features.NETEM)
     if cell.link.loss_percent:
-        needs.append(kernel_features.NFT_INGRESS)
-    return needs
+        features.append(kernel_features.NFT_INGRESS)
+    return features
