@@ -42,7 +42,7 @@ done
 rmdir /run/netns 2>/dev/null || :
 rmdir -p --ignore-fail-on-non-empty /usr/libexec/kubernetes/kubelet-plugins/volume/exec 2>/dev/null || :
 rmdir --ignore-fail-on-non-empty /usr/lib/modules 2>/dev/null || :
-rm -rf /run/flannel {CACHE_FOLDER}
+rm -rf {CACHE_FOLDER}
 """
 
 # Deletes the rules of kube-proxy and the kubelet, which kubeadm reset keeps.

@@ -22,14 +22,6 @@ CONTAINERD2_FROM_MINOR = 37
 BOOT_PARAMETERS = "cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
 """Kernel parameters that enable the memory cgroup on a Raspberry Pi."""
 
-_FEATURE_REMEDY = {
-    "vxlan": "Ubuntu on a Raspberry Pi: apt install linux-modules-extra-raspi; or use network: flannel-hostgw",
-    "esp": "Raspberry Pi: install a 64-bit system and its modules esp4 and xfrm_user; or use another network",
-    "wireguard": "install a kernel with the module wireguard (5.6 or later), or use another network",
-    "openvswitch": "apt install linux-modules-extra-$(uname -r); modprobe openvswitch; or use another network",
-    "bridge": "install a kernel with the module bridge",
-}
-
 
 def check(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
     """Return everything that prevents a deploy, machine by machine.
@@ -175,13 +167,13 @@ def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     problems = []
     reasons = facts.pairs("lacks")
     install = networks.find(profile.network.name).cluster
-    for feature in install.kernel_features if install else ():
-        if not facts.has(feature):
-            reason = f" ({reasons[feature]})" if reasons.get(feature) else ""
+    for feature in install.node_features if install else ():
+        if not facts.has(feature.name):
+            reason = f" ({reasons[feature.name]})" if reasons.get(feature.name) else ""
             problems.append(
                 Problem(
-                    f"the kernel does not support {feature}, which {profile.network.name} needs{reason}",
-                    _FEATURE_REMEDY[feature],
+                    f"the kernel does not support {feature.name}, which {profile.network.name} needs{reason}",
+                    feature.remedy,
                 )
             )
     if not facts.has("br_netfilter"):

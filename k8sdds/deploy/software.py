@@ -82,7 +82,7 @@ class Software:
         chosen = []
         for item in self.bundle.images(arch):
             program = item.name.rpartition("/")[2].partition(":")[0]
-            optional = item.name.startswith(versions.LOCAL_REGISTRY) or "/flannel" in item.name
+            optional = item.name.startswith(versions.LOCAL_REGISTRY) or networks.is_network_image(item.name)
             if optional and item.name not in network:
                 continue
             if program in CONTROL_PLANE_IMAGES and not control_plane:

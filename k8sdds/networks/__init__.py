@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 
 from k8sdds.model.experiment import Experiment, NetworkChoice
 from k8sdds.networks import flannel, host, kube_router, weave
@@ -52,6 +53,12 @@ def pod_networks() -> dict[str, bool]:
         for name, network in NETWORKS.items()
         if network.cluster
     }
+
+
+def is_network_image(image: str) -> bool:
+    """Return whether an image of a bundle is needed only on clusters with one plugin."""
+    installs = [network.cluster for network in NETWORKS.values() if network.cluster]
+    return any(fnmatchcase(image, pattern) for install in installs for pattern in install.bundle_images)
 
 
 def features() -> tuple[Feature, ...]:

@@ -27,6 +27,26 @@ class InstallOptions:
 
 
 @dataclass(frozen=True)
+class NodeFeature:
+    """A kernel feature that every node of a cluster needs, and how to provide it."""
+
+    name: str
+    """Its name in the facts of a machine (k8sdds/deploy/facts/probe.py)."""
+    remedy: str
+    """Instruction for a machine whose kernel does not have it."""
+
+
+BRIDGE_FEATURE = NodeFeature("bridge", "install a kernel with the module bridge")
+VXLAN_FEATURE = NodeFeature(
+    "vxlan",
+    "Ubuntu on a Raspberry Pi: apt install linux-modules-extra-raspi; or use network: flannel-hostgw",
+)
+ESP_FEATURE = NodeFeature(
+    "esp", "Raspberry Pi: install a 64-bit system and its modules esp4 and xfrm_user; or use another network"
+)
+
+
+@dataclass(frozen=True)
 class Footprint:
     """What a network creates on a node: used to detect the network and to remove it completely.
 
@@ -101,8 +121,9 @@ class ClusterInstall:
     daemonset: str
     """Name of the agent's DaemonSet, in the namespace of networks."""
     path: PathEvidence
-    kernel_features: tuple[str, ...]
-    """Kernel features that every node needs, by the names that the deploy facts use."""
+    node_features: tuple[NodeFeature, ...]
+    bundle_images: tuple[str, ...] = ()
+    """Shell patterns for images in a bundle that only this plugin needs."""
     programs: tuple[str, ...] = ()
     """Programs that the agent starts; the plugin's own image contains them, other builds may not."""
     min_password_characters: int | None = None

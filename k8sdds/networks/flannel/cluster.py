@@ -13,10 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 from k8sdds.networks.cluster_install import (
+    BRIDGE_FEATURE,
+    ESP_FEATURE,
+    VXLAN_FEATURE,
     ClusterInstall,
     Footprint,
     InstallOptions,
     Manifest,
+    NodeFeature,
     PathEvidence,
     ReadyCondition,
     container,
@@ -29,6 +33,10 @@ from k8sdds.networks.flannel import lab, wireguard
 CNI_NAME = "flannel"
 CNI_FILE = "10-flannel.conflist"
 ANNOTATIONS = "flannel.alpha.coreos.com/"
+
+_WIREGUARD_FEATURE = NodeFeature(
+    "wireguard", "install a kernel with the module wireguard (5.6 or later), or use another network"
+)
 
 _FOOTPRINT = Footprint(
     links=("cni0",),
@@ -56,7 +64,7 @@ def _cni_config(options: InstallOptions) -> str:
 def _cluster_install(
     backend: Callable[[InstallOptions], dict[str, Any]],
     ready: ReadyCondition,
-    kernel_features: tuple[str, ...] = ("bridge",),
+    node_features: tuple[NodeFeature, ...] = (BRIDGE_FEATURE,),
     links: tuple[str, ...] = (),
     ipsec: bool = False,
 ) -> ClusterInstall:
@@ -65,7 +73,7 @@ def _cluster_install(
     Args:
         backend: Returns the value of `Backend` in flannel's net-conf.json.
         ready: When the backend is ready on a node.
-        kernel_features: What every node needs.
+        node_features: Kernel features that every node needs.
         links: Patterns of the tunnel devices that the backend creates; they carry all packets.
         ipsec: Whether the agent starts strongSwan's charon.
     """
@@ -92,7 +100,8 @@ def _cluster_install(
         ready=ready,
         daemonset="flannel",
         path=PathEvidence(bridge="cni0", tunnels=links, unverified=strongswan.UNVERIFIED if ipsec else ""),
-        kernel_features=kernel_features,
+        node_features=node_features,
+        bundle_images=("*/flannel*",),
         programs=("charon",) if ipsec else (),
         min_password_characters=strongswan.MIN_PSK_CHARACTERS if ipsec else None,
     )
@@ -101,7 +110,7 @@ def _cluster_install(
 VXLAN = _cluster_install(
     lambda options: {"Type": "vxlan", "VNI": lab.VNI, "Port": lab.VXLAN_PORT},
     ReadyCondition(links=("flannel.1",), routes_to_peers=True),
-    kernel_features=("vxlan", "bridge"),
+    node_features=(VXLAN_FEATURE, BRIDGE_FEATURE),
     links=("flannel.*",),
 )
 
@@ -110,14 +119,14 @@ HOSTGW = _cluster_install(lambda options: {"Type": "host-gw"}, ReadyCondition(ro
 IPSEC = _cluster_install(
     lambda options: {"Type": "ipsec", "PSK": options.password},
     ReadyCondition(xfrm_to_peers=True),
-    kernel_features=("esp", "bridge"),
+    node_features=(ESP_FEATURE, BRIDGE_FEATURE),
     ipsec=True,
 )
 
 WIREGUARD = _cluster_install(
     lambda options: {"Type": "wireguard", "ListenPort": wireguard.UDP_PORT},
     ReadyCondition(links=("flannel-wg",), routes_to_peers=True),
-    kernel_features=("wireguard", "bridge"),
+    node_features=(_WIREGUARD_FEATURE, BRIDGE_FEATURE),
     links=("flannel-wg*",),
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from k8sdds.networks.cluster_install import (
+    BRIDGE_FEATURE,
     ClusterInstall,
     Footprint,
     InstallOptions,
@@ -51,5 +52,5 @@ CLUSTER_INSTALL = ClusterInstall(
     daemonset="host",
     # Nodes may reach each other through a VPN: this is then their own network.
     path=PathEvidence(optional_tunnels=("*",)),
-    kernel_features=("bridge",),
+    node_features=(BRIDGE_FEATURE,),
 )

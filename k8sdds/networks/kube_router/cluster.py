@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from k8sdds.networks.cluster_install import (
+    BRIDGE_FEATURE,
     ClusterInstall,
     Footprint,
     InstallOptions,
@@ -55,7 +56,7 @@ CLUSTER_INSTALL = ClusterInstall(
     daemonset="kube-router",
     # It creates tunnels between nodes of different subnets.
     path=PathEvidence(bridge="kube-bridge", optional_tunnels=("tun-*",)),
-    kernel_features=("bridge",),
+    node_features=(BRIDGE_FEATURE,),
 )  # fmt: skip
 
 

@@ -8,10 +8,13 @@ fast datapath silently falls back to a userspace datapath (`sleeve`).
 from __future__ import annotations
 
 from k8sdds.networks.cluster_install import (
+    ESP_FEATURE,
+    VXLAN_FEATURE,
     ClusterInstall,
     Footprint,
     InstallOptions,
     Manifest,
+    NodeFeature,
     PathEvidence,
     ReadyCondition,
     container,
@@ -21,6 +24,11 @@ from k8sdds.networks.cluster_install import (
 from k8sdds.networks.common import strongswan
 
 IMAGE = "docker.io/rajchaudhuri/weave-kube:2.9.0"
+
+_OPENVSWITCH_FEATURE = NodeFeature(
+    "openvswitch",
+    "apt install linux-modules-extra-$(uname -r); modprobe openvswitch; or use another network",
+)
 
 _FOOTPRINT = Footprint(
     links=("weave", "datapath", "vethwe*", "vxlan-6784", "vxlan_sys_6784"),
@@ -71,6 +79,6 @@ def cluster_install(default_mtu: int, encrypted: bool) -> ClusterInstall:
             tunnels=("vxlan-6784", "vxlan_sys_6784"),
             unverified=strongswan.UNVERIFIED if encrypted else "",
         ),
-        kernel_features=("openvswitch", "vxlan", "esp") if encrypted else ("openvswitch", "vxlan"),
+        node_features=(_OPENVSWITCH_FEATURE, VXLAN_FEATURE, *((ESP_FEATURE,) if encrypted else ())),
         min_password_characters=1 if encrypted else None,
     )
