@@ -72,7 +72,7 @@ def recreate_nodes(path: Path) -> None:
     profile = profiles.load(str(path))
     node_software = flow.create_machines(profile, common.progress)
     assert node_software is not None
-    needed = network_install.install(profile).images
+    needed = network_install.render(profile).images
     for images in (
         node_software.images(HOST_ARCH, True, needed),
         node_software.images(HOST_ARCH, False, needed),
@@ -102,8 +102,8 @@ class ByHand:
         self.profile = profile
         self.connections = connections
         seen, _ = facts.gather(connections, plan.SYSCTLS)
-        self.software = software.of(profile, (HOST_ARCH,), common.progress)
-        self.wanted = DesiredState(profile, seen, self.software, network_install.install(profile))
+        self.software = software.for_profile(profile, (HOST_ARCH,), common.progress)
+        self.wanted = DesiredState(profile, seen, self.software, network_install.render(profile))
 
     def ssh(self, node: str, script: str) -> str:
         done = self.connections.hosts[node].run(f"set -e\n{script}", timeout_s=600)

@@ -39,7 +39,7 @@ def destroy(
         confirm(f"Delete the local nodes {', '.join(names)} and all their data?", yes)
         with record.locked(loaded.name):
             local_nodes.delete(loaded)
-        record.forget(loaded.name)
+        record.delete(loaded.name)
         selection.deselect(loaded.name)
         console().print(f"removed {', '.join(names)}" if names else "removed", highlight=False)
         return
@@ -54,6 +54,6 @@ def destroy(
             confirm(f"Destroy cluster {loaded.name} on these machines: {', '.join(names)}?", yes)
             with Progress(actions) as progress:
                 destroying.apply_plan(loaded, survey, actions, connections, progress)
-    record.forget(loaded.name, keep_logs=not purge)
+    record.delete(loaded.name, keep_logs=not purge)
     selection.deselect(loaded.name)
     console().print("removed" if actions else "Nothing to destroy.", highlight=False)

@@ -68,7 +68,7 @@ def show(
     # The secret is not printed, so its file does not have to exist.
     password_file = "any" if pod_networks().get(name) else None
     chosen = network_install.choose_network(loaded, name, mtu, interface, password_file)
-    install = network_install.install(network_install.with_network(loaded, chosen))
+    install = network_install.render(network_install.with_network(loaded, chosen))
     documents = []
     for manifest in install.manifests:
         if manifest["kind"] == "Secret":
@@ -109,7 +109,7 @@ def switch(
         done = switching.switch(known, chosen, connections, print_note)
         if done.changed:
             print_note("verifying that the nodes exchange datagrams")
-            switching.prove(wanted, connections)
+            switching.run_smoke_test(wanted, connections)
     if as_json:
         print_text(json.dumps(asdict(done), indent=1))
         return

@@ -1,1 +1,1 @@
-"""A profile onto machines: facts → plan → apply."""
+"""Deploy a profile on machines: gather facts, plan, apply."""

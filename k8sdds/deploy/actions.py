@@ -18,7 +18,7 @@ HASHES = f"{STATE}/hashes"
 PRIVATE = "/run/k8sdds-deploy"
 """Folder on a machine for the secrets of a running action: in memory, readable by root only."""
 IMAGES_BEFORE = f"{STATE}/images.before"
-"""List of the Kubernetes images that containerd had before the machine joined the cluster."""
+"""List of the images in containerd's namespace k8s.io before the machine joined the cluster."""
 LOCK = "/run"
 """Folder that a script locks while it changes a machine, so that changes are made one at a time."""
 
@@ -73,14 +73,14 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Private:
-    """A secret that exists as a file of mode 0600 on the node while an action runs.
+class PrivateFile:
+    """A secret in a file of mode 0600 that exists on the node while an action runs.
 
     Its content is either given, or printed by a script on another node just before the action.
     """
 
     path: str
-    """Without characters that are special to a shell."""
+    """Path of the file, without characters that are special to a shell."""
     content: bytes = field(default=b"", repr=False)
     node: str = ""
     """The node that the script runs on; empty: the content is given."""
@@ -144,7 +144,7 @@ class Action:
     uploads: tuple[Upload, ...] = ()
     images: Images | None = None
     """Images to import before the script runs."""
-    private: tuple[Private, ...] = ()
+    private: tuple[PrivateFile, ...] = ()
     needs: tuple[Step, ...] = ()
     """Steps on other nodes that must be complete before the action."""
     timeout_s: float = 120
@@ -169,8 +169,8 @@ def file_hashes(files: Mapping[str, str]) -> dict[str, str]:
 def applied(objects: Iterable[apply.Object]) -> dict[str, AppliedObject]:
     """Return the effect of applying stamped objects, by their identities."""
     return {
-        apply.identity(one): AppliedObject(
-            apply.stamp(one), one["metadata"]["labels"].get(versions.NETWORK_LABEL, "")
+        apply.identity(manifest): AppliedObject(
+            apply.stamp(manifest), manifest["metadata"]["labels"].get(versions.NETWORK_LABEL, "")
         )
-        for one in objects
+        for manifest in objects
     }

@@ -1,7 +1,7 @@
 """Reach the API server of a deployed cluster from this machine.
 
 Local nodes are on a network of their own, so an ssh client forwards a port of 127.0.0.1 to their control plane.
-The client runs in the PID namespace of the nodes and ends with them. Other machines are reached directly, or
+The client runs in the PID namespace of the nodes and stops with them. Other machines are reached directly, or
 through such a forward while it is needed.
 """
 
@@ -32,7 +32,7 @@ _SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
 
 
 def write_kubeconfig(profile: Profile, control_plane: Host) -> Path:
-    """Write the cluster's admin kubeconfig on this machine, with a server address that works here.
+    """Write the cluster's admin kubeconfig on this machine, with a server address that this machine can reach.
 
     Returns:
         The path of the file.
@@ -40,7 +40,7 @@ def write_kubeconfig(profile: Profile, control_plane: Host) -> Path:
     Raises:
         PrerequisiteError: The control plane has no kubeconfig, or cannot be reached.
     """
-    path = record.folder(profile.name, make=True) / "kubeconfig"
+    path = record.folder(profile.name, create=True) / "kubeconfig"
     done = control_plane.run(f"cat {KUBECONFIG}")
     if done.code != 0:
         raise PrerequisiteError(
@@ -66,11 +66,11 @@ def reachable_kubeconfig(name: str) -> Iterator[Path]:
         InputError: No such cluster was deployed from this machine.
         PrerequisiteError: The API server cannot be reached.
     """
-    profile, path = _known(name)
+    profile, path = _profile_and_kubeconfig(name)
     if profile.provider == "local" or _answers(path):
         yield path
         return
-    # The API server is behind a jump host or a firewall: use the way that SSH takes.
+    # The API server is behind a jump host or a firewall: forward a port over SSH.
     address, port = _server(path)
     local_port = _free_port()
     client = _start_forward(_control_plane(profile), local_port, f"{address}:{port}")
@@ -97,21 +97,24 @@ def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
         InputError: No such cluster was deployed from this machine.
         PrerequisiteError: The API server cannot be reached.
     """
-    profile, path = _known(name)
+    profile, path = _profile_and_kubeconfig(name)
     if profile.provider == "local" or _answers(path):
         return path, ""
     address, port = _server(path)
     target = _control_plane(profile)
     tunnel = ["ssh", "-N", "-L", f"{versions.API_SERVER_PORT}:{address}:{port}", *target.options()]
     return path, (
-        f"{address}:{port} cannot be reached directly from here. Open a tunnel in another terminal:\n"
+        f"{address}:{port} cannot be reached directly from this machine. Open a tunnel in another terminal:\n"
         f"  {shlex.join([*tunnel, target.address or target.name])}\n"
         f"then run: kubectl --server https://{LOOPBACK}:{versions.API_SERVER_PORT}"
     )
 
 
-def _known(name: str) -> tuple[Profile, Path]:
-    """Return a cluster's profile and kubeconfig; for local nodes, the forwarded port of the latter listens."""
+def _profile_and_kubeconfig(name: str) -> tuple[Profile, Path]:
+    """Return a cluster's profile and the path of its kubeconfig.
+
+    For local nodes, start the port forward if it does not run, and write its port to the kubeconfig.
+    """
     profile = profiles.deployed(name)
     path = record.folder(name) / "kubeconfig"
     if not path.exists():
@@ -124,7 +127,8 @@ def _known(name: str) -> tuple[Profile, Path]:
 
 
 def _control_plane(profile: Profile) -> Target:
-    (target,) = [one for one in profiles.targets(profile) if one.name == profile.control_plane.name]
+    name = profile.control_plane.name
+    (target,) = [target for target in profiles.targets(profile) if target.name == name]
     return target
 
 
@@ -142,16 +146,16 @@ def _server(kubeconfig: Path) -> tuple[str, int]:
 
 def _local_forward(profile: Profile) -> int:
     """Return the local port that leads to the API server of local nodes. Starts the forward if it ended."""
-    path = record.folder(profile.name, make=True) / "port"
+    path = record.folder(profile.name, create=True) / "port"
     port = int(path.read_text()) if path.exists() else 0
     node = nodes.find(profile.name, profile.control_plane.name)
     if port and _is_forwarded(port) and _listens(port, 3):
         return port
     if not port or _listens(port, 1):
-        # Another program uses the port of the last time.
+        # There was no forward yet, or another program now uses its port.
         port = _free_port()
-    # The client runs in the PID namespace of the nodes, so that it ends with them however they end. It keeps the
-    # network and the files of this machine.
+    # The client runs in the PID namespace of the nodes, so that it stops when they stop for any reason. It keeps
+    # the network and the files of this machine.
     (holder,) = {word for word in nodes.exec_argv(profile.name, "switch") if word.isdigit()}
     command = ["nsenter", "--target", holder, "--pid", "--"]
     destination = f"{node.address}:{versions.API_SERVER_PORT}"
@@ -200,10 +204,10 @@ def _start_forward(
 
 def _answers(kubeconfig: Path) -> bool:
     """Return whether the API server answers, with a certificate of the cluster's own authority."""
-    found = re.search(r"^\s*certificate-authority-data: (\S+)$", kubeconfig.read_text(), re.MULTILINE)
-    if found is None:
+    certificate = re.search(r"^\s*certificate-authority-data: (\S+)$", kubeconfig.read_text(), re.MULTILINE)
+    if certificate is None:
         return False
-    context = ssl.create_default_context(cadata=base64.b64decode(found[1]).decode())
+    context = ssl.create_default_context(cadata=base64.b64decode(certificate[1]).decode())
     address, port = _server(kubeconfig)
     try:
         with (
@@ -236,6 +240,6 @@ def _is_forwarded(port: int) -> bool:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 program, *arguments = (entry / "cmdline").read_bytes().split(b"\0")
-                if program == b"ssh" and any(one.startswith(prefix) for one in arguments):
+                if program == b"ssh" and any(argument.startswith(prefix) for argument in arguments):
                     return True
     return False

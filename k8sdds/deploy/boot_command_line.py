@@ -18,7 +18,7 @@ _BOOT_ID = "cat /proc/sys/kernel/random/boot_id; awk '{ print $22 }' /proc/1/sta
 
 
 def must_change(facts: Facts) -> bool:
-    """Return whether the memory cgroup is disabled and the kernel command line is a file on the machine."""
+    """Return whether the memory cgroup is disabled, and can be enabled in a file on the machine."""
     return "memory" not in facts.values.get("controllers", "").split() and bool(facts.values.get("boot_file"))
 
 
@@ -30,8 +30,9 @@ def with_memory_cgroup(facts: Facts) -> Facts:
 
 def changed_line(line: str) -> str:
     """Return a kernel command line with the parameters that the kubelet requires, and none that conflict."""
-    parameters = [one for one in line.split() if one != "cgroup_disable=memory"]
-    return " ".join([*parameters, *(one for one in BOOT_PARAMETERS.split() if one not in parameters)])
+    parameters = [parameter for parameter in line.split() if parameter != "cgroup_disable=memory"]
+    missing = [parameter for parameter in BOOT_PARAMETERS.split() if parameter not in parameters]
+    return " ".join(parameters + missing)
 
 
 def change_script(facts: Facts) -> str:

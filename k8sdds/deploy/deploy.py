@@ -1,6 +1,6 @@
 """Deploy a profile: connect, gather facts, check prerequisites, plan, apply, write the kubeconfig.
 
-The plan ends with the smoke test, so a deploy that succeeds has proven that the cluster works.
+The plan ends with a smoke test, so after a successful deploy the cluster is known to work.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from k8sdds.deploy import (
     tuning,
 )
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.apply import Observer, Runner
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import Facts, probe
-from k8sdds.deploy.network_install import Install
+from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.deploy.phases import PHASES
 from k8sdds.deploy.plan import FILES, SYSCTLS, plan
+from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.deploy.software import Software
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
@@ -55,7 +55,7 @@ class Interface(Protocol):
     """Report to the user, and ask for confirmation."""
 
     def step(self, title: str) -> None:
-        """Report that a step starts."""
+        """Report the start of a step."""
 
     def note(self, text: str) -> None:
         """Report a note."""
@@ -71,7 +71,7 @@ class Interface(Protocol):
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeployResult:
     """Result of a deploy."""
 
     actions: Sequence[Action]
@@ -98,7 +98,7 @@ class MachineSurvey:
             InputError: All problems are mistakes in the profile.
             PrerequisiteError: A machine cannot be reached, or does not meet the prerequisites.
         """
-        lines = [str(error) for error in self.failures.values()] + [str(one) for one in self.problems]
+        lines = [str(error) for error in self.failures.values()] + [str(problem) for problem in self.problems]
         if not lines:
             return
         text = "\n".join([f"the profile {profile.name} does not fit its machines:", *lines])
@@ -107,7 +107,7 @@ class MachineSurvey:
         raise InputError(text)
 
 
-def deploy(profile: Profile, options: Options, interface: Interface) -> Deployed:
+def deploy(profile: Profile, options: Options, interface: Interface) -> DeployResult:
     """Build, complete or update the cluster of a profile.
 
     With `options.plan_only`, local nodes must exist already and nothing is changed.
@@ -148,22 +148,22 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> Deployed
                     apply_plan(profile, state, actions, connections, observer)
             elif not options.plan_only:
                 write_kubeconfig(profile, connections)
-    return Deployed(actions, machines.notes, len(part.nodes))
+    return DeployResult(actions, machines.notes, len(part.nodes))
 
 
 def machines_exist(profile: Profile) -> bool:
     """Return whether the machines exist: local nodes may not have been created yet."""
-    return profile.provider != "local" or local_nodes.complete(profile)
+    return profile.provider != "local" or local_nodes.all_running(profile)
 
 
 def create_machines(profile: Profile, note: Callable[[str], None]) -> Software | None:
     """Create missing local nodes and return the software that they share; None for other machines."""
     if profile.provider != "local":
         return None
-    shared = software.of(profile, (HOST_ARCH,), note)
-    if not local_nodes.complete(profile):
-        software.refuse(shared, _network(profile), {HOST_ARCH: ()})
-        local_nodes.make(profile, shared.bundle, note)
+    shared = software.for_profile(profile, (HOST_ARCH,), note)
+    if not local_nodes.all_running(profile):
+        software.check_network(shared, _network(profile), {HOST_ARCH: ()})
+        local_nodes.create(profile, shared.bundle, note)
     return shared
 
 
@@ -241,28 +241,29 @@ def enable_memory_cgroup(
 def desired_state(
     profile: Profile, machines: Mapping[str, Facts], bundle: Software | None, note: Callable[[str], None]
 ) -> DesiredState:
-    """Return the input of the plan. Builds the bundle if there is none, which takes long the first time.
+    """Return the input of the plan. Builds the bundle if it is not in the cache, which takes about 20 minutes.
 
     Args:
         profile: The profile.
         machines: The facts of its machines.
-        bundle: The software of local nodes; None: chosen for the machines' architectures.
+        bundle: The software of local nodes; None: select it for the machines' architectures.
         note: Receives the progress of building.
 
     Raises:
         InputError: The bundle does not contain what the profile requires.
     """
     if bundle is None:
-        architectures = {one.architecture for one in machines.values()} & set(versions.BUNDLE_ARCHITECTURES)
-        bundle = software.of(profile, sorted(architectures), note)
+        architectures = {machine.architecture for machine in machines.values()}
+        architectures &= set(versions.BUNDLE_ARCHITECTURES)
+        bundle = software.for_profile(profile, sorted(architectures), note)
     bundle = software.with_packages(bundle, machines.values(), note)
     install = _network(profile)
     # Images that all machines of an architecture have.
     present: dict[str, set[str]] = {}
-    for one in machines.values():
-        images = one.pairs("image")
-        present.setdefault(one.architecture, set(images)).intersection_update(images)
-    software.refuse(bundle, install, present)
+    for machine in machines.values():
+        images = machine.pairs("image")
+        present.setdefault(machine.architecture, set(images)).intersection_update(images)
+    software.check_network(bundle, install, present)
     return DesiredState(profile, machines, bundle, install)
 
 
@@ -313,5 +314,5 @@ def write_kubeconfig(profile: Profile, connections: Connections) -> None:
         record.write(profile.name, profile=data)
 
 
-def _network(profile: Profile) -> Install:
-    return network_install.install(profile, profiles.password(profile))
+def _network(profile: Profile) -> RenderedNetwork:
+    return network_install.render(profile, profiles.password(profile))

@@ -1,4 +1,4 @@
-"""Combine all inputs of a plan: the profile, the facts of its machines, software and network."""
+"""Combine the inputs of a plan: the profile, the facts of its machines, software and network."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from k8sdds import versions
-from k8sdds.deploy.facts import DATA, Facts
+from k8sdds.deploy.facts import ETCD_DATA, Facts
 from k8sdds.deploy.facts.cluster_state import ClusterState, cluster_state
-from k8sdds.deploy.network_install import Install
+from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.deploy.software import Software
 from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Node, Profile
@@ -21,13 +21,13 @@ KUBELET_CONFIG = "/etc/kubernetes/kubelet.conf"
 
 @dataclass(frozen=True)
 class DesiredState:
-    """A profile, and the current facts of its machines."""
+    """What a deploy must achieve (profile, software, network), and the current facts of the machines."""
 
     profile: Profile
     facts: Mapping[str, Facts]
     """By node."""
     software: Software
-    network: Install
+    network: RenderedNetwork
 
     @property
     def control_plane(self) -> str:
@@ -36,7 +36,7 @@ class DesiredState:
 
     @cached_property
     def cluster(self) -> ClusterState:
-        """State of the cluster; empty if the control plane will be created, even if one still answers."""
+        """State of the cluster; empty if the control plane will be created, even if the old one still answers."""
         facts = self.facts.get(self.control_plane)
         return cluster_state(facts if facts is not None and self.is_joined(self.control_plane) else None)
 
@@ -61,7 +61,7 @@ class DesiredState:
         """Return whether a machine is a node of the cluster, as far as facts show."""
         flags, paths = self.facts[node].all("flag"), set(self.facts[node].all("leftover"))
         if self.profile.node(node).is_control_plane:
-            return "initialised" in flags and {KUBECONFIG, DATA} <= paths
+            return "initialised" in flags and {KUBECONFIG, ETCD_DATA} <= paths
         # A control plane that will be created again knows no nodes.
         return (
             self.is_joined(self.control_plane)

@@ -1,4 +1,4 @@
-"""Destroy a cluster: stop what runs, remove what its network left, and restore the machines."""
+"""Destroy a cluster: stop its processes, remove the leftovers of its network, and restore the machines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from k8sdds.deploy import record, tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
-from k8sdds.deploy.apply import Observer, Runner
 from k8sdds.deploy.deploy import MachineSurvey
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
 from k8sdds.deploy.phases.control_plane import SOCKET
+from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.kubernetes.kubectl import CACHE_FOLDER
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
@@ -23,10 +23,10 @@ if command -v kubeadm >/dev/null; then kubeadm reset --force --cri-socket {SOCKE
 if systemctl cat kubelet >/dev/null 2>&1; then systemctl disable --now kubelet >/dev/null 2>&1; fi
 if ctr version >/dev/null 2>&1; then
   all() {{ ctr --namespace k8s.io "$@"; }}
-  for one in $(all tasks ls -q); do all tasks kill -s KILL -a $one || :; done
+  for id in $(all tasks ls -q); do all tasks kill -s KILL -a $id || :; done
   for second in 1 2 3 4 5; do [ -z "$(all tasks ls -q)" ] && break; sleep 1; done
-  for one in $(all tasks ls -q); do all tasks rm -f $one >/dev/null || :; done
-  for one in $(all containers ls -q); do all containers rm $one || :; done
+  for id in $(all tasks ls -q); do all tasks rm -f $id >/dev/null || :; done
+  for id in $(all containers ls -q); do all containers rm $id || :; done
 fi
 # The kubelet requested these cgroups of pods from systemd.
 systemctl stop kubepods.slice 2>/dev/null || :
@@ -135,7 +135,7 @@ def apply_plan(
     connections: Connections,
     observer: Observer,
 ) -> None:
-    """Apply a plan, and remove what the network left between its two phases.
+    """Apply a plan. Between its two phases, remove what the network left on the nodes.
 
     Raises:
         K8sddsError: The first error of an action.
@@ -147,7 +147,9 @@ def apply_plan(
     addresses, pods = _addresses(machines), profile.kubernetes.pod_cidr
     cleanups = connections.all(lambda host: remove_leftovers(host, addresses, pods), names)
     runner.apply([action for action in actions if action.phase != STOP])
-    remaining = [f"{name}: {one}" for name, cleanup in cleanups.items() for one in cleanup.remaining]
+    remaining = [
+        f"{name}: {leftover}" for name, cleanup in cleanups.items() for leftover in cleanup.remaining
+    ]
     if remaining:
         raise PrerequisiteError(
             "\n".join(["the cluster was destroyed, but leftovers of its network remain:", *remaining]),
@@ -157,5 +159,5 @@ def apply_plan(
 
 def _addresses(machines: MachineSurvey) -> list[str]:
     # The fact is `eth0 10.88.0.11/24`.
-    found = [entry.split()[1] for facts in machines.facts.values() for entry in facts.all("address")]
-    return [address.partition("/")[0] for address in found]
+    subnets = [entry.split()[1] for facts in machines.facts.values() for entry in facts.all("address")]
+    return [subnet.partition("/")[0] for subnet in subnets]

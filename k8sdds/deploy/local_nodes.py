@@ -26,13 +26,13 @@ def existing(profile: Profile) -> dict[str, nodes.LocalNode]:
     return {node.name: node for node in nodes.ls(profile.name) if node.name in names}
 
 
-def complete(profile: Profile) -> bool:
+def all_running(profile: Profile) -> bool:
     """Return whether all machines of a profile run."""
-    found = existing(profile)
-    return all(node.name in found and found[node.name].state == "running" for node in profile.nodes)
+    machines = existing(profile)
+    return all(node.name in machines and machines[node.name].state == "running" for node in profile.nodes)
 
 
-def make(profile: Profile, bundle: Bundle, note: Callable[[str], None]) -> None:
+def create(profile: Profile, bundle: Bundle, note: Callable[[str], None]) -> None:
     """Create missing machines, and boot those that are stopped.
 
     Raises:
@@ -55,13 +55,13 @@ def targets(profile: Profile) -> list[Target]:
     Raises:
         InputError: A machine does not exist.
     """
-    found = existing(profile)
+    machines = existing(profile)
     for node in profile.nodes:
-        if node.name not in found:
+        if node.name not in machines:
             raise InputError(
                 f"the local node {node.name} does not exist", f"run: k8sdds deploy {profile.name}"
             )
-    return [target(found[node.name]) for node in profile.nodes]
+    return [target(machines[node.name]) for node in profile.nodes]
 
 
 def target(node: nodes.LocalNode) -> Target:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from k8sdds.deploy import record
 from k8sdds.deploy.actions import PRELUDE, STATE
-from k8sdds.deploy.apply import redact
+from k8sdds.deploy.runner import redact
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host
@@ -24,7 +24,7 @@ NODE_COMMANDS = (
     ("kubelet.txt", "journalctl --no-pager --unit kubelet --lines 2000"),
     ("containerd.txt", "journalctl --no-pager --unit containerd --lines 1000"),
     ("kernel.txt", "dmesg --ctime 2>/dev/null | tail -n 500"),
-    ("containers.txt", "for what in containers tasks images; do ctr --namespace k8s.io $what ls; done"),
+    ("containers.txt", "for kind in containers tasks images; do ctr --namespace k8s.io $kind ls; done"),
     ("network.txt", "ip -d link; ip addr; ip route show table all; ip neigh; ss -tulnp; ip -o xfrm policy"),
     ("rules.txt", "iptables-save; nft list ruleset"),
     ("cni.txt", "ls -l /etc/cni/net.d /opt/cni/bin; head -n 100 /etc/cni/net.d/*"),
@@ -39,8 +39,8 @@ CONTROL_PLANE_COMMANDS = (
     (
         "pod-logs.txt",
         "kubectl get pods -A --no-headers -o custom-columns=S:.metadata.namespace,P:.metadata.name |"
-        " grep -E '^(kube-system|k8sdds-)' | while read -r space pod; do echo \"=== $space/$pod\";"
-        " kubectl --namespace $space logs --all-containers --tail 500 $pod; done",
+        " grep -E '^(kube-system|k8sdds-)' | while read -r namespace pod; do echo \"=== $namespace/$pod\";"
+        " kubectl --namespace $namespace logs --all-containers --tail 500 $pod; done",
     ),
 )
 
@@ -48,14 +48,14 @@ CONTROL_PLANE_COMMANDS = (
 def collect(
     profile: Profile, connections: Connections, output: Path | None = None
 ) -> tuple[Path, list[K8sddsError]]:
-    """Write the archive.
+    """Collect the logs of all machines and write the archive.
 
     Returns:
-        The path of the archive, and why machines are missing in it.
+        The path of the archive, and an error for each machine that is missing in it.
 
     Raises:
         InputError: The archive cannot be written.
-        PrerequisiteError: No machine answers, and nothing was logged here.
+        PrerequisiteError: No machine answers, and this machine has no deploy logs of the cluster.
     """
     at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     path = output or Path(f"{profile.name}-logs-{at}.tar.gz")

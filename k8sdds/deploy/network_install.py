@@ -1,4 +1,4 @@
-"""Render the Kubernetes objects of a profile's network. Pure: reads only the network's manifest."""
+"""Render the Kubernetes objects of a profile's network. Reads only the network's manifest."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from k8sdds.system.paths import shared
 
 
 @dataclass(frozen=True)
-class Install:
-    """The objects of a network on a cluster, and what is known of them."""
+class RenderedNetwork:
+    """A network with the values of a profile: its Kubernetes objects, and the images and programs that they run."""
 
     name: str
     mtu_bytes: int
@@ -34,7 +34,7 @@ class Install:
 
 
 def cluster_install(name: str) -> ClusterInstall:
-    """Return how a network is installed.
+    """Return the cluster install of a network.
 
     Raises:
         InputError: The network does not exist, or k8sdds cannot install it (`baremetal`).
@@ -46,8 +46,8 @@ def cluster_install(name: str) -> ClusterInstall:
     return install
 
 
-def install(profile: Profile, password: str | None = None) -> Install:
-    """Render the profile's network. `password` is the content of its password file."""
+def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
+    """Return the profile's network, rendered. `password` is the content of its password file."""
     network = profile.network
     spec = cluster_install(network.name)
     options = InstallOptions(
@@ -61,7 +61,7 @@ def install(profile: Profile, password: str | None = None) -> Install:
     manifests = spec.render(options, read_manifests(spec.manifest_folder))
     secrets = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Secret"]
     (agent, *_) = find(manifests, "DaemonSet", spec.daemonset)["spec"]["template"]["spec"]["containers"]
-    return Install(
+    return RenderedNetwork(
         name=network.name,
         mtu_bytes=network.mtu or networks.find(network.name).default_mtu,
         manifests=tuple(map(_encode_secret, manifests)),

@@ -36,9 +36,14 @@ def to_json(action: Action) -> dict[str, Any]:
     data = asdict(replace(action, private=(), effect=Effect()))
     del data["effect"]
     data["uploads"] = [
-        {"target": one.target, "sha256": one.sha256, "size_bytes": one.size_bytes, "mode": one.mode}
-        for one in action.uploads
+        {
+            "target": upload.target,
+            "sha256": upload.sha256,
+            "size_bytes": upload.size_bytes,
+            "mode": upload.mode,
+        }
+        for upload in action.uploads
     ]
     data["images"] = [name for name, _ in action.images.digests] if action.images else []
-    data["private"] = [{"path": one.path, "from": one.node} for one in action.private]
+    data["private"] = [{"path": secret.path, "from": secret.node} for secret in action.private]
     return data

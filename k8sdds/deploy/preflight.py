@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from k8sdds import networks, versions
-from k8sdds.deploy.facts import DATA, Facts
+from k8sdds.deploy.facts import ETCD_DATA, Facts
 from k8sdds.model.profile import Node, Profile
 from k8sdds.system.errors import Problem
 
 MAX_CLOCK_DIFFERENCE_S = 5.0
-"""Certificates that one machine issues must be valid on the others at once."""
+"""Certificates that one machine issues must be valid on the others immediately."""
 MIN_MEMORY_KIB = {True: 1_600_000, False: 700_000}
 """Minimum of a control plane (kubeadm requires 1700 MB) and of a worker (a 1 GB Raspberry Pi reports 900 MB)."""
 MIN_FREE_KIB = {"/var/lib": 2_000_000, "/usr/local": 300_000, "/etc": 10_000}
@@ -247,7 +247,7 @@ def _lost_data(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     return [
         Problem(
             "its API server rejects its own administrator: the data that kubeadm wrote is lost",
-            f"run k8sdds destroy {profile.name} and deploy again; or restore {DATA}",
+            f"run k8sdds destroy {profile.name} and deploy again; or restore {ETCD_DATA}",
         )
     ]
 

@@ -1,4 +1,4 @@
-"""Load profiles by name or file, and find out how SSH reaches their machines."""
+"""Load profiles by name or file, and return how SSH reaches their machines."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def parse(text: str, source: str) -> Profile:
     """Return the profile in a YAML text; `source` is the file name for error messages.
 
     Raises:
-        InputError: The text is not a valid profile; names every mistake with its line.
+        InputError: The text is not a valid profile; the message lists every mistake with its line.
     """
     return yaml_text.parse(text, Profile, source, {"pod_networks": networks.pod_networks()})
 
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of profile files, with the names of all networks."""
-    found = Profile.model_json_schema()
-    found["$defs"]["PodNetwork"]["properties"]["name"]["enum"] = list(networks.pod_networks())
-    return found
+    json_schema = Profile.model_json_schema()
+    json_schema["$defs"]["PodNetwork"]["properties"]["name"]["enum"] = list(networks.pod_networks())
+    return json_schema
 
 
 def deployed(name: str) -> Profile:
@@ -54,10 +54,10 @@ def deployed(name: str) -> Profile:
     Raises:
         InputError: No such cluster was deployed from this machine.
     """
-    known = record.read(name)
-    if known is None:
+    cluster_record = record.read(name)
+    if cluster_record is None:
         raise not_deployed(name)
-    return Profile.model_validate(known["profile"])
+    return Profile.model_validate(cluster_record["profile"])
 
 
 def not_deployed(name: str) -> InputError:

@@ -19,10 +19,10 @@ from k8sdds.system.files import write_atomically
 from k8sdds.system.paths import state_folder
 
 
-def folder(name: str, make: bool = False) -> Path:
-    """Return the private folder of a cluster; `make` creates it."""
+def folder(name: str, create: bool = False) -> Path:
+    """Return the private folder of a cluster; `create` creates it."""
     path = state_folder() / "clusters" / name
-    if make:
+    if create:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
     return path
@@ -34,7 +34,7 @@ def logs(name: str) -> Path:
 
 
 def read(name: str) -> dict[str, Any] | None:
-    """Return the record of a cluster that was deployed from this machine; None if there is none."""
+    """Return the record of a cluster that was deployed from this machine; None if there is no such cluster."""
     try:
         record: dict[str, Any] = json.loads((folder(name) / "cluster.json").read_text())
     except (OSError, ValueError):
@@ -46,11 +46,11 @@ def write(name: str, **values: Any) -> None:
     """Write the record, keeping the time at which it was first written."""
     made_at = (read(name) or {}).get("made_at") or datetime.now(UTC).isoformat(timespec="seconds")
     record = {"name": name, "kubeconfig": str(folder(name) / "kubeconfig"), "made_at": made_at, **values}
-    path = folder(name, make=True) / "cluster.json"
+    path = folder(name, create=True) / "cluster.json"
     write_atomically(path, json.dumps(record, indent=1) + "\n", mode=0o600)
 
 
-def forget(name: str, keep_logs: bool = False) -> None:
+def delete(name: str, keep_logs: bool = False) -> None:
     """Delete the record of a cluster; `keep_logs` keeps its logs."""
     if keep_logs and logs(name).is_dir():
         for path in folder(name).iterdir():
@@ -69,7 +69,7 @@ def locked(name: str) -> Iterator[None]:
     Raises:
         PrerequisiteError: Another command holds the lock.
     """
-    path = folder(name, make=True) / "lock"
+    path = folder(name, create=True) / "lock"
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,6 +80,6 @@ def locked(name: str) -> Iterator[None]:
         try:
             yield
         finally:
-            # A command that wrote no record leaves no folder.
-            if [one.name for one in path.parent.iterdir()] == [path.name]:
-                forget(name)
+            # If the command wrote no record, delete the folder.
+            if [entry.name for entry in path.parent.iterdir()] == [path.name]:
+                delete(name)

@@ -11,7 +11,7 @@ from k8sdds.bundle import Bundle, oci, packages
 from k8sdds.deploy import local_nodes, network_install
 from k8sdds.deploy.actions import Images, Upload
 from k8sdds.deploy.facts import Facts
-from k8sdds.deploy.network_install import Install
+from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.system.errors import InputError, K8sddsError
 
@@ -90,7 +90,7 @@ class Software:
             chosen.append((item.name, item.sha256))
         return Images(arch, tuple(chosen))
 
-    def missing(self, network: Install, arch: str, present: Collection[str] = ()) -> list[str]:
+    def missing(self, network: RenderedNetwork, arch: str, present: Collection[str] = ()) -> list[str]:
         """Return why a network cannot be installed on machines of an architecture; empty if it can.
 
         Args:
@@ -131,7 +131,7 @@ class Software:
         return Upload(path, "", "", path.stat().st_size, "0600", shared)
 
 
-def of(profile: Profile, architectures: Sequence[str], note: Callable[[str], None]) -> Software:
+def for_profile(profile: Profile, architectures: Sequence[str], note: Callable[[str], None]) -> Software:
     """Return the software for machines of these architectures. Builds the bundle if the profile names none.
 
     Raises:
@@ -177,7 +177,9 @@ def with_packages(software: Software, machines: Iterable[Facts], note: Callable[
     return replace(software, fetched=fetched)
 
 
-def refuse(software: Software, network: Install, machines: Mapping[str, Collection[str]]) -> None:
+def check_network(
+    software: Software, network: RenderedNetwork, machines: Mapping[str, Collection[str]]
+) -> None:
     """Check that the profile's bundle can install a network, before anything is changed.
 
     Args:
@@ -189,7 +191,7 @@ def refuse(software: Software, network: Install, machines: Mapping[str, Collecti
         InputError: The bundle does not contain everything; the remedy names the networks that it can install.
     """
 
-    def reasons(install: Install) -> list[str]:
+    def reasons(install: RenderedNetwork) -> list[str]:
         return [
             reason for arch in sorted(machines) for reason in software.missing(install, arch, machines[arch])
         ]
@@ -202,7 +204,7 @@ def refuse(software: Software, network: Install, machines: Mapping[str, Collecti
     for name, needs_password in networks.pod_networks().items():
         if not needs_password:
             other = network_install.with_network(profile, PodNetwork.model_validate(name))
-            if not reasons(network_install.install(other)):
+            if not reasons(network_install.render(other)):
                 possible.append(name)
     remedy = f"with this bundle: {', '.join(possible)}"
     if profile.provider != "local":

@@ -62,7 +62,7 @@ def test_kubeadm_accepts_the_configuration(
         node.name: facts.parse(changed(containerd="1.6.20", address=f"eth0 192.0.2.{number}/24"))
         for number, node in enumerate(profile.nodes, 1)
     }
-    state = DesiredState(profile, machines, Software(profile, made), network_install.install(profile))
+    state = DesiredState(profile, machines, Software(profile, made), network_install.render(profile))
     for text in (control_plane.configuration(state), join.configuration(state, profile.node("pi1"))):
         assert f"kubeadm.k8s.io/{api}" in text
         done = validate(text)

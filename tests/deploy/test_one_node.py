@@ -13,7 +13,7 @@ import pytest
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.apply import Observer
+from k8sdds.deploy.runner import Observer
 from k8sdds.system.ssh import Connections
 from tests.clusters import Deployed, run
 from tests.effects import contradictions

@@ -18,9 +18,9 @@ from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import destroy, profiles
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.apply import ActionFailed, Runner
 from k8sdds.deploy.phases import kubernetes
 from k8sdds.deploy.phases.claim import Claim
+from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.model.profile import Profile
 from k8sdds.system.ssh import Connections
 

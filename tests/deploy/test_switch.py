@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from k8sdds import networks, nodes, versions
-from k8sdds.deploy.network_install import install, with_network
+from k8sdds.deploy.network_install import render, with_network
 from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.deploy.profiles import load
 from k8sdds.kubernetes import apply
@@ -290,7 +290,7 @@ def test_the_api_server_accepts_the_objects_of_every_network(
     secret = {"password_file": "psk"} if networks.pod_networks()[name] else {}
     profile = with_network(load("one-machine"), PodNetwork(name=name, mtu=1300, interface="eth0", **secret))  # type: ignore[arg-type]
     software = profile.software.model_copy(update={"source": source, "bundle": None})
-    made = install(profile.model_copy(update={"software": software}), SECRET if secret else None)
+    made = render(profile.model_copy(update={"software": software}), SECRET if secret else None)
     objects = apply.stamped(made.manifests, name)
     argv = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-")
     output = inside(one_machine.nodes[0], *KUBECTL, *argv, stdin=apply.list_document(objects))

@@ -16,13 +16,13 @@ from k8sdds.bundle import Bundle, Item, oci
 from k8sdds.deploy import boot_command_line, destroy, facts, network_install, preflight
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.apply import redact
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.facts import DATA, Facts
+from k8sdds.deploy.facts import ETCD_DATA, Facts
 from k8sdds.deploy.facts.cluster_state import cluster_state
 from k8sdds.deploy.phases import control_plane
 from k8sdds.deploy.phases.runtime import Runtime
 from k8sdds.deploy.plan import plan, to_json
+from k8sdds.deploy.runner import redact
 from k8sdds.deploy.software import PACKAGES, Software, with_packages
 from k8sdds.model.profile import Profile
 from k8sdds.system import yaml_text
@@ -75,7 +75,7 @@ def desired(
 ) -> DesiredState:
     """Return the input of a plan: an x86 control plane and Raspberry Pis, or the given machines."""
     profile = yaml_text.parse(text, Profile, "mine.yaml")
-    network = network_install.install(profile, password or None)
+    network = network_install.render(profile, password or None)
     return DesiredState(profile, machines or bare(profile), Software(profile, bundle), network)
 
 
@@ -194,7 +194,7 @@ def test_new_control_plane_makes_workers_join_again(bundle: Bundle) -> None:
     """The data of the control plane is lost, while the workers report that they have joined."""
     state = desired(bundle)
     machines = deployed(state)
-    without_data = without(machines["master"], "leftover", DATA)
+    without_data = without(machines["master"], "leftover", ETCD_DATA)
     for master in (
         bare(state.profile)["master"],
         without(without_data, "kube.api"),
@@ -433,7 +433,7 @@ def test_cluster_state_from_facts_of_the_control_plane() -> None:
 
 def install_containerd(profile: Profile, machines: Mapping[str, Facts], software: Software) -> Action:
     """Return the action that installs containerd on pi1."""
-    state = DesiredState(profile, machines, software, network_install.install(profile))
+    state = DesiredState(profile, machines, software, network_install.render(profile))
     actions = Runtime().plan(state, profile.node("pi1"))
     return next(action for action in actions if action.title == "install containerd")
 
@@ -493,7 +493,7 @@ def test_network_that_the_bundle_does_not_contain_is_refused(bundle: Bundle, tmp
     router = PROFILE + "network: kube-router\n"
     with pytest.raises(InputError, match=r"kube-router needs the image \S+, which the bundle does not"):
         prepare(router, plain)
-    (image,) = network_install.install(yaml_text.parse(router, Profile, "mine.yaml")).images
+    (image,) = network_install.render(yaml_text.parse(router, Profile, "mine.yaml")).images
     prepare(router, plain, image)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from k8sdds import networks, versions
 from k8sdds.deploy import profiles
-from k8sdds.deploy.network_install import Install, cluster_install, install, read_manifests
+from k8sdds.deploy.network_install import RenderedNetwork, cluster_install, read_manifests, render
 from k8sdds.model.profile import Profile
 from k8sdds.networks.cluster_install import container, find, images
 from k8sdds.system import yaml_text
@@ -34,15 +34,15 @@ def profile(name: str, options: str = "", more: str = "") -> Profile:
     return yaml_text.parse(text, Profile, "mine.yaml")
 
 
-def installed(name: str, options: str = "", more: str = "") -> Install:
-    return install(profile(name, options, more), PASSWORD if PASSWORDS[name] else None)
+def installed(name: str, options: str = "", more: str = "") -> RenderedNetwork:
+    return render(profile(name, options, more), PASSWORD if PASSWORDS[name] else None)
 
 
-def pods(found: Install) -> list[dict[str, Any]]:
+def pods(found: RenderedNetwork) -> list[dict[str, Any]]:
     return [one["spec"]["template"]["spec"] for one in found.manifests if one["kind"] == "DaemonSet"]
 
 
-def containers(found: Install) -> list[dict[str, Any]]:
+def containers(found: RenderedNetwork) -> list[dict[str, Any]]:
     return [part for pod in pods(found) for part in (*pod.get("initContainers", ()), *pod["containers"])]
 
 

@@ -20,8 +20,8 @@ BUSY_TIMEOUT_S = 600
 BUSY_EXIT_CODE = 75
 """Exit code of the probe if such a script is running."""
 
-DATA = "/var/lib/etcd/member"
-"""Folder of the cluster's data on the control plane."""
+ETCD_DATA = "/var/lib/etcd/member"
+"""Folder of etcd's data, which is the state of the cluster, on the control plane."""
 
 _DPKG_ARCHITECTURES = {"armhf": "arm", "armel": "arm"}
 
@@ -61,7 +61,7 @@ class Facts:
         return self.lists.get(key, ())
 
     def pairs(self, key: str) -> dict[str, str]:
-        """Return the values of a fact with the form `name rest` as a mapping of names to rests."""
+        """Return a fact whose values have the form `name rest`, as a mapping from name to rest."""
         return {name: rest for name, _, rest in (value.partition(" ") for value in self.all(key))}
 
     def to_json(self) -> dict[str, Any]:
@@ -129,11 +129,11 @@ def gather(
         extra_script: Returns an addition to the probe's script for the machine of a name.
 
     Returns:
-        The facts by machine, and by every other machine why there are none.
+        The facts by machine, and by machine the error why they could not be gathered.
     """
 
     def probe_machine(host: Host) -> Facts:
-        # The probe resolves the machine's own name only: a name that no server answers for takes seconds.
+        # Resolve only the machine's own name: resolving a name that no server knows takes seconds.
         script = probe.script((host.name,), sysctls, files, extra_script(host.name))
         check_free = f"flock --shared --nonblock {LOCK} true\n[ $? != 1 ] || exit {BUSY_EXIT_CODE}\n"
         sent_s = time.time()

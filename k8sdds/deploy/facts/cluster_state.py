@@ -13,7 +13,7 @@ WORKLOADS = ("DaemonSet/", "Deployment/", "StatefulSet/")
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What the API server reported when the facts were gathered. Objects are named by their identity."""
+    """State of the cluster as its API server reported it. Objects are named KIND/NAMESPACE/NAME."""
 
     up: bool = False
     ready: dict[str, bool] = field(default_factory=dict)

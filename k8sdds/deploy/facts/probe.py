@@ -174,9 +174,9 @@ def script(
         extra: An additional script that runs at the same time.
     """
     variables = {"NAMES": names, "SYSCTLS": sysctls, "FILES": files}
-    given = "".join(f"{key}='{' '.join(values)}'\n" for key, values in variables.items())
+    assignments = "".join(f"{key}='{' '.join(values)}'\n" for key, values in variables.items())
     # The additional script writes to a file, so that the lines of the two do not mix; in memory, since a disk may
     # be full.
     begin = f"work=$(mktemp -d -p /run) || exit 1\n(\n:\n{extra}\n) >$work/extra &\n"
     end = 'wait\ncat $work/extra\nrm -rf $work\nsay ended "$(date +%s.%N)"\n'
-    return given + _BEGIN + begin + _MACHINE + end
+    return assignments + _BEGIN + begin + _MACHINE + end

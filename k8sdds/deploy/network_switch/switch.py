@@ -80,13 +80,13 @@ def switch(
     return _Switch(profile, network, connections, progress).run()
 
 
-def prove(profile: Profile, connections: Connections) -> None:
+def run_smoke_test(profile: Profile, connections: Connections) -> None:
     """Run the smoke test on the profile's network.
 
     Raises:
         PrerequisiteError: Pods on different nodes cannot exchange datagrams.
     """
-    install = network_install.install(profile, profiles.password(profile))
+    install = network_install.render(profile, profiles.password(profile))
     names = sorted(node.name for node in profile.nodes)
     host = connections.hosts[profile.control_plane.name]
     proof = smoke_test.proof(install.name, install.manifests, names)
@@ -104,7 +104,7 @@ class _Switch:
         self, profile: Profile, network: PodNetwork, connections: Connections, progress: Progress
     ) -> None:
         self.profile = network_install.with_network(profile, network)
-        self.install = network_install.install(self.profile, profiles.password(self.profile))
+        self.install = network_install.render(self.profile, profiles.password(self.profile))
         self.spec = network_install.cluster_install(network.name)
         self.objects = kube.stamped(self.install.manifests, network.name)
         self.connections = connections

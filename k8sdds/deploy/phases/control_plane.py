@@ -8,7 +8,7 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.deploy.actions import STATE, Action, Effect, file_script
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.facts import DATA
+from k8sdds.deploy.facts import ETCD_DATA
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.phases.phase import ControlPlanePhase
 from k8sdds.kubernetes.kubectl import KUBECONFIG
@@ -73,7 +73,7 @@ class ControlPlane(ControlPlanePhase):
         )
         version = state.profile.kubernetes.version
         effect = Effect(
-            flags=("initialised",), paths=(KUBECONFIG, DATA), api_server=True, ready_nodes=(node.name,)
+            flags=("initialised",), paths=(KUBECONFIG, ETCD_DATA), api_server=True, ready_nodes=(node.name,)
         )
         return [
             Action(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from k8sdds import versions
-from k8sdds.deploy.actions import PRIVATE, STATE, Action, Effect, Private, file_script
+from k8sdds.deploy.actions import PRIVATE, STATE, Action, Effect, PrivateFile, file_script
 from k8sdds.deploy.desired_state import KUBELET_CONFIG, DesiredState
 from k8sdds.deploy.phases import control_plane
 from k8sdds.deploy.phases.control_plane import ControlPlane
@@ -40,7 +40,9 @@ class Join(Phase):
             + file_script(CONFIG_FILE, configuration(state, node), "0600")
             + f"kubeadm join --config {CONFIG_FILE}\n: >{STATE}/joined\n"
         )
-        discovery = Private(DISCOVERY_FILE, node=state.control_plane, script=_discovery_script(state, node))
+        discovery = PrivateFile(
+            DISCOVERY_FILE, node=state.control_plane, script=_discovery_script(state, node)
+        )
         return [
             Action(
                 node.name, self.title, f"join the cluster at {state.api_server}", script,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from k8sdds.deploy.actions import Action, Effect, applied
-from k8sdds.deploy.apply import Runner
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.network_switch.switch import switch
 from k8sdds.deploy.phases.claim import Claim
@@ -13,6 +12,7 @@ from k8sdds.deploy.phases.kubernetes import Kubernetes
 from k8sdds.deploy.phases.phase import ControlPlanePhase, apply_objects, steps, workloads
 from k8sdds.deploy.phases.runtime import Runtime
 from k8sdds.deploy.phases.tuning import Tuning
+from k8sdds.deploy.runner import Runner
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from k8sdds.deploy.actions import PRIVATE, Action, Effect, Private, Step, applied
-from k8sdds.deploy.apply import Runner
+from k8sdds.deploy.actions import PRIVATE, Action, Effect, PrivateFile, Step, applied
 from k8sdds.deploy.desired_state import DesiredState
+from k8sdds.deploy.runner import Runner
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
@@ -74,10 +74,10 @@ def apply_objects(
         return []
     secrets = [one for one in objects if apply.identity(one).lower() in secret]
     script = apply.apply_script([one for one in objects if one not in secrets])
-    private: tuple[Private, ...] = ()
+    private: tuple[PrivateFile, ...] = ()
     if secret:
         path = f"{PRIVATE}/objects.json"
-        private = (Private(path, apply.list_document(secrets).encode()),)
+        private = (PrivateFile(path, apply.list_document(secrets).encode()),)
         # After the public objects, which include the namespace of the secret objects.
         script += f"{apply.APPLY} -f {path} >/dev/null\n"
     script += apply.wait_script(wait_for)

@@ -68,7 +68,7 @@ def _obstacle(profile: Profile, network: Network) -> str:
             return f"this machine does not provide {feature.name}: {reason}"
     try:
         network_profile = network_install.choose_network(profile, network.name)
-        installation = network_install.install(network_install.with_network(profile, network_profile))
+        installation = network_install.render(network_install.with_network(profile, network_profile))
     except InputError as error:
         return error.message  # it needs input that only the user has, such as a password
     missing = set(installation.images) - {image.name for image in contents.IMAGES}

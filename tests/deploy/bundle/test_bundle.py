@@ -164,9 +164,9 @@ def test_programs_for_a_wrong_architecture_are_reported(tmp_path: Path) -> None:
     profile = profiles.load("one-machine")
     from_there = profile.model_copy(update={"software": Software(source="bundle", bundle=str(folder))})
     with pytest.raises(InputError, match=f"claims:1 is built for {other}, not for {HOST_ARCH}"):
-        software.of(from_there, [HOST_ARCH], lambda _: None)
+        software.for_profile(from_there, [HOST_ARCH], lambda _: None)
     with pytest.raises(PrerequisiteError, match=f"nothing for {other}"):
-        software.of(from_there, [HOST_ARCH, other], lambda _: None)
+        software.for_profile(from_there, [HOST_ARCH, other], lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Apply a plan: every change of a machine goes through `Runner.run`, which logs it and explains failures."""
+"""Apply the actions of a plan. `Runner.run` makes every change of a machine, logs it and explains failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from k8sdds.deploy import images
-from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, Private, Step, Upload
+from k8sdds.deploy.actions import HASHES, PRELUDE, PRIVATE, Action, PrivateFile, Step, Upload
 from k8sdds.deploy.software import Software
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult
@@ -34,10 +34,10 @@ class Observer(Protocol):
     """Receive the progress of a plan, from several threads."""
 
     def started(self, action: Action) -> None:
-        """Receive that an action starts on its node."""
+        """Handle the start of an action on its node."""
 
     def ended(self, action: Action, seconds: float, error: Exception | None) -> None:
-        """Receive that an action succeeded (`error` is None) or failed."""
+        """Handle the end of an action; `error` is None if it succeeded."""
 
 
 class ActionFailed(PrerequisiteError):
@@ -50,7 +50,7 @@ def redact(text: str) -> str:
 
 
 @dataclass
-class Log:
+class ActionLog:
     """One log file per node with the output of all actions, readable by this user only."""
 
     folder: Path
@@ -72,7 +72,7 @@ class Log:
 
 
 class Runner:
-    """Apply actions: those of one node in order, the nodes side by side."""
+    """Apply actions: those of one node in order, the nodes in parallel."""
 
     def __init__(
         self, connections: Connections, log_folder: Path, observer: Observer, software: Software | None = None
@@ -87,7 +87,7 @@ class Runner:
         """
         self.connections = connections
         self._software = software
-        self._log = Log(log_folder)
+        self._log = ActionLog(log_folder)
         self._observer = observer
         self._changed = threading.Condition()
         # Guarded by _changed: actions of each step that are not complete, and the first failure.
@@ -95,7 +95,7 @@ class Runner:
         self._failure: Exception | None = None
         # Guarded by _fetching: secrets that a script on another node has printed.
         self._fetching = threading.Lock()
-        self._fetched: dict[Private, bytes] = {}
+        self._fetched: dict[PrivateFile, bytes] = {}
 
     def apply(self, actions: Sequence[Action], apply_action: Callable[[Action], None] | None = None) -> None:
         """Apply all actions; an action waits for the steps on other nodes that it needs.
@@ -115,8 +115,10 @@ class Runner:
             step = action.node, action.phase
             self._pending[step] = self._pending.get(step, 0) + 1
         threads = [
-            threading.Thread(target=self._apply_on_node, args=(chosen, apply_action or self.run), daemon=True)
-            for chosen in by_node.values()
+            threading.Thread(
+                target=self._apply_on_node, args=(on_node, apply_action or self.run), daemon=True
+            )
+            for on_node in by_node.values()
         ]
         for thread in threads:
             thread.start()
@@ -183,11 +185,13 @@ class Runner:
 
         for secret in action.private:
             check(_send_private(host, secret, self._content(secret)))
-        shared = [
-            _install_script(one, f"cp {shlex.quote(one.shared)}") for one in action.uploads if one.shared
+        shared_scripts = [
+            _install_script(upload, f"cp {shlex.quote(upload.shared)}")
+            for upload in action.uploads
+            if upload.shared
         ]
-        if shared:
-            check(host.run(PRELUDE + "".join(shared), timeout_s=action.timeout_s))
+        if shared_scripts:
+            check(host.run(PRELUDE + "".join(shared_scripts), timeout_s=action.timeout_s))
         for upload in action.uploads:
             if not upload.shared:
                 script = PRELUDE + _install_script(upload, "cat >")
@@ -203,7 +207,7 @@ class Runner:
             check(host.run(PRELUDE + cleanup + action.script, timeout_s=action.timeout_s))
         self._log.write(action, ScriptResult(0, "".join(out), "".join(err)), time.monotonic() - started_s)
 
-    def _content(self, secret: Private) -> bytes:
+    def _content(self, secret: PrivateFile) -> bytes:
         if not secret.node:
             return secret.content
         with self._fetching:
@@ -227,7 +231,7 @@ class Runner:
         )
 
 
-def _send_private(host: Host, secret: Private, content: bytes) -> ScriptResult:
+def _send_private(host: Host, secret: PrivateFile, content: bytes) -> ScriptResult:
     path = shlex.quote(secret.path)
     return host.send(content, f"umask 077; mkdir -p {PRIVATE} && cat >{path}", timeout_s=60)
 
@@ -238,7 +242,7 @@ def _delete_private(action: Action) -> str:
 
 
 def _install_script(upload: Upload, fetch: str) -> str:
-    """Return a script that installs a file. `fetch` writes the file to the path that follows it."""
+    """Return a script that installs a file. `fetch` is a command that writes it to the path appended to it."""
     target, new = shlex.quote(upload.target), shlex.quote(f"{upload.target}.k8sdds")
     return (
         f"keep {target}; mkdir -p {shlex.quote(upload.target.rpartition('/')[0])}\n{fetch} {new}\n"
