@@ -29,9 +29,9 @@ def switch_cluster(
         PrerequisiteError: A machine or the cluster failed; the same call again continues.
     """
     profile = profiles.deployed(name)
-    chosen = network_install.choose_network(profile, network, **dict(options or {}))  # type: ignore[arg-type]
+    pod_network = network_install.choose_network(profile, network, **dict(options or {}))  # type: ignore[arg-type]
     with record.locked(name), Connections(profiles.targets(profile)) as connections:
-        return switch(profile, chosen, connections, progress)
+        return switch(profile, pod_network, connections, progress)
 
 
 def current_network(name: str) -> str:

@@ -8,7 +8,7 @@ from k8sdds.deploy import record, tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.deploy import MachineSurvey
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
-from k8sdds.deploy.phases.control_plane import SOCKET
+from k8sdds.deploy.phases.control_plane import CRI_SOCKET
 from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.kubernetes.kubectl import CACHE_FOLDER
 from k8sdds.model.profile import Profile
@@ -19,7 +19,7 @@ STOP, RESTORE = "stop", "restore"
 
 # Only the content of folders is deleted: they may be mount points, or older than the cluster.
 _STOP = f"""\
-if command -v kubeadm >/dev/null; then kubeadm reset --force --cri-socket {SOCKET} >/dev/null 2>&1 || :; fi
+if command -v kubeadm >/dev/null; then kubeadm reset --force --cri-socket {CRI_SOCKET} >/dev/null 2>&1 || :; fi
 if systemctl cat kubelet >/dev/null 2>&1; then systemctl disable --now kubelet >/dev/null 2>&1; fi
 if ctr version >/dev/null 2>&1; then
   all() {{ ctr --namespace k8s.io "$@"; }}

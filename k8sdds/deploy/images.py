@@ -45,9 +45,9 @@ def load(
 def _check_script(digests: Sequence[tuple[str, str]]) -> str:
     if not digests:
         return ""
-    lines = [f"found=$({LIST_WITH_DIGESTS})\n"]
+    lines = [f"images=$({LIST_WITH_DIGESTS})\n"]
     for name, digest in digests:
         expected = shlex.quote(f"{name} sha256:{digest}")
         failure = f"echo {expected} is missing after the import >&2; exit 1"
-        lines.append(f'echo "$found" | grep -qxF {expected} || {{\n  {failure}\n}}\n')
+        lines.append(f'echo "$images" | grep -qxF {expected} || {{\n  {failure}\n}}\n')
     return "".join(lines)

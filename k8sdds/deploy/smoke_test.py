@@ -21,7 +21,7 @@ def namespace() -> apply.Object:
 
 
 def proof(network: str, manifests: Sequence[apply.Object], nodes: Sequence[str]) -> str:
-    """Return the hash of what a passed test proves: that this network connects these nodes."""
+    """Return a hash that identifies a passed test: that this network connects these nodes."""
     return apply.digest([network, list(manifests), sorted(nodes)])
 
 
@@ -33,7 +33,7 @@ def script(nodes: Sequence[str], network: str, proven: str) -> str:
         network: The network's name, which decides whether multicast must pass.
         proven: The proof to record.
     """
-    space, template = apply.stamped(apply.read_manifest(MANIFEST))
+    namespace_manifest, template = apply.stamped(apply.read_manifest(MANIFEST))
     pods = []
     for name in nodes:
         pod = copy.deepcopy(template)
@@ -49,7 +49,7 @@ def script(nodes: Sequence[str], network: str, proven: str) -> str:
         else f"addresses=$({run} get pod {names} -o jsonpath='{{.status.podIP}}')\n"
     )
     parts = [
-        apply.apply_script([space]),
+        apply.apply_script([namespace_manifest]),
         f"remove() {{ {run} delete pod {names} --ignore-not-found --now >/dev/null 2>&1 || :; }}\n",
         "remove\ntrap remove EXIT\n",
         # The service account is created a moment after the namespace.

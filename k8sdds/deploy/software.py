@@ -22,12 +22,12 @@ CONTROL_PLANE_IMAGES = ("kube-apiserver", "kube-controller-manager", "kube-sched
 
 @dataclass(frozen=True)
 class Software:
-    """The software of a profile."""
+    """The programs, packages and images of a profile, and where they come from."""
 
     profile: Profile
     bundle: Bundle
     fetched: Mapping[tuple[str, str], Path] = field(default_factory=dict)
-    """By architecture and distribution: folder of packages that a bundle built here does not contain."""
+    """By architecture and distribution: folder of packages that this machine downloaded for the nodes."""
 
     @property
     def from_bundle(self) -> bool:
@@ -79,7 +79,7 @@ class Software:
         """
         if not self.from_bundle:
             return Images(arch, ())
-        chosen = []
+        required = []
         for item in self.bundle.images(arch):
             program = item.name.rpartition("/")[2].partition(":")[0]
             optional = item.name.startswith(versions.LOCAL_REGISTRY) or networks.is_network_image(item.name)
@@ -87,8 +87,8 @@ class Software:
                 continue
             if program in CONTROL_PLANE_IMAGES and not control_plane:
                 continue
-            chosen.append((item.name, item.sha256))
-        return Images(arch, tuple(chosen))
+            required.append((item.name, item.sha256))
+        return Images(arch, tuple(required))
 
     def missing(self, network: RenderedNetwork, arch: str, present: Collection[str] = ()) -> list[str]:
         """Return why a network cannot be installed on machines of an architecture; empty if it can.
@@ -140,19 +140,21 @@ def for_profile(profile: Profile, architectures: Sequence[str], note: Callable[[
     """
     required = sorted(set(architectures))
     if profile.software.bundle is not None:
-        chosen = Bundle.open(Path(profile.software.bundle).expanduser())
-        # A bundle that was built here is known to contain what it claims.
-        wrong = [problem for arch in required for problem in chosen.wrong_architectures(arch)]
+        selected = Bundle.open(Path(profile.software.bundle).expanduser())
+        # Only for a bundle that the user provides: its programs may be for another architecture than its index states.
+        wrong = [problem for arch in required for problem in selected.wrong_architectures(arch)]
         if wrong:
             raise InputError("\n".join(problem.what for problem in wrong), wrong[0].remedy)
     else:
-        chosen = bundle.cached_bundle(tuple(required), note, only_k8sdds=profile.software.source != "bundle")
-    if profile.software.source == "bundle" and chosen.kubernetes != profile.kubernetes.version:
-        raise InputError(
-            f"the bundle has Kubernetes {chosen.kubernetes}, the profile requires {profile.kubernetes.version}",
-            f"set kubernetes.version: {chosen.kubernetes} in the profile, or use another bundle",
+        selected = bundle.cached_bundle(
+            tuple(required), note, only_k8sdds=profile.software.source != "bundle"
         )
-    return Software(profile, chosen)
+    if profile.software.source == "bundle" and selected.kubernetes != profile.kubernetes.version:
+        raise InputError(
+            f"the bundle has Kubernetes {selected.kubernetes}, the profile requires {profile.kubernetes.version}",
+            f"set kubernetes.version: {selected.kubernetes} in the profile, or use another bundle",
+        )
+    return Software(profile, selected)
 
 
 def with_packages(software: Software, machines: Iterable[Facts], note: Callable[[str], None]) -> Software:

@@ -48,8 +48,11 @@ class Setting:
     """A value for one parameter: `sysctl KEY`, `offload DEVICE NAME` or `ring DEVICE NAME`."""
 
     kind: str
+    """`sysctl`, `offload` or `ring`."""
     where: str
+    """The sysctl's key, or the device."""
     name: str
+    """Name of the offload or ring; empty for a sysctl."""
     value: str
 
     @property
@@ -58,7 +61,7 @@ class Setting:
         return self.kind, self.where, self.name
 
     @property
-    def describe(self) -> str:
+    def description(self) -> str:
         """Description for the user: `eth0 ring rx`."""
         return self.where if self.kind == "sysctl" else f"{self.where} {self.kind} {self.name}"
 
@@ -155,7 +158,7 @@ class _TuningFacts:
     current: dict[tuple[str, str, str], str]
     state: dict[str, str]
     """By sysctl: free, fixed, shadowed or none."""
-    most: dict[tuple[str, str], int]
+    max_ring: dict[tuple[str, str], int]
     """Maximum ring size by device and direction."""
     fixed: frozenset[tuple[str, str, str]]
     device: str
@@ -165,7 +168,7 @@ class _TuningFacts:
 
 
 def _parse(lines: Sequence[str]) -> _TuningFacts:
-    current, state, most, fixed, former = {}, {}, {}, set(), {}
+    current, state, max_ring, fixed, former = {}, {}, {}, set(), {}
     device, ethtool, apply = "", True, ""
     for line in lines:
         kind, _, rest = line.partition(" ")
@@ -180,7 +183,7 @@ def _parse(lines: Sequence[str]) -> _TuningFacts:
                 fixed.add(("offload", fields[0], fields[1]))
         elif kind == "ring":
             current["ring", fields[0], fields[1]] = fields[2]
-            most[fields[0], fields[1]] = int(fields[3])
+            max_ring[fields[0], fields[1]] = int(fields[3])
         elif kind == "device":
             device = fields[0]
         elif kind == "ethtool":
@@ -191,7 +194,7 @@ def _parse(lines: Sequence[str]) -> _TuningFacts:
             name = "" if fields[2] == "-" else fields[2]
             setting = Setting(fields[0], fields[1], name, " ".join(fields[3:]))
             former[setting.parameter] = setting
-    return _TuningFacts(current, state, most, frozenset(fixed), device, ethtool, former, apply)
+    return _TuningFacts(current, state, max_ring, frozenset(fixed), device, ethtool, former, apply)
 
 
 def plan(names: Sequence[str], lines: Sequence[str]) -> TuningPlan:
@@ -213,11 +216,11 @@ def plan(names: Sequence[str], lines: Sequence[str]) -> TuningPlan:
         if parameter not in settings and parameter in facts.current
     ]
     changes = [
-        f"{setting.describe}: {facts.current.get(setting.parameter, '?')} → {setting.value}"
+        f"{setting.description}: {facts.current.get(setting.parameter, '?')} → {setting.value}"
         for setting in settings.values()
         if facts.current[setting.parameter] != setting.value
     ]
-    changes += [f"{setting.describe}: restore {setting.value}" for setting in restored]
+    changes += [f"{setting.description}: restore {setting.value}" for setting in restored]
     apply = "".join(f"{setting.command}\n" for setting in settings.values())
     if not settings:
         if not facts.former and not facts.apply:
@@ -264,7 +267,7 @@ def _supported(
             elif facts.current.get(setting.parameter) != setting.value and facts.ethtool:
                 notes[f"{facts.device or 'no interface'} does not support {FEATURES[offload]}"] = None
         for direction, size in tuning_set.interface.rings.items():
-            largest = facts.most.get((facts.device, direction))
+            largest = facts.max_ring.get((facts.device, direction))
             if largest is not None:
                 _add(settings, notes, name, Setting("ring", facts.device, direction, str(min(size, largest))))
             elif facts.ethtool:
@@ -282,7 +285,7 @@ def _add(
     other = settings.get(setting.parameter)
     if other is not None and other.value != setting.value:
         notes[
-            f"{setting.describe}: {name} sets {setting.value} instead of {other.value}, and takes precedence"
+            f"{setting.description}: {name} sets {setting.value} instead of {other.value}, and takes precedence"
         ] = None
     settings[setting.parameter] = setting
 

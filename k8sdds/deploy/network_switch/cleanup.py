@@ -28,7 +28,7 @@ class Cleanup:
 
 
 def remove_leftovers(host: Host, addresses: Sequence[str], pod_cidr: IPv4Network) -> Cleanup:
-    """Remove everything that networks left on a node on which no agent runs any more.
+    """Remove everything that networks left on a node where agents have been stopped.
 
     Args:
         host: The node.

@@ -1,4 +1,4 @@
-"""Find what networks left on a node, and generate the script that removes exactly that. Pure."""
+"""Find the leftovers of networks on a node, and generate the script that removes exactly these. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.networks.cluster_install import Footprint
 
 SHARED = Footprint(iptables_chains=("CNI-*",))
-"""What CNI plugins that several networks use create for single pods, such as host ports."""
+"""Footprint of CNI plugins that several networks use: chains for single pods, such as for host ports."""
 
 
 @dataclass(frozen=True, order=True)
@@ -36,8 +36,8 @@ class NetworkLeftover:
 
 def footprints(names: Sequence[str] | None = None) -> list[Footprint]:
     """Return the footprints of these networks, by default of all, and the shared one."""
-    chosen = networks.NETWORKS.values() if names is None else map(networks.find, names)
-    return [SHARED, *(network.cluster.footprint for network in chosen if network.cluster)]
+    selected = networks.NETWORKS.values() if names is None else map(networks.find, names)
+    return [SHARED, *(network.cluster.footprint for network in selected if network.cluster)]
 
 
 def probe_script() -> str:
@@ -48,9 +48,9 @@ def probe_script() -> str:
 def leftovers(
     state: NodeState, addresses: Iterable[str], pod_cidr: IPv4Network, names: Sequence[str] | None = None
 ) -> list[NetworkLeftover]:
-    """Find what networks created on a node.
+    """Return what networks created on a node.
 
-    Routes into the pod range count for every network.
+    Routes into the pod range are always included, because every network creates them.
 
     Args:
         state: The state of the node.
@@ -83,13 +83,13 @@ def missing_programs(state: NodeState, names: Sequence[str]) -> list[str]:
     return [program for program in state.missing_programs if program in needed]
 
 
-def removal_script(found: Sequence[NetworkLeftover]) -> str:
+def removal_script(items: Sequence[NetworkLeftover]) -> str:
     """Return a shell script for root that removes exactly these leftovers.
 
     The script does not fail if a leftover no longer exists.
     """
     by_kind: dict[str, list[NetworkLeftover]] = {}
-    for leftover in found:
+    for leftover in items:
         by_kind.setdefault(leftover.kind, []).append(leftover)
     lines = ["PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH"]
     # The CNI configuration first: without it no new pod joins the network.
@@ -184,10 +184,10 @@ def _iptables(state: NodeState, footprint: Footprint) -> set[NetworkLeftover]:
         for chain in own:
             found.add(NetworkLeftover("chain", f"{chain} ({variant}, {name})", (variant, name, chain)))
         for rule in table.rules:
-            words = shlex.split(rule)
-            jumps = any(flag in ("-j", "-g") and chain in own for flag, chain in pairwise(words))
+            arguments = shlex.split(rule)
+            jumps = any(flag in ("-j", "-g") and chain in own for flag, chain in pairwise(arguments))
             matches = any(re.search(expression, rule) for expression in footprint.iptables_rules)
-            if words[1] not in own and (jumps or matches):
+            if arguments[1] not in own and (jumps or matches):
                 found.add(NetworkLeftover("rule", f"{rule} ({variant}, {name})", (variant, name, rule)))
     return found
 

@@ -1,4 +1,4 @@
-"""Probe a node for everything that a network could have created there, and parse the result."""
+"""Probe a node for everything that a network could have created on it, and parse the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Xfrm:
 
 @dataclass(frozen=True)
 class NodeState:
-    """What the probe found on a node, whether it belongs to a network or not."""
+    """State of a node as the probe printed it, whether it belongs to a network or not."""
 
     links: tuple[dict[str, Any], ...] = ()
     """As `ip -json -details link` prints them."""
@@ -133,9 +133,9 @@ def _xfrm_state(line: str) -> Xfrm:
 
 def _xfrm_policy(line: str) -> Xfrm:
     # The template after `tmpl` describes states and has keys of the same names.
-    words = line.replace("\\", " ").split()
-    words = words[: words.index("tmpl")] if "tmpl" in words else words
-    values = _values(words, ("src", "dst", "proto", "sport", "dport", "dir", "mark"))
+    tokens = line.replace("\\", " ").split()
+    tokens = tokens[: tokens.index("tmpl")] if "tmpl" in tokens else tokens
+    values = _values(tokens, ("src", "dst", "proto", "sport", "dport", "dir", "mark"))
     selector = ["src", values["src"], "dst", values["dst"]]
     for key in ("proto", "sport", "dport", "dir"):
         if key in values:
@@ -144,10 +144,10 @@ def _xfrm_policy(line: str) -> Xfrm:
     return Xfrm(values["src"], values["dst"], tuple(selector + _mark(values)), int(port) if port else None)
 
 
-def _values(words: list[str], keys: Sequence[str]) -> dict[str, str]:
-    """Return the first value after each key."""
+def _values(tokens: list[str], keys: Sequence[str]) -> dict[str, str]:
+    """Return for each key the token that follows its first occurrence."""
     values: dict[str, str] = {}
-    for key, value in pairwise(words):
+    for key, value in pairwise(tokens):
         if key in keys and key not in values:
             values[key] = value
     return values

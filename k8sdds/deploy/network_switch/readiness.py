@@ -1,4 +1,4 @@
-"""Decide whether a network is ready on a node, and which pods still need to join it. Pure."""
+"""Decide whether a network is ready on a node, and which pods must still join it. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ TOKEN_VOLUME = "kube-api-access-"
 def missing(
     condition: ReadyCondition, node: ClusterNode, state: NodeState, nodes: Sequence[ClusterNode]
 ) -> list[str]:
-    """Return what a node does not have yet of a network, as messages."""
-    found = []
+    """Return a message for each part of a network that a node does not have yet."""
+    messages = []
     links = {link["ifname"] for link in state.links}
-    found += [f"link {name}" for name in condition.links if name not in links]
+    messages += [f"link {name}" for name in condition.links if name not in links]
     for peer in nodes:
         if peer.name == node.name:
             continue
         if condition.routes_to_peers and not _has_route(state, peer.pods):
-            found.append(f"route to the pods of {peer.name} ({peer.pods})")
+            messages.append(f"route to the pods of {peer.name} ({peer.pods})")
         if condition.xfrm_to_peers:
             if not any(policy.destination == str(peer.pods) for policy in state.xfrm_policies):
-                found.append(f"IPsec policy for the pods of {peer.name} ({peer.pods})")
+                messages.append(f"IPsec policy for the pods of {peer.name} ({peer.pods})")
             if not any(sa.destination == peer.address for sa in state.xfrm_states):
-                found.append(
+                messages.append(
                     f"IPsec state for {peer.name} ({peer.address}): the key exchange is not complete"
                 )
-    return found
+    return messages
 
 
 def _has_route(state: NodeState, pods: IPv4Network | None) -> bool:
@@ -56,13 +56,13 @@ def uses_pod_network(pod: Object) -> bool:
 
 
 def pods_of_old_network(pods: Sequence[Object], installed_at: str) -> list[Object]:
-    """Return the pods that joined a network before `installed_at`, a time as the API server writes it."""
-    found = []
+    """Return the pods that joined a network before `installed_at`, a timestamp of the API server."""
+    old = []
     for pod in pods:
         joined_at = _joined_network_at(pod)
         if uses_pod_network(pod) and joined_at is not None and joined_at < installed_at:
-            found.append(pod)
-    return found
+            old.append(pod)
+    return old
 
 
 def _joined_network_at(pod: Object) -> str | None:
@@ -78,14 +78,14 @@ def _joined_network_at(pod: Object) -> str | None:
 
 def pods_without_address(pods: Sequence[Object], pod_cidr: IPv4Network) -> list[str]:
     """Return a message for each scheduled pod that has no address in the pod range."""
-    found = []
+    messages = []
     for pod in pods:
         if uses_pod_network(pod) and pod["spec"].get("nodeName"):
             address = pod.get("status", {}).get("podIP")
             if not address or IPv4Address(address) not in pod_cidr:
                 name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-                found.append(f"{name} on {pod['spec']['nodeName']} has {address or 'no address'}")
-    return found
+                messages.append(f"{name} on {pod['spec']['nodeName']} has {address or 'no address'}")
+    return messages
 
 
 def has_controller(pod: Object) -> bool:

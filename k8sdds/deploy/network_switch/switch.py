@@ -16,7 +16,7 @@ from k8sdds.deploy.network_switch import footprint, node_state, readiness
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover
 from k8sdds.deploy.network_switch.node_state import NodeState
-from k8sdds.kubernetes import apply as kube
+from k8sdds.kubernetes import apply
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SwitchResult:
-    """What a network switch did."""
+    """Result of a network switch."""
 
     network: str
     changed: bool
@@ -106,7 +106,7 @@ class _Switch:
         self.profile = network_install.with_network(profile, network)
         self.install = network_install.render(self.profile, profiles.password(self.profile))
         self.spec = network_install.cluster_install(network.name)
-        self.objects = kube.stamped(self.install.manifests, network.name)
+        self.objects = apply.stamped(self.install.manifests, network.name)
         self.connections = connections
         self.progress = progress
         self.kubectl = Kubectl(connections.hosts[profile.control_plane.name])
@@ -125,7 +125,7 @@ class _Switch:
             self.kubectl.apply(self.objects)
         self._wait_until_ready()
         recreated = self._recreate_pods()
-        # Without any change, the result of the first probe is still valid.
+        # If nothing was changed, the result of the first probe is still valid.
         changed = changed or bool(recreated)
         return SwitchResult(
             network=self.install.name,
@@ -175,14 +175,17 @@ class _Switch:
         return {node: footprint.leftovers(state, addresses, pods, names) for node, state in states.items()}
 
     def _foreign_leftovers(self) -> dict[str, list[str]]:
-        """Return what other networks than the desired one created, by node."""
+        """Return by node what networks other than the desired one created."""
         states = self._probe()
         every, own = self._leftovers(states), self._leftovers(states, [self.install.name])
-        return {node: [str(one) for one in found if one not in own[node]] for node, found in every.items()}
+        return {
+            node: [str(leftover) for leftover in leftovers if leftover not in own[node]]
+            for node, leftovers in every.items()
+        }
 
     def _verify_no_foreign_leftovers(self) -> dict[str, list[str]]:
         foreign = self._foreign_leftovers()
-        lines = [f"{node}: {leftover}" for node, found in foreign.items() for leftover in found]
+        lines = [f"{node}: {leftover}" for node, leftovers in foreign.items() for leftover in leftovers]
         if lines:
             raise PrerequisiteError(
                 "\n".join([f"leftovers of another network next to {self.install.name}:", *lines]),
@@ -235,10 +238,10 @@ class _Switch:
         for name in names:
             self.progress(f"removing {name}")
             self.kubectl.remove_network(name, REMOVE_S)
-        found = self._leftovers(before)
+        removed = self._leftovers(before)
         addresses, pods = [node.address for node in self.nodes], self.profile.kubernetes.pod_cidr
         cleanups = self._on_all_nodes(lambda host: remove_leftovers(host, addresses, pods))
-        prefixes = [prefix for one in footprint.footprints() for prefix in one.node_annotations]
+        prefixes = [prefix for each in footprint.footprints() for prefix in each.node_annotations]
         for cluster_node in self.kubectl.nodes():
             self.kubectl.clean_node(cluster_node, prefixes)
         remaining = {
@@ -252,7 +255,7 @@ class _Switch:
                 "\n".join([f"leftovers of {network}:", *lines, *errors]),
                 "remove them by hand, or reboot that machine; then run the same command again",
             )
-        return {node: [str(leftover) for leftover in leftovers] for node, leftovers in found.items()}
+        return {node: [str(leftover) for leftover in leftovers] for node, leftovers in removed.items()}
 
     # -- new network -----------------------------------------------------------------------------------------
 
@@ -274,7 +277,7 @@ class _Switch:
             raise self._not_ready(done.err.strip().splitlines())
 
     def _missing(self) -> list[str]:
-        """Return what the nodes do not have yet of the network."""
+        """Return a message for each part of the network that a node does not have yet."""
         condition = self.spec.ready
         lines = []
         states = self._probe()
@@ -304,17 +307,17 @@ class _Switch:
     # -- pods ------------------------------------------------------------------------------------------------
 
     def _recreate_pods(self) -> tuple[str, ...]:
-        """Recreate every pod that joined a network before this one was installed."""
+        """Recreate every pod that joined the pod network before this network was installed."""
         installed_at = self.kubectl.networks()[self.install.name]["metadata"]["creationTimestamp"]
         old = readiness.pods_of_old_network(self.kubectl.get("pods --all-namespaces"), installed_at)
         if old:
             self.progress(f"recreating {len(old)} pods")
-            content = kube.list_document([_reference(pod) for pod in old]).encode()
+            content = apply.list_document([_reference(pod) for pod in old]).encode()
             command = f"delete -f - --ignore-not-found --timeout={PODS_S}s"
             self.kubectl.output("pods do not terminate", command, content, PODS_S + 10)
             bare = [readiness.recreation_manifest(pod) for pod in old if not readiness.has_controller(pod)]
             if bare:
-                content = kube.list_document(bare).encode()
+                content = apply.list_document(bare).encode()
                 self.kubectl.output("cannot recreate pods", "create -f -", content)
         deadline = time.monotonic() + PODS_S
         pod_cidr = self.profile.kubernetes.pod_cidr
@@ -346,7 +349,7 @@ rmdir $work
 def _hashes(objects: Sequence[Object]) -> dict[str, str]:
     """Return the hash in each object's annotation by the object's identity; empty without annotation."""
     return {
-        kube.identity(manifest): manifest["metadata"]
+        apply.identity(manifest): manifest["metadata"]
         .get("annotations", {})
         .get(versions.SHA256_ANNOTATION, "")
         for manifest in objects

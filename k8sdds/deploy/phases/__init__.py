@@ -32,6 +32,6 @@ PHASES: tuple[Phase, ...] = (
     SmokeTest(),
     WaitForMetricsServer(),
 )
-"""Nodes run side by side. An action that depends on another node names the step that it needs."""
+"""Nodes are changed in parallel. An action that depends on another node names the step that it needs."""
 
 __all__ = ["PHASES", "Phase"]

@@ -6,9 +6,8 @@ from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action, Effect
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts.probe import MARKER
 from k8sdds.deploy.phases.phase import Phase
+from k8sdds.deploy.phases.runtime import CONTAINERD_SOCKET
 from k8sdds.model.profile import Node
-
-SOCKET = "/run/containerd/containerd.sock"
 
 
 class Claim(Phase):
@@ -23,7 +22,7 @@ class Claim(Phase):
             return []
         script = (
             f"mkdir -p {STATE}\nchmod 755 {STATE}\n: >{IMAGES_BEFORE}\n"
-            f"[ ! -S {SOCKET} ] || ctr --namespace k8s.io images ls -q >{IMAGES_BEFORE}\n"
+            f"[ ! -S {CONTAINERD_SOCKET} ] || ctr --namespace k8s.io images ls -q >{IMAGES_BEFORE}\n"
             f"echo {name} >{MARKER}.new\nmv {MARKER}.new {MARKER}\n"
         )
         return [

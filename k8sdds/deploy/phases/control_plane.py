@@ -11,15 +11,16 @@ from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import ETCD_DATA
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.phases.phase import ControlPlanePhase
+from k8sdds.deploy.phases.runtime import CONTAINERD_SOCKET
 from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Kubernetes, Node
 
 CONFIG_FILE = f"{STATE}/kubeadm.yaml"
-SOCKET = "unix:///run/containerd/containerd.sock"
+CRI_SOCKET = f"unix://{CONTAINERD_SOCKET}"
 KUBELET_LOGS = "read the kubelet's log: journalctl -u kubelet on the machine, or k8sdds logs"
-"""Remedy when kubeadm waits for the kubelet in vain."""
+"""Remedy when the kubelet does not start before kubeadm's timeout."""
 ARGUMENT_LISTS_FROM_MINOR = 31
-"""First Kubernetes whose kubeadm has v1beta4, in which extra arguments are a list."""
+"""First minor version whose kubeadm has the API v1beta4, in which extra arguments are a list."""
 
 EVICTION = {
     "memory.available": "100Mi",
@@ -29,7 +30,7 @@ EVICTION = {
 }
 """Thresholds at which the kubelet of a local node evicts pods."""
 
-AWAIT = """\
+AWAIT_API_SERVER = """\
 for second in $(seq 90); do kubectl get --raw /readyz >/dev/null 2>&1 && break; sleep 1; done
 kubectl get --raw /readyz >/dev/null
 """
@@ -38,7 +39,7 @@ kubectl get --raw /readyz >/dev/null
 # be mount points, so only their content is deleted.
 RESET = f"""\
 if [ -n "$(find /etc/kubernetes /var/lib/etcd /var/lib/kubelet -mindepth 1 -print -quit 2>/dev/null)" ]; then
-  kubeadm reset --force --cri-socket {SOCKET} >/dev/null 2>&1 || :
+  kubeadm reset --force --cri-socket {CRI_SOCKET} >/dev/null 2>&1 || :
   rm -f /etc/kubernetes/*.conf
   find /var/lib/etcd -mindepth 1 -delete 2>/dev/null || :
 {footprint.purge_script()}
@@ -56,7 +57,7 @@ class ControlPlane(ControlPlanePhase):
         if state.is_joined(node.name):
             if state.cluster.up:
                 return []
-            script = "systemctl start containerd kubelet\n" + AWAIT
+            script = "systemctl start containerd kubelet\n" + AWAIT_API_SERVER
             return [
                 Action(
                     node.name, self.title, "start the existing control plane", script, timeout_s=150,
@@ -68,7 +69,7 @@ class ControlPlane(ControlPlanePhase):
             + RESET
             + file_script(CONFIG_FILE, configuration(state), "0600")
             + f"kubeadm init --config {CONFIG_FILE} --skip-token-print\n"
-            + AWAIT
+            + AWAIT_API_SERVER
             + f": >{STATE}/initialised\n"
         )
         version = state.profile.kubernetes.version
@@ -121,7 +122,7 @@ def configuration(state: DesiredState) -> str:
         "imageGCLowThresholdPercent": 99,
     }
     facts = state.facts.values()
-    if has_argument_lists(kubernetes) and any(one.values.get("cgroup") == "1" for one in facts):
+    if has_argument_lists(kubernetes) and any(machine.values.get("cgroup") == "1" for machine in facts):
         kubelet["failCgroupV1"] = False
     proxy: dict[str, Any] = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
@@ -132,10 +133,10 @@ def configuration(state: DesiredState) -> str:
     if is_local:
         # Local nodes share this machine's disk, so thresholds in percent of its size do not fit them.
         kubelet["evictionHard"] = EVICTION
-    if is_local or any(one.values.get("conntrack") == "fixed" for one in facts):
+    if is_local or any(machine.values.get("conntrack") == "fixed" for machine in facts):
         # kube-proxy would exit because nf_conntrack_max is read-only outside the first network namespace.
         proxy["conntrack"] = {"maxPerCore": 0}
-    return "---\n".join(json.dumps(one, indent=1) + "\n" for one in (init, cluster, kubelet, proxy))
+    return "---\n".join(json.dumps(document, indent=1) + "\n" for document in (init, cluster, kubelet, proxy))
 
 
 def node_registration(state: DesiredState, node: Node) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def node_registration(state: DesiredState, node: Node) -> dict[str, Any]:
     as_list = [{"name": key, "value": value} for key, value in arguments.items()]
     registration: dict[str, Any] = {
         "name": node.name,
-        "criSocket": SOCKET,
+        "criSocket": CRI_SOCKET,
         "kubeletExtraArgs": as_list if has_argument_lists(state.profile.kubernetes) else arguments,
     }
     if state.facts[node.name].values.get("cgroup") == "1":

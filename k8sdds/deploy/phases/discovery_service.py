@@ -28,7 +28,9 @@ class DiscoveryService(ControlPlanePhase):
         """Plan to apply objects that differ, to wait for servers that are not ready, or to delete all."""
         desired = objects(state)
         if not state.profile.discovery_service:
-            return self._delete(state, node, [one for one in desired if one["kind"] != "Namespace"])
+            return self._delete(
+                state, node, [manifest for manifest in desired if manifest["kind"] != "Namespace"]
+            )
         needs = steps(state.workers(), Join, Images)
         actions = apply_objects(
             state, self.title, f"run {SERVICE.title}", desired, needs=needs, wait_for=(WORKLOAD,)
@@ -43,20 +45,20 @@ class DiscoveryService(ControlPlanePhase):
         return actions
 
     def _delete(self, state: DesiredState, node: Node, unwanted: list[apply.Object]) -> list[Action]:
-        existing = [one for one in unwanted if apply.identity(one) in state.cluster.objects]
+        existing = [manifest for manifest in unwanted if apply.identity(manifest) in state.cluster.objects]
         if not existing:
             return []
         script = "".join(
-            f"kubectl delete {one['kind'].lower()} {one['metadata']['name']}"
+            f"kubectl delete {manifest['kind'].lower()} {manifest['metadata']['name']}"
             f" --namespace {versions.SYSTEM_NAMESPACE} --ignore-not-found >/dev/null\n"
-            for one in existing
+            for manifest in existing
         )
-        effect = Effect(deleted_objects=tuple(apply.identity(one) for one in existing))
+        effect = Effect(deleted_objects=tuple(apply.identity(manifest) for manifest in existing))
         return [Action(node.name, self.title, "delete the discovery service", script, effect=effect)]
 
 
 def objects(state: DesiredState) -> list[apply.Object]:
     """Return the objects of the service and their namespace, stamped."""
-    places = sum("worker" in node.roles for node in state.profile.nodes)
-    service = SERVICE.objects(versions.SYSTEM_NAMESPACE, max(1, min(REPLICAS, places)))
+    workers = sum("worker" in node.roles for node in state.profile.nodes)
+    service = SERVICE.objects(versions.SYSTEM_NAMESPACE, max(1, min(REPLICAS, workers)))
     return apply.stamped([smoke_test.namespace(), *service])

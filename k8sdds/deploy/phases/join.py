@@ -102,7 +102,7 @@ def configuration(state: DesiredState, node: Node) -> str:
 
 def _discovery_script(state: DesiredState, node: Node) -> str:
     # Prints a kubeconfig with the cluster's certificate and a short-lived token. It travels over SSH, so the
-    # worker trusts nothing that it received over the network.
+    # worker trusts no certificate that it received over the cluster network.
     cluster = state.cluster
     delete = ""
     if state.is_joined(state.control_plane) and (not cluster.up or node.name in cluster.ready):

@@ -81,7 +81,9 @@ class Kubernetes(Phase):
         if state.is_joined(node.name):
             script += "systemctl restart kubelet\n"
         version = state.software.bundle.kubernetes
-        installed = {path: hashes[path] for path in stale} | {one.target: one.sha256 for one in uploads}
+        installed = {path: hashes[path] for path in stale} | {
+            upload.target: upload.sha256 for upload in uploads
+        }
         return [
             Action(
                 node.name, self.title, f"install Kubernetes {version} from the bundle", script, uploads,

@@ -26,12 +26,12 @@ class Labels(ControlPlanePhase):
     def plan(self, state: DesiredState, node: Node) -> list[Action]:
         """Plan one action that patches every node whose labels differ."""
         metadata = {}
-        for one in state.profile.nodes:
+        for target in state.profile.nodes:
             # A node that joins again is a new object without labels.
-            cluster = state.cluster if state.is_joined(one.name) else ClusterState()
-            changes = label_changes(cluster, one)
+            cluster = state.cluster if state.is_joined(target.name) else ClusterState()
+            changes = label_changes(cluster, target)
             if changes:
-                metadata[one.name] = changes
+                metadata[target.name] = changes
         if not metadata:
             return []
         # Labels and annotation change in one request: an interrupted deploy has set both or neither.

@@ -17,7 +17,7 @@ DEPLOYMENT = f"Deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
 
 
 class MetricsServer(ControlPlanePhase):
-    """Apply metrics-server early, since its first sample takes as long as its resolution; or delete it."""
+    """Apply metrics-server early, because its first sample takes as long as its resolution; or delete it."""
 
     title = "metrics server"
 
@@ -30,21 +30,21 @@ class MetricsServer(ControlPlanePhase):
             return []
         unwanted = objects(Settings())
         script = "".join(
-            f"kubectl delete --ignore-not-found {one['kind'].lower()} {one['metadata']['name']} "
-            f"--namespace {one['metadata'].get('namespace', 'default')} >/dev/null\n"
-            for one in unwanted
+            f"kubectl delete --ignore-not-found {manifest['kind'].lower()} {manifest['metadata']['name']} "
+            f"--namespace {manifest['metadata'].get('namespace', 'default')} >/dev/null\n"
+            for manifest in unwanted
         )
-        effect = Effect(deleted_objects=tuple(apply.identity(one) for one in unwanted))
+        effect = Effect(deleted_objects=tuple(apply.identity(manifest) for manifest in unwanted))
         return [Action(node.name, self.title, "delete metrics-server", script, effect=effect)]
 
 
 class WaitForMetricsServer(ControlPlanePhase):
-    """Wait until metrics-server is ready. It runs last, since metrics-server takes longest to start."""
+    """Wait until metrics-server is ready. It runs last, because metrics-server takes longest to start."""
 
     title = MetricsServer.title
 
     def should_run(self, state: DesiredState, node: Node, earlier: Sequence[Action]) -> bool:
-        """Return whether metrics-server is not ready, or about to change."""
+        """Return whether metrics-server is not ready, or will be changed."""
         if not node.is_control_plane or state.profile.metrics_server is None:
             return False
         is_ready = DEPLOYMENT in state.cluster.objects and DEPLOYMENT not in state.cluster.not_ready
@@ -63,8 +63,8 @@ class WaitForMetricsServer(ControlPlanePhase):
 def objects(settings: Settings) -> list[apply.Object]:
     """Return the objects of metrics-server, unstamped."""
     manifests = apply.read_manifest("metrics-server/manifest.yaml")
-    for one in manifests:
-        if one["kind"] == "Deployment":
-            (container,) = one["spec"]["template"]["spec"]["containers"]
+    for manifest in manifests:
+        if manifest["kind"] == "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
             container["args"].append(f"--metric-resolution={settings.resolution_s}s")
     return manifests

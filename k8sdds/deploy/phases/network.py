@@ -1,4 +1,4 @@
-"""Install the network of the pods, or replace it by another."""
+"""Install the pod network, or replace it by another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from k8sdds.model.profile import Node
 
 
 class Network(ControlPlanePhase):
-    """Apply the network as soon as the API server answers, so that joining nodes get it at once."""
+    """Apply the network as soon as the API server answers, so that joining nodes get it immediately."""
 
     title = "network"
 
@@ -31,7 +31,7 @@ class Network(ControlPlanePhase):
             return apply_objects(
                 state, self.title, f"apply the network {network.name}", objects, secret=network.secrets
             )
-        # A switch replaces the network on all nodes, so they must be complete before.
+        # A switch replaces the network on all nodes, so all nodes must have joined before.
         needs = steps(state.workers(), Claim, Tuning, Runtime, Kubernetes, Images, Join)
         effect = Effect(objects=applied(objects), ready_workloads=workloads(objects))
         return [Action(node.name, self.title, title, "", needs=needs, effect=effect)]
@@ -45,13 +45,13 @@ class Network(ControlPlanePhase):
 
 
 def replacement(state: DesiredState) -> str:
-    """Return what a network switch must replace, if another network or other options are installed; else ""."""
+    """Return the title of the network switch if another network or other options are installed; else ""."""
     name, cluster = state.network.name, state.cluster
     others = sorted(cluster.networks - {name})
     if others:
         return f"replace {' and '.join(others)} by {name}, and recreate all pods"
     if cluster.networks:
-        for one in apply.stamped(state.network.manifests, name):
-            if cluster.objects.get(apply.identity(one)) not in (None, apply.stamp(one)):
+        for manifest in apply.stamped(state.network.manifests, name):
+            if cluster.objects.get(apply.identity(manifest)) not in (None, apply.stamp(manifest)):
                 return f"install {name} again with other options, and recreate all pods"
     return ""

@@ -13,12 +13,12 @@ from k8sdds.model.profile import Node
 
 
 class Phase:
-    """One phase of a deploy. It plans nothing where a node already is in the desired state."""
+    """One phase of a deploy. It plans no action on a node that is already in the desired state."""
 
     title: ClassVar[str]
 
     def should_run(self, state: DesiredState, node: Node, earlier: Sequence[Action]) -> bool:
-        """Return whether the phase concerns a node.
+        """Return whether the phase applies to a node.
 
         Args:
             state: The desired state, and the facts.
@@ -70,10 +70,10 @@ def apply_objects(
         wait_for: Workloads to wait for, named `statefulset/NAMESPACE/NAME`.
     """
     current = state.cluster.objects
-    if all(current.get(apply.identity(one)) == apply.stamp(one) for one in objects):
+    if all(current.get(apply.identity(manifest)) == apply.stamp(manifest) for manifest in objects):
         return []
-    secrets = [one for one in objects if apply.identity(one).lower() in secret]
-    script = apply.apply_script([one for one in objects if one not in secrets])
+    secrets = [manifest for manifest in objects if apply.identity(manifest).lower() in secret]
+    script = apply.apply_script([manifest for manifest in objects if manifest not in secrets])
     private: tuple[PrivateFile, ...] = ()
     if secret:
         path = f"{PRIVATE}/objects.json"
@@ -92,4 +92,4 @@ def apply_objects(
 def workloads(objects: Sequence[apply.Object]) -> tuple[str, ...]:
     """Return the identities of the workloads among objects."""
     kinds = ("DaemonSet", "Deployment", "StatefulSet")
-    return tuple(apply.identity(one) for one in objects if one["kind"] in kinds)
+    return tuple(apply.identity(manifest) for manifest in objects if manifest["kind"] in kinds)

@@ -29,6 +29,7 @@ KUBERNETES_SYSCTLS = (
 """Sysctls that the kubelet and kube-proxy change. Their values are saved, so that destroy can restore them."""
 SYSCTLS_FILE = "/etc/sysctl.d/90-k8sdds.conf"
 CONFIG_FILE = "/etc/containerd/config.toml"
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 FILES = (MODULES_FILE, SYSCTLS_FILE, CONFIG_FILE)
 DEBIAN_PACKAGES = ("containerd", "runc", "iptables", "conntrack", "socat", "ethtool", "ebtables")
 
@@ -47,7 +48,7 @@ _LOAD_MODULES = (
 
 
 class Runtime(Phase):
-    """Bring a node to the point where kubeadm can run on it."""
+    """Configure the kernel and containerd as kubeadm requires."""
 
     title = "runtime"
 

@@ -1,4 +1,4 @@
-"""Prove that the cluster works: pods on all nodes exchange datagrams, and multicast where supported."""
+"""Verify that the cluster works: pods on all nodes exchange datagrams, and multicast where supported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from k8sdds.model.profile import Node
 
 
 class SmokeTest(ControlPlanePhase):
-    """Run the smoke test once for a network and its nodes, and again after every change."""
+    """Run the smoke test once for a network and its nodes, and again whenever a deploy changes something."""
 
     title = "smoke test"
 

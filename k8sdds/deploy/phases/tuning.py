@@ -10,7 +10,7 @@ from k8sdds.model.profile import Node
 
 
 class Tuning(Phase):
-    """Apply settings that differ, and restore those that an earlier profile set and this one does not."""
+    """Apply settings that differ, and restore those that only an earlier profile set."""
 
     title = "tuning"
 
