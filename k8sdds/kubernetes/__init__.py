@@ -1,1 +1,1 @@
-"""Access to a Kubernetes API server: client, exec streams, kubeconfig, apply, metrics."""
+"""Access a Kubernetes API server: client, exec streams, kubeconfig, objects, metrics."""

@@ -25,7 +25,7 @@ from k8sdds.system.errors import PrerequisiteError
 OUTAGE_TIMEOUT_S = 120
 """How long a request is retried while the API server is unavailable, for example during a restart."""
 FIRST_OUTAGE_TIMEOUT_S = 5
-"""The same until the API server has answered once: before that, the address is probably wrong."""
+"""The same timeout until the API server has answered once: before that, the address is probably wrong."""
 REQUEST_TIMEOUT_S = (10, 30)
 """Timeouts for connecting, and between two bytes of a response."""
 WATCH_TIMEOUT_S = 300
@@ -87,7 +87,7 @@ class KubernetesClient:
         return str(self.configuration.host)
 
     def headers(self) -> dict[str, str]:
-        """Return the authentication headers; refresh the token if the kubeconfig has a plugin for that."""
+        """Return the authentication headers, with a new token if the kubeconfig has a plugin that provides tokens."""
         headers: dict[str, str] = {}
         self._client.update_params_for_auth(headers, [], ["BearerToken"], "", "GET", None)
         return headers
@@ -163,10 +163,10 @@ class KubernetesClient:
         return response
 
     def retry_outages(self, send: Callable[[], T], timeout_s: float = OUTAGE_TIMEOUT_S) -> T:
-        """Call `send`, again while the API server is unavailable or has not loaded its roles after an outage.
+        """Call `send`; retry while the API server is unavailable or has not loaded its roles after an outage.
 
         Raises:
-            PrerequisiteError: it still failed when the time was over, or a retry cannot help.
+            PrerequisiteError: it still failed after `timeout_s`, or a retry cannot help.
         """
         end = time.monotonic() + timeout_s
         pause = 0.1

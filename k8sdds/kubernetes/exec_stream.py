@@ -1,4 +1,4 @@
-"""Run commands in pods over WebSocket streams through the API server, which can break at any time."""
+"""Run commands in pods over WebSocket streams through the API server. A stream can break at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load a context of a kubeconfig and report errors in it as InputError."""
+"""Load a context of a kubeconfig; raise InputError if it cannot be used."""
 
 from __future__ import annotations
 

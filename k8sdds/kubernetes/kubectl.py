@@ -41,7 +41,7 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class Kubectl:
-    """kubectl on one machine, with the rights of the administrator."""
+    """Run kubectl on one machine with the rights of the administrator."""
 
     host: Host
 
@@ -84,18 +84,20 @@ class Kubectl:
     def networks(self) -> dict[str, Object]:
         """Return the installed networks by name, each with the DaemonSet of its agent."""
         daemonsets = self.get(f"daemonsets -n {versions.NETWORK_NAMESPACE} -l {versions.NETWORK_LABEL}")
-        return {one["metadata"]["labels"][versions.NETWORK_LABEL]: one for one in daemonsets}
+        return {
+            daemonset["metadata"]["labels"][versions.NETWORK_LABEL]: daemonset for daemonset in daemonsets
+        }
 
     def apply(self, objects: Sequence[Object]) -> None:
-        """Apply objects, namespaces first. Secrets are passed through standard input only."""
-        namespaces = [one for one in objects if one["kind"] == "Namespace"]
-        for part in (namespaces, [one for one in objects if one not in namespaces]):
+        """Apply a network's objects, namespaces first. They are passed on standard input, since some are secret."""
+        namespaces = [manifest for manifest in objects if manifest["kind"] == "Namespace"]
+        for part in (namespaces, [manifest for manifest in objects if manifest not in namespaces]):
             if part:
                 command = APPLY.removeprefix("kubectl ") + " -f -"
                 self.output("cannot install the network", command, list_document(part).encode())
 
     def remove_network(self, name: str, timeout_s: int) -> None:
-        """Delete all objects of a network. Its agents go first, since they restore what is removed on nodes."""
+        """Delete all objects of a network; its agents first, because they recreate what is removed on nodes."""
         label = f"-l {versions.NETWORK_LABEL}={shlex.quote(name)} --ignore-not-found --timeout={timeout_s}s"
         command = f"delete daemonsets -n {versions.NETWORK_NAMESPACE} {label} --cascade=foreground"
         self.output(f"cannot stop the agents of {name}", command, timeout_s=timeout_s + 10)
@@ -124,22 +126,24 @@ class Kubectl:
         return [pod for pod in pods if _owner(pod) == ("DaemonSet", daemonset)]
 
     def reasons(self, daemonset: str) -> list[str]:
-        """Return why agents of a network are not ready: waiting containers, and warning events."""
+        """Return why the agents of a network are not ready: waiting containers, and warning events."""
         lines = []
         names = set()
         for pod in self.agents(daemonset):
             names.add(pod["metadata"]["name"])
             node = pod["spec"].get("nodeName", "no node")
             status = pod.get("status", {})
-            for one in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
-                state = one.get("state", {}).get("waiting") or one.get("lastState", {}).get("terminated")
-                if state and not one.get("ready"):
+            for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+                state = container.get("state", {}).get("waiting") or container.get("lastState", {}).get(
+                    "terminated"
+                )
+                if state and not container.get("ready"):
                     message = f" {state['message']}" if state.get("message") else ""
-                    lines.append(f"{node}: {one['name']}: {state.get('reason', 'not ready')}{message}")
+                    lines.append(f"{node}: {container['name']}: {state.get('reason', 'not ready')}{message}")
         for event in self.get(f"events -n {versions.NETWORK_NAMESPACE} --field-selector type=Warning"):
-            about = event["involvedObject"].get("name", "")
-            if about in names or about == daemonset:
-                lines.append(f"{about}: {event.get('reason')}: {event.get('message', '').strip()}")
+            subject = event["involvedObject"].get("name", "")
+            if subject in names or subject == daemonset:
+                lines.append(f"{subject}: {event.get('reason')}: {event.get('message', '').strip()}")
         return list(dict.fromkeys(lines))[-8:]
 
     def logs(self, daemonset: str) -> list[str]:
@@ -151,8 +155,10 @@ class Kubectl:
 
 def _node(node: Object) -> ClusterNode:
     status = node["status"]
-    addresses = [one["address"] for one in status.get("addresses", ()) if one["type"] == "InternalIP"]
-    unavailable = [one for one in status.get("conditions", ()) if one["type"] == "NetworkUnavailable"]
+    addresses = [entry["address"] for entry in status.get("addresses", ()) if entry["type"] == "InternalIP"]
+    unavailable = [
+        condition for condition in status.get("conditions", ()) if condition["type"] == "NetworkUnavailable"
+    ]
     pods = node["spec"].get("podCIDR")
     return ClusterNode(
         name=node["metadata"]["name"],

@@ -46,7 +46,7 @@ def wait_for_replicas(client: KubernetesClient, obj: dict[str, Any], timeout_s: 
     """Wait until all pods of a StatefulSet or DaemonSet are ready, at most `timeout_s`.
 
     Returns:
-        Number of ready pods and of wanted pods (-1: not known yet).
+        Number of ready pods and of desired pods (-1: not known yet).
     """
     path, query = collection_path(client, obj), {"fieldSelector": f"metadata.name={obj['metadata']['name']}"}
     end = time.monotonic() + timeout_s
@@ -68,9 +68,9 @@ def wait_for_replicas(client: KubernetesClient, obj: dict[str, Any], timeout_s: 
 
 
 def replicas(kind: str, obj: dict[str, Any]) -> tuple[int, int]:
-    """Return the number of ready and of wanted pods of a StatefulSet or DaemonSet.
+    """Return the number of ready and of desired pods of a StatefulSet or DaemonSet.
 
-    The wanted number is -1 until a controller has observed the object's current generation.
+    The desired number is -1 until a controller has observed the object's current generation.
     """
     status = obj.get("status") or {}
     if status.get("observedGeneration", 0) < obj["metadata"].get("generation", 1):

@@ -42,12 +42,12 @@ def find(name: str) -> Network:
 
 
 def detect(annotations: Mapping[str, str]) -> str | None:
-    """Return the network that the annotations of a Kubernetes node show, or None."""
+    """Return the network that a Kubernetes node uses, as its annotations show, or None."""
     return next(filter(None, (network.detect(annotations) for network in NETWORKS.values())), None)
 
 
 def pod_networks() -> dict[str, bool]:
-    """Return the networks that a profile can install → whether they need a password file."""
+    """Return for each network that a profile can install whether it needs a password file."""
     return {
         name: network.cluster.min_password_characters is not None
         for name, network in NETWORKS.items()
@@ -62,13 +62,13 @@ def is_network_image(image: str) -> bool:
 
 
 def features() -> tuple[Feature, ...]:
-    """Return all kernel features and programs that the lab, or a network in the lab, can use."""
-    found = dict.fromkeys(FEATURES)
+    """Return all kernel features and programs that the lab or one of its networks can use."""
+    required = dict.fromkeys(FEATURES)
     for network in NETWORKS.values():
-        found |= dict.fromkeys(network.requires)
+        required |= dict.fromkeys(network.requires)
         for engine in network.engines:
-            found |= dict.fromkeys(engine.requires)
-    return tuple(found)
+            required |= dict.fromkeys(engine.requires)
+    return tuple(required)
 
 
 def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -> Experiment:
@@ -79,7 +79,7 @@ def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -
     """
     labels: dict[str, str] = {}
 
-    def choose(choice: NetworkChoice) -> NetworkChoice:
+    def with_engine(choice: NetworkChoice) -> NetworkChoice:
         network = find(choice.name)
         if not network.engines:
             return choice
@@ -92,7 +92,7 @@ def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -
         return choice.model_copy(update={"engine": name, "label": label})
 
     sweeps = [
-        sweep.model_copy(update={"networks": [choose(choice) for choice in sweep.networks]})
+        sweep.model_copy(update={"networks": [with_engine(choice) for choice in sweep.networks]})
         for sweep in experiment.sweeps
     ]
     baseline = labels.get(experiment.baseline, experiment.baseline)

@@ -1,4 +1,4 @@
-"""Describe how a network is installed on a cluster: its options, objects, footprint and readiness. Pure data."""
+"""Describe how a network is installed on a cluster: options, objects, footprint, ready condition. Pure data."""
 
 from __future__ import annotations
 
@@ -175,12 +175,12 @@ def set_variables(container: Manifest, values: Mapping[str, str]) -> None:
 
 def images(manifests: list[Manifest]) -> tuple[str, ...]:
     """Return all images that the objects' pods run, without duplicates."""
-    found: dict[str, None] = {}
+    references: dict[str, None] = {}
     for manifest in manifests:
         pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
         for part in (*pod.get("initContainers", ()), *pod.get("containers", ())):
-            found[part["image"]] = None
-    return tuple(found)
+            references[part["image"]] = None
+    return tuple(references)
 
 
 def bridge_cni_config(

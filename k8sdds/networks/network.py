@@ -1,4 +1,4 @@
-"""Describe a network: a CNI plugin in one mode, with everything that k8sdds knows of it."""
+"""Describe a network: the facts of a CNI plugin in one mode, its lab datapath and its cluster install."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Network:
     engines: tuple[Engine, ...] = ()
     """The plugin's own engine first; last the one that needs the fewest kernel features."""
     detect: Callable[[Mapping[str, str]], str | None] = lambda annotations: None
-    """Return the name of the network of this plugin that the annotations of a Kubernetes node show, or None."""
+    """(annotations of a Kubernetes node) → name of the network, if they show that the node uses this plugin."""
     agent_pods: tuple[str, ...] = ()
     """`namespace/name` patterns of the plugin's pods when its own manifests installed it."""
     aliases: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Network:
         return next((engine for engine in self.engines if engine.name == name), self.engines[-1])
 
     def engine_title(self, options: Options) -> str | None:
-        """Return what carries the datapath in the lab; None if it is the plugin's own and only one."""
+        """Return what implements the datapath in the lab; None if it is the plugin's only implementation."""
         engine = self.engine_for(options)
         return engine.title if engine else self.replacement
 

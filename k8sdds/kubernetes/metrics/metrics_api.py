@@ -47,7 +47,7 @@ def parse(document: bytes) -> list[AverageUsage]:
     """Parse a NodeMetricsList or PodMetricsList.
 
     Raises:
-        PrerequisiteError: the document is something else.
+        PrerequisiteError: the document is not such a list.
     """
     try:
         return [_parse_item(item) for item in json.loads(document)["items"]]

@@ -1,4 +1,4 @@
-"""Run the node meter, a DaemonSet that reads CPU time, kubelet metrics and packet filters of every node."""
+"""Define the node meter, a DaemonSet that reads CPU time, kubelet metrics and packet filters of every node."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ class Reading:
     """The kubelet process."""
     rules: packet_filters.RuleCounts | None
     missing: dict[str, str]
-    """Value that could not be read to the reason."""
+    """Value that could not be read → the reason."""
 
 
 def parse(document: str | dict[str, Any]) -> Reading:
     """Parse a meter's output, or a line of readings.jsonl.
 
     Raises:
-        ValueError: the document is something else.
+        ValueError: the document is not a reading.
     """
     try:
         data = json.loads(document) if isinstance(document, str) else document

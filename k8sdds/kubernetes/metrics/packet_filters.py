@@ -27,7 +27,7 @@ def count(nft: Any, iptables: str) -> RuleCounts:
         iptables: Output of `iptables-legacy-save`.
 
     Raises:
-        ValueError: `nft` is something else.
+        ValueError: `nft` is not such an output.
     """
     if not isinstance(nft, dict) or not isinstance(nft.get("nftables"), list):
         raise ValueError(f"not an nftables rule set: {json.dumps(nft)[:80]}")

@@ -47,7 +47,7 @@ class PodStarts:
     _coarse: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def created(self, name: str, at_s: float) -> None:
-        """Record that a pod was created, at a time of the monotonic clock that all calls use."""
+        """Record that a pod was created at `at_s`, a time of the monotonic clock like that of all calls."""
         self._created.setdefault(name, at_s)
 
     def observe(self, pod: dict[str, Any], at_s: float) -> None:

@@ -37,16 +37,16 @@ def bridge_pods(
     Returns:
         Lines for `ip` on the node, batches for the pods, and the pods' attachments by pod name.
     """
-    on_node = [
+    node_lines = [
         f"link add {bridge.name} mtu {bridge.mtu} type bridge mcast_snooping 0",
         f"addr add {bridge.address} dev {bridge.name}",
         f"link set {bridge.name} up",
     ]
-    in_pods: list[Batch] = []
+    pod_batches: list[Batch] = []
     attachments: dict[str, Attachment] = {}
     for pod in topology.pods_on(node):
         host_end = f"veth-{pod.name}"
-        on_node += [
+        node_lines += [
             f"link add {host_end} mtu {bridge.mtu} type veth"
             f" peer name eth0 mtu {bridge.mtu} netns {pod.name}",
             f"link set {host_end} master {bridge.name} up",
@@ -59,9 +59,9 @@ def bridge_pods(
             f"route add default via {bridge.address.ip}",
             *routes,
         )
-        in_pods.append(Batch(pod.name, "ip", lines))
+        pod_batches.append(Batch(pod.name, "ip", lines))
         attachments[pod.name] = Attachment(pod.name, "eth0", str(address.ip))
-    return on_node, in_pods, attachments
+    return node_lines, pod_batches, attachments
 
 
 NodePlan = tuple[list[Batch], dict[str, Attachment]]
@@ -69,7 +69,10 @@ NodePlan = tuple[list[Batch], dict[str, Attachment]]
 
 
 def pod_datapath(
-    topology: Topology, mtu: int, on_node: Callable[[LabNode], NodePlan], sysctls: tuple[tuple[str, str], ...]
+    topology: Topology,
+    mtu: int,
+    plan_node: Callable[[LabNode], NodePlan],
+    sysctls: tuple[tuple[str, str], ...],
 ) -> Datapath:
     """Combine the plans of all nodes into the datapath of a network whose pods have network namespaces.
 
@@ -78,7 +81,7 @@ def pod_datapath(
     batches: list[Batch] = []
     attachments: dict[str, Attachment] = {}
     for node in topology.nodes:
-        node_batches, node_attachments = on_node(node)
+        node_batches, node_attachments = plan_node(node)
         batches += node_batches
         attachments |= node_attachments
     return Datapath(
@@ -95,7 +98,7 @@ NODE_SYSCTLS = (("net.ipv4.ip_forward", "1"), ("net.bridge.bridge-nf-call-iptabl
 
 
 def kube_forward() -> str:
-    """Return kube-proxy's FORWARD chains in iptables mode as nft text. Every forwarded packet passes them."""
+    """Return kube-proxy's chains for forwarded packets in iptables mode, as nft text. All such packets pass them."""
     return """
   chain KUBE-FORWARD {
     ct state invalid counter drop

@@ -68,7 +68,7 @@ def _cluster_install(
     links: tuple[str, ...] = (),
     ipsec: bool = False,
 ) -> ClusterInstall:
-    """Return the install of a backend.
+    """Return the cluster install of a backend.
 
     Args:
         backend: Returns the value of `Backend` in flannel's net-conf.json.
@@ -137,6 +137,6 @@ _BACKENDS = {
 
 
 def detect(annotations: Mapping[str, str]) -> str | None:
-    """Return the network of a node by flannel's annotation; `flannel TYPE` for a backend k8sdds does not have."""
+    """Return the network of a node by flannel's annotation; `flannel TYPE` for a backend that k8sdds does not have."""
     backend = annotations.get(f"{ANNOTATIONS}backend-type")
     return _BACKENDS.get(backend, f"flannel {backend}") if backend else None

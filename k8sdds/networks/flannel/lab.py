@@ -27,7 +27,7 @@ VXLAN_PORT = 8472
 """UDP port: the Linux kernel's default for VXLAN, which flannel uses."""
 
 NodeLinks = Callable[[Topology, LabNode, int], list[Batch]]
-"""(topology, node, mtu) → what carries packets from the node to the other nodes."""
+"""(topology, node, mtu) → batches that connect the node to the other nodes."""
 
 
 def _vtep_mac(node: LabNode) -> str:
@@ -72,13 +72,13 @@ table ip filter {{{kube_forward()}
 def bridged(topology: Topology, mtu: int, node_links: NodeLinks = lambda *_: []) -> Datapath:
     """Plan pods on cni0, connected to the other nodes by `node_links`."""
 
-    def on_node(node: LabNode) -> NodePlan:
+    def plan_node(node: LabNode) -> NodePlan:
         bridge = Bridge("cni0", mtu, IPv4Interface(f"{node.pod_subnet.network_address + 1}/24"))
-        lines, in_pods, attachments = bridge_pods(topology, node, bridge)
-        batches = [Batch(node.name, "ip", tuple(lines)), *in_pods, *node_links(topology, node, mtu)]
+        lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
+        batches = [Batch(node.name, "ip", tuple(lines)), *pod_batches, *node_links(topology, node, mtu)]
         return [*batches, Batch(node.name, "nft", (_rules(node),))], attachments
 
-    return pod_datapath(topology, mtu, on_node, NODE_SYSCTLS)
+    return pod_datapath(topology, mtu, plan_node, NODE_SYSCTLS)
 
 
 def vxlan(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:

@@ -26,17 +26,17 @@ BGP_PROTOCOL = 17
 def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     """Plan the datapath."""
 
-    def on_node(node: LabNode) -> NodePlan:
+    def plan_node(node: LabNode) -> NodePlan:
         bridge = Bridge("kube-bridge", mtu, IPv4Interface(f"{node.pod_subnet.network_address + 1}/24"))
-        lines, in_pods, attachments = bridge_pods(topology, node, bridge)
+        lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
         routes = [
             f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BGP_PROTOCOL}"
             for peer in topology.peers(node)
         ]
-        batches = [Batch(node.name, "ip", (*lines, *routes)), *in_pods]
+        batches = [Batch(node.name, "ip", (*lines, *routes)), *pod_batches]
         return [*batches, Batch(node.name, "nft", (_rules(topology, node),))], attachments
 
-    return pod_datapath(topology, mtu, on_node, NODE_SYSCTLS)
+    return pod_datapath(topology, mtu, plan_node, NODE_SYSCTLS)
 
 
 def _rules(topology: Topology, node: LabNode) -> str:

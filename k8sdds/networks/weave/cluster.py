@@ -47,7 +47,7 @@ _FOOTPRINT = Footprint(
 
 
 def cluster_install(default_mtu: int, encrypted: bool) -> ClusterInstall:
-    """Return the install of WeaveNet.
+    """Return the cluster install of WeaveNet.
 
     `default_mtu` is the pods' MTU unless the profile sets one: the same as in the lab, not Weave's 1376.
     """

@@ -73,7 +73,7 @@ def _on_node(
     # With separate endpoints, packets pass a tunnel device first, so the VXLAN device is not bound to eth0.
     local = f"local {endpoint(node)}" if endpoint else f"dev eth0 local {node.address}"
     bridge = Bridge("weave", mtu, IPv4Interface(f"10.32.{node.index}.1/12"))
-    lines, in_pods, attachments = bridge_pods(
+    lines, pod_batches, attachments = bridge_pods(
         topology, node, bridge, routes=("route add 224.0.0.0/4 dev eth0",)
     )
     vxlan = (
@@ -93,7 +93,7 @@ def _on_node(
     )
     batches = [
         Batch(node.name, "ip", (*lines, *vxlan)),
-        *in_pods,
+        *pod_batches,
         Batch(node.name, "bridge", flooding),
         Batch(node.name, "nft", (_RULES,)),
     ]
