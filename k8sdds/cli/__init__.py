@@ -1,1 +1,1 @@
-"""The commands. Each only wires rooms together."""
+"""The commands, one module each: parse the options, call one package, print the result."""

@@ -36,8 +36,9 @@ def pack(
 ) -> None:
     """Pack run folders into one file that others can verify, analyze and reproduce.
 
-    Contains raw data, resolved experiments, versions, expected tables, checksums, RO-Crate metadata and a
-    README for evaluators. Equal content gives equal bytes. Keys and tokens are never packed.
+    Contains raw data, resolved experiments, versions, expected tables,
+    checksums, RO-Crate metadata and a README for evaluators.
+    The same content always gives the same bytes. Keys and tokens are never packed.
     """
     from k8sdds import artifact
 

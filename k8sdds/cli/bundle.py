@@ -25,9 +25,7 @@ def create(
     output: Annotated[Path, typer.Argument(help="Folder to create.")],
     arch: Annotated[
         str,
-        typer.Option(
-            "--arch", help="Architectures, comma-separated: amd64, arm64. Default: that of this machine."
-        ),
+        typer.Option("--arch", help="Architectures, comma-separated: amd64, arm64. Default: this machine's."),
     ] = "",
     profile: Annotated[
         str | None,
@@ -38,18 +36,18 @@ def create(
         typer.Option(
             "--suite",
             help="Distributions of the nodes, comma-separated: bookworm, trixie, …; or none."
-            " Default: that of this machine.",
+            " Default: this machine's.",
         ),
     ] = "",
     sources: Annotated[
         Path | None,
-        typer.Option("--apt-sources", help="File with apt sources. Default: those of this machine."),
+        typer.Option("--apt-sources", help="File with apt sources. Default: this machine's."),
     ] = None,
 ) -> None:
     """Build a bundle from Go modules and Debian packages.
 
-    The first build takes about 20 minutes. Later builds take seconds because they use the cache; see
-    `k8sdds bundle cache`.
+    The first build takes about 20 minutes.
+    Later builds take seconds because they use the cache; see `k8sdds bundle cache`.
     """
     from k8sdds import bundle
     from k8sdds.bundle import packages
@@ -105,7 +103,7 @@ def cache_(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show or remove the content of the cache. Entries that running local nodes use are kept."""
+    """Show the size of the cache, or remove entries. Entries that local nodes use are kept."""
     from datetime import UTC, datetime
 
     from k8sdds.bundle import cache

@@ -1,4 +1,4 @@
-"""`k8sdds claims`: judge claims by run folders."""
+"""`k8sdds claims`: judge claims with the data of run folders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def claims(
     fail_if: FailIf = None,
     as_json: Json = False,
 ) -> None:
-    """Judge claims by run folders: supported or contradicted, and by which test."""
+    """Judge claims with the data of run folders: supported or contradicted, and by which test."""
     from k8sdds import claims as claim_files
 
     loaded = claim_files.load(file)

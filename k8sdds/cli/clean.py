@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import Context, Json, Kubeconfig, Namespace
+from k8sdds.cli.options import Context, Json, Kubeconfig
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.cli.testbed import cluster_api, select
 from k8sdds.system.errors import PrerequisiteError
@@ -27,12 +27,17 @@ def clean(
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    namespace: Namespace = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", help="Clean this existing namespace. Default: the namespaces of all campaigns."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Remove leftovers of killed commands and power cuts. Touches only what k8sdds created."""
-    options_of_cluster = kubeconfig or context or namespace
-    selected = select(on or (CLUSTER if options_of_cluster else LAB), kubeconfig, context, namespace)
+    cluster_options = kubeconfig or context or namespace
+    selected = select(on or (CLUSTER if cluster_options else LAB), kubeconfig, context, namespace)
     if selected.testbed == LAB:
         removed, kept, failed = _clean_this_machine(everything)
     else:
@@ -48,7 +53,7 @@ def clean(
             console().print("Nothing to clean.")
     if failed:
         raise PrerequisiteError(
-            f"cannot remove: {', '.join(failed)}", "stop the processes inside, then run k8sdds clean again"
+            f"cannot remove: {', '.join(failed)}", "stop their processes, then run k8sdds clean again"
         )
 
 

@@ -20,7 +20,9 @@ def compare(
     b: Annotated[str, typer.Argument(help="The run folder or network to compare with A.", metavar="B")],
     overheads: Annotated[
         bool,
-        typer.Option("--overheads", help="Compare overheads relative to each side's baseline, not levels."),
+        typer.Option(
+            "--overheads", help="Compare overheads relative to each side's baseline instead of levels."
+        ),
     ] = False,
     quantity: Annotated[
         list[str] | None,

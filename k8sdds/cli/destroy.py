@@ -25,35 +25,15 @@ def destroy(
 ) -> None:
     """Remove a cluster and restore its machines. Local nodes are deleted."""
     from k8sdds.cli.deploy_progress import Progress
-    from k8sdds.deploy import deploy as flow
-    from k8sdds.deploy import destroy as destroying
-    from k8sdds.deploy import local_nodes, profiles, record
-    from k8sdds.system.ssh import Connections
+    from k8sdds.deploy import destroy as flow
 
     loaded = load_profile(profile)
-    if loaded.provider == "local":
-        names = list(local_nodes.existing(loaded))
-        if not names and record.read(loaded.name) is None:
-            console().print("Nothing to destroy.", highlight=False)
-            return
-        confirm(f"Delete the local nodes {', '.join(names)} and all their data?", yes)
-        with record.locked(loaded.name):
-            local_nodes.delete(loaded)
-        record.delete(loaded.name)
-        selection.deselect(loaded.name)
-        console().print(f"removed {', '.join(names)}" if names else "removed", highlight=False)
-        return
-    with (
-        record.locked(loaded.name),
-        Connections(profiles.targets(loaded), accept_new_host_keys, concurrency) as connections,
-    ):
-        survey = flow.survey(loaded, connections)
-        actions = destroying.plan(loaded, survey, purge)
-        if actions:
-            names = list(dict.fromkeys(action.node for action in actions))
-            confirm(f"Destroy cluster {loaded.name} on these machines: {', '.join(names)}?", yes)
-            with Progress(actions) as progress:
-                destroying.apply_plan(loaded, survey, actions, connections, progress)
-    record.delete(loaded.name, keep_logs=not purge)
+    options = flow.Options(purge, accept_new_host_keys, concurrency)
+    destroyed = flow.destroy(loaded, options, lambda question: confirm(question, yes), Progress)
     selection.deselect(loaded.name)
-    console().print("removed" if actions else "Nothing to destroy.", highlight=False)
+    if not destroyed.changed:
+        console().print("Nothing to destroy.", highlight=False)
+    elif destroyed.local_nodes:
+        console().print(f"removed {', '.join(destroyed.local_nodes)}", highlight=False)
+    else:
+        console().print("removed", highlight=False)

@@ -25,9 +25,7 @@ Names = Annotated[
 ]
 Arch = Annotated[
     str,
-    typer.Option(
-        "--arch", help="Architectures, comma-separated: amd64, arm64. Default: that of this machine."
-    ),
+    typer.Option("--arch", help="Architectures, comma-separated: amd64, arm64. Default: this machine's."),
 ]
 
 
@@ -125,7 +123,7 @@ def load(
         facts_of, failures = facts.gather(connections)
         if failures:
             raise next(iter(failures.values()))
-        arches = {name: found.architecture for name, found in facts_of.items()}
+        arches = {name: machine.architecture for name, machine in facts_of.items()}
         for name, arch in arches.items():
             if arch not in BUNDLE_ARCHITECTURES:
                 supported = " and ".join(BUNDLE_ARCHITECTURES)
@@ -148,11 +146,11 @@ def load(
 
         def import_archive(host: Host) -> None:
             archive, digests = archives[arches[host.name]]
-            done = importing.load(host, archive, digests=digests, foreign=bool(emulate))
-            if done.code:
+            result = importing.load(host, archive, digests=digests, foreign=bool(emulate))
+            if result.code:
                 raise HostError(
                     host.name,
-                    f"cannot import images: {done.err.strip()[-300:]}",
+                    f"cannot import images: {result.err.strip()[-300:]}",
                     "check that containerd is running",
                 )
 

@@ -44,7 +44,7 @@ def import_(
     ] = "host",
     as_json: Json = False,
 ) -> None:
-    """Import published RTI PerfTest logs as a run folder and account for every file."""
+    """Import published RTI PerfTest logs as a run folder and report how each file was used."""
     from k8sdds import importing
 
     imported = importing.import_folder(

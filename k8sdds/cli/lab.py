@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Experiment, Json, Networks, PskFile, Settings
+from k8sdds.cli.options import Experiment, Json, PskFile, Settings, complete_networks
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.cli.testbed import read_psk
 from k8sdds.system.errors import InputError, PrerequisiteError
@@ -18,13 +18,15 @@ app = typer.Typer(
     help="Build, inspect and enter the networks of the lab without measuring.", no_args_is_help=True
 )
 
+Networks = Annotated[
+    list[str] | None,
+    typer.Option("--network", "-n", help="Only this network (repeatable).", autocompletion=complete_networks),
+]
 Name = Annotated[str, typer.Option("--name", help="Name of the lab; several labs can be up.")]
 
 
-def _cells(
-    experiment: str, networks: list[str] | None, settings: list[str] | None, baseline: bool
-) -> list[Any]:
-    """Return one cell per lab network of the experiment; with --network, the baseline only if requested."""
+def _cells(experiment: str, networks: list[str] | None, settings: list[str] | None) -> list[Any]:
+    """Return one cell per lab network of the experiment; with `networks`, only cells of these networks."""
     from k8sdds.campaign import experiments, preflight
     from k8sdds.campaign.expansion import expand
     from k8sdds.networks import label_without_engine, with_engines
@@ -38,9 +40,7 @@ def _cells(
     return [
         cell
         for cell in cells.values()
-        if baseline
-        or not networks
-        or {cell.network_label, label_without_engine(cell.network_label)} & set(networks)
+        if not networks or {cell.network_label, label_without_engine(cell.network_label)} & set(networks)
     ]
 
 
@@ -49,7 +49,7 @@ def plan(experiment: Experiment, network: Networks = None, settings: Settings = 
     """Print the commands that build an experiment's networks, one shell script per network. Runs nothing."""
     from k8sdds.testbeds.lab.plan import make_plan, script
 
-    for cell in _cells(experiment, network, settings, baseline=False):
+    for cell in _cells(experiment, network, settings):
         print_text(script(make_plan(cell)))
 
 
@@ -75,7 +75,7 @@ def up(
                 f"the lab {name!r} is already up",
                 f"run: k8sdds lab down --name {name}; or choose another --name",
             )
-    cells = _cells(experiment, network, settings, baseline=False)
+    cells = _cells(experiment, network, settings)
     lab = Lab(name, experiment, read_psk(psk_file))
     try:
         refuse(
@@ -127,25 +127,25 @@ def list_(as_json: Json = False) -> None:
         )
 
 
-def _complete_places(incomplete: str) -> list[str]:
+def _complete_targets(incomplete: str) -> list[str]:
     """Complete NETWORK/POD of the labs that are up."""
     from k8sdds.testbeds.lab import records
 
-    places = {
+    targets = {
         f"{network}/{pod}"
         for record in records.all_labs()
         for network in record.holders
         for pod in record.pods.get(network, {})
     }
-    return sorted(place for place in places if place.startswith(incomplete))
+    return sorted(target for target in targets if target.startswith(incomplete))
 
 
 @app.command("exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def exec_(
-    place: Annotated[
+    target: Annotated[
         str,
         typer.Argument(
-            help="NETWORK/POD or NETWORK/NODE, such as flannel-vxlan/node0.", autocompletion=_complete_places
+            help="NETWORK/POD or NETWORK/NODE, such as flannel-vxlan/node0.", autocompletion=_complete_targets
         ),
     ],
     command: Annotated[list[str], typer.Argument(help="The command, after --.")],
@@ -161,22 +161,22 @@ def exec_(
     record = records.find(name)
     if not record.in_use:
         raise InputError(f"the lab {name!r} is no longer up", "remove its leftovers: k8sdds clean")
-    network, slash, inside = place.partition("/")
+    network, slash, member = target.partition("/")
     if not slash or network not in record.holders:
         raise InputError(
-            f"{place!r} is not a pod or node of the lab {name!r}",
+            f"{target!r} is not a pod or node of the lab {name!r}",
             f"use NETWORK/POD, with NETWORK one of: {', '.join(record.holders)}",
         )
     built = make_plan(Cell.model_validate_json(record.plans[network]))
     lab_network = LabNetwork(built, Sandbox.attach(network, record.holders[network][0]))
     lab_network.pods = record.pods.get(network, {})
-    if inside in built.datapath.attachments:
-        argv = lab_network.enter(inside)
-    elif inside in built.namespaces:
-        argv = lab_network.sandbox.enter(inside)
+    if member in built.datapath.attachments:
+        argv = lab_network.enter(member)
+    elif member in built.namespaces:
+        argv = lab_network.sandbox.enter(member)
     else:
-        places = ", ".join([*built.datapath.attachments, *(n.name for n in built.topology.nodes), "switch"])
-        raise InputError(f"{network} has no pod or node {inside!r}", f"use one of: {places}")
+        members = ", ".join([*built.datapath.attachments, *(n.name for n in built.topology.nodes), "switch"])
+        raise InputError(f"{network} has no pod or node {member!r}", f"use one of: {members}")
     argv += command[1:] if command[0] == "--" else command
     os.execvp(argv[0], argv)
 
@@ -194,7 +194,7 @@ def graph(
     from k8sdds.testbeds.lab import graph as drawing
     from k8sdds.testbeds.lab.plan import make_plan
 
-    cells = _cells(experiment, network, settings, baseline=False)
+    cells = _cells(experiment, network, settings)
     drawing.draw([make_plan(cell) for cell in cells], output)
     console().print(f"wrote {output}", highlight=False)
 

@@ -17,7 +17,7 @@ def list_(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the experiments, or the networks, that k8sdds knows."""
+    """List the installed experiments, or the networks."""
     rows = _networks() if networks else _experiments()
     if as_json:
         print_text(json.dumps(rows, indent=1))

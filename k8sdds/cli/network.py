@@ -67,8 +67,8 @@ def show(
     name = network or loaded.network.name
     # The secret is not printed, so its file does not have to exist.
     password_file = "any" if pod_networks().get(name) else None
-    chosen = network_install.choose_network(loaded, name, mtu, interface, password_file)
-    install = network_install.render(network_install.with_network(loaded, chosen))
+    shown = network_install.choose_network(loaded, name, mtu, interface, password_file)
+    install = network_install.render(network_install.with_network(loaded, shown))
     documents = []
     for manifest in install.manifests:
         if manifest["kind"] == "Secret":
@@ -89,41 +89,30 @@ def switch(
 ) -> None:
     """Replace the network of a cluster without rebuilding the cluster.
 
-    Removes the old network from all nodes and verifies that nothing is left, installs the new one, and
-    recreates every pod that is not on the host network. Does not change the profile's file: the next
-    `deploy` installs the profile's network again. Run it again to finish an interrupted switch.
+    Removes the old network from all nodes, verifies that nothing is left,
+    installs the new network, and recreates every pod that uses the pod network.
+    Run it again to finish an interrupted switch.
+    Does not change the profile: the next `deploy` installs the profile's network again.
     """
-    from k8sdds.deploy import deploy as flow
-    from k8sdds.deploy import network_install, profiles, record
-    from k8sdds.deploy.network_switch import switch as switching
-    from k8sdds.system.ssh import Connections
+    from k8sdds.deploy import deployed_clusters, network_install, profiles
 
-    known = profiles.load(profile)
-    chosen = network_install.choose_network(known, network, mtu, interface, password_file)
-    wanted = network_install.with_network(known, chosen)
-    profiles.password(wanted)
-    targets = profiles.targets(wanted)
-    with record.locked(known.name), Connections(targets, accept_new_host_keys) as connections:
-        # Check that the machines support the new network before the old one is removed.
-        flow.survey(wanted, connections).raise_problems(wanted)
-        done = switching.switch(known, chosen, connections, print_note)
-        if done.changed:
-            print_note("verifying that the nodes exchange datagrams")
-            switching.run_smoke_test(wanted, connections)
+    loaded = profiles.load(profile)
+    new_network = network_install.choose_network(loaded, network, mtu, interface, password_file)
+    result = deployed_clusters.switch_and_verify(loaded, new_network, accept_new_host_keys, print_note)
     if as_json:
-        print_text(json.dumps(asdict(done), indent=1))
+        print_text(json.dumps(asdict(result), indent=1))
         return
-    if not done.changed:
+    if not result.changed:
         print_text(
-            f"no changes: {known.name} already has {network}, and there are no leftovers of other networks"
+            f"no changes: {loaded.name} already has {network}, and there are no leftovers of other networks"
         )
         return
-    leftovers = sum(map(len, done.removed.values()))
+    leftovers = sum(map(len, result.removed.values()))
     print_text(
-        f"{known.name} now has {network} ({done.took_s:.0f} s): removed {leftovers} leftovers of the old"
-        f" network from {len(done.removed)} nodes, recreated {len(done.recreated)} pods"
+        f"{loaded.name} now has {network} ({result.took_s:.0f} s): removed {leftovers} leftovers of the old"
+        f" network from {len(result.removed)} nodes, recreated {len(result.recreated)} pods"
     )
-    if network != known.network.name:
+    if network != loaded.network.name:
         print_text(
-            f"The profile has {known.network.name}: its next `k8sdds deploy` installs that network again."
+            f"The profile has {loaded.network.name}: its next `k8sdds deploy` installs that network again."
         )

@@ -81,7 +81,7 @@ Networks = Annotated[
     typer.Option(
         "--network",
         "-n",
-        help="Measure only this network and the baseline (repeatable).",
+        help="Only this network and the baseline (repeatable).",
         autocompletion=complete_networks,
     ),
 ]

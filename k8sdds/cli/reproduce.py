@@ -32,8 +32,8 @@ def reproduce(
 ) -> None:
     """Measure the experiments of claims in the lab and print the verdicts.
 
-    Claims with the same experiment share one campaign. For a claim that the lab cannot test, the reason is
-    printed instead.
+    Claims with the same experiment share one campaign.
+    If the lab cannot test a claim, the reason is printed instead of a verdict.
     """
     from k8sdds import claims as claim_files
     from k8sdds.campaign import experiments

@@ -78,8 +78,8 @@ def run(
 ) -> None:
     """Measure an experiment on the current testbed and write its report.
 
-    Press Ctrl-C once to stop cleanly and keep the results so far (continue with --resume); press it twice
-    to stop at once.
+    Press Ctrl-C once to stop cleanly and keep the results (continue with --resume).
+    Press it twice to stop at once.
     """
     changes = (network, repeat, duration, settings, seed, output)
     if resume is not None:

@@ -27,7 +27,6 @@ class Progress:
         self._records: list[dict[str, Any]] = []
         self._status = ""
         self._live: Any = None
-        self._left = 0
 
     def __enter__(self) -> Progress:
         if console().is_terminal:
@@ -49,9 +48,8 @@ class Progress:
 
     def trial_starts(self, trial: Trial, done: int, total: int) -> None:
         """Show the next trial and the remaining time."""
-        self._left = total - done
         self._started_at = time.monotonic()
-        left = format_duration(self._left * self._trial_s)
+        left = format_duration((total - done) * self._trial_s)
         self._status = f"[{done + 1}/{total}] {trial.describe()}"
         if self._live is None:
             self.note(f"{self._status} … ({left} left)")

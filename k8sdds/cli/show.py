@@ -28,7 +28,7 @@ def show(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the cells of an experiment, its estimated duration and each pod's command line."""
+    """Show the cells of an experiment, its estimated duration and, on request, the command lines."""
     from k8sdds.campaign import experiments, preflight
     from k8sdds.campaign.expansion import expand
     from k8sdds.networks import with_engines
@@ -104,7 +104,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
 
 
 def _optional_columns(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str]]:
-    """Return the columns to show only if a cell has a value other than the usual one."""
+    """Return the columns that are shown because a cell has a value other than the default."""
     from k8sdds.model.experiment import DEFAULT_MIDDLEWARE
 
     columns: dict[str, Callable[[Cell], str]] = {}
@@ -139,21 +139,14 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
         protection = levels.resolve(cell.security, cell.security_options)
         attachments = make_plan(cell).datapath.attachments
         endpoints = {name: Endpoint(a.address, a.interface, None) for name, a in attachments.items()}
-        chosen = middleware.find(cell.middleware)
-        lines = {
-            one.name: chosen.command(
-                trial,
-                one,
-                Surroundings(
-                    endpoints,
-                    1,
-                    ParticipantPaths("k8sdds-perftest", Path("RAW") / one.name, None),
-                    protection,
-                ),
-            ).argv
-            for one in cell.participants
-        }
-        lines |= {one.name: chosen.service_command(endpoints[one.name].address) for one in cell.services}
-        return {name: shlex.join(line) for name, line in lines.items()}
+        dds = middleware.find(cell.middleware)
+        commands = {}
+        for participant in cell.participants:
+            paths = ParticipantPaths("k8sdds-perftest", Path("RAW") / participant.name, None)
+            surroundings = Surroundings(endpoints, 1, paths, protection)
+            commands[participant.name] = dds.command(trial, participant, surroundings).argv
+        for service in cell.services:
+            commands[service.name] = dds.service_command(endpoints[service.name].address)
+        return {name: shlex.join(argv) for name, argv in commands.items()}
     except K8sddsError:
         return {}  # the list of problems explains what is wrong with the cell

@@ -32,7 +32,7 @@ def testbed(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="lab, cluster (that of the kubeconfig), or the name of a deployed cluster.",
+            help="lab, cluster (the kubeconfig's cluster), or the name of a deployed cluster.",
             autocompletion=complete_testbeds,
         ),
     ] = None,

@@ -1,12 +1,14 @@
-"""Query and switch the network of a deployed cluster by the cluster's name."""
+"""Query and switch the network of a deployed cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from k8sdds.deploy import network_install, profiles, record
-from k8sdds.deploy.network_switch.switch import Progress, SwitchResult, current, switch
+from k8sdds.deploy.deploy import survey
+from k8sdds.deploy.network_switch.switch import Progress, SwitchResult, current, run_smoke_test, switch
 from k8sdds.kubernetes.kubectl import Kubectl
+from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.system.ssh import Connections
 
 
@@ -32,6 +34,34 @@ def switch_cluster(
     pod_network = network_install.choose_network(profile, network, **dict(options or {}))  # type: ignore[arg-type]
     with record.locked(name), Connections(profiles.targets(profile)) as connections:
         return switch(profile, pod_network, connections, progress)
+
+
+def switch_and_verify(
+    profile: Profile, network: PodNetwork, accept_new_host_keys: bool, progress: Progress
+) -> SwitchResult:
+    """Switch the cluster of a profile to another network and run the smoke test on it.
+
+    Args:
+        profile: The profile of the cluster.
+        network: The network to install.
+        accept_new_host_keys: Whether to trust unknown SSH host keys.
+        progress: Receives progress messages.
+
+    Raises:
+        InputError: The network does not fit the profile.
+        PrerequisiteError: A machine or the cluster failed; the same call again continues.
+    """
+    desired = network_install.with_network(profile, network)
+    profiles.password(desired)
+    targets = profiles.targets(desired)
+    with record.locked(profile.name), Connections(targets, accept_new_host_keys) as connections:
+        # Check that the machines support the new network before the old one is removed.
+        survey(desired, connections).raise_problems(desired)
+        result = switch(profile, network, connections, progress)
+        if result.changed:
+            progress("verifying that the nodes exchange datagrams")
+            run_smoke_test(desired, connections)
+    return result
 
 
 def current_network(name: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
-from k8sdds.deploy import record, tuning
+from k8sdds.deploy import local_nodes, profiles, record, tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
-from k8sdds.deploy.deploy import MachineSurvey
+from k8sdds.deploy.deploy import MachineSurvey, survey
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
 from k8sdds.deploy.phases.control_plane import CRI_SOCKET
 from k8sdds.deploy.runner import Observer, Runner
@@ -95,6 +97,72 @@ if [ -s {STATE}/packages ]; then
   sort -u {STATE}/packages | xargs apt-get purge -q=2 -y >/dev/null
 fi
 """
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `k8sdds destroy`."""
+
+    purge: bool = False
+    """Whether to remove packages that deploy installed, and the logs on this machine."""
+    accept_new_host_keys: bool = False
+    concurrency: int = 20
+
+
+@dataclass(frozen=True)
+class Destroyed:
+    """Result of a destroy."""
+
+    changed: bool
+    """False: there was nothing to destroy."""
+    local_nodes: Sequence[str] = ()
+    """Names of the deleted local nodes."""
+
+
+def destroy(
+    profile: Profile,
+    options: Options,
+    confirm: Callable[[str], None],
+    progress: Callable[[Sequence[Action]], AbstractContextManager[Observer]],
+) -> Destroyed:
+    """Destroy the cluster of a profile and delete its record; delete local nodes, restore other machines.
+
+    Args:
+        profile: The profile.
+        options: The options of the command.
+        confirm: Asks the user to confirm; raises if the answer is no, or cannot be given.
+        progress: Shows the progress of a plan.
+
+    Raises:
+        PrerequisiteError: A machine cannot be reached or changed, or leftovers of the network remain.
+    """
+    if profile.provider == "local":
+        return _delete_local_nodes(profile, confirm)
+    targets = profiles.targets(profile)
+    with (
+        record.locked(profile.name),
+        Connections(targets, options.accept_new_host_keys, options.concurrency) as connections,
+    ):
+        machines = survey(profile, connections)
+        actions = plan(profile, machines, options.purge)
+        if actions:
+            names = ", ".join(dict.fromkeys(action.node for action in actions))
+            confirm(f"Destroy cluster {profile.name} on these machines: {names}?")
+            with progress(actions) as observer:
+                apply_plan(profile, machines, actions, connections, observer)
+    record.delete(profile.name, keep_logs=not options.purge)
+    return Destroyed(bool(actions))
+
+
+def _delete_local_nodes(profile: Profile, confirm: Callable[[str], None]) -> Destroyed:
+    names = list(local_nodes.existing(profile))
+    if not names and record.read(profile.name) is None:
+        return Destroyed(False)
+    confirm(f"Delete the local nodes {', '.join(names)} and all their data?")
+    with record.locked(profile.name):
+        local_nodes.delete(profile)
+    record.delete(profile.name)
+    return Destroyed(True, names)
 
 
 def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]:
