@@ -1,6 +1,7 @@
 """Pack run folders into a reproducible archive without secrets.
 
-Equal content gives equal bytes. The archive is written to a temporary file and renamed when it is complete.
+The same content always gives the same bytes. The archive is written to a temporary file, which is renamed when it
+is complete.
 """
 
 from __future__ import annotations
@@ -187,13 +188,13 @@ def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
     """Return the CSV tables of the report, derived from the raw data."""
     from k8sdds.report import content, csv_tables
 
-    with tempfile.TemporaryDirectory(prefix="k8sdds-artifact-") as place:
-        written = csv_tables.write(content.read(folder), Path(place))
+    with tempfile.TemporaryDirectory(prefix="k8sdds-artifact-") as temporary:
+        written = csv_tables.write(content.read(folder), Path(temporary))
         return sorted((path.name, path.read_bytes()) for path in written)
 
 
 def verdicts(runs: list[PackedRun], claims: Claims) -> list[dict[str, Any]]:
-    """Return every claim with its verdict by all runs, and what it takes to measure it."""
+    """Return every claim with its verdict, and the command, time and disk space that measure it."""
     # The disk space of a claim's experiment is estimated from these campaigns' bytes per minute.
     sizes = [
         (

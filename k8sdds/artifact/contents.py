@@ -17,7 +17,7 @@ class Description:
     """SPDX license identifier, such as CC-BY-4.0."""
     authors: tuple[str, ...] = ()
     claims: str = PAPER
-    """The claims to judge by the runs: name of an installed claims file, or path of a YAML file."""
+    """The claims to judge with the runs: name of an installed claims file, or path of a YAML file."""
 
 
 @dataclass

@@ -48,12 +48,11 @@ def candidates(folder: Path) -> Iterator[tuple[str, Path, str | None]]:
 
 def _walk(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
-        here = Path(parent)
-        if here == folder:
+        if Path(parent) == folder:
             folders[:] = [name for name in folders if name not in DERIVED]
         folders.sort()
-        links = [name for name in folders if (here / name).is_symlink()]
-        yield from (here / name for name in sorted([*files, *links]))
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        yield from (Path(parent) / name for name in sorted([*files, *links]))
 
 
 def secret_in(content: bytes) -> str | None:

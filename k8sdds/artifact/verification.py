@@ -77,45 +77,44 @@ Content = tuple[str, bytes | None, str]
 
 def _verify(contents: Iterator[Content]) -> Verification:
     """Compare contents with the SHA256SUMS among them."""
-    found: dict[str, str | None] = {}
+    digests: dict[str, str | None] = {}
     findings = []
     listing: bytes | None = None
     for path, content, reason in contents:
-        if path in found:
+        if path in digests:
             findings.append(VerificationIssue("added", path, "it occurs twice"))
             continue
         if content is None:
             findings.append(VerificationIssue("changed", path, reason))
-            found[path] = None
+            digests[path] = None
             continue
-        found[path] = checksums.digest(content)
+        digests[path] = checksums.digest(content)
         if path == checksums.NAME:
             listing = content
     if listing is None:
-        if checksums.NAME not in found:
+        if checksums.NAME not in digests:
             findings.append(VerificationIssue("missing", checksums.NAME))
-        return Verification(None, len(found), findings)
+        return Verification(None, len(digests), findings)
     try:
         expected = checksums.read(listing.decode("utf-8"))
     except ValueError as error:
         findings.append(VerificationIssue("damaged", checksums.NAME, str(error)))
-        return Verification(found[checksums.NAME], len(found), findings)
-    for path in sorted(expected.keys() | found.keys() - {checksums.NAME}):
-        if path not in found:
+        return Verification(digests[checksums.NAME], len(digests), findings)
+    for path in sorted(expected.keys() | digests.keys() - {checksums.NAME}):
+        if path not in digests:
             findings.append(VerificationIssue("missing", path))
         elif path not in expected:
             findings.append(VerificationIssue("added", path))
-        elif found[path] is not None and found[path] != expected[path]:
+        elif digests[path] is not None and digests[path] != expected[path]:
             findings.append(VerificationIssue("changed", path))
-    return Verification(found[checksums.NAME], len(found), findings)
+    return Verification(digests[checksums.NAME], len(digests), findings)
 
 
 def _read_folder(folder: Path) -> Iterator[Content]:
     for parent, folders, files in os.walk(folder):
-        here = Path(parent)
-        links = [name for name in folders if (here / name).is_symlink()]
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
         for name in sorted([*files, *links]):
-            path = here / name
+            path = Path(parent) / name
             relative = path.relative_to(folder).as_posix()
             try:
                 if not stat.S_ISREG(path.lstat().st_mode):

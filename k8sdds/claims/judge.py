@@ -58,7 +58,7 @@ class Verdict:
 class ClaimResult:
     """A claim with all verdicts on it.
 
-    The overall verdict is that of k8sdds runs if they can test the claim, else that of imported data.
+    The overall verdict comes from k8sdds runs if they can test the claim, else from imported data.
     """
 
     claim: Claim
@@ -67,21 +67,24 @@ class ClaimResult:
     reason: str
 
     def best(self, imported: bool) -> Verdict | None:
-        """Return the most decisive verdict of imported or measured data; if equal, that with fewer gaps."""
+        """Return the most decisive verdict of imported or measured data; of equal ones, the one with fewer gaps."""
         candidates = [verdict for verdict in self.verdicts if verdict.imported == imported]
         order = [*_DECIDED, NOT_ENOUGH, NOT_TESTABLE]
-        return min(candidates, key=lambda found: (order.index(found.verdict), found.gaps), default=None)
+        return min(candidates, key=lambda verdict: (order.index(verdict.verdict), verdict.gaps), default=None)
 
 
 def judge(claims: Claims, runs: Sequence[RunFolder], only: Sequence[str] = ()) -> list[ClaimResult]:
-    """Judge every claim, or those with an id in `only`, by all run folders together, in the file's order."""
+    """Judge every claim, or the claims whose id is in `only`, with the data of all run folders.
+
+    The results are in the order of the claims file.
+    """
     sources = [Source.read(run) for run in runs]
-    chosen = [claim for claim in claims.claims if not only or claim.id in only]
-    return [judge_claim(claim, sources, claims.level) for claim in chosen]
+    selected = [claim for claim in claims.claims if not only or claim.id in only]
+    return [judge_claim(claim, sources, claims.level) for claim in selected]
 
 
 def judge_claim(claim: Claim, sources: Sequence[Source], level: float) -> ClaimResult:
-    """Judge one claim by some sources at a significance level."""
+    """Judge one claim with the data of some sources at a significance level."""
     if not claim.parts:
         return ClaimResult(claim, [], NOT_TESTABLE, claim.because)
     verdicts = [verdict for source in sources for verdict in _verdicts(claim, source, level)]

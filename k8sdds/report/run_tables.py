@@ -1,4 +1,4 @@
-"""Overheads of each repetition separately, as the tables of a paper print single runs.
+"""Build tables with the overheads of each repetition, as the tables of a paper print single runs.
 
 The main tables of a report pair and average all repetitions. A published table is often a single run; these
 tables contain the overheads of one repetition each, so that published numbers can be checked.
@@ -81,8 +81,8 @@ def tables(content: Content) -> list[RunTable]:
         if row["quantity"] in HEADLINES and row["test"] == test_of(row["quantity"], content.tests):
             key = (row["repetition"], *(row[name] for name in _TITLE_COLUMNS), row["quantity"])
             groups.setdefault(key, []).append(row)
-    made = [_table(content, rows) for rows in groups.values()]
-    several_payloads = [table for table in made if len(table.payloads) > 1]
+    all_tables = [_table(content, rows) for rows in groups.values()]
+    several_payloads = [table for table in all_tables if len(table.payloads) > 1]
     return sorted(
         several_payloads, key=lambda table: (table.repetition, -len(table.payloads) * len(table.rows))
     )

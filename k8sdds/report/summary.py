@@ -17,6 +17,7 @@ from k8sdds.results.metrics import METRICS, Metric
 from k8sdds.workloads import HEADLINES
 
 MAX_POINTS = 3
+"""Largest number of points of a setting that the summary compares."""
 RELEVANT_PERCENT = 10
 """A comparison that could have missed a difference of this size is "undecided", not "no difference seen"."""
 
@@ -33,7 +34,7 @@ def answer(content: Content) -> list[Statement]:
     """Return one statement per setting and contrast, or one that explains why there is no result."""
     if not content.settings:
         return [Statement("No result", [_no_result(content)])]
-    statements = [_setting(content, setting) for setting in content.settings]
+    statements = [_summarize(content, setting) for setting in content.settings]
     statements += _contrasts(content)
     return [statement for statement in statements if statement.sentences]
 
@@ -100,7 +101,8 @@ def _no_result(content: Content) -> str:
     return f"None of {attempts} is valid, so there is no result. Reasons: {reasons}."
 
 
-def _setting(content: Content, setting: Setting) -> Statement:
+def _summarize(content: Content, setting: Setting) -> Statement:
+    """Summarize one setting: a sentence per selected point, or the levels if there are no overheads."""
     statement = Statement(setting.title)
     compared = [point for point in setting.points if _overheads_at(setting, point)]
     selected = _select_points(compared)
@@ -221,9 +223,9 @@ def _amount(row: Row, negated: bool = False) -> str:
     value, low, high = row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"]
     if negated:
         value, low, high = -value, None if high is None else -high, None if low is None else -low
-    centre, _, bracket = formats.percent(value, low, high).partition(" ")
+    center, _, bracket = formats.percent(value, low, high).partition(" ")
     # No line break between a number and its unit.
-    return f"{centre}\N{NO-BREAK SPACE}% {bracket}".rstrip()
+    return f"{center}\N{NO-BREAK SPACE}% {bracket}".rstrip()
 
 
 def _spans_zero(rows: Iterable[Row]) -> str:

@@ -170,8 +170,8 @@ def _overhead(row: Row | None) -> str:
         return ""
     mark = "~" if row["seen"] is False else " "
     text = formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
-    centre, _, bracket = text.partition(" ")
-    return f"{mark}{centre:>4} {bracket}".rstrip()
+    center, _, bracket = text.partition(" ")
+    return f"{mark}{center:>4} {bracket}".rstrip()
 
 
 def _print_invalid(content: Content, console: Console) -> None:

@@ -104,7 +104,7 @@ def subject_of(certificate: x509.Certificate) -> str:
 
 
 def _name(common: str) -> x509.Name:
-    # RFC 2253 reverses the order, so O comes first here for a string that begins with CN.
+    # RFC 2253 reverses the order, so O comes first in the list for a string that begins with CN.
     return x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),

@@ -233,8 +233,8 @@ def _signed_xml(path: Path) -> str:
 
 
 def _element(xml: str, name: str) -> str:
-    found = ElementTree.fromstring(xml.encode()).find(f".//{name}")
-    return (found.text or "") if found is not None else ""
+    element = ElementTree.fromstring(xml.encode()).find(f".//{name}")
+    return (element.text or "") if element is not None else ""
 
 
 def _topics(xml: str, verb: str) -> list[str]:

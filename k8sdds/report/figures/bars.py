@@ -174,7 +174,7 @@ def _panel(ax: Axes, panel: Panel, labels: list[str], styles: dict[str, NetworkC
     p99 = [high for _, high in panel.ticks.values() if high is not None]
     if p99 and max(p99) < 1.8 * reach:
         reach = max(reach, *p99)
-    # Room on the right for the mean as a number.
+    # Leave room on the right for the mean as a number.
     limit = reach / panel.scale / (1 - 0.5 / width)
     ax.set_xlim(0, limit)
     ax.set_ylim(len(labels) - 0.5, -0.5)
@@ -195,12 +195,12 @@ def _panel(ax: Axes, panel: Panel, labels: list[str], styles: dict[str, NetworkC
 
 
 def _row(
-    ax: Axes, panel: Panel, row: Row, position: int, look: NetworkColor, label: str, reach: float
+    ax: Axes, panel: Panel, row: Row, position: int, style: NetworkColor, label: str, reach: float
 ) -> None:
-    colour, scale = look.light, panel.scale
+    color, scale = style.light, panel.scale
     mean = row["mean"] / scale
-    ax.barh(position, mean, height=0.62, color=colour, alpha=0.28, linewidth=0)
-    ax.plot([mean, mean], [position - 0.31, position + 0.31], color=colour, linewidth=1.6)
+    ax.barh(position, mean, height=0.62, color=color, alpha=0.28, linewidth=0)
+    ax.plot([mean, mean], [position - 0.31, position + 0.31], color=color, linewidth=1.6)
     if row["ci_low"] is not None:
         low, high = max(row["ci_low"] / scale, 0), row["ci_high"] / scale
         ax.plot([low, high], [position, position], color=INK, linewidth=1.0)
@@ -210,7 +210,7 @@ def _row(
     last = max(len(values) - 1, 1)
     heights = [position + (0.36 * (i / last - 0.5) if len(values) > 1 else 0.0) for i in range(len(values))]
     ax.plot(
-        [value / scale for value in values], heights, look.marker, markersize=2.6, color=colour,
+        [value / scale for value in values], heights, style.marker, markersize=2.6, color=color,
         markeredgewidth=0,
     )  # fmt: skip
     ticks = [tick / scale for tick in panel.ticks.get(label, ()) if tick is not None and tick <= reach]

@@ -98,12 +98,12 @@ def _panel(ax: Axes, distributions: dict[str, Distribution], styles: dict[str, N
     )
 
     for label, merged in distributions.items():
-        look = styles[label]
+        style = styles[label]
         xs = [1 / (1 - quantile) for quantile in merged.quantiles]
-        ax.plot(xs, merged.latency_us, color=look.light, linewidth=1.3)
+        ax.plot(xs, merged.latency_us, color=style.light, linewidth=1.3)
         marks = [i for i, x in enumerate(xs) if i % 12 == 6]
-        ax.plot([xs[i] for i in marks], [merged.latency_us[i] for i in marks], look.marker,
-                color=look.light, markersize=3.4, markeredgewidth=0)  # fmt: skip
+        ax.plot([xs[i] for i in marks], [merged.latency_us[i] for i in marks], style.marker,
+                color=style.light, markersize=3.4, markeredgewidth=0)  # fmt: skip
     most = max(max(merged.quantiles) for merged in distributions.values())
     shown = [p for p in _PERCENTILES if p / 100 <= most]
     ax.set_xscale("log")
@@ -144,9 +144,9 @@ def _legend(drawing, rows: list[list[tuple[str, float]]], styles: dict[str, Netw
     for index, row in enumerate(rows):
         y = 1 - (0.13 + 0.2 * index) / height
         for label, left in row:
-            look = styles[label]
+            style = styles[label]
             xs = [left / width, (left + 0.11) / width, (left + 0.22) / width]
-            drawing.add_artist(Line2D(xs, [y] * 3, color=look.light, linewidth=1.3, marker=look.marker,
+            drawing.add_artist(Line2D(xs, [y] * 3, color=style.light, linewidth=1.3, marker=style.marker,
                                       markersize=3.8, markevery=[1], markeredgewidth=0))  # fmt: skip
             drawing.text((left + 0.27) / width, y, label, va="center", size=FONT - 0.5)
 

@@ -92,22 +92,22 @@ def _overhead_panel(
     step = min(0.13 if len(group) > 1 else 0.2, 0.7 / max(len(labels), 1))
     reach = [0.0]
     for index, label in enumerate(labels):
-        look, shift = styles[label], (index - (len(labels) - 1) / 2) * step
+        style, shift = styles[label], (index - (len(labels) - 1) / 2) * step
         shown = [(x + shift, rows[label, at]) for x, at in enumerate(group) if (label, at) in rows]
         for x, row in shown:
             values = row["values"]
             # The dots are next to the interval, so that its line does not cover them.
             dots_x = [x + 0.42 * step] * len(values)
-            ax.plot(dots_x, values, "o", markersize=2.4, color=look.light, alpha=0.8, markeredgewidth=0)
+            ax.plot(dots_x, values, "o", markersize=2.4, color=style.light, alpha=0.8, markeredgewidth=0)
             reach += [row["overhead_percent"], *values]
             if row["ci_low_percent"] is not None:
                 ax.plot(
-                    [x, x], [row["ci_low_percent"], row["ci_high_percent"]], color=look.light, linewidth=1.1
+                    [x, x], [row["ci_low_percent"], row["ci_high_percent"]], color=style.light, linewidth=1.1
                 )
         if shown:
             xs, ys = [x for x, _ in shown], [row["overhead_percent"] for _, row in shown]
-            ax.plot(xs, ys, "-", linewidth=0.7, color=look.light, alpha=0.5)
-            ax.plot(xs, ys, look.marker, markersize=4.6, color=look.light, markeredgewidth=0)
+            ax.plot(xs, ys, "-", linewidth=0.7, color=style.light, alpha=0.5)
+            ax.plot(xs, ys, style.marker, markersize=4.6, color=style.light, markeredgewidth=0)
             ends.append((ys[-1], label))
     # The interval of two repetitions can be huge, so the measured values set the range of the axis.
     low, high = min(reach), max(reach)
@@ -147,9 +147,9 @@ def _end_labels(
             break
     transform = ax.get_yaxis_transform()
     for y, end, label in placed:
-        colour = styles[label].light
-        ax.plot([1.0, 1.025], [end, y], color=colour, linewidth=0.7, clip_on=False, transform=transform)
-        ax.text(1.035, y, label, color=colour, va="center", size=FONT - 0.5, transform=transform)
+        color = styles[label].light
+        ax.plot([1.0, 1.025], [end, y], color=color, linewidth=0.7, clip_on=False, transform=transform)
+        ax.text(1.035, y, label, color=color, va="center", size=FONT - 0.5, transform=transform)
 
 
 def _overhead_alt(content: Content, setting: Setting, names: Sequence[str]) -> str:
@@ -240,17 +240,17 @@ def _curves_panel(
     names = _names(curves)
     for index, (key, curve) in enumerate(curves.items()):
         label, transport, _ = key
-        colour, marker = styles[label].light, styles[label].marker
+        color, marker = styles[label].light, styles[label].marker
         shift = (index - (len(curves) - 1) / 2) * step
         xs, ys = [n + shift for n in curve], [row["mean"] for row in curve.values()]
-        ax.plot(xs, ys, "-" if transport == "unicast" else "--", color=colour, linewidth=1.1)
-        ax.plot(xs, ys, marker, color=colour, markersize=4.6, markeredgewidth=0)
+        ax.plot(xs, ys, "-" if transport == "unicast" else "--", color=color, linewidth=1.1)
+        ax.plot(xs, ys, marker, color=color, markersize=4.6, markeredgewidth=0)
         for x, row in zip(xs, curve.values(), strict=True):
             dots_x = [x + 0.45 * step] * len(row["values"])
-            ax.plot(dots_x, row["values"], "o", markersize=2.2, color=colour, alpha=0.8, markeredgewidth=0)
+            ax.plot(dots_x, row["values"], "o", markersize=2.2, color=color, alpha=0.8, markeredgewidth=0)
             if row["ci_low"] is not None:
                 interval = [max(row["ci_low"], 0), min(row["ci_high"], 3 * row["mean"])]
-                ax.plot([x, x], interval, color=colour, linewidth=1.0)
+                ax.plot([x, x], interval, color=color, linewidth=1.0)
             top = max(top, row["maximum"], min(row["ci_high"] or 0, 1.5 * row["mean"]))
         ends.append((ys[-1], names[key]))
     ax.set_ylim(0, top * 1.05)

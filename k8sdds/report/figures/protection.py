@@ -86,18 +86,18 @@ def _panel(ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, Net
         own = sorted(
             (row for row in rows if protected_name(row) == label), key=lambda row: row["payload_bytes"]
         )
-        look, shift = styles[label], (number - (len(variants) - 1) / 2) * step
+        style, shift = styles[label], (number - (len(variants) - 1) / 2) * step
         xs = [sizes.index(row["payload_bytes"]) + shift for row in own]
         plain = all(row["security"] in (None, "none") and not _encrypts(row) for row in own)
         ax.plot(
-            xs, [row["mean"] for row in own], "--" if plain else "-", marker=look.marker, label=label,
-            color=look.light, linewidth=0.9, markersize=4.2, markeredgewidth=0,
+            xs, [row["mean"] for row in own], "--" if plain else "-", marker=style.marker, label=label,
+            color=style.light, linewidth=0.9, markersize=4.2, markeredgewidth=0,
         )  # fmt: skip
         for x, row in zip(xs, own, strict=True):
-            ax.plot([x] * len(row["values"]), row["values"], "o", markersize=1.8, color=look.light, alpha=0.7,
+            ax.plot([x] * len(row["values"]), row["values"], "o", markersize=1.8, color=style.light, alpha=0.7,
                     markeredgewidth=0)  # fmt: skip
             if row["ci_low"] is not None and row["ci_low"] > 0:
-                ax.plot([x, x], [row["ci_low"], min(row["ci_high"], 3 * row["mean"])], color=look.light,
+                ax.plot([x, x], [row["ci_low"], min(row["ci_high"], 3 * row["mean"])], color=style.light,
                         linewidth=0.9)  # fmt: skip
     ax.set_yscale("log")
     # All values can lie within one decade, so there are also ticks at 2 and 5.

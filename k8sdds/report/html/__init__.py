@@ -69,7 +69,9 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
     background, top_nodes = tables.background(content.run), tables.top_nodes(content.run)
     reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
-        "colours": {label: look.light.strip("#") for label, look in network_colors(content.networks).items()},
+        "colors": {
+            label: style.light.strip("#") for label, style in network_colors(content.networks).items()
+        },
         "drawn_sections": drawn,
         "sections": [
             *([("overheads", "Overheads")] if overhead_tables else []),

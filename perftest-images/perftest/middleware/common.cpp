@@ -25,7 +25,7 @@ void apply_test_qos(Settings& s) {
     EndpointQos &writer = s.qos.writer, &reader = s.qos.reader;
     if (s.role == Role::subscriber || s.latency_test) {
         // Pongs, and pings that a receive callback sends, are written by the thread that also handles
-        // acknowledgements. A writer that keeps all samples could block that thread for ever. Only one ping is in
+        // acknowledgments. A writer that keeps all samples could block that thread forever. Only one ping is in
         // flight, so keeping the last sample keeps all of them; keeping all costs about 3 % of latency.
         writer.keep_all = false;
         writer.depth = 1;

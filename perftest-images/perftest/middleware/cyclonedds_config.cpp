@@ -33,7 +33,7 @@ std::string watermarks(const Settings& s) {
     if (s.role == Role::publisher && s.send_queue > 0)
         high = s.send_queue * static_cast<int64_t>(s.data_length);
     else if (s.role == Role::subscriber || s.latency_test)
-        // The thread that writes pongs, and pings in a callback, also handles acknowledgements. It must never block,
+        // The thread that writes pongs, and pings in a callback, also handles acknowledgments. It must never block,
         // so one sample must not fill the cache.
         high = std::max<int64_t>(4 * static_cast<int64_t>(s.data_length), 16 << 20);
     if (!high) return "";

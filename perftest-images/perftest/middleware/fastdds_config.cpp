@@ -142,7 +142,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     auto udp = std::make_shared<eprosima::fastdds::rtps::UDPv4TransportDescriptor>();
     udp->maxMessageSize = fastdds_max_message;
     udp->receiveBufferSize = 8u << 20;                    // the kernel limits it to rmem_max
-    // The library requests acknowledgements each time it has sent as much as its send buffer holds, so the writer's
+    // The library requests acknowledgments each time it has sent as much as its send buffer holds, so the writer's
     // queue must be several times as large.
     udp->sendBufferSize = 128u << 10;
     // A process uses the first free participant index, and tries to reach each peer at as many ports.

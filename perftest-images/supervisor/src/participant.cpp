@@ -61,8 +61,8 @@ void reset_signals() {
         if (!error.empty()) fail(status, kPrerequisite, error);
     }
     // The kernel kills the participant when the supervisor dies. A change of capabilities resets this setting, so it
-    // comes after them, and no_new_privs prevents a change at exec. If the supervisor has died before, the go pipe
-    // has ended.
+    // comes after them, and no_new_privs prevents a change at exec. If the supervisor died earlier, reading from the
+    // go pipe returns its end.
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         fail(status, kPrerequisite, "cannot set no_new_privs: " + errno_text());
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
