@@ -99,13 +99,13 @@ class Normal(Pool):
             drifts = [dice.gauss(0, self.spread) for _ in range(2)]
             for side, label, drift in zip(sides, "AB", (drifts[0], drifts[0 if paired else 1]), strict=True):
                 for row in self.block["A"]:
-                    made = row | {"repetition": repetition, "network": label, "network_label": label}
+                    created = row | {"repetition": repetition, "network": label, "network_label": label}
                     for name in VALUES:
-                        if made[name] is not None:
-                            made[name] *= math.exp(drift + dice.gauss(0, self.spread))
+                        if created[name] is not None:
+                            created[name] *= math.exp(drift + dice.gauss(0, self.spread))
                     if label == "B" and factor != 1:
-                        _slow(made, factor)
-                    side.append(made)
+                        _slow(created, factor)
+                    side.append(created)
         return sides
 
 
@@ -125,31 +125,31 @@ def compared(a: list[Row], b: list[Row], paired: bool) -> list[Row]:
 
 def false_alarms(pool: Pool, n: int, times: int, seed: int) -> Row:
     """Return false alarm rates in percent, from resampled campaigns without a true difference."""
-    dice, found = random.Random(seed), Counter()
+    dice, result = random.Random(seed), Counter()
     claims = load("aa").claims
     for _ in range(times):
         for paired, name in ((True, "paired"), (False, "independent")):
             a, b = pool.draw(dice, n, paired)
             rows = compared(a, b, paired)
-            found[f"{name}_cells"] += len(rows)
-            found[f"{name}_single"] += sum(1 for row in rows if row["p"] is not None and row["p"] <= LEVEL)
-            found[f"{name}_any"] += any(row["different"] for row in rows)
+            result[f"{name}_cells"] += len(rows)
+            result[f"{name}_single"] += sum(1 for row in rows if row["p"] is not None and row["p"] <= LEVEL)
+            result[f"{name}_any"] += any(row["different"] for row in rows)
             if paired:
                 source = Source("resampled", a + b)
                 for claim in claims:
                     verdict = judge_claim(claim, [source], LEVEL).verdict
                     wrong = CONTRADICTED if claim.id == "alike" else SUPPORTED
-                    found["claims_false"] += claim.id != "alike" and verdict == wrong
-                    found["claims_asked"] += claim.id != "alike"
-                    found["alike_contradicted"] += claim.id == "alike" and verdict == wrong
-                    found["alike_supported"] += claim.id == "alike" and verdict == SUPPORTED
+                    result["claims_false"] += claim.id != "alike" and verdict == wrong
+                    result["claims_asked"] += claim.id != "alike"
+                    result["alike_contradicted"] += claim.id == "alike" and verdict == wrong
+                    result["alike_supported"] += claim.id == "alike" and verdict == SUPPORTED
     row: Row = {"n": n, "campaigns": times}
     for name in ("paired", "independent"):
-        row[f"{name}_single_percent"] = 100 * found[f"{name}_single"] / found[f"{name}_cells"]
-        row[f"{name}_any_percent"] = 100 * found[f"{name}_any"] / times
-    row["claims_false_percent"] = 100 * found["claims_false"] / found["claims_asked"]
+        row[f"{name}_single_percent"] = 100 * result[f"{name}_single"] / result[f"{name}_cells"]
+        row[f"{name}_any_percent"] = 100 * result[f"{name}_any"] / times
+    row["claims_false_percent"] = 100 * result["claims_false"] / result["claims_asked"]
     for name in ("alike_contradicted", "alike_supported"):
-        row[f"{name}_percent"] = 100 * found[name] / times
+        row[f"{name}_percent"] = 100 * result[name] / times
     return row
 
 
@@ -157,14 +157,14 @@ def power(pool: Pool, n: int, times: int, seed: int) -> list[Row]:
     """Return in percent how often a slowdown by each factor is detected after Holm's correction."""
     rows = []
     for factor in FACTORS:
-        dice, found = random.Random(seed), Counter()
+        dice, result = random.Random(seed), Counter()
         for _ in range(times):
             for row in compared(*pool.draw(dice, n, True, factor), True):
-                found[row["quantity"]] += 1
-                found[row["quantity"], "found"] += row["worse"]
+                result[row["quantity"]] += 1
+                result[row["quantity"], "found"] += row["worse"]
         rows.append(
             {"n": n, "slower_percent": round(100 * (factor - 1), 1)}
-            | {name: 100 * found[name, "found"] / found[name] for name in VALUES}
+            | {name: 100 * result[name, "found"] / result[name] for name in VALUES}
         )
     return rows
 
@@ -266,10 +266,10 @@ def _campaigns(pool: Pool, report: common.Report) -> None:
     cells = alarms = any_ = 0
     for rows in pool.campaigns:
         sides = ([row for row in rows if row["network_label"] == label] for label in "AB")
-        found = compared(*sides, paired=True)
-        cells += len(found)
-        alarms += sum(1 for row in found if row["p"] is not None and row["p"] <= LEVEL)
-        any_ += any(row["different"] for row in found)
+        result = compared(*sides, paired=True)
+        cells += len(result)
+        alarms += sum(1 for row in result if row["p"] is not None and row["p"] <= LEVEL)
+        any_ += any(row["different"] for row in result)
     report.data["campaigns"] = {
         "n": len(pool.campaigns),
         "cells": cells,

@@ -101,9 +101,9 @@ class ByHand:
     def __init__(self, profile: Profile, connections: Connections) -> None:
         self.profile = profile
         self.connections = connections
-        seen, _ = facts.gather(connections, plan.SYSCTLS)
+        facts_by_machine, _ = facts.gather(connections, plan.SYSCTLS)
         self.software = software.for_profile(profile, (HOST_ARCH,), common.progress)
-        self.wanted = DesiredState(profile, seen, self.software, network_install.render(profile))
+        self.wanted = DesiredState(profile, facts_by_machine, self.software, network_install.render(profile))
 
     def ssh(self, node: str, script: str) -> str:
         done = self.connections.hosts[node].run(f"set -e\n{script}", timeout_s=600)
@@ -114,7 +114,7 @@ class ByHand:
     def prepare(self, node: str) -> str:
         """Return the commands that prepare a bare node for kubeadm."""
         here = self.profile.node(node)
-        lines = [f"install -D {one.shared} {one.target}\n" for one in self.software.binaries(HOST_ARCH)]
+        lines = [f"install -D {item.shared} {item.target}\n" for item in self.software.binaries(HOST_ARCH)]
         lines += [f"ln -sf {target} {link}\n" for link, target in self.software.links(HOST_ARCH).items()]
         for path, text in (
             (runtime.CONFIG_FILE, runtime.containerd_config(self.wanted, here)),

@@ -86,7 +86,7 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._stop.wait(SAMPLING_S):
-            found = {}
+            results = {}
             waiting = [self.pid]
             while waiting:
                 pid = waiting.pop()
@@ -95,8 +95,8 @@ class Watcher:
                     # Children of perftest count as perftest.
                     if group != PARTICIPANT:
                         waiting += processes.children(pid)
-                        found[pid, group] = _run_time_ns(pid)
-            self.readings.append((time.monotonic_ns(), found))
+                        results[pid, group] = _run_time_ns(pid)
+            self.readings.append((time.monotonic_ns(), results))
 
     def end(self) -> None:
         """Stop reading."""
@@ -203,14 +203,14 @@ def _cpu(run: RunFolder, record: dict[str, Any], watcher: Watcher) -> dict[str, 
     """Return the CPU of the harness during one trial in percent of a core, or None."""
     folder = run.raw(record["trial_id"], record["attempt"])
     meters = [json.loads(path.read_text()) for path in folder.glob("*/meters.json")]
-    interval = next((one["interval"] for one in meters if one["interval"]["kind"] == "measured"), None)
+    interval = next((meter["interval"] for meter in meters if meter["interval"]["kind"] == "measured"), None)
     if interval is None:
         return None
     start = interval["start_monotonic_ns"]
     used = watcher.used_percent(start, start + round(1e9 * interval["duration_s"]))
     if used is None:
         return None
-    own = sum(one["supervisor_cpu_s"] / one["interval"]["duration_s"] for one in meters)
+    own = sum(meter["supervisor_cpu_s"] / meter["interval"]["duration_s"] for meter in meters)
     used["supervisors' own meters"] = 100 * own
     rest = sum(percent for group, percent in used.items() if not group.startswith("supervisors"))
     # The supervisors count with the higher of their two readings.

@@ -11,7 +11,7 @@ of local nodes. The nodes share this machine's kernel with each other and with t
   wire
 
 Without --cluster, the benchmark deploys the profile one-machine with a separate state folder and destroys it
-at the end. Run folders are kept in --folder; existing ones are not measured again. Requires root.
+at the end. Run folders are kept in --folder; cluster ones are not measured again. Requires root.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def cluster(name: str | None) -> Iterator[tuple[str, dict[str, str]]]:
 
 def campaign(folder: Path, testbed: str, repetitions: int, seconds: float, seed: int) -> list[str]:
     """Return the arguments that measure; they are the same on both testbeds."""
-    words = ["run", "cni-overhead", "--testbed", testbed, "--output", str(folder.absolute())]
-    words += [word for name in NETWORKS for word in ("--network", name)]
-    words += ["--set", f"payload_bytes={PAYLOAD_BYTES}", "--repeat", str(repetitions)]
-    return [*words, "--duration", f"{seconds:g}", "--seed", str(seed)]
+    args = ["run", "cni-overhead", "--testbed", testbed, "--output", str(folder.absolute())]
+    args += [word for name in NETWORKS for word in ("--network", name)]
+    args += ["--set", f"payload_bytes={PAYLOAD_BYTES}", "--repeat", str(repetitions)]
+    return [*args, "--duration", f"{seconds:g}", "--seed", str(seed)]
 
 
 def lab_rules() -> dict[str, dict[str, float]]:
@@ -128,12 +128,12 @@ def _tracks(expression: Any) -> bool:
 
 def cluster_rules(run: RunFolder) -> dict[str, dict[str, float]]:
     """Return the same counts from the readings on nodes with participants at the end of a block."""
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     for line in run.readings():
         if line.get("kind") == "node" and line.get("nft"):
             for label in str(line["network"]).split(" + "):
-                found[label] = counts(line["nft"], line.get("iptables") or "")
-    return found
+                results[label] = counts(line["nft"], line.get("iptables") or "")
+    return results
 
 
 # -- reading ------------------------------------------------------------------------------------------------
@@ -159,18 +159,18 @@ class Measured:
 
     def load(self) -> str:
         """Return the lowest and the highest load average of the machine during the trials."""
-        found = []
+        loads = []
         for path in self.run.path.glob("raw/*/*/pub0/meters.json"):
-            found.append(json.loads(path.read_text())["machine"]["load_1m"])
-        return f"{min(found):.0f} to {max(found):.0f}" if found else "unknown"
+            loads.append(json.loads(path.read_text())["machine"]["load_1m"])
+        return f"{min(loads):.0f} to {max(loads):.0f}" if loads else "unknown"
 
     def values(self, network: str, part: Callable[[Row], float | None], test: str) -> dict[int, float]:
         """Return the values by repetition."""
-        found = {}
+        results = {}
         for row in self.trials:
             if row["network_label"] == network and row["test"] == test and (value := part(row)) is not None:
-                found[row["repetition"]] = value
-        return found
+                results[row["repetition"]] = value
+        return results
 
     def added(self, network: str, part: Callable[[Row], float | None], test: str) -> Estimate | None:
         """Return what a network adds to the baseline, from the repetitions that have both."""
@@ -223,15 +223,15 @@ def describe(estimate: Estimate | None, digits: int = 2) -> str:
 def add_tables(report: common.Report, folder: Path) -> None:
     """Add the tables and the data of both run folders to the report."""
     both = {name: Measured(folder / name) for name in TESTBEDS}
-    kernels = {name: "one kernel" if one.one_kernel else "several kernels" for name, one in both.items()}
-    testbeds = [f"{name}: {kernels[name]}, load average {one.load()}" for name, one in both.items()]
+    kernels = {name: "one kernel" if item.one_kernel else "several kernels" for name, item in both.items()}
+    testbeds = [f"{name}: {kernels[name]}, load average {item.load()}" for name, item in both.items()]
     report.text(f"{PAYLOAD_BYTES} B, reliable unicast, one subscriber; {'; '.join(testbeds)}")
     add_overheads(report, both)
     add_added(report, both)
     add_facts(report, both, json.loads((folder / RULES).read_text()))
     report.data["upkeep"] = background_cost.by_network(both["cluster"].run)
-    for name, one in both.items():
-        for reason in {str(row["reason"]) for row in one.run.attempts() if not row["valid"]}:
+    for name, item in both.items():
+        for reason in {str(row["reason"]) for row in item.run.attempts() if not row["valid"]}:
             report.skip(f"an attempt in the {name}: {reason}")
 
 
@@ -240,14 +240,14 @@ def add_overheads(report: common.Report, both: dict[str, Measured]) -> None:
     rows, report.data["overheads"] = [], []
     for network in NETWORKS[1:]:
         for quantity in OVERHEADS:
-            found: dict[str, Estimate | None] = {}
-            for name, one in both.items():
-                row = one.overheads.get((network, quantity))
-                found[name] = row and Estimate(
+            results: dict[str, Estimate | None] = {}
+            for name, item in both.items():
+                row = item.overheads.get((network, quantity))
+                results[name] = row and Estimate(
                     row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], row["n"]
                 )
             title = f"{network}, {METRICS[quantity].title}"
-            rows.append(comparison_row(title, found, 1, report.data["overheads"]))
+            rows.append(comparison_row(title, results, 1, report.data["overheads"]))
     report.text(common.table(["overhead relative to host, %", *TESTBEDS, "cluster - lab, points"], rows))
 
 
@@ -256,22 +256,22 @@ def add_added(report: common.Report, both: dict[str, Measured]) -> None:
     rows, report.data["added"] = [], []
     for network in NETWORKS[1:]:
         for part in both["lab"].parts():
-            found: dict[str, Estimate | None] = {}
-            for name, one in both.items():
-                test, microseconds = one.parts()[part]
-                found[name] = one.added(network, microseconds, test)
-            rows.append(comparison_row(f"{network}, {part}", found, 2, report.data["added"]))
+            results: dict[str, Estimate | None] = {}
+            for name, item in both.items():
+                test, microseconds = item.parts()[part]
+                results[name] = item.added(network, microseconds, test)
+            rows.append(comparison_row(f"{network}, {part}", results, 2, report.data["added"]))
     report.text(common.table(["added to host per sample, µs", *TESTBEDS, "cluster - lab"], rows))
 
 
 def comparison_row(title: str, found: dict[str, Estimate | None], digits: int, data: list[Row]) -> list[str]:
     """Return a table row with both testbeds and their difference, and add it to the data."""
-    lab, there = (found[name] for name in TESTBEDS)
-    difference = there.value - lab.value if lab and there else None
-    estimates = {name: one and vars(one) for name, one in found.items()}
+    lab, cluster = (found[name] for name in TESTBEDS)
+    difference = cluster.value - lab.value if lab and cluster else None
+    estimates = {name: row and vars(row) for name, row in found.items()}
     data.append({"what": title, **estimates, "difference": difference})
     shown = "–" if difference is None else f"{difference:+.{digits}f}"
-    return [title, describe(lab, digits), describe(there, digits), shown]
+    return [title, describe(lab, digits), describe(cluster, digits), shown]
 
 
 def add_facts(report: common.Report, both: dict[str, Measured], in_lab: dict[str, dict[str, float]]) -> None:
@@ -279,9 +279,9 @@ def add_facts(report: common.Report, both: dict[str, Measured], in_lab: dict[str
     filters = {"lab": in_lab, "cluster": cluster_rules(both["cluster"].run)}
     rows, report.data["facts"] = [], []
     for network in NETWORKS:
-        for name, one in both.items():
+        for name, item in both.items():
             columns = ("samples_per_s", "mtu_bytes", "wire_bytes_per_payload_byte")
-            fact = {column: one.mean(network, column) for column in columns} | filters[name].get(network, {})
+            fact = {column: item.mean(network, column) for column in columns} | filters[name].get(network, {})
             report.data["facts"].append({"network": network, "testbed": name, **fact})
             digits = {"wire_bytes_per_payload_byte": 3}
             rows.append([

@@ -43,17 +43,17 @@ TRIES = 3
 
 def groups(payloads: list[int], programs: list[str], tests: set[str], batched: bool) -> list[list[Run]]:
     """Return the groups of runs to compare: all programs of one test and payload."""
-    found = []
+    run_groups = []
     for payload in payloads:
         if "throughput" in tests:
-            found.append([Run(program, "throughput", payload) for program in programs])
+            run_groups.append([Run(program, "throughput", payload) for program in programs])
         two = [program for program in programs if program in ("ours", "ddsperf")]
         if "latency" in tests:
-            found.append([Run(program, "latency", payload) for program in two])
+            run_groups.append([Run(program, "latency", payload) for program in two])
         # Batching requires that two samples fit into a message.
         if batched and payload <= 4096:
-            found.append([Run(program, "throughput", payload, batched=True) for program in two])
-    return found
+            run_groups.append([Run(program, "throughput", payload, batched=True) for program in two])
+    return run_groups
 
 
 def measure(

@@ -151,17 +151,19 @@ class Pods:
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
         program, domain = native_program("k8sdds-perftest"), self._domain()
         return {
-            one: (
+            participant: (
                 middleware.find(trial.cell.middleware)
                 .command(
                     trial,
-                    one,
-                    Surroundings(endpoints, domain, ParticipantPaths(program, folder / one.name, None)),
+                    participant,
+                    Surroundings(
+                        endpoints, domain, ParticipantPaths(program, folder / participant.name, None)
+                    ),
                 )
                 .argv,
                 {},
             )
-            for one in (SUB, PUB)
+            for participant in (SUB, PUB)
         }
 
     def _domain(self) -> int:
@@ -283,13 +285,13 @@ def _iperf3_result(folder: Path, run: Run) -> Result:
         raise Failed(f"iperf3: {data['error']}")
     # The first second is the warm-up; the last interval can be a short remainder.
     sums = [interval["sum"] for interval in data["intervals"]]
-    complete = [one for one in sums if one["seconds"] > 0.5][1:]
-    seconds = sum(one["seconds"] for one in complete)
+    complete = [item for item in sums if item["seconds"] > 0.5][1:]
+    seconds = sum(item["seconds"] for item in complete)
     if not seconds:
         raise Failed("iperf3 reported too few seconds")
-    received = sum(one["bytes"] for one in complete) / run.payload
-    packets = sum(one["packets"] for one in complete)
-    lost = sum(one["lost_packets"] for one in complete)
+    received = sum(item["bytes"] for item in complete) / run.payload
+    packets = sum(item["packets"] for item in complete)
+    lost = sum(item["lost_packets"] for item in complete)
     return Result({"rate": received / seconds}, {"lost_percent": 100 * lost / packets if packets else 0.0})
 
 

@@ -186,7 +186,7 @@ class ControlPlane:
             self.admin.create(permissions.NODES, _node(name))
         end = time.monotonic() + READY_S
         listed = self.admin.get(permissions.NODES)
-        waiting = {one["metadata"]["name"] for one in listed["items"] if NodeInfo.parse(one).unusable}
+        waiting = {item["metadata"]["name"] for item in listed["items"] if NodeInfo.parse(item).unusable}
         version = listed["metadata"]["resourceVersion"]
         while waiting and (left := end - time.monotonic()) > 0:
             self.check()

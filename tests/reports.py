@@ -36,12 +36,12 @@ class Reported:
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory):
     """Reports by kind of run folder, written on first use."""
-    made: dict[str, Reported] = {}
+    created: dict[str, Reported] = {}
     base = tmp_path_factory.mktemp("runs")
 
     def get(kind: str) -> Reported:
-        if kind not in made:
-            made[kind] = Reported(folders.KINDS[kind](base / kind))
-        return made[kind]
+        if kind not in created:
+            created[kind] = Reported(folders.KINDS[kind](base / kind))
+        return created[kind]
 
     return get

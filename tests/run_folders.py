@@ -81,11 +81,11 @@ def add(run: RunFolder, plan: Plan, item: dict[str, Any]) -> None:
     names = {"p50": 50, "p99": 99, "p9999": 99.99, "max": 100}
     if p90 and plan.histograms:
         histogram = lognormal(p90)
-        found = histogram.get_percentile_to_value_dict(list(map(float, names.values())))
+        result = histogram.get_percentile_to_value_dict(list(map(float, names.values())))
         write_hlog(run, item, "latency" if item["test"] == "latency" else "loaded_latency", histogram)
     if p90 and item["test"] == "latency":
         for key, percentile in names.items():
-            value = found[percentile] / 1000 if plan.histograms else p90 * percentile / 90
+            value = result[percentile] / 1000 if plan.histograms else p90 * percentile / 90
             item[f"latency_{key}_us"] = value
         item["latency_mean_us"] = item["latency_p50_us"] * 1.05
     run.append_attempt(item)

@@ -39,22 +39,22 @@ class User:
 
 def apply(client: KubernetesClient, objects: list[dict[str, Any]]) -> None:
     """Create these objects, replacing those of an earlier test."""
-    for one in objects:
-        path = PATHS[one["kind"]].format(one["metadata"].get("namespace", ""))
-        if one["kind"] != "Namespace":
-            client.delete(f"{path}/{one['metadata']['name']}")
-        elif client.find(f"{path}/{one['metadata']['name']}"):
+    for obj in objects:
+        path = PATHS[obj["kind"]].format(obj["metadata"].get("namespace", ""))
+        if obj["kind"] != "Namespace":
+            client.delete(f"{path}/{obj['metadata']['name']}")
+        elif client.find(f"{path}/{obj['metadata']['name']}"):
             continue
-        client.create(path, one)
+        client.create(path, obj)
 
 
 def rights(name: str, subject: dict[str, str]) -> list[dict[str, Any]]:
     """Return the objects of a manifest in deploy/rights for this subject."""
     text = (shared("deploy") / "rights" / f"{name}.yaml").read_text()
     objects = list(YAML(typ="safe").load_all(text))
-    for one in objects:
-        if "subjects" in one:
-            one["subjects"] = [subject]
+    for obj in objects:
+        if "subjects" in obj:
+            obj["subjects"] = [subject]
     return objects
 
 
@@ -105,9 +105,9 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def k8sdds(user: User, tmp_path: Path) -> Command:
     """Run the command as a user with minimal rights, in an empty folder."""
 
-    def run(*words: str, timeout_s: float = 300, **more: Any) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, timeout_s: float = 300, **more: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(K8SDDS), *words], capture_output=True, text=True, timeout=timeout_s, cwd=tmp_path,
+            [str(K8SDDS), *args], capture_output=True, text=True, timeout=timeout_s, cwd=tmp_path,
             env=environment(tmp_path), stdin=subprocess.DEVNULL, **more,
         )  # fmt: skip
 
@@ -118,19 +118,21 @@ def k8sdds(user: User, tmp_path: Path) -> Command:
 def namespace(request: pytest.FixtureRequest, admin: KubernetesClient) -> Iterator[tuple[str, bool]]:
     """A campaign's namespace: its name, and whether it allows pods on the nodes' own network."""
     purpose = request.path.stem.replace("_", "-")  # a namespace with the same name may still be terminating
-    made = campaign_namespace.manifest(f"{purpose}-{request.param}".lower(), purpose, with_host=request.param)
-    admin.create(f"{CORE}/namespaces", made)
-    yield made["metadata"]["name"], request.param
-    admin.delete(f"{CORE}/namespaces/{made['metadata']['name']}")
+    manifest = campaign_namespace.manifest(
+        f"{purpose}-{request.param}".lower(), purpose, with_host=request.param
+    )
+    admin.create(f"{CORE}/namespaces", manifest)
+    yield manifest["metadata"]["name"], request.param
+    admin.delete(f"{CORE}/namespaces/{manifest['metadata']['name']}")
 
 
 @pytest.fixture
 def nothing_left(admin: KubernetesClient) -> Iterator[None]:
     """Fail the test if a campaign leaves a namespace that is not being deleted."""
     yield
-    for one in admin.get(f"{CORE}/namespaces", labelSelector=campaign_namespace.SELECTOR)["items"]:
-        assert "deletionTimestamp" in one["metadata"], one["metadata"]["name"]
-        campaign_namespace.wait_deleted(admin, one["metadata"]["name"])
+    for item in admin.get(f"{CORE}/namespaces", labelSelector=campaign_namespace.SELECTOR)["items"]:
+        assert "deletionTimestamp" in item["metadata"], item["metadata"]["name"]
+        campaign_namespace.wait_deleted(admin, item["metadata"]["name"])
 
 
 __all__ = ["ApiError", "User", "account", "apply", "rights"]

@@ -29,7 +29,7 @@ sweeps:
     payload_bytes: 1024
     security: [{levels}]
 """
-LOOK = f"ls -ln /run/k8sdds/*/{KEY}; grep ' /run/k8sdds ' /proc/mounts; cat /run/k8sdds/*/{KEY}"
+INSPECT = f"ls -ln /run/k8sdds/*/{KEY}; grep ' /run/k8sdds ' /proc/mounts; cat /run/k8sdds/*/{KEY}"
 
 
 def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict[str, Any]]:
@@ -48,19 +48,19 @@ def measure(cluster: Deployed, folder: Path, levels: Sequence[str]) -> list[dict
                 time.sleep(0.2)
                 secrets |= keys(admin)
             open_to_all = exposed(secrets)
-            asked = json.dumps(admin.get(f"{CORE}/pods")) + json.dumps(admin.get(f"{CORE}/secrets"))
+            api_objects = json.dumps(admin.get(f"{CORE}/pods")) + json.dumps(admin.get(f"{CORE}/secrets"))
         finally:
-            said = campaign.communicate(timeout=300)[0]
-    assert campaign.returncode == 0, said.decode()
+            output = campaign.communicate(timeout=300)[0]
+    assert campaign.returncode == 0, output.decode()
     assert len(secrets) == 2, "each participant has a key of its own"
     assert open_to_all == []
     for secret in secrets:
         line = secret.splitlines()[1]
-        assert line not in said and line.decode() not in asked
+        assert line not in output and line.decode() not in api_objects
         assert [path for path in run.rglob("*") if path.is_file() and line in path.read_bytes()] == []
-    for one in admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]:
-        assert "deletionTimestamp" in one["metadata"]
-        namespace.wait_deleted(admin, one["metadata"]["name"])
+    for item in admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]:
+        assert "deletionTimestamp" in item["metadata"]
+        namespace.wait_deleted(admin, item["metadata"]["name"])
     return [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
 
 
@@ -69,29 +69,29 @@ def keys(admin: KubernetesClient) -> set[bytes]:
     listed = admin.get(
         f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{versions.ROLE_LABEL} in (pub,sub)"
     )["items"]
-    found = set()
-    for one in filter(pods.is_ready, listed):
-        meta = one["metadata"]
+    private_keys = set()
+    for item in filter(pods.is_ready, listed):
+        meta = item["metadata"]
         try:
-            done = exec_stream.run_command(admin, meta["namespace"], meta["name"], ["sh", "-c", LOOK])
+            done = exec_stream.run_command(admin, meta["namespace"], meta["name"], ["sh", "-c", INSPECT])
         except Exception:  # the pod is being deleted, or the file is being written
             continue
         listing, _, rest = done.stdout.partition(b"tmpfs ")
         if done.code == 0 and rest.rstrip().endswith(b"PRIVATE KEY-----"):
             assert listing.split()[0] == b"-rw-------", listing
             assert listing.split()[2] == str(versions.UNPRIVILEGED_USER).encode()
-            found.add(rest[rest.index(b"-----BEGIN") :])
-    return found
+            private_keys.add(rest[rest.index(b"-----BEGIN") :])
+    return private_keys
 
 
 def exposed(secrets: set[bytes]) -> list[str]:
     """Return processes on this machine whose command line or environment contains a key."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            seen = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
+            visible = (path / "cmdline").read_bytes() + (path / "environ").read_bytes()
         except OSError:
             continue
-        if any(secret.splitlines()[1] in seen for secret in secrets):
-            found.append(path.name)
-    return found
+        if any(secret.splitlines()[1] in visible for secret in secrets):
+            processes.append(path.name)
+    return processes

@@ -24,11 +24,11 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Testbed: cluster (kubeconfig")
     folder = tmp_path / "first"
-    found = [row for row in rows(folder) if row["valid"]]
-    assert {(row["network"], row["test"]) for row in found} == {
+    valid = [row for row in rows(folder) if row["valid"]]
+    assert {(row["network"], row["test"]) for row in valid} == {
         (network, test) for network in ("host", "flannel-vxlan") for test in ("throughput", "latency")
     }
-    for row in found:
+    for row in valid:
         assert row["fidelity"] == "real"
         assert row["nodes"] == 2
         assert row["mtu_bytes"] == (1500 if row["network"] == "host" else 1450)
@@ -42,18 +42,18 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
             assert row["link_bytes"]["carried"]["sub0"] >= samples * 1024
         else:
             assert row["network_proof"].startswith("routed by eth0, no tunnel")
-        assert not any(one.startswith("unproven") for one in row["warnings"])
+        assert not any(warning.startswith("unproven") for warning in row["warnings"])
     assert "one kernel" in (folder / "report" / "report.html").read_text()
     campaign = json.loads((folder / "campaign.json").read_text())
-    assert len({one["boot_id"] for one in campaign["testbed"]["facts"]["nodes"].values()}) == 1
+    assert len({node["boot_id"] for node in campaign["testbed"]["facts"]["nodes"].values()}) == 1
     # The preparation takes some requests per pod; the number does not grow with time.
     assert sum(campaign["testbed"]["facts"]["api_calls"].values()) < 80
-    for words in (["report", "first"], ["compare", "first@host", "first@flannel-vxlan"], ["claims", "first"]):
-        assert k8sdds(*words).returncode == 0, words
+    for args in (["report", "first"], ["compare", "first@host", "first@flannel-vxlan"], ["claims", "first"]):
+        assert k8sdds(*args).returncode == 0, args
 
 
 @pytest.mark.parametrize(
-    ("experiment", "words"),
+    ("experiment", "options"),
     [
         (
             "best-effort",
@@ -63,42 +63,45 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
     ],
 )
 def test_experiments_of_the_study(
-    experiment: str, words: tuple[str, ...], k8sdds: Command, user: User, tmp_path: Path
+    experiment: str, options: tuple[str, ...], k8sdds: Command, user: User, tmp_path: Path
 ) -> None:
-    done = k8sdds("run", experiment, *user.options, "--repeat", "1", "--duration", "1", *words, "-o", "run")
+    done = k8sdds("run", experiment, *user.options, "--repeat", "1", "--duration", "1", *options, "-o", "run")
     assert done.returncode in (0, 4), done.stderr
-    found = rows(tmp_path / "run")
+    attempts = rows(tmp_path / "run")
     # On a busy machine, some trials may fail with uneven samples, but not because of the path.
-    assert any(row["valid"] for row in found)
-    reasons = {str(row["reason"]).split(":")[0] for row in found if not row["valid"]}
+    assert any(row["valid"] for row in attempts)
+    reasons = {str(row["reason"]).split(":")[0] for row in attempts if not row["valid"]}
     assert reasons <= {"uneven", "lost-samples", "deadline", "peer-lost"}
-    if "--meter" in words:
-        metered(tmp_path / "run", found, done.stdout)
+    if "--meter" in options:
+        metered(tmp_path / "run", attempts, done.stdout)
     if experiment == "multicast-4sub":
-        assert {row["subscribers"] for row in found} == {4}
-        assert {row["transport"] for row in found if row["network"] == "host"} >= {"multicast"}
+        assert {row["subscribers"] for row in attempts} == {4}
+        assert {row["transport"] for row in attempts if row["network"] == "host"} >= {"multicast"}
 
 
-def metered(folder: Path, found: list[dict[str, Any]], said: str) -> None:
-    """Readings of a user who may not make a ClusterRole: of one network each, and what they lack is said."""
+def metered(folder: Path, attempts: list[dict[str, Any]], output: str) -> None:
+    """Check readings by a user who may not create a ClusterRole: one network each, with the missing sources reported."""
     lines = [json.loads(line) for line in (folder / "readings.jsonl").read_text().splitlines()]
     nodes = [line for line in lines if line["kind"] == "node"]
     by_block = {
-        row["block"]: {one["network_label"] for one in found if one["block"] == row["block"]} for row in found
+        row["block"]: {item["network_label"] for item in attempts if item["block"] == row["block"]}
+        for row in attempts
     }
-    assert {frozenset({line["network"]}) for line in nodes} == {frozenset(one) for one in by_block.values()}
+    assert {frozenset({line["network"]}) for line in nodes} == {
+        frozenset(networks) for networks in by_block.values()
+    }
     assert all({line["network"]} == by_block[line["block"]] for line in nodes)
     assert all(line["stat"] and line["lacks"]["resource"] and "resource" not in line for line in nodes)
     reason = "this user may not create clusterrolebindings and clusterroles"
     assert any(line["kind"] == "lack" and reason in line["said"] for line in lines)
     assert reason in (folder / "report" / "report.html").read_text()
-    assert "Not measured: kubelets and the network's own pods" in " ".join(said.split())
+    assert "Not measured: kubelets and the network's own pods" in " ".join(output.split())
 
 
 @pytest.mark.long
 def test_twelve_subscribers_on_three_nodes(k8sdds: Command, user: User, tmp_path: Path) -> None:
-    words = ("--set", "payload_bytes=1024", "--set", "rate=200", "-o", "run", "-n", "host")
-    done = k8sdds("run", "multicast-12sub", *user.options, "--repeat", "1", "--duration", "2", *words)
+    args = ("--set", "payload_bytes=1024", "--set", "rate=200", "-o", "run", "-n", "host")
+    done = k8sdds("run", "multicast-12sub", *user.options, "--repeat", "1", "--duration", "2", *args)
     assert done.returncode == 0, done.stderr
     valid = [row for row in rows(tmp_path / "run") if row["valid"]]
     assert {row["subscribers"] for row in valid} == {12}
@@ -107,40 +110,40 @@ def test_twelve_subscribers_on_three_nodes(k8sdds: Command, user: User, tmp_path
 def test_a_prepared_namespace_is_enough(
     k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
-    """The user may see no node: the scheduler places, and the network has to be named."""
+    """The user may not list nodes, so the scheduler places the pods and the network must be named."""
     kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
     apply(admin, rights("namespace", subject))
-    words = ["run", "quickstart", "--testbed", "cluster", "--kubeconfig", str(kubeconfig), "--repeat", "1"]
-    words += ["--duration", "0.5", "--namespace", "k8sdds-lab", "-o", "run"]
-    refused = k8sdds(*words, "-n", "flannel-vxlan")
+    args = ["run", "quickstart", "--testbed", "cluster", "--kubeconfig", str(kubeconfig), "--repeat", "1"]
+    args += ["--duration", "0.5", "--namespace", "k8sdds-lab", "-o", "run"]
+    refused = k8sdds(*args, "-n", "flannel-vxlan")
     assert refused.returncode == 3
     assert "--pod-network" in refused.stderr or "pod network" in refused.stderr
-    done = k8sdds(*words, "--pod-network", "flannel-vxlan", "--set", "test=latency")
+    done = k8sdds(*args, "--pod-network", "flannel-vxlan", "--set", "test=latency")
     assert done.returncode == 0, done.stderr
     assert all(row["valid"] for row in rows(tmp_path / "run")[-2:])
     assert admin.get(f"{CORE}/namespaces/k8sdds-lab/pods")["items"] == [] or all(
-        "deletionTimestamp" in one["metadata"]
-        for one in admin.get(f"{CORE}/namespaces/k8sdds-lab/pods")["items"]
+        "deletionTimestamp" in pod["metadata"]
+        for pod in admin.get(f"{CORE}/namespaces/k8sdds-lab/pods")["items"]
     )
     admin.delete(f"{CORE}/namespaces/k8sdds-lab")
 
 
-def test_what_is_missing_is_told_before_anything_is_made(
+def test_missing_prerequisites_are_reported_before_anything_is_created(
     k8sdds: Command, user: User, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
-    kubeconfig, _ = account(admin, one_machine, "k8sdds-nobody", tmp_path)
-    nobody = ("--testbed", "cluster", "--kubeconfig", str(kubeconfig))
-    for words, code, said in (
-        ((*nobody, "--pod-network", "flannel-vxlan"), 3, "create namespaces"),
+    kubeconfig, _ = account(admin, one_machine, "k8sdds-no-rights", tmp_path)
+    no_rights = ("--testbed", "cluster", "--kubeconfig", str(kubeconfig))
+    for args, code, message in (
+        ((*no_rights, "--pod-network", "flannel-vxlan"), 3, "create namespaces"),
         ((*user.options, "-n", "weavenet"), 3, "weavenet"),
         ((*user.options, "--image", "k8sdds.local/none:1"), 3, "k8sdds images load"),
         ((*user.options, "--set", "nodes=9"), 3, "nodes: 9"),
         ((*user.options, "--set", "capture=true"), 2, "capture"),
         (("--testbed", "cluster", "--kubeconfig", "nowhere"), 2, "nowhere"),
     ):
-        done = k8sdds("run", "quickstart", *words, "--dry-run")
-        assert done.returncode == code, (words, done.stderr)
-        assert said in done.stderr
+        done = k8sdds("run", "quickstart", *args, "--dry-run")
+        assert done.returncode == code, (args, done.stderr)
+        assert message in done.stderr
         assert "Traceback" not in done.stderr
     assert k8sdds("run", "quickstart", *user.options, "--dry-run").returncode == 0
     assert not (tmp_path / "runs").exists()

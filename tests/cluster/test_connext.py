@@ -47,7 +47,7 @@ def loaded(
     version = "0"
     while waiting:
         for event in admin.watch(permissions.NODES, for_s=60, resourceVersion=version):
-            names = [name for one in event["object"]["status"].get("images", []) for name in one["names"]]
+            names = [name for item in event["object"]["status"].get("images", []) for name in item["names"]]
             if image.PERFTEST in names:
                 waiting.discard(event["object"]["metadata"]["name"])
             if not waiting:
@@ -71,12 +71,12 @@ def test_connext_by_peers_and_by_its_discovery_service(
     done = k8sdds("run", "./connext.yaml", *user.options, "-o", "run")
     assert done.returncode == 0, done.stderr + done.stdout
     run = tmp_path / "run"
-    found: list[dict[str, Any]] = [
+    attempts: list[dict[str, Any]] = [
         json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()
     ]
     # `auto` selects peers.
-    assert {row["discovery"] for row in found if row["valid"]} == {"auto", "server"}
-    for row in found:
+    assert {row["discovery"] for row in attempts if row["valid"]} == {"auto", "server"}
+    for row in attempts:
         assert row["middleware_version"] == "stand-in of 7.2.0" and row["sent"] is None
         assert row["received"] > 1000 and row["loaded_latency_p50_us"] == 55
         raw = run / "raw" / row["trial_id"] / str(row["attempt"])

@@ -46,8 +46,8 @@ class Victims:
 
     def _pod(self, participant: str) -> dict[str, Any]:
         label = f"{versions.PARTICIPANT_LABEL}={participant}"
-        found = self.admin.get(f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{label}")["items"]
-        return next(one for one in found if "deletionTimestamp" not in one["metadata"])
+        listed = self.admin.get(f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{label}")["items"]
+        return next(pod for pod in listed if "deletionTimestamp" not in pod["metadata"])
 
     def _on(self, node: str, *argv: str) -> None:
         nodes.run(self.cluster.name, node, argv, timeout_s=120)
@@ -84,10 +84,10 @@ class Victims:
         self._on(node, "sh", "-c", _killing("supervisor attend", "KILL"))
 
 
-def _killing(words: str, signal_name: str) -> str:
+def _killing(text: str, signal_name: str) -> str:
     """Return a script that signals the processes of a node whose command line contains a text."""
     each = "for p in /proc/[0-9]*; do case \"$(tr '\\0' ' ' <$p/cmdline)\" in"
-    return f"{each} sh\\ -c*) ;; *{words.replace(' ', chr(92) + ' ')}*) kill -{signal_name} ${{p#/proc/}};; esac; done"
+    return f"{each} sh\\ -c*) ;; *{text.replace(' ', chr(92) + ' ')}*) kill -{signal_name} ${{p#/proc/}};; esac; done"
 
 
 FAULTS: list[tuple[str, tuple[str, ...]]] = [
@@ -113,9 +113,9 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def start(user: User, folder: Path, *words: str) -> subprocess.Popen[str]:
+def start(user: User, folder: Path, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [str(K8SDDS), "run", *words], cwd=folder, env=environment(folder), text=True,
+        [str(K8SDDS), "run", *args], cwd=folder, env=environment(folder), text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -152,10 +152,10 @@ def test_a_fault_costs_one_attempt_at_most(
     time.sleep(1.5)
     getattr(Victims(admin, one_machine), fault)()
     out, error = process.communicate(timeout=DURATION_S)
-    found = rows(folder)
-    invalid = [row["reason"] for row in found if not row["valid"]]
+    attempts = rows(folder)
+    invalid = [row["reason"] for row in attempts if not row["valid"]]
     assert process.returncode == 0, (out, error, invalid)
-    assert len({row["trial_id"] for row in found if row["valid"]}) == 4
+    assert len({row["trial_id"] for row in attempts if row["valid"]}) == 4
     assert {str(reason).split(":")[0] for reason in invalid} <= set(reasons), invalid
     assert len(invalid) <= 2
 
@@ -175,9 +175,9 @@ def test_a_killed_campaign_can_be_resumed(
     assert admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]
     done = k8sdds("run", "--resume", "run")
     assert done.returncode == 0, done.stderr
-    found = rows(folder)
-    assert found[: len(kept)] == kept
-    assert len({row["trial_id"] for row in found if row["valid"]}) == 4
+    attempts = rows(folder)
+    assert attempts[: len(kept)] == kept
+    assert len({row["trial_id"] for row in attempts if row["valid"]}) == 4
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -187,13 +187,13 @@ def test_clean_deletes_leftovers_and_keeps_what_is_in_use(
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")
 
-    def there() -> list[dict[str, Any]]:
+    def namespaces() -> list[dict[str, Any]]:
         listed = admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]
-        return [one for one in listed if "deletionTimestamp" not in one["metadata"]]
+        return [item for item in listed if "deletionTimestamp" not in item["metadata"]]
 
-    wait(there, process, "the namespace")
+    wait(namespaces, process, "the namespace")
     assert "in use" in k8sdds("clean", *user.options).stdout
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert "removed" in k8sdds("clean", *user.options).stdout
-    assert not there()
+    assert not namespaces()

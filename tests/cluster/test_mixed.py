@@ -28,18 +28,18 @@ UNNAMED = "k8sdds.local/perftest:foreign"
 SPACE = "k8sdds-mixed"
 
 
-def on_node(one_machine: Deployed, node: str, *words: str) -> None:
+def on_node(one_machine: Deployed, node: str, *args: str) -> None:
     """Run `ctr images …` on a node."""
     exec_ = ("nodes", "exec", "--cluster", one_machine.name, node, "--")
-    one_machine.k8sdds(*exec_, "ctr", "-n", "k8s.io", "images", *words)
+    one_machine.k8sdds(*exec_, "ctr", "-n", "k8s.io", "images", *args)
 
 
 @pytest.fixture(scope="module")
 def other_image(one_machine: Deployed) -> Iterator[str]:
     """The perftest image of the other architecture, loaded onto all nodes by the command."""
-    words = ("images", "load", "one-machine", "perftest", "--emulate", OTHER)
+    args = ("images", "load", "one-machine", "perftest", "--emulate", OTHER)
     try:
-        done = one_machine.k8sdds(*words, timeout_s=1800)
+        done = one_machine.k8sdds(*args, timeout_s=1800)
         assert done.returncode == 0, done.stderr
         assert done.stdout == "".join(f"{node}: {IMAGE}-{OTHER}\n" for node in one_machine.nodes)
         yield f"{IMAGE}-{OTHER}"
@@ -49,41 +49,41 @@ def other_image(one_machine: Deployed) -> Iterator[str]:
 
 
 @pytest.fixture
-def two(admin: KubernetesClient, other_image: str) -> Iterator[dict[str, str]]:
-    """One pod per architecture, on different nodes: address by name."""
+def pod_addresses(admin: KubernetesClient, other_image: str) -> Iterator[dict[str, str]]:
+    """Start one pod per architecture, on different nodes; return address by name."""
     admin.create(f"{CORE}/namespaces", namespace.manifest("mixed", "mixed", with_host=False))
     path = f"{CORE}/namespaces/{SPACE}/pods"
     for name, node, image, command in (
         (HOST_ARCH, "worker1", IMAGE, []),
         (OTHER, "worker2", other_image, [EMULATOR]),
     ):
-        made = pods.pod(
+        pod = pods.pod(
             name, pods.Slot("sub0", "sub", node, False, None), image, "mixed", pods.memory_bytes([])
         )
-        made["spec"]["containers"][0]["command"] = [*command, pods.SUPERVISOR, "pause"]
-        admin.create(path, made)
+        pod["spec"]["containers"][0]["command"] = [*command, pods.SUPERVISOR, "pause"]
+        admin.create(path, pod)
     deadline = time.monotonic() + 60
     while True:
-        found = {one["metadata"]["name"]: one for one in admin.get(path)["items"]}
-        if all(pods.is_ready(one) for one in found.values()):
+        pods_by_name = {item["metadata"]["name"]: item for item in admin.get(path)["items"]}
+        if all(pods.is_ready(item) for item in pods_by_name.values()):
             break
-        assert time.monotonic() < deadline, [one["status"] for one in found.values()]
+        assert time.monotonic() < deadline, [item["status"] for item in pods_by_name.values()]
         time.sleep(0.5)
-    yield {name: one["status"]["podIP"] for name, one in found.items()}
+    yield {name: item["status"]["podIP"] for name, item in pods_by_name.items()}
     admin.delete(f"{CORE}/namespaces/{SPACE}")
     namespace.wait_deleted(admin, SPACE)
 
 
-def test_both_architectures_exchange_samples(admin: KubernetesClient, two: dict[str, str]) -> None:
+def test_both_architectures_exchange_samples(admin: KubernetesClient, pod_addresses: dict[str, str]) -> None:
     """Excludes Fast DDS, because it needs a socket option that qemu 7.2 does not support (IP_MULTICAST_IF)."""
 
-    def perftest(arch: str, middleware: str, *words: str) -> exec_stream.CommandResult:
-        (peer,) = [address for name, address in two.items() if name != arch]
+    def perftest(arch: str, middleware: str, *args: str) -> exec_stream.CommandResult:
+        (peer,) = [address for name, address in pod_addresses.items() if name != arch]
         start = [EMULATOR] if arch == OTHER else []
         kind = ("-bestEffort",) if middleware == "raw" else ()
         both = (*kind, "-middleware", middleware, "-peer", peer, "-nic", "eth0", "-discoveryTimeout", "60",
                 "-peerTimeout", "30", "-noPrintIntervals", "-outputFormat", "json")  # fmt: skip
-        return exec_stream.run_command(admin, SPACE, arch, [*start, pods.PERFTEST, *words, *both], 120)
+        return exec_stream.run_command(admin, SPACE, arch, [*start, pods.PERFTEST, *args, *both], 120)
 
     facts = exec_stream.run_command(admin, SPACE, OTHER, [EMULATOR, pods.SUPERVISOR, "facts"])
     assert json.loads(facts.stdout)["architecture"] == MACHINES[OTHER]
@@ -112,8 +112,8 @@ def test_a_pod_of_the_wrong_architecture_is_named(
     tmp_path: Path,
 ) -> None:
     """If the image's name contains the architecture, before anything is created; else before the first trial."""
-    words = ("run", "quickstart", *user.options, "--repeat", "1", "--duration", "1", "-o", "run")
-    done = k8sdds(*words, "--image", other_image)
+    args = ("run", "quickstart", *user.options, "--repeat", "1", "--duration", "1", "-o", "run")
+    done = k8sdds(*args, "--image", other_image)
     assert done.returncode == 2, done.stderr
     assert f"is for {OTHER}" in done.stderr and f"--image {IMAGE}" in done.stderr
     assert not (tmp_path / "run").exists()
@@ -126,7 +126,7 @@ def test_a_pod_of_the_wrong_architecture_is_named(
     ):
         assert time.monotonic() < deadline, "the kubelets do not report the image"
         time.sleep(1)
-    done = k8sdds(*words, "--image", UNNAMED)
+    done = k8sdds(*args, "--image", UNNAMED)
     assert done.returncode in (3, 5), (done.returncode, done.stderr)
     assert "exec format error" in done.stderr and "another architecture" in done.stderr
     assert "Traceback" not in done.stderr

@@ -28,15 +28,15 @@ sweeps:
 
 def test_another_installed_network_is_detected(k8sdds: Command, user: User, tmp_path: Path) -> None:
     """Flannel uses VXLAN, but the user names host-gw."""
-    words = ("--pod-network", "flannel-hostgw", "--set", "networks=[host, flannel-hostgw]", "--repeat", "1")
-    done = k8sdds("run", "quickstart", *user.options, *words, "-o", "run")
+    args = ("--pod-network", "flannel-hostgw", "--set", "networks=[host, flannel-hostgw]", "--repeat", "1")
+    done = k8sdds("run", "quickstart", *user.options, *args, "-o", "run")
     assert done.returncode == 3, done.stdout + done.stderr
-    said = " ".join(done.stderr.split())
+    message = " ".join(done.stderr.split())
     assert (
-        "the installed network is not Flannel, host-gw backend" in said
-        and "by flannel.1, a tunnel (vxlan)" in said
+        "the installed network is not Flannel, host-gw backend" in message
+        and "by flannel.1, a tunnel (vxlan)" in message
     )
-    assert "--pod-network" in said
+    assert "--pod-network" in message
     assert not (tmp_path / "run").exists()
 
 
@@ -46,20 +46,20 @@ def test_an_unproven_path_is_reported(
     """The prepared namespace does not allow pods on the nodes' own network."""
     kubeconfig, subject = account(admin, one_machine, "k8sdds-guest", tmp_path)
     objects = rights("namespace", subject)
-    for one in objects:
-        one["metadata"]["name" if one["kind"] == "Namespace" else "namespace"] = "k8sdds-strict"
+    for obj in objects:
+        obj["metadata"]["name" if obj["kind"] == "Namespace" else "namespace"] = "k8sdds-strict"
     objects[0]["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "restricted"}
     apply(admin, objects)
     (tmp_path / "alone.yaml").write_text(ALONE)
-    reached = ("--testbed", "cluster", "--kubeconfig", str(kubeconfig), "--namespace", "k8sdds-strict")
-    done = k8sdds("run", "./alone.yaml", *reached, "--pod-network", "flannel-vxlan", "-o", "run")
+    options = ("--testbed", "cluster", "--kubeconfig", str(kubeconfig), "--namespace", "k8sdds-strict")
+    done = k8sdds("run", "./alone.yaml", *options, "--pod-network", "flannel-vxlan", "-o", "run")
     admin.delete(f"{CORE}/namespaces/k8sdds-strict")
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in (tmp_path / "run" / "trials.jsonl").read_text().splitlines()]
-    (row,) = [one for one in found if one["valid"]]
+    attempts = [json.loads(line) for line in (tmp_path / "run" / "trials.jsonl").read_text().splitlines()]
+    (row,) = [row for row in attempts if row["valid"]]
     assert row["network_proof"].startswith("whole packets of 1450 bytes pass; not proven: which links")
     assert "hostNetwork=true" in row["network_proof"]
-    assert any(one.startswith("unproven: which links") for one in row["warnings"])
+    assert any(warning.startswith("unproven: which links") for warning in row["warnings"])
     assert "carried" not in row["link_bytes"]
 
 
@@ -68,24 +68,26 @@ def direct_routes(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Route pods' packets directly between nodes, like Flannel's DirectRouting; restore the routes at the end."""
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
 
-    def ip(node: str, *words: str) -> str:
-        return nodes.run(one_machine.name, node, ["ip", *words], timeout_s=60)
+    def ip(node: str, *args: str) -> str:
+        return nodes.run(one_machine.name, node, ["ip", *args], timeout_s=60)
 
-    there = {}
+    routes_by_node = {}
     for node in one_machine.nodes:
-        there[node] = [one for one in json.loads(ip(node, "-json", "route")) if one.get("dev") == "flannel.1"]
-        for route in there[node]:
+        routes_by_node[node] = [
+            entry for entry in json.loads(ip(node, "-json", "route")) if entry.get("dev") == "flannel.1"
+        ]
+        for route in routes_by_node[node]:
             # The VTEP's neighbor entry leads to the forwarding entry, which has the node's address.
             (mac,) = {
-                one["lladdr"] for one in json.loads(ip(node, "-json", "neigh", "show", route["gateway"]))
+                entry["lladdr"] for entry in json.loads(ip(node, "-json", "neigh", "show", route["gateway"]))
             }
             fdb = json.loads(
                 nodes.run(one_machine.name, node, ["bridge", "-json", "fdb", "show", "dev", "flannel.1"])
             )
-            (peer,) = {one["dst"] for one in fdb if one["mac"] == mac}
+            (peer,) = {entry["dst"] for entry in fdb if entry["mac"] == mac}
             ip(node, "route", "replace", route["dst"], "via", peer, "dev", "eth0")
     yield
-    for node, routes in there.items():
+    for node, routes in routes_by_node.items():
         for route in routes:
             ip(node, "route", "replace", route["dst"], "via", route["gateway"], "dev", "flannel.1", "onlink")
 
@@ -96,9 +98,9 @@ def test_a_fallback_is_detected(direct_routes: None, k8sdds: Command, user: User
     (tmp_path / "alone.yaml").write_text(ALONE)
     done = k8sdds("run", "./alone.yaml", *user.options, "-o", "run")
     assert done.returncode == 3, done.stdout + done.stderr
-    said = " ".join(done.stderr.split())
+    message = " ".join(done.stderr.split())
     assert (
-        "the installed network is not Flannel, VXLAN backend: flannel.1 of worker" in said
-        and "by other links: " in said
+        "the installed network is not Flannel, VXLAN backend: flannel.1 of worker" in message
+        and "by other links: " in message
     )
-    assert "eth0" in said and not (tmp_path / "run").exists()
+    assert "eth0" in message and not (tmp_path / "run").exists()

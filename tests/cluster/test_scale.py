@@ -20,9 +20,9 @@ BUILD_TIMEOUT_S = 1800
 
 
 def measured(*sizes: int) -> dict[str, Any]:
-    words = [word for size in sizes for word in ("--participants", str(size))]
+    args = [word for size in sizes for word in ("--participants", str(size))]
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--json", "--pairs", "1", *words], capture_output=True, text=True,
+        [sys.executable, str(SCRIPT), "--json", "--pairs", "1", *args], capture_output=True, text=True,
         timeout=BUILD_TIMEOUT_S, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
@@ -31,21 +31,21 @@ def measured(*sizes: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("sizes", [(30,), pytest.param((100, 300), marks=pytest.mark.long)])
 def test_requests_grow_linearly_with_the_participants(sizes: tuple[int, ...]) -> None:
-    found = measured(*sizes)
-    assert found["audited"] == found["counted"]  # k8sdds counts every request
+    report = measured(*sizes)
+    assert report["audited"] == report["counted"]  # k8sdds counts every request
     for size in sizes:
-        calls = Counter(found["sizes"][str(size)]["calls"])
+        calls = Counter(report["sizes"][str(size)]["calls"])
         # Pods are created, deleted and created again; one request deletes the namespace.
         assert calls["delete"] == size + 1
         # In addition to pods: the namespace, and checks of rights.
         assert 2 * size < calls["create"] <= 2 * size + 20
         # The server may close the watch of a slow client, for example on a busy machine.
         assert calls["get"] + calls["watch"] <= 15
-        (one,) = found["sizes"][str(size)]["rounds"]
-        assert one["placed"]["calls"]["create"] == size
-        assert one["removed"]["calls"] == {"delete": size}
-        assert one["again"]["calls"] == {"create": size}
-    few, *more = (Counter(found["sizes"][str(size)]["calls"]) for size in sizes)
+        (phases,) = report["sizes"][str(size)]["rounds"]
+        assert phases["placed"]["calls"]["create"] == size
+        assert phases["removed"]["calls"] == {"delete": size}
+        assert phases["again"]["calls"] == {"create": size}
+    few, *more = (Counter(report["sizes"][str(size)]["calls"]) for size in sizes)
     for many in more:
         added = sizes[-1] - sizes[0]
         assert (many["create"] - few["create"], many["delete"] - few["delete"]) == (2 * added, added)

@@ -20,8 +20,8 @@ def test_every_level_is_measured_on_a_network_that_the_campaign_installs(
     one_machine: Deployed, tmp_path: Path
 ) -> None:
     names = levels.names()
-    found = secured.measure(one_machine, tmp_path, names)
-    valid = [row for row in found if row["valid"]]
+    attempts = secured.measure(one_machine, tmp_path, names)
+    valid = [row for row in attempts if row["valid"]]
     assert {(row["security"], row["test"]) for row in valid} == {
         (name, test) for name in names for test in ("latency", "throughput")
     }

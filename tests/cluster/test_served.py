@@ -1,4 +1,4 @@
-"""Test discovery servers and node meters on a real cluster: manifests, and losses during a campaign."""
+"""Test discovery servers and node meters on a real cluster: their manifests, and the loss of servers during a campaign."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def test_manifests_pass_strict_validation_and_pod_security(
     admin: KubernetesClient, namespace: tuple[str, bool]
 ) -> None:
     name, privileged = namespace
-    wanted = [
+    manifests = [
         *FASTDDS.objects(name),
         *CONNEXT.objects(name, image="registry.example/cds:1"),
         *node_meter.objects(name, filters=privileged),
     ]
-    for one in wanted:
-        admin.create(objects.collection_path(admin, one), one, dryRun="All")
-        if "template" in one.get("spec", {}):
-            # Pod Security judges pods, not what makes them.
-            template = one["spec"]["template"]
+    for manifest in manifests:
+        admin.create(objects.collection_path(admin, manifest), manifest, dryRun="All")
+        if "template" in manifest.get("spec", {}):
+            # Pod Security checks pods, not the objects that create them.
+            template = manifest["spec"]["template"]
             pod = {"apiVersion": "v1", "kind": "Pod", **template}
-            pod["metadata"] = {**template["metadata"], "name": "tried"}
+            pod["metadata"] = {**template["metadata"], "name": "test"}
             pod["spec"] = {**template["spec"], "serviceAccountName": "default"}
             admin.create(f"{CORE}/namespaces/{name}/pods", pod, dryRun="All")
     if not privileged:
         allowed = node_meter.objects(name, filters=True)[-1]["spec"]["template"]["spec"]
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "test"}}
         with pytest.raises(ApiError, match="NET_ADMIN"):
             spec = {**allowed, "serviceAccountName": "default"}
             admin.create(f"{CORE}/namespaces/{name}/pods", {**pod, "spec": spec}, dryRun="All")
@@ -60,7 +60,7 @@ def rows(folder: Path, name: str = "trials.jsonl") -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_losing_all_discovery_servers_in_mid_campaign(
+def test_a_campaign_survives_the_loss_of_all_discovery_servers(
     admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
     (tmp_path / "served.yaml").write_text(SERVED)
@@ -70,43 +70,43 @@ def test_losing_all_discovery_servers_in_mid_campaign(
         argv, cwd=tmp_path, env=environment(tmp_path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     ) as campaign:  # fmt: skip
-        killed, calm = 0, 0.0
+        killed, next_kill = 0, 0.0
         try:
             while campaign.poll() is None:
                 time.sleep(1)
-                # Often enough for every trial to lose them, or to have to wait for them.
-                if (tmp_path / "run" / "campaign.json").exists() and time.monotonic() > calm:
+                # Often enough that every trial loses the servers or has to wait for them.
+                if (tmp_path / "run" / "campaign.json").exists() and time.monotonic() > next_kill:
                     killed += kill_servers(admin)
-                    calm = time.monotonic() + 6
+                    next_kill = time.monotonic() + 6
         finally:
             campaign.kill()
-        said = campaign.stdout.read() if campaign.stdout else ""
-    assert campaign.returncode in (0, 4), said
+        output = campaign.stdout.read() if campaign.stdout else ""
+    assert campaign.returncode in (0, 4), output
     assert killed >= 2
-    found = rows(tmp_path / "run")
-    assert {row["discovery"] for row in found} == {"server"} and any(row["valid"] for row in found)
-    # Servers that are lost while participants look for each other cost an attempt, nothing else does.
-    reasons = {str(row["reason"]).split(":")[0] for row in found if not row["valid"]}
+    attempts = rows(tmp_path / "run")
+    assert {row["discovery"] for row in attempts} == {"server"} and any(row["valid"] for row in attempts)
+    # An attempt is invalid only if its servers are lost while participants discover each other.
+    reasons = {str(row["reason"]).split(":")[0] for row in attempts if not row["valid"]}
     assert reasons <= {"no-match", "uneven"}
-    read = [line for line in rows(tmp_path / "run", "readings.jsonl") if line["kind"] == "node"]
-    assert {line["when"] for line in read} == {"before", "after"}
-    assert len({line["node"] for line in read}) == 3
-    assert all(line["lacks"] == {} and line["resource"] for line in read)
+    readings = [line for line in rows(tmp_path / "run", "readings.jsonl") if line["kind"] == "node"]
+    assert {line["when"] for line in readings} == {"before", "after"}
+    assert len({line["node"] for line in readings}) == 3
+    assert all(line["lacks"] == {} and line["resource"] for line in readings)
     assert "flannel-vxlan" in (tmp_path / "run" / "report" / "tables" / "upkeep.csv").read_text()
 
 
 def kill_servers(admin: KubernetesClient) -> int:
-    """Kill both discovery servers of this test's campaign where both have an address; how many."""
+    """Kill both discovery servers of this test's campaign if both have an address; return the number killed."""
     listed = admin.get(f"{CORE}/pods", labelSelector="app.kubernetes.io/name=k8sdds-discovery")["items"]
-    there = [
-        one["metadata"]
-        for one in listed
-        if "deletionTimestamp" not in one["metadata"]
-        and one["status"].get("podIP")
-        and "-served-" in one["metadata"]["namespace"]
+    servers = [
+        item["metadata"]
+        for item in listed
+        if "deletionTimestamp" not in item["metadata"]
+        and item["status"].get("podIP")
+        and "-served-" in item["metadata"]["namespace"]
     ]
-    if len(there) < 2:
+    if len(servers) < 2:
         return 0
-    for meta in there:
+    for meta in servers:
         admin.delete(f"{CORE}/namespaces/{meta['namespace']}/pods/{meta['name']}", grace_s=0)
-    return len(there)
+    return len(servers)

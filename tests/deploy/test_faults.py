@@ -70,12 +70,12 @@ class Site:
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                found = ENDED.match(line.rstrip("\n"))
-                if found is not None and enough(found[2]):
+                match = ENDED.match(line.rstrip("\n"))
+                if match is not None and enough(match[2]):
                     time.sleep(then_s)
                     if process.poll() is None:
                         process.kill()
-                        return found[2]
+                        return match[2]
             assert process.wait(60) == 0, process.stderr.read() if process.stderr else ""
             return None
         finally:
@@ -97,8 +97,8 @@ class Site:
         assert done.returncode == 0, done.stdout + done.stderr
         again = self.deploy()
         assert (again.returncode, again.stdout) == (0, "no changes\n"), again.stdout + again.stderr
-        found = self.kubectl("get", "nodes")
-        ready = {one["metadata"]["name"]: conditions(one)["Ready"] for one in found}
+        result = self.kubectl("get", "nodes")
+        ready = {row["metadata"]["name"]: conditions(row)["Ready"] for row in result}
         assert ready == {"head": "True", "work": "True"}
         # Workloads that kubeadm creates.
         (proxy,) = self.kubectl("get", "daemonset", "-n", "kube-system", "-l", "k8s-app=kube-proxy")
@@ -160,18 +160,18 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def deploy_is_killed_once(site: Site) -> None:
-    chosen = random.Random(SEED)
-    last, ended = chosen.randint(1, 12), itertools.count(1)
-    site.kill_when(lambda phase: next(ended) >= last, chosen.uniform(0, 2))
+    dice = random.Random(SEED)
+    last, ended = dice.randint(1, 12), itertools.count(1)
+    site.kill_when(lambda phase: next(ended) >= last, dice.uniform(0, 2))
     site.becomes_ready()
 
 
 def deploy_is_killed_in_every_phase(site: Site) -> None:
     """Kill a deploy whenever it completes an action of a phase that was not completed before."""
     site.profile.write_text(PROFILE + "tuning: [nic-optimizations]\ndiscovery_service: true\n")
-    chosen = random.Random(SEED)
+    dice = random.Random(SEED)
     process = site.start_deploy()
-    time.sleep(chosen.uniform(0.5, 4))  # while it creates the machines
+    time.sleep(dice.uniform(0.5, 4))  # while it creates the machines
     process.kill()
     process.communicate()
     killed: list[str] = []
@@ -179,7 +179,7 @@ def deploy_is_killed_in_every_phase(site: Site) -> None:
     def is_new(phase: str) -> bool:
         return phase not in killed
 
-    while (phase := site.kill_when(is_new, chosen.uniform(0, 1))) is not None:
+    while (phase := site.kill_when(is_new, dice.uniform(0, 1))) is not None:
         killed.append(phase)
     # Scripts on nodes continue after a kill, so the next deploy does not report their phases.
     assert set(killed) <= set(PHASES) and len(killed) >= 5, killed
@@ -276,7 +276,7 @@ def test_machines_that_do_not_fit_are_reported_and_not_changed(
         for name in names
     ]
     try:
-        made = nodes.up("unfit", specs)
+        created = nodes.up("unfit", specs)
         nodes.stop("unfit", "down")
         nodes.run(
             "unfit",
@@ -287,12 +287,14 @@ def test_machines_that_do_not_fit_are_reported_and_not_changed(
                 "mkdir -p /etc/kubernetes; echo '    server: https://10.88.0.9:6443' >/etc/kubernetes/kubelet.conf",
             ],
         )
-        known = made[0].known_hosts_file.read_text()
+        known = created[0].known_hosts_file.read_text()
         keys = {line.split(",")[0]: line.split(" ", 1)[1] for line in known.splitlines()}
         hosts = tmp_path / "known_hosts"
         hosts.write_text(known.replace(keys["changed"], keys["fits"]))
         config = tmp_path / "ssh_config"
-        config.write_text(made[0].ssh_config.read_text().replace(str(made[0].known_hosts_file), str(hosts)))
+        config.write_text(
+            created[0].ssh_config.read_text().replace(str(created[0].known_hosts_file), str(hosts))
+        )
         listed = "".join(
             f"- {{name: {name}, roles: [{'control-plane' if name == 'fits' else 'worker'}]}}\n"
             for name in names

@@ -170,12 +170,12 @@ def test_ssh_config_is_used(farm: Farm, monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_facts_of_a_real_machine(farm: Farm) -> None:
     with Connections(farm.add("alpha", "beta")) as connections:
-        found, failures = facts.gather(
+        facts_by_machine, failures = facts.gather(
             connections, sysctls=("net.core.rmem_max",), files=("/etc/hostname", "/nowhere")
         )
     assert not failures
-    alpha = found["alpha"]
-    assert alpha.values["hostname"] == "alpha" and found["beta"].values["hostname"] == "beta"
+    alpha = facts_by_machine["alpha"]
+    assert alpha.values["hostname"] == "alpha" and facts_by_machine["beta"].values["hostname"] == "beta"
     assert alpha.number("memory_kib") == int(Path("/proc/meminfo").read_text().split()[1])
     assert (
         alpha.pairs("sysctl")["net.core.rmem_max"] == Path("/proc/sys/net/core/rmem_max").read_text().strip()

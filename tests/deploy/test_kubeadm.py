@@ -29,7 +29,7 @@ def made() -> bundle.Bundle:
 @pytest.fixture
 def validate(made: bundle.Bundle, tmp_path: Path) -> Validate:
     """`kubeadm config validate` of the bundle's kubeadm."""
-    (program,) = [made.file(one) for one in made.binaries(HOST_ARCH) if one.name == "kubernetes"]
+    (program,) = [made.file(item) for item in made.binaries(HOST_ARCH) if item.name == "kubernetes"]
     kubeadm, config = tmp_path / "kubeadm", tmp_path / "config.yaml"
     kubeadm.symlink_to(program)
 

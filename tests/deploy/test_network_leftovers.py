@@ -187,7 +187,9 @@ def stable(state: NodeState) -> NodeState:
     links = tuple(
         {key: link.get(key) for key in ("ifname", "mtu", "master", "link_type")} for link in state.links
     )
-    return replace(state, links=links, routes=tuple(route for route in state.routes if ":" not in route["dst"]))
+    return replace(
+        state, links=links, routes=tuple(route for route in state.routes if ":" not in route["dst"])
+    )
 
 
 def leftovers(state: NodeState, *names: str) -> list[NetworkLeftover]:
@@ -199,10 +201,10 @@ def test_exactly_what_a_network_created_is_found_and_removed(node: None, name: s
     before = probe()
     assert before.missing_programs == () and leftovers(before) == []
     shell(CREATED[name])
-    found = leftovers(probe(), name)
-    assert len(found) >= MIN_LEFTOVERS[name], [str(leftover) for leftover in found]
-    assert leftovers(probe()) == found
-    remove(found)
+    remaining = leftovers(probe(), name)
+    assert len(remaining) >= MIN_LEFTOVERS[name], [str(leftover) for leftover in remaining]
+    assert leftovers(probe()) == remaining
+    remove(remaining)
     after = probe()
     assert leftovers(after) == []
     # Links, routes, rules, sets, policies and files of the owner are unchanged.
@@ -222,9 +224,9 @@ def test_a_leftover_that_cannot_be_removed_is_still_reported(node: None) -> None
 
 def test_removing_twice_succeeds(node: None) -> None:
     shell(CREATED["host"])
-    found = leftovers(probe())
-    remove(found)
-    remove(found)
+    remaining = leftovers(probe())
+    remove(remaining)
+    remove(remaining)
     assert leftovers(probe()) == []
 
 

@@ -77,10 +77,10 @@ def test_deploy_with_a_bundle_contacts_only_its_nodes(state: Path, tmp_path: Pat
     assert again.stdout == "no changes\n", again.stdout + again.stderr
 
     rules = json.loads(nodes.run("offline", "alone", ["nft", "-j", "list", "table", "inet", "watch"]))
-    found = [one["rule"] for one in rules["nftables"] if "rule" in one and "comment" in one["rule"]]
+    result = [item["rule"] for item in rules["nftables"] if "rule" in item and "comment" in item["rule"]]
     counted = {
         rule["comment"]: next(part["counter"]["packets"] for part in rule["expr"] if "counter" in part)
-        for rule in found
+        for rule in result
     }
     # Programs query the name server, but need no answer, so these packets are allowed.
     assert (counted["elsewhere"], counted["elsewhere6"]) == (0, 0), counted

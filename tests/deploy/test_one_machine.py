@@ -43,10 +43,10 @@ def test_deploy_restores_what_is_missing(one_machine: Deployed) -> None:
     exec_ = ("nodes", "exec", "--cluster", "one-machine", "worker1", "--")
     assert one_machine.k8sdds(*exec_, "sh", "-ec", change).returncode == 0
     plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--plan", "--json").stdout)
-    found = {(action["node"], action["phase"]) for action in plan["actions"]}
+    planned = {(action["node"], action["phase"]) for action in plan["actions"]}
     lost = {("worker1", "runtime"), ("worker1", "kubernetes packages"), ("control", "network")}
-    assert lost | {("control", "metrics server")} <= found
-    assert not any(node == "worker2" for node, _ in found)
+    assert lost | {("control", "metrics server")} <= planned
+    assert not any(node == "worker2" for node, _ in planned)
     assert one_machine.k8sdds("deploy", "one-machine", "--yes").returncode == 0
     assert one_machine.k8sdds("deploy", "one-machine", "--yes").stdout == "no changes\n"
 
@@ -81,7 +81,7 @@ def test_status_and_logs_contain_no_secrets(one_machine: Deployed, tmp_path: Pat
     ids = [name.rpartition("-")[2] for name in tokens if "bootstrap-token" in name]
     assert ids and len(texts) > 20
     for text in texts:
-        assert key not in text and not any(f"{one}." in text for one in ids)
+        assert key not in text and not any(f"{item}." in text for item in ids)
 
 
 def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
@@ -90,7 +90,7 @@ def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
     known = records.read(one_machine.name)
     assert known is not None
-    taken: Counter[str] = Counter()
+    used: Counter[str] = Counter()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             # Inotify instances are counted by user: those of pods that run as another user are not root's.
@@ -98,10 +98,10 @@ def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
                 process.stat().st_uid == 0
                 and f"/k8sdds-{Path(known.data).name}/" in (process / "cgroup").read_text()
             ):
-                open_ = [os.readlink(one) for one in (process / "fd").iterdir()]
-                taken[(process / "comm").read_text().strip()] += open_.count("anon_inode:inotify")
-    assert taken["kubelet"] and taken["systemd"], taken
-    assert taken.total() <= 60, taken
+                open_ = [os.readlink(entry) for entry in (process / "fd").iterdir()]
+                used[(process / "comm").read_text().strip()] += open_.count("anon_inode:inotify")
+    assert used["kubelet"] and used["systemd"], used
+    assert used.total() <= 60, used
 
 
 def test_commands_without_a_terminal_require_yes(one_machine: Deployed) -> None:

@@ -79,19 +79,19 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     state.mkdir(mode=0o700)
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
     try:
-        made = nodes.up(NAME, [nodes.NodeSpec(name, disk_mib=DISK_MIB) for name in ("head", "work")])
+        created = nodes.up(NAME, [nodes.NodeSpec(name, disk_mib=DISK_MIB) for name in ("head", "work")])
         # The machines are behind a jump host, which ssh_config configures.
         config = tmp_path / "ssh_config"
-        proxy = shlex.join([*made[0].proxy_command[:-2], "%h", "%p"])
+        proxy = shlex.join([*created[0].proxy_command[:-2], "%h", "%p"])
         config.write_text(f"Host 10.88.0.*\n  ProxyCommand {proxy}\n")
         profile = tmp_path / "ordinary.yaml"
         listed = "".join(
-            f"- {{name: {one.name}, address: {one.address}, port: {one.port}, roles: {roles}}}\n"
-            for one, roles in zip(made, ("[control-plane, worker]", "[worker]"), strict=True)
+            f"- {{name: {item.name}, address: {item.address}, port: {item.port}, roles: {roles}}}\n"
+            for item, roles in zip(created, ("[control-plane, worker]", "[worker]"), strict=True)
         )
         profile.write_text(
-            f"name: {NAME}\naccess:\n  user: {made[0].user}\n  key: {made[0].key_file}\n"
-            f"  known_hosts: {made[0].known_hosts_file}\n  ssh_config: {config}\nnodes:\n{listed}"
+            f"name: {NAME}\naccess:\n  user: {created[0].user}\n  key: {created[0].key_file}\n"
+            f"  known_hosts: {created[0].known_hosts_file}\n  ssh_config: {config}\nnodes:\n{listed}"
             "metrics_server: null\ntuning: [nic-optimizations]\n"
         )
         yield Site(state, profile)

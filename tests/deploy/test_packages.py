@@ -77,8 +77,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("repository")
     folder = top / "v1.36"
     folder.mkdir()
-    made = bundle.cached_bundle((HOST_ARCH,))
-    (program,) = [made.file(one) for one in made.binaries(HOST_ARCH) if one.name == "kubernetes"]
+    opened = bundle.cached_bundle((HOST_ARCH,))
+    (program,) = [opened.file(item) for item in opened.binaries(HOST_ARCH) if item.name == "kubernetes"]
     copy = top / "kubernetes"
     copy.write_bytes(program.read_bytes())
     copy.chmod(0o755)
@@ -125,10 +125,10 @@ def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profile
     """Provide a profile of one local node that is reached as an ordinary machine."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
-    (made,) = nodes.up(CLUSTER, [nodes.NodeSpec("one")])
+    (created,) = nodes.up(CLUSTER, [nodes.NodeSpec("one")])
     path = tmp_path / "pkgs.yaml"
     path.write_text(
-        f"name: pkgs\naccess: {{ssh_config: {made.ssh_config}}}\nnodes: [{{name: one, roles: [control-plane]}}]\n"
+        f"name: pkgs\naccess: {{ssh_config: {created.ssh_config}}}\nnodes: [{{name: one, roles: [control-plane]}}]\n"
         f"kubernetes: {{version: {VERSION}}}\nsoftware: packages\n"
     )
     try:
@@ -142,7 +142,7 @@ def planned(profile: Profile, connections: Connections) -> list[Action]:
     survey = flow.survey(profile, connections)
     survey.raise_problems(profile)
     actions = flow.plan_within(flow.desired_state(profile, survey.facts, None, lambda line: None))
-    return [one for one in actions if one.phase in (Claim.title, kubernetes.Kubernetes.title)]
+    return [action for action in actions if action.phase in (Claim.title, kubernetes.Kubernetes.title)]
 
 
 def inside(*args: str) -> str:

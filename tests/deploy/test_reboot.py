@@ -32,10 +32,10 @@ def pi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.LocalN
     """Provide a node that looks like a Raspberry Pi with its default system."""
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
-    (made,) = nodes.up(CLUSTER, [nodes.NodeSpec("pi1")])
+    (created,) = nodes.up(CLUSTER, [nodes.NodeSpec("pi1")])
     try:
         nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=AS_A_PI)
-        yield made
+        yield created
     finally:
         nodes.down(CLUSTER)
 
@@ -60,7 +60,7 @@ def test_command_line_is_changed_and_the_machine_reboots(pi: nodes.LocalNode, tm
     power = threading.Thread(target=power_on, args=(stop,))
     with Connections(profiles.targets(profile)) as connections:
         before = flow.survey(profile, connections)
-        assert ["the memory cgroup is not enabled" in one.what for one in before.problems] == [True]
+        assert ["the memory cgroup is not enabled" in problem.what for problem in before.problems] == [True]
         assert flow.machines_to_reboot(profile, before) == ["pi1"]
         power.start()
         try:

@@ -80,24 +80,24 @@ def pod(name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 def found(cluster: Deployed) -> dict[str, dict[str, Any]]:
     items = json.loads(cluster.kubectl("get", "pods", "-n", SPACE, "-o", "json"))["items"]
-    return {one["metadata"]["name"]: one for one in items}
+    return {item["metadata"]["name"]: item for item in items}
 
 
 def await_pods(cluster: Deployed) -> dict[str, dict[str, Any]]:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        there = found(cluster)
-        if len(there) == 3 + len(cluster.nodes) and all(
-            one["status"]["phase"] == ("Succeeded" if name == "ended" else "Running")
-            for name, one in there.items()
+        pods_by_name = found(cluster)
+        if len(pods_by_name) == 3 + len(cluster.nodes) and all(
+            item["status"]["phase"] == ("Succeeded" if name == "ended" else "Running")
+            for name, item in pods_by_name.items()
         ):
-            return there
+            return pods_by_name
         time.sleep(0.5)
-    raise AssertionError({name: one["status"] for name, one in there.items()})
+    raise AssertionError({name: item["status"] for name, item in pods_by_name.items()})
 
 
 def uids(there: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return {name: one["metadata"]["uid"] for name, one in there.items()}
+    return {name: item["metadata"]["uid"] for name, item in there.items()}
 
 
 def leftovers(
@@ -111,8 +111,8 @@ def leftovers(
     return {
         node: sorted(
             {
-                re.sub(r"-[0-9a-f]{64}-eth0|(?<= veth)[0-9a-f]{8}", "", str(one))
-                for one in footprint.leftovers(state, addresses, POD_CIDR, names)
+                re.sub(r"-[0-9a-f]{64}-eth0|(?<= veth)[0-9a-f]{8}", "", str(leftover))
+                for leftover in footprint.leftovers(state, addresses, POD_CIDR, names)
             }
         )
         for node, state in states.items()
@@ -123,7 +123,7 @@ def without_pods(found: dict[str, list[str]]) -> dict[str, list[str]]:
     """Drop what a node has only while a pod runs there: CoreDNS may move to another node."""
     pod_dependent = ("/var/lib/cni/", "pod link", "link cni0", "dev cni0")
     return {
-        node: [one for one in lines if not any(pattern in one for pattern in pod_dependent)]
+        node: [item for item in lines if not any(pattern in item for pattern in pod_dependent)]
         for node, lines in found.items()
     }
 
@@ -152,19 +152,19 @@ def test_switch_through_all_networks_and_back(
         after = await_pods(one_machine)
         # Every pod on the pod network was recreated and has an address; the other pods are unchanged.
         kept = {"on-host", "ended"}
-        same = {one for one in after if uids(before).get(one) == after[one]["metadata"]["uid"]}
+        same = {item for item in after if uids(before).get(item) == after[item]["metadata"]["uid"]}
         assert same == kept
         assert f"{SPACE}/alone" in answer["recreated"] and f"{SPACE}/on-host" not in answer["recreated"]
         assert after["alone"]["spec"]["nodeName"] == one_machine.nodes[1]
         assert after["alone"]["metadata"]["labels"] == {"is": "alone"}
-        for pod_name, one in after.items():
+        for pod_name, item in after.items():
             if pod_name not in kept:
-                assert IPv4Address(one["status"]["podIP"]) in POD_CIDR
+                assert IPv4Address(item["status"]["podIP"]) in POD_CIDR
         # The nodes have only the links and annotations of the new network.
-        there = leftovers(inside, one_machine)
+        remaining = leftovers(inside, one_machine)
         for node in one_machine.nodes:
-            made = {line.removeprefix("link ") for line in there[node] if line.startswith("link ")}
-            assert made == links, (node, made)
+            created = {line.removeprefix("link ") for line in remaining[node] if line.startswith("link ")}
+            assert created == links, (node, created)
             # No veth of an old pod remains: each is attached to a bridge of the new network.
             veths = json.loads(inside(node, "ip", "-j", "link", "show", "type", "veth"))
             loose = {link["ifname"] for link in veths if link.get("master") not in links}
@@ -188,7 +188,7 @@ def test_switch_through_all_networks_and_back(
     assert done.returncode == 0, done.stderr
     assert "smoke test: exchange datagrams" in done.stdout + done.stderr
     after = await_pods(one_machine)
-    assert {one for one in after if uids(before).get(one) == after[one]["metadata"]["uid"]} == {
+    assert {item for item in after if uids(before).get(item) == after[item]["metadata"]["uid"]} == {
         "on-host",
         "ended",
     }
@@ -198,11 +198,11 @@ def test_switch_through_all_networks_and_back(
 
 def assert_secured_campaign(cluster: Deployed, folder: Path) -> None:
     """Measure with DDS Security on the new network; tests/cluster/test_security.py covers all levels."""
-    found = secured.measure(cluster, folder, ["EncryptRTPS"])
-    assert {(row["network"], row["test"]) for row in found if row["valid"]} == {
+    attempts = secured.measure(cluster, folder, ["EncryptRTPS"])
+    assert {(row["network"], row["test"]) for row in attempts if row["valid"]} == {
         (secured.NETWORK, "latency"), (secured.NETWORK, "throughput"),
     }  # fmt: skip
-    assert all(row["network_proof"].startswith("routed by eth0, no tunnel") for row in found)
+    assert all(row["network_proof"].startswith("routed by eth0, no tunnel") for row in attempts)
 
 
 def test_a_switch_to_the_installed_network_changes_nothing(one_machine: Deployed) -> None:
@@ -290,8 +290,8 @@ def test_the_api_server_accepts_the_objects_of_every_network(
     secret = {"password_file": "psk"} if networks.pod_networks()[name] else {}
     profile = with_network(load("one-machine"), PodNetwork(name=name, mtu=1300, interface="eth0", **secret))  # type: ignore[arg-type]
     software = profile.software.model_copy(update={"source": source, "bundle": None})
-    made = render(profile.model_copy(update={"software": software}), SECRET if secret else None)
-    objects = apply.stamped(made.manifests, name)
+    rendered = render(profile.model_copy(update={"software": software}), SECRET if secret else None)
+    objects = apply.stamped(rendered.manifests, name)
     argv = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-")
     output = inside(one_machine.nodes[0], *KUBECTL, *argv, stdin=apply.list_document(objects))
     assert output.count("(server dry run)") == len(objects), output

@@ -46,7 +46,7 @@ def attempts(folder: Path) -> list[dict[str, Any]]:
 
 
 def last_attempts(folder: Path) -> list[dict[str, Any]]:
-    """The last attempt of each trial: on a busy machine a disturbed one is measured again, as it should be."""
+    """Return the last attempt of each trial. On a busy machine, disturbed attempts are repeated."""
     return list({record["trial_id"]: record for record in attempts(folder)}.values())
 
 

@@ -27,9 +27,9 @@ USERS = pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "ordinary u
 
 @USERS
 def test_a_lab_can_be_created_entered_and_removed(k8sdds: Command, user: int | None) -> None:
-    made = k8sdds("lab", "up", "multicast-4sub", "--network", "weavenet", user=user)
-    assert made.returncode == 0, made.stderr
-    assert "weavenet: 5 nodes, pods pub0 sub0 sub1 sub2 sub3" in made.stdout
+    created = k8sdds("lab", "up", "multicast-4sub", "--network", "weavenet", user=user)
+    assert created.returncode == 0, created.stderr
+    assert "weavenet: 5 nodes, pods pub0 sub0 sub1 sub2 sub3" in created.stdout
 
     (row,) = json.loads(k8sdds("lab", "ls", "--json", user=user).stdout)
     assert (row["lab"], row["network"], row["in_use"]) == ("lab", "weavenet", True)

@@ -22,8 +22,8 @@ POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
 
 
 def link(lab_network: LabNetwork, place: str, name: str) -> dict:
-    (found,) = json_of(lab_network, place, "ip", "-d", "-j", "link", "show", "dev", name)
-    return found
+    (result,) = json_of(lab_network, place, "ip", "-d", "-j", "link", "show", "dev", name)
+    return result
 
 
 @pytest.mark.parametrize("network", NETWORKS)

@@ -59,15 +59,15 @@ def test_all_discovery_mechanisms_in_a_campaign(k8sdds: Command, tmp_path: Path)
 
 
 def test_participants_do_not_start_without_their_server(lab: Lab, tmp_path: Path) -> None:
-    wanted = cell("host", subscribers=1, middleware="fastdds", discovery="server")
-    lab.up([wanted])
+    server_cell = cell("host", subscribers=1, middleware="fastdds", discovery="server")
+    lab.up([server_cell])
     launches = [
         Launch(FIRST_PUBLISHER, ("touch", str(tmp_path / "started")), tmp_path / "pub0"),
         Launch(DISCOVERY_SERVER, ("sh", "-c", "echo no licence >&2"), tmp_path / "ds", serves_udp=11811),
     ]
     for launch in launches:
         launch.directory.mkdir()
-    trial = Trial(cell=wanted, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    trial = Trial(cell=server_cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
     outcomes = lab.run(trial, launches, 10).outcomes
     assert outcomes["pub0"].exit_code == 125
     assert outcomes["pub0"].message == "discovery does not listen on UDP port 11811: no licence"
@@ -75,8 +75,8 @@ def test_participants_do_not_start_without_their_server(lab: Lab, tmp_path: Path
 
 
 def test_a_server_that_exits_early_is_reported(lab: Lab, tmp_path: Path) -> None:
-    wanted = cell("host", subscribers=1, middleware="fastdds", discovery="server")
-    lab.up([wanted])
+    server_cell = cell("host", subscribers=1, middleware="fastdds", discovery="server")
+    lab.up([server_cell])
     script = (
         "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 11811));"
         " time.sleep(1); raise SystemExit(7)"
@@ -87,7 +87,7 @@ def test_a_server_that_exits_early_is_reported(lab: Lab, tmp_path: Path) -> None
     ]
     for launch in launches:
         launch.directory.mkdir()
-    trial = Trial(cell=wanted, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    trial = Trial(cell=server_cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
     outcomes = lab.run(trial, launches, 10).outcomes
     assert (outcomes["pub0"].exit_code, outcomes[DISCOVERY_SERVER.name].exit_code) == (0, 7)
 
@@ -108,6 +108,6 @@ def test_a_server_that_exits_early_is_reported(lab: Lab, tmp_path: Path) -> None
 def test_impossible_settings_are_rejected_before_anything_starts(
     k8sdds: Command, args: list[str], message: str
 ) -> None:
-    done = k8sdds("run", "quickstart", *(word for one in args for word in ("--set", one)))
+    done = k8sdds("run", "quickstart", *(word for setting in args for word in ("--set", setting)))
     assert done.returncode == 2
     assert message in done.stderr

@@ -67,32 +67,32 @@ def listen(lab_network: LabNetwork, place: str, seconds: float, source: str, tar
         lab_network, source, sys.executable, "-c", SENDER, PAYLOAD.decode(),
         lab_network.plan.datapath.attachments[target].address,
     )  # fmt: skip
-    found, packets = listener.communicate(timeout=seconds + 10)[0].split()
-    return int(found), int(packets)
+    matching, packets = listener.communicate(timeout=seconds + 10)[0].split()
+    return int(matching), int(packets)
 
 
 @pytest.mark.parametrize("network", ["flannel-hostgw", "flannel-vxlan", "weavenet"])
 def test_unencrypted_traffic_is_readable_on_the_wire(
     lab_networks: dict[str, LabNetwork], network: str
 ) -> None:
-    found, _ = listen(lab_networks[network], "switch", 20, "pub0", "sub0")
-    assert found
+    received, _ = listen(lab_networks[network], "switch", 20, "pub0", "sub0")
+    assert received
 
 
 @pytest.mark.parametrize("network", ENCRYPTED)
 def test_encrypted_traffic_is_not_readable_on_the_wire(
     lab_networks: dict[str, LabNetwork], network: str
 ) -> None:
-    found, packets = listen(lab_networks[network], "switch", 1, "pub0", "sub0")
+    received, packets = listen(lab_networks[network], "switch", 1, "pub0", "sub0")
     assert packets >= 20
-    assert found == 0
+    assert received == 0
 
 
 def test_a_foreign_pod_on_the_same_node_can_listen_on_host() -> None:
     lab_network = with_shared_node("host")
     try:
-        found, _ = listen(lab_network, "sub1", 20, "pub0", "sub0")
-        assert found
+        received, _ = listen(lab_network, "sub1", 20, "pub0", "sub0")
+        assert received
     finally:
         lab_network.close()
 
@@ -105,8 +105,8 @@ def test_a_foreign_pod_on_the_same_node_cannot_listen_on_pod_networks(network: s
         output_of(
             lab_network, "pub0", "ping", "-c", "1", lab_network.plan.datapath.attachments["sub0"].address
         )
-        found, _ = listen(lab_network, "sub1", 1, "pub0", "sub0")
-        assert found == 0
+        received, _ = listen(lab_network, "sub1", 1, "pub0", "sub0")
+        assert received == 0
         own, _ = listen(lab_network, "sub0", 20, "pub0", "sub0")
         assert own, "the listener must work in the receiver's pod"
     finally:
@@ -120,14 +120,14 @@ def with_shared_node(network: str) -> LabNetwork:
 
 @pytest.mark.parametrize("network", ["flannel-ipsec", "weavenet-encrypt"])
 def test_a_wrong_pre_shared_key_fails_fast(network: str) -> None:
-    made = make_plan(cell(network))
+    plan = make_plan(cell(network))
     files = tuple(
         dataclasses.replace(file, text=file.text.replace("$psk", "of another cluster"))
         if file.path.endswith("node1/swanctl.conf")
         else file
-        for file in made.datapath.files
+        for file in plan.datapath.files
     )
-    wrong = dataclasses.replace(made, datapath=dataclasses.replace(made.datapath, files=files))
+    wrong = dataclasses.replace(plan, datapath=dataclasses.replace(plan.datapath, files=files))
     began = time.monotonic()
     with pytest.raises(PrerequisiteError, match="pre-shared keys differ") as raised:
         build(wrong)

@@ -54,15 +54,15 @@ def test_the_most_recent_entries_of_each_group_are_kept(folder: Path) -> None:
 
 
 def test_recently_used_entries_are_kept(folder: Path) -> None:
-    made = [entry(folder / f"unpacked/{number}", 60 + number) for number in range(5)]
+    created = [entry(folder / f"unpacked/{number}", 60 + number) for number in range(5)]
     assert cache.prune() == 0 and len(names(folder / "unpacked")) == 5
-    for path in made:
+    for path in created:
         os.utime(path, (0, 0))
     # Used, so it is the last that is kept.
-    with cache.creating(made[3]) as missing:
+    with cache.creating(created[3]) as missing:
         assert not missing
     cache.prune()
-    assert made[3].exists() and len(names(folder / "unpacked") - {".lock"}) == cache.KEEP["unpacked"]
+    assert created[3].exists() and len(names(folder / "unpacked") - {".lock"}) == cache.KEEP["unpacked"]
 
 
 def test_leftovers_of_killed_commands_are_removed(folder: Path) -> None:
@@ -113,10 +113,10 @@ def test_files_shared_by_bundles_count_once(folder: Path) -> None:
     second = folder / "bundles/amd64-2"
     second.mkdir()
     os.link(first / "file", second / "file")
-    (found,) = cache.usage()
-    assert (found.kind, found.things) == ("bundles", 2)
-    assert 100_000 <= found.size_bytes < 150_000
-    # And removing one of them frees nothing of it.
+    (result,) = cache.usage()
+    assert (result.kind, result.things) == ("bundles", 2)
+    assert 100_000 <= result.size_bytes < 150_000
+    # Removing one bundle does not free the shared file.
     assert cache.remove(first) < 50_000 and (second / "file").stat().st_size == 100_000
 
 

@@ -34,13 +34,13 @@ IMAGE = "k8sdds.local/perftest:0.1.0"
 
 def nodes(**changes: dict[str, Any]) -> list[NodeInfo]:
     """Return the recorded nodes, some with a changed spec or status."""
-    found = []
+    matches = []
     for data in copy.deepcopy(NODES):
         change = changes.get(data["metadata"]["name"], {})
         data["spec"] |= change.get("spec", {})
         data["status"] |= change.get("status", {})
-        found.append(NodeInfo.parse(data))
-    return found
+        matches.append(NodeInfo.parse(data))
+    return matches
 
 
 def cell(**values: Any) -> Cell:
@@ -84,8 +84,8 @@ def test_the_installed_network_and_a_shared_kernel_are_detected() -> None:
     ],
 )
 def test_placement(placement: Any, expected: dict[str, str]) -> None:
-    found = assign(cell(subscribers=3, placement=placement), usable(nodes(), ["amd64"]))
-    assert {participant.name: node for participant, node in found.items()} == expected
+    assignment = assign(cell(subscribers=3, placement=placement), usable(nodes(), ["amd64"]))
+    assert {participant.name: node for participant, node in assignment.items()} == expected
 
 
 @pytest.mark.parametrize(
@@ -141,16 +141,16 @@ def test_memory_and_cpu_follow_the_cells() -> None:
     large = pods.memory_bytes([cell(), cell(payload_bytes=2**20)])
     assert small[0] < large[0] < large[1]
     slot = pods.Slot("pub0", "pub", "n1", False, 0.5)
-    made = pods.pod("x", slot, IMAGE, "c", large)
-    limits = made["spec"]["containers"][0]["resources"]["limits"]
+    pod = pods.pod("x", slot, IMAGE, "c", large)
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"memory": "640Mi", "cpu": "500m"}
 
 
 def test_settings_that_only_the_lab_supports_are_rejected() -> None:
     cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
-    found = preflight.unsupported(cells, can_switch=True)
-    assert len(found) == 3
-    assert all(problem.input for problem in found)
+    problems = preflight.unsupported(cells, can_switch=True)
+    assert len(problems) == 3
+    assert all(problem.input for problem in problems)
     assert preflight.unsupported([cell()], can_switch=False) == []
     smaller = cell(network_options={"mtu": 1376})
     assert preflight.unsupported([smaller], can_switch=True) == []
@@ -202,17 +202,17 @@ def test_identifiers_of_campaigns_are_valid_names() -> None:
     assert len(f"k8sdds-{name}") <= 63
     assert name == name.lower()
     assert name != namespace.identifier("20261121T162359Z-Quick_start.with-a-very-long-name-that-goes-off")
-    made = namespace.manifest(name, "n", with_host=False)
-    assert made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    manifest = namespace.manifest(name, "n", with_host=False)
+    assert manifest["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
     assert selection.read() == SelectedTestbed()
-    chosen = SelectedTestbed("cluster", kubeconfig="/k", context="c", namespace="n", network="weavenet")
-    selection.write(chosen)
-    assert selection.read() == chosen
+    selected = SelectedTestbed("cluster", kubeconfig="/k", context="c", namespace="n", network="weavenet")
+    selection.write(selected)
+    assert selection.read() == selected
     selection.write(SelectedTestbed())
     assert selection.read() == SelectedTestbed()
     for text in ("{", "[]", '{"testbed": "moon"}', '{"testbed": "lab", "what": 1}'):
@@ -257,7 +257,9 @@ def test_networks_that_replace_each_other_have_separate_blocks() -> None:
     for number, block in enumerate(apart):
         assert {trial.repetition for trial in block.trials} == {number // 3}
         assert len({trial.cell.network for trial in block.trials}) == 1
-    assert {trial.trial_id for block in apart for trial in block.trials} == {one.trial_id for one in several}
+    assert {trial.trial_id for block in apart for trial in block.trials} == {
+        item.trial_id for item in several
+    }
     orders = {tuple(block.trials[0].cell.network for block in apart[i : i + 3]) for i in (0, 3, 6)}
     assert len(orders) > 1  # each repetition has its own random order
     assert cluster.blocks(several, 7) == apart

@@ -39,20 +39,20 @@ def carrier(network: str) -> PathEvidence:
 
 
 @pytest.mark.parametrize(
-    ("there", "words"),
+    ("network", "description"),
     [
         ("flannel-vxlan", "carried by flannel.1 (vxlan) over eth0"),
         ("flannel-hostgw", "routed by eth0, no tunnel"),
     ],
 )
-def test_a_network_shows_its_path(there: str, words: str) -> None:
-    one, other = ends(there)
-    assert datapath.deviation(carrier(there), one, other, SENT) == ""
-    assert datapath.describe(carrier(there), one, other) == words
+def test_a_network_shows_its_path(network: str, description: str) -> None:
+    one, other = ends(network)
+    assert datapath.deviation(carrier(network), one, other, SENT) == ""
+    assert datapath.describe(carrier(network), one, other) == description
 
 
 @pytest.mark.parametrize(
-    ("there", "claimed", "said"),
+    ("network", "claimed", "message"),
     [
         ("flannel-vxlan", "flannel-hostgw", "by flannel.1, a tunnel (vxlan)"),
         ("flannel-hostgw", "flannel-vxlan", "has no flannel.*"),
@@ -61,15 +61,15 @@ def test_a_network_shows_its_path(there: str, words: str) -> None:
         ("flannel-hostgw", "weavenet", "are on cni0, not on weave"),
     ],
 )
-def test_another_network_is_detected(there: str, claimed: str, said: str) -> None:
-    assert said in datapath.deviation(carrier(claimed), *ends(there), SENT)
+def test_another_network_is_detected(network: str, claimed: str, message: str) -> None:
+    assert message in datapath.deviation(carrier(claimed), *ends(network), SENT)
 
 
-@pytest.mark.parametrize("there", ["flannel-vxlan", "flannel-hostgw"])
-def test_the_requested_interface_is_verified(there: str) -> None:
-    assert datapath.deviation(carrier(there), *ends(there), SENT, interface="eth0") == ""
+@pytest.mark.parametrize("network", ["flannel-vxlan", "flannel-hostgw"])
+def test_the_requested_interface_is_verified(network: str) -> None:
+    assert datapath.deviation(carrier(network), *ends(network), SENT, interface="eth0") == ""
     assert "by eth0, not by wlan0" in datapath.deviation(
-        carrier(there), *ends(there), SENT, interface="wlan0"
+        carrier(network), *ends(network), SENT, interface="wlan0"
     )
 
 
@@ -77,8 +77,8 @@ def test_a_tunnel_that_carries_nothing_is_a_fallback() -> None:
     """This happens if Weave falls back to userspace, or Flannel uses direct routes."""
     one, other = ends("flannel-vxlan")
     more = 10 * SENT
-    said = datapath.deviation(carrier("flannel-vxlan"), one, other, more)
-    assert said.startswith(f"flannel.1 of {one.node} has sent") and f"at least {more}" in said
+    output = datapath.deviation(carrier("flannel-vxlan"), one, other, more)
+    assert output.startswith(f"flannel.1 of {one.node} has sent") and f"at least {more}" in output
     idle = PathEnd(other.node, other.address, other.after, other.after)
     assert f"flannel.1 of {other.node} has" in datapath.deviation(carrier("flannel-vxlan"), one, idle, SENT)
 
@@ -102,7 +102,7 @@ def test_every_cluster_network_defines_its_path_evidence() -> None:
             assert bool(one.unverified) == ("ESP" in network.encapsulation), network.name
 
 
-@pytest.mark.parametrize("said", ["", "{", '[{"ifname": "eth0"}]', "[1]", '[] [{"dst": 1}]'])
-def test_invalid_output_is_rejected(said: str) -> None:
+@pytest.mark.parametrize("output", ["", "{", '[{"ifname": "eth0"}]', "[1]", '[] [{"dst": 1}]'])
+def test_invalid_output_is_rejected(output: str) -> None:
     with pytest.raises(ValueError):
-        datapath.parse_counters(said)
+        datapath.parse_counters(output)

@@ -19,7 +19,7 @@ PATH = "/api/v1/namespaces/n/pods"
 
 
 class Server:
-    """What a PodWatch needs of an KubernetesClient: one list, then events as they are told."""
+    """Replace KubernetesClient for PodWatch: return one list, then the queued events."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []
@@ -54,9 +54,9 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def watch(server: Server) -> Iterator[PodWatch]:
-    made = PodWatch(server, "n", "a=b")  # type: ignore[arg-type]
-    yield made
-    made.close()
+    pod_watch = PodWatch(server, "n", "a=b")  # type: ignore[arg-type]
+    yield pod_watch
+    pod_watch.close()
 
 
 def wait_seen(watch: PodWatch, name: str) -> None:

@@ -20,7 +20,7 @@ from k8sdds.system.errors import InputError
 def line(participant: str = "pub0", **changes: object) -> list[str]:
     cell = Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
-    endpoints = {one.name: Endpoint(f"10.0.0.{i}", "eth0", None) for i, one in enumerate(cell.pods)}
+    endpoints = {item.name: Endpoint(f"10.0.0.{i}", "eth0", None) for i, item in enumerate(cell.pods)}
     surroundings = Surroundings(endpoints, 7, ParticipantPaths("perftest", Path("/raw"), None))
     return middleware.find(cell.middleware).command(trial, Participant.named(participant), surroundings).argv
 
@@ -57,16 +57,16 @@ def test_a_subscriber_has_no_option_of_a_publisher() -> None:
 
 
 def test_discovery_options() -> None:
-    found = line(middleware="fastdds", discovery="server", subscribers=2)
-    assert value(found, "-discovery") == "server"
-    assert value(found, "-discoveryServer") == "10.0.0.3:11811"
-    assert "-peer" not in found
-    found = line(discovery="multicast")
-    assert value(found, "-discovery") == "multicast"
-    assert "-peer" not in found
-    found = line(transport="multicast", discovery="peers")
-    assert value(found, "-discovery") == "peers"
-    assert values(found, "-peer") == ["10.0.0.1"]
+    arguments = line(middleware="fastdds", discovery="server", subscribers=2)
+    assert value(arguments, "-discovery") == "server"
+    assert value(arguments, "-discoveryServer") == "10.0.0.3:11811"
+    assert "-peer" not in arguments
+    arguments = line(discovery="multicast")
+    assert value(arguments, "-discovery") == "multicast"
+    assert "-peer" not in arguments
+    arguments = line(transport="multicast", discovery="peers")
+    assert value(arguments, "-discovery") == "peers"
+    assert values(arguments, "-peer") == ["10.0.0.1"]
     assert "-peer" not in line(transport="multicast")
     # raw has no discovery: it sends to the given addresses.
     assert "-peer" in line(transport="multicast", middleware="raw", reliability="best-effort")

@@ -72,7 +72,9 @@ def test_every_recorded_command_and_option_exists():
 
 def options(command, path: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """Map each command, such as `artifact pack`, to its options."""
-    found = {" ".join(path): [name for one in command.params for name in (*one.opts, *one.secondary_opts)]}
+    result = {
+        " ".join(path): [name for param in command.params for name in (*param.opts, *param.secondary_opts)]
+    }
     for name, sub in getattr(command, "commands", {}).items():
-        found |= options(sub, (*path, name))
-    return found
+        result |= options(sub, (*path, name))
+    return result

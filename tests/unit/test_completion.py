@@ -23,12 +23,12 @@ from tests.conftest import K8SDDS
     ],
 )
 def test_completion_offers_names(line: str, offered: set[str]) -> None:
-    words = line.split()
+    args = line.split()
     done = subprocess.run(
         [K8SDDS],
         env={
             **os.environ,
-            "_K8SDDS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1),
+            "_K8SDDS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(args) - 1),
         },
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip

@@ -102,7 +102,7 @@ def deployed(state: DesiredState) -> dict[str, Facts]:
 def without(machine: Facts, key: str, entry: str = "") -> Facts:
     """Return facts without a value, or without one entry of a list."""
     values = {name: value for name, value in machine.values.items() if name != key}
-    kept = tuple(one for one in machine.all(key) if entry and one != entry)
+    kept = tuple(item for item in machine.all(key) if entry and item != entry)
     return replace(machine, values=values, lists={**machine.lists, key: kept})
 
 
@@ -120,7 +120,7 @@ def test_plan_for_machines_without_kubernetes(bundle: Bundle) -> None:
     assert actions[-1].title == "wait until metrics-server is ready"
     # Each machine gets the programs of its architecture, and workers get nothing of a control plane.
     by_node = {name: [a for a in actions if a.node == name] for name in NODES}
-    (upload,) = [one for action in by_node["pi1"] for one in action.uploads]
+    (upload,) = [item for action in by_node["pi1"] for item in action.uploads]
     assert upload.sha256 == hashlib.sha256(b"arm64").hexdigest() and not upload.shared
     names = {
         node: {name for action in by_node[node] if action.images for name, _ in action.images.digests}
@@ -156,10 +156,10 @@ def test_interrupted_deploy_is_completed_without_repeating_changes(bundle: Bundl
         done += own[: chance.randint(0, len(own))]
     # An action runs only after the steps that it needs.
     for action in actions:
-        left = {(one.node, one.phase) for one in actions if one not in done}
+        left = {(item.node, item.phase) for item in actions if item not in done}
         if action in done and left & set(action.needs):
-            own = [one for one in actions if one.node == action.node]
-            done = [one for one in done if one not in own[own.index(action) :]]
+            own = [item for item in actions if item.node == action.node]
+            done = [item for item in done if item not in own[own.index(action) :]]
     machines = after(state.facts, state.control_plane, done)
     again = plan(desired(bundle, machines=machines))
     planned = {(a.node, a.phase) for a in again}
@@ -174,11 +174,11 @@ def test_interrupted_deploy_is_completed_without_repeating_changes(bundle: Bundl
 def test_plan_contains_only_differences(bundle: Bundle) -> None:
     machines = deployed(desired(bundle))
     stopped = replace(machines["pi2"], lists={**machines["pi2"].lists, "unit": ("containerd failed",)})
-    found = [(a.node, a.phase) for a in plan(desired(bundle, machines={**machines, "pi2": stopped}))]
-    assert found == [("pi2", "runtime"), ("master", "smoke test")]
+    planned = [(a.node, a.phase) for a in plan(desired(bundle, machines={**machines, "pi2": stopped}))]
+    assert planned == [("pi2", "runtime"), ("master", "smoke test")]
     resolution = PROFILE + "metrics_server: {resolution_s: 30}\n"
-    found = [(a.node, a.phase) for a in plan(desired(bundle, resolution, machines))]
-    assert found == [("master", "metrics server"), ("master", "smoke test"), ("master", "metrics server")]
+    planned = [(a.node, a.phase) for a in plan(desired(bundle, resolution, machines))]
+    assert planned == [("master", "metrics server"), ("master", "smoke test"), ("master", "metrics server")]
 
 
 def test_another_network_is_replaced_when_all_workers_are_complete(bundle: Bundle) -> None:
@@ -201,12 +201,12 @@ def test_new_control_plane_makes_workers_join_again(bundle: Bundle) -> None:
         # The processes still run and answer.
         without_data,
     ):
-        found = plan(desired(bundle, machines={**machines, "master": master}))
+        planned = plan(desired(bundle, machines={**machines, "master": master}))
         assert {("master", "control plane"), ("pi1", "join"), ("pi2", "join")} <= {
-            (action.node, action.phase) for action in found
+            (action.node, action.phase) for action in planned
         }
-        assert {"network", "labels"} <= set(phases(found, "master"))
-        (join,) = [action for action in found if (action.node, action.phase) == ("pi1", "join")]
+        assert {"network", "labels"} <= set(phases(planned, "master"))
+        (join,) = [action for action in planned if (action.node, action.phase) == ("pi1", "join")]
         assert "kubeadm reset" in join.script and "delete node" not in join.private[0].script
 
 
@@ -217,11 +217,11 @@ def test_reinstalled_worker_joins_under_its_former_name(bundle: Bundle, up: bool
     machines["pi1"] = bare(state.profile)["pi1"]
     if not up:
         machines["master"] = without(machines["master"], "kube.api")
-    found = plan(desired(bundle, machines=machines))
-    joins = [action for action in found if action.phase == "join" and action.private]
+    planned = plan(desired(bundle, machines=machines))
+    joins = [action for action in planned if action.phase == "join" and action.private]
     assert [action.node for action in joins] == ["pi1"]
     assert "kubectl delete node pi1 --ignore-not-found" in joins[0].private[0].script
-    (labels,) = [action for action in found if action.phase == "labels"]
+    (labels,) = [action for action in planned if action.phase == "labels"]
     assert "k8sdds.io/board" in labels.script
 
 
@@ -267,7 +267,7 @@ def test_kubeadm_configuration_follows_the_machines(bundle: Bundle) -> None:
 
 
 def documents(state: DesiredState) -> list[dict]:
-    return [json.loads(one) for one in control_plane.configuration(state).split("---\n")]
+    return [json.loads(item) for item in control_plane.configuration(state).split("---\n")]
 
 
 def test_containerd_configuration_follows_the_capabilities(bundle: Bundle) -> None:
@@ -291,7 +291,7 @@ def test_plans_contain_no_secrets(bundle: Bundle, tmp_path: Path) -> None:
     encoded = base64.b64encode(secret.encode()).decode()
     assert secret not in printed and encoded not in printed and encoded not in repr(actions)
     (network,) = [a for a in actions if a.phase == "network"]
-    assert [one.path for one in network.private] == ["/run/k8sdds-deploy/objects.json"]
+    assert [item.path for item in network.private] == ["/run/k8sdds-deploy/objects.json"]
     assert encoded in network.private[0].content.decode()
 
 
@@ -308,10 +308,10 @@ def test_plan_of_some_nodes(bundle: Bundle) -> None:
 
 def test_labels_that_the_profile_drops_are_removed_and_other_labels_stay(bundle: Bundle) -> None:
     machines = deployed(desired(bundle))
-    (line,) = [one for one in machines["master"].all("kube.node") if one.startswith("master ")]
+    (line,) = [node for node in machines["master"].all("kube.node") if node.startswith("master ")]
     assert line == 'master True rack {"rack": "one"}'
     added = line.replace('"one"}', '"one", "zone": "a", "rack2": "two"}')
-    lines = tuple(added if one == line else one for one in machines["master"].all("kube.node"))
+    lines = tuple(added if node == line else node for node in machines["master"].all("kube.node"))
     machines["master"] = replace(machines["master"], lists={**machines["master"].lists, "kube.node": lines})
 
     def labels(text: str, machines: Mapping[str, Facts] = machines) -> list[Action]:
@@ -355,7 +355,7 @@ def test_limit_leaves_out_workers_that_are_down_or_do_not_fit(bundle: Bundle) ->
     assert "master" in flow.restrict(state.profile, headless, ["pi1"])[1].failures
 
 
-def test_node_address_is_that_of_the_default_route_or_the_named_interface(bundle: Bundle) -> None:
+def test_node_address_comes_from_the_default_route_or_the_named_interface(bundle: Bundle) -> None:
     text = changed(route="default via 10.0.0.1 dev wlan0") + "address\twlan0 10.0.0.7/24\n"
     state = desired(bundle)
     assert replace(state, facts={"pi1": facts.parse(text)}).address("pi1") == "10.0.0.7"
@@ -423,11 +423,11 @@ def test_cluster_state_from_facts_of_the_control_plane() -> None:
         "kube.object\tDeployment/kube-system/metrics-server def /1  \n"
         "kube.object\tNamespace//k8sdds-system 123 /  proof\n"
     )
-    found = cluster_state(facts.parse(text))
-    assert found.ready == {"one": True, "two": False} and found.labels["one"] == {"a": "b c"}
-    assert found.own_labels == {"one": {"x", "y/z"}, "two": set()}
-    assert found.not_ready == {"DaemonSet/k8sdds-network/flannel", "Deployment/kube-system/metrics-server"}
-    assert found.networks == {"flannel-vxlan"} and found.proven == "proof"
+    parsed = cluster_state(facts.parse(text))
+    assert parsed.ready == {"one": True, "two": False} and parsed.labels["one"] == {"a": "b c"}
+    assert parsed.own_labels == {"one": {"x", "y/z"}, "two": set()}
+    assert parsed.not_ready == {"DaemonSet/k8sdds-network/flannel", "Deployment/kube-system/metrics-server"}
+    assert parsed.networks == {"flannel-vxlan"} and parsed.proven == "proof"
     assert not cluster_state(facts.parse("kube.node\tone True  {}\n")).up
 
 
@@ -439,17 +439,17 @@ def install_containerd(profile: Profile, machines: Mapping[str, Facts], software
 
 
 def test_packages_come_from_the_bundle_that_the_profile_names(bundle: Bundle) -> None:
-    made = [
+    created = [
         Item(kind, name, "1", "arm64", f"packages/bookworm/arm64/{name}", "ab" * 32, 1)
         for kind, name in (("package", "runc_1_arm64.deb"), ("index", "Packages"))
     ]
-    full = replace(bundle, items=(*bundle.items, *made))
+    full = replace(bundle, items=(*bundle.items, *created))
     profile = desired(bundle).profile
     software = profile.software.model_copy(update={"source": "bundle", "bundle": "/media/lab"})
     profile = profile.model_copy(update={"software": software})
     machines = {"pi1": facts.parse(changed(containerd="", **PI))}
     action = install_containerd(profile, machines, Software(profile, full))
-    assert [one.target.rpartition("/")[2] for one in action.uploads] == ["runc_1_arm64.deb", "Packages"]
+    assert [upload.target.rpartition("/")[2] for upload in action.uploads] == ["runc_1_arm64.deb", "Packages"]
     assert "file:/var/cache/k8sdds-packages ./" in action.script
     assert "apt-get update" not in action.script
     with pytest.raises(PrerequisiteError, match="no packages of bookworm for arm64"):
@@ -460,8 +460,8 @@ def with_flannel(bundle: Bundle, folder: Path, *programs: str) -> Bundle:
     """Return the bundle with an image of flannel that contains these programs."""
     layout = oci.Layout(folder / "oci")
     layer = layout.layer({program: b"" for program in programs})
-    made = layout.image("flannel", "amd64", ["/opt/bin/flanneld"], [layer])
-    items = [replace(one, sha256=made) if "flannel" in one.name else one for one in bundle.items]
+    digest = layout.image("flannel", "amd64", ["/opt/bin/flanneld"], [layer])
+    items = [replace(item, sha256=digest) if "flannel" in item.name else item for item in bundle.items]
     return replace(bundle, folder=folder, items=tuple(items))
 
 
@@ -509,15 +509,18 @@ def test_packages_are_fetched_here_if_the_profile_names_no_bundle(
     machines = {"pi1": facts.parse(changed(containerd="", **PI))}
     fetched = {("arm64", "bookworm"): tmp_path}
     action = install_containerd(profile, machines, Software(profile, bundle, fetched))
-    assert [one.target for one in action.uploads] == [f"{PACKAGES}/Packages", f"{PACKAGES}/runc_1_arm64.deb"]
+    assert [upload.target for upload in action.uploads] == [
+        f"{PACKAGES}/Packages",
+        f"{PACKAGES}/runc_1_arm64.deb",
+    ]
     assert "apt-get update" not in action.script
     # Nodes of a distribution whose packages cannot be fetched here use their own sources, with a note.
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
     notes: list[str] = []
     unknown = {"pi1": facts.parse("machine\taarch64\n")}
-    found = with_packages(Software(profile, bundle), unknown.values(), notes.append)
-    assert found.fetched == {} and "from their own sources" in notes[0]
-    assert "apt-get update" in install_containerd(profile, machines, found).script
+    result = with_packages(Software(profile, bundle), unknown.values(), notes.append)
+    assert result.fetched == {} and "from their own sources" in notes[0]
+    assert "apt-get update" in install_containerd(profile, machines, result).script
     # Nothing is fetched for nodes that have containerd, or if the profile names a bundle.
     has = facts.parse(changed(containerd="1.7.24", **PI))
     assert with_packages(Software(profile, bundle), [has], notes.append).fetched == {} and len(notes) == 1

@@ -25,35 +25,35 @@ def labels(resolved_one: Experiment) -> list[str]:
 
 
 def test_the_plugins_engine_is_selected_if_available() -> None:
-    made = with_engines(experiment("flannel-ipsec"), lambda name: True)
-    assert labels(made) == ["host", "flannel-ipsec (kernel ESP)"]
+    resolved = with_engines(experiment("flannel-ipsec"), lambda name: True)
+    assert labels(resolved) == ["host", "flannel-ipsec (kernel ESP)"]
 
 
 def test_the_userspace_engine_is_the_fallback() -> None:
-    made = with_engines(
+    resolved = with_engines(
         experiment("flannel-ipsec", "flannel-wireguard"),
         lambda feature: feature.name in {"strongswan", "tun"},
     )
-    assert labels(made) == [
+    assert labels(resolved) == [
         "host", "flannel-ipsec (userspace ESP)", "flannel-wireguard (userspace WireGuard)",
     ]  # fmt: skip
 
 
 def test_a_label_does_not_hide_the_engine() -> None:
-    made = with_engines(experiment({"name": "flannel-ipsec", "label": "fast"}), lambda name: False)
-    assert labels(made) == ["host", "fast (userspace ESP)"]
+    resolved = with_engines(experiment({"name": "flannel-ipsec", "label": "fast"}), lambda name: False)
+    assert labels(resolved) == ["host", "fast (userspace ESP)"]
 
 
 def test_both_engines_in_one_experiment() -> None:
     both = [{"name": "weavenet-encrypt", "engine": engine} for engine in ("kernel", "userspace")]
-    made = with_engines(experiment(*both), lambda name: True)
-    assert labels(made) == ["host", "weavenet-encrypt (kernel ESP)", "weavenet-encrypt (userspace ESP)"]
-    assert len({cell.cell_id for cell in expand(made).cells}) == 3
+    resolved = with_engines(experiment(*both), lambda name: True)
+    assert labels(resolved) == ["host", "weavenet-encrypt (kernel ESP)", "weavenet-encrypt (userspace ESP)"]
+    assert len({cell.cell_id for cell in expand(resolved).cells}) == 3
 
 
 def test_the_baseline_gets_the_label_of_its_network() -> None:
-    made = with_engines(experiment("flannel-ipsec", baseline="flannel-ipsec"), lambda name: True)
-    assert made.baseline == "flannel-ipsec (kernel ESP)"
+    resolved = with_engines(experiment("flannel-ipsec", baseline="flannel-ipsec"), lambda name: True)
+    assert resolved.baseline == "flannel-ipsec (kernel ESP)"
 
 
 @given(st.sets(st.sampled_from(["esp", "tun", "strongswan", "wireguard", "wg", "wireguard-go"])))
@@ -89,12 +89,12 @@ def test_an_engine_is_rejected_if_the_network_has_no_choice() -> None:
 def test_mtu_and_mode_of_each_engine(network: str, engine: str, mtu: int, mode: str) -> None:
     options = {"engine": engine}
     assert find(network).mtu(options) == mtu
-    chosen = find(network).engine_for(options)
-    assert chosen is not None
-    assert chosen.mode == mode
-    assert find(network).options_error({**options, "mtu": chosen.max_mtu}) is None
-    assert f"at most {chosen.max_mtu}" in str(
-        find(network).options_error({**options, "mtu": chosen.max_mtu + 1})
+    selected = find(network).engine_for(options)
+    assert selected is not None
+    assert selected.mode == mode
+    assert find(network).options_error({**options, "mtu": selected.max_mtu}) is None
+    assert f"at most {selected.max_mtu}" in str(
+        find(network).options_error({**options, "mtu": selected.max_mtu + 1})
     )
 
 

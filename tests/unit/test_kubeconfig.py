@@ -21,7 +21,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "empty"),
         ("hello: [", "cannot be used"),
@@ -38,10 +38,10 @@ GOOD = {
         (yaml.safe_dump({**GOOD, "current-context": "b"}), "b"),
     ],
 )
-def test_invalid_kubeconfigs(text: str | bytes, said: str, tmp_path: Path) -> None:
+def test_invalid_kubeconfigs(text: str | bytes, message: str, tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError, match=said) as raised:
+    with pytest.raises(InputError, match=message) as raised:
         KubernetesClient.from_kubeconfig(file, None)
     assert str(file) in str(raised.value) and "secret-token" not in str(raised.value)
 

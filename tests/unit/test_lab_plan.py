@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.model.experiment import Link
+from k8sdds.model.placement import spread
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import NETWORKS, find
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab.plan import Plan, make_plan, script
-from k8sdds.testbeds.lab.topology import LabNetworkKey, spread, topology_of
+from k8sdds.testbeds.lab.topology import LabNetworkKey, topology_of
 
 
 def cell(network: str = "host", **changes: object) -> Cell:
@@ -46,8 +47,8 @@ def test_spread_uses_only_existing_nodes(publishers: int, subscribers: int, node
     assert len(places) == publishers + subscribers
     assert set(places.values()) <= set(range(nodes))
     if publishers < nodes:
-        pub_nodes = {node for one, node in places.items() if one.publishes}
-        assert not any(node in pub_nodes for one, node in places.items() if one.subscribes)
+        pub_nodes = {node for item, node in places.items() if item.publishes}
+        assert not any(node in pub_nodes for item, node in places.items() if item.subscribes)
 
 
 def test_explicit_placement() -> None:

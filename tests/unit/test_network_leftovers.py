@@ -28,11 +28,11 @@ def describe(found: list[NetworkLeftover]) -> list[str]:
 def test_flannel_on_a_node_of_a_real_cluster() -> None:
     """Recorded on a local node of a deployed cluster, next to kube-proxy and two pods."""
     text = (RECORDED / "traces-flannel-vxlan.txt").read_text()
-    found = describe(leftovers(text, "flannel-vxlan"))
-    ends = [one for one in found if one.startswith("pod link veth")]
+    remaining = describe(leftovers(text, "flannel-vxlan"))
+    ends = [item for item in remaining if item.startswith("pod link veth")]
     assert len(ends) == 2
     of_pods = ("file /var/lib/cni/results/flannel-", "pod link veth")
-    assert [one for one in found if not one.startswith(of_pods)] == [
+    assert [item for item in remaining if not item.startswith(of_pods)] == [
         "chain FLANNEL-FWD (iptables-nft, filter)",
         "chain FLANNEL-POSTRTG (iptables-nft, nat)",
         "file /etc/cni/net.d/10-flannel.conflist",
@@ -46,11 +46,11 @@ def test_flannel_on_a_node_of_a_real_cluster() -> None:
         'rule -A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD (iptables-nft, filter)',
         'rule -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG (iptables-nft, nat)',
     ]
-    assert describe(leftovers(text)) == found
+    assert describe(leftovers(text)) == remaining
     # Another Flannel backend has the same footprint without the VXLAN device.
-    assert set(found) - set(describe(leftovers(text, "flannel-hostgw"))) == {"link flannel.1"}
+    assert set(remaining) - set(describe(leftovers(text, "flannel-hostgw"))) == {"link flannel.1"}
     # For a network of another plugin, only the routes into the pod range count.
-    assert [one for one in describe(leftovers(text, "kube-router")) if not one.startswith("route ")] == []
+    assert [item for item in describe(leftovers(text, "kube-router")) if not item.startswith("route ")] == []
 
 
 STATES = (
@@ -79,14 +79,14 @@ def xfrm(*policies: str) -> str:
 
 
 def test_ipsec_of_the_network_is_a_leftover_and_the_users_tunnel_is_not() -> None:
-    found = leftovers(xfrm(*POLICIES), "flannel-ipsec")
-    assert [leftover.arguments for leftover in found] == [
+    remaining = leftovers(xfrm(*POLICIES), "flannel-ipsec")
+    assert [leftover.arguments for leftover in remaining] == [
         ("src", "10.244.0.0/24", "dst", "10.244.1.0/24", "dir", "out"),
         ("src", "10.244.1.0/24", "dst", "10.244.0.0/24", "dir", "fwd"),
         ("src", "10.88.0.11", "dst", "10.88.0.12", "proto", "esp", "spi", "0xc5a1e8f0"),
         ("src", "10.88.0.12", "dst", "10.88.0.11", "proto", "esp", "spi", "0xc0000001"),
     ]
-    script = footprint.removal_script(found)
+    script = footprint.removal_script(remaining)
     assert "ip xfrm policy delete src 10.244.0.0/24 dst 10.244.1.0/24 dir out\n" in script
     assert "ip xfrm state delete src 10.88.0.11 dst 10.88.0.12 proto esp spi 0xc5a1e8f0\n" in script
     assert "192.0.2" not in script and "flush" not in script
@@ -102,12 +102,12 @@ def test_weave_policies_are_found_by_port_and_removed_with_their_mark() -> None:
 
 
 def test_the_weave_datapath_is_removed_by_weaveutil() -> None:
-    found = leftovers('links\t[{"ifname":"datapath"},{"ifname":"weave"},{"ifname":"eth0"}]', "weavenet")
-    assert describe(found) == ["device datapath", "link weave"]
+    remaining = leftovers('links\t[{"ifname":"datapath"},{"ifname":"weave"},{"ifname":"eth0"}]', "weavenet")
+    assert describe(remaining) == ["device datapath", "link weave"]
     run = "ctr --namespace k8s.io run --rm --net-host --privileged"
     assert (
         f"{run} {images(read_manifests('weave'))[0]} k8sdds-release /usr/bin/weaveutil delete-datapath datapath"
-        in (footprint.removal_script(found))
+        in (footprint.removal_script(remaining))
     )
 
 

@@ -39,7 +39,7 @@ def installed(name: str, options: str = "", more: str = "") -> RenderedNetwork:
 
 
 def pods(found: RenderedNetwork) -> list[dict[str, Any]]:
-    return [one["spec"]["template"]["spec"] for one in found.manifests if one["kind"] == "DaemonSet"]
+    return [obj["spec"]["template"]["spec"] for obj in found.manifests if obj["kind"] == "DaemonSet"]
 
 
 def containers(found: RenderedNetwork) -> list[dict[str, Any]]:
@@ -54,16 +54,16 @@ def test_the_schema_of_profiles_lists_the_installable_networks() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_objects_are_complete_and_in_order(name: str) -> None:
-    found = installed(name)
+    installation = installed(name)
     assert (
-        found.manifests[0]["kind"] == "Namespace"
-        and found.manifests[0]["metadata"]["name"] == versions.NETWORK_NAMESPACE
+        installation.manifests[0]["kind"] == "Namespace"
+        and installation.manifests[0]["metadata"]["name"] == versions.NETWORK_NAMESPACE
     )
-    ids = [(one["kind"], one["metadata"]["name"]) for one in found.manifests]
+    ids = [(obj["kind"], obj["metadata"]["name"]) for obj in installation.manifests]
     assert len(ids) == len(set(ids))
-    for one in found.manifests:
-        assert one["apiVersion"] and one["metadata"]["name"]
-        cluster_wide = one["kind"] in ("Namespace", "ClusterRole", "ClusterRoleBinding")
+    for obj in installation.manifests:
+        assert obj["apiVersion"] and obj["metadata"]["name"]
+        cluster_wide = obj["kind"] in ("Namespace", "ClusterRole", "ClusterRoleBinding")
         # Weave requires the list of its peers in kube-system.
         elsewhere = (
             {None}
@@ -72,20 +72,22 @@ def test_objects_are_complete_and_in_order(name: str) -> None:
             if "weave" in name
             else {versions.NETWORK_NAMESPACE}
         )
-        assert one["metadata"].get("namespace") in elsewhere
-    assert found.daemonsets == (f"daemonset/{versions.NETWORK_NAMESPACE}/{cluster_install(name).daemonset}",)
-    assert find(list(found.manifests), "DaemonSet", cluster_install(name).daemonset)
-    assert found.mtu_bytes == networks.find(name).default_mtu
-    assert json.loads(json.dumps(found.manifests))
+        assert obj["metadata"].get("namespace") in elsewhere
+    assert installation.daemonsets == (
+        f"daemonset/{versions.NETWORK_NAMESPACE}/{cluster_install(name).daemonset}",
+    )
+    assert find(list(installation.manifests), "DaemonSet", cluster_install(name).daemonset)
+    assert installation.mtu_bytes == networks.find(name).default_mtu
+    assert json.loads(json.dumps(installation.manifests))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pods_have_only_necessary_privileges(name: str) -> None:
-    found = installed(name)
-    for pod in pods(found):
+    installation = installed(name)
+    for pod in pods(installation):
         assert pod["hostNetwork"] and pod["priorityClassName"] == "system-node-critical"
         assert pod["tolerations"] == [{"operator": "Exists"}]
-    for part in containers(found):
+    for part in containers(installation):
         rights = part["securityContext"]
         if part["name"] in NEED_PRIVILEGED:
             assert rights["privileged"] is True
@@ -101,37 +103,37 @@ def test_pods_have_only_necessary_privileges(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_api_permissions_have_no_wildcards(name: str) -> None:
-    for one in installed(name).manifests:
-        for rule in one.get("rules", ()):
-            words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-            assert not any("*" in word for word in words), rule
+    for obj in installed(name).manifests:
+        for rule in obj.get("rules", ()):
+            names = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            assert not any("*" in name for name in names), rule
             assert "secrets" not in rule["resources"]
             assert not {"create", "delete", "escalate", "bind", "impersonate"} & set(rule["verbs"]), rule
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_images_are_pinned_and_pulled_only_if_missing(name: str) -> None:
-    found = installed(name)
-    assert found.images == images(list(found.manifests)) and found.images
-    for image in found.images:
+    installation = installed(name)
+    assert installation.images == images(list(installation.manifests)) and installation.images
+    for image in installation.images:
         assert re.fullmatch(r"[a-z0-9.]+/[a-z0-9./-]+:v?[0-9][A-Za-z0-9.-]*(@sha256:[0-9a-f]{64})?", image), (
             image
         )
-    assert {part["imagePullPolicy"] for part in containers(found)} == {"IfNotPresent"}
+    assert {part["imagePullPolicy"] for part in containers(installation)} == {"IfNotPresent"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_passwords_are_only_in_secrets(name: str) -> None:
-    found = installed(name)
-    for one in found.manifests:
-        if one["kind"] != "Secret":
-            assert PASSWORD not in json.dumps(one)
+    installation = installed(name)
+    for obj in installation.manifests:
+        if obj["kind"] != "Secret":
+            assert PASSWORD not in json.dumps(obj)
         else:
-            assert f"secret/{versions.NETWORK_NAMESPACE}/{one['metadata']['name']}" in found.secrets
-            assert "stringData" not in one
-    assert PASSWORD not in repr(found)
+            assert f"secret/{versions.NETWORK_NAMESPACE}/{obj['metadata']['name']}" in installation.secrets
+            assert "stringData" not in obj
+    assert PASSWORD not in repr(installation)
     if PASSWORDS[name]:
-        assert found.secrets
+        assert installation.secrets
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -154,13 +156,13 @@ def test_rendering_does_not_modify_the_manifest(name: str) -> None:
 )
 def test_flannel(name: str, backend: dict[str, Any]) -> None:
     cidr = "kubernetes: {pod_cidr: 10.50.0.0/16}\n"
-    found = list(installed(name, ", mtu: 1300, interface: eth1", cidr).manifests)
-    secret = find(found, "Secret", "flannel-net")["data"]["net-conf.json"]
+    manifests = list(installed(name, ", mtu: 1300, interface: eth1", cidr).manifests)
+    secret = find(manifests, "Secret", "flannel-net")["data"]["net-conf.json"]
     net = json.loads(base64.b64decode(secret))
     assert net == {"Network": "10.50.0.0/16", "EnableNFTables": False, "Backend": backend}
-    cni = json.loads(find(found, "ConfigMap", "flannel-cni")["data"]["10-flannel.conflist"])
+    cni = json.loads(find(manifests, "ConfigMap", "flannel-cni")["data"]["10-flannel.conflist"])
     assert cni["plugins"][0]["delegate"]["mtu"] == 1300
-    daemonset = find(found, "DaemonSet", "flannel")
+    daemonset = find(manifests, "DaemonSet", "flannel")
     agent = container(daemonset, "flanneld")
     assert "--iface=eth1" in agent["args"]
     charon = "NET_BIND_SERVICE" in agent["securityContext"]["capabilities"]["add"]
@@ -177,8 +179,8 @@ def test_the_flannel_plugin_comes_from_an_image_unless_a_bundle_contains_it() ->
 
 
 def test_kube_router() -> None:
-    found = installed("kube-router", ", mtu: 1400")
-    agent = container(find(list(found.manifests), "DaemonSet", "kube-router"), "kube-router")
+    installation = installed("kube-router", ", mtu: 1400")
+    agent = container(find(list(installation.manifests), "DaemonSet", "kube-router"), "kube-router")
     assert {"--run-service-proxy=false", "--auto-mtu=false"} <= set(agent["args"])
     assert "--service-cluster-ip-range=10.96.0.0/12" in agent["args"]
     assert "--auto-mtu=false" not in json.dumps(installed("kube-router").manifests)
@@ -186,14 +188,14 @@ def test_kube_router() -> None:
 
 @pytest.mark.parametrize(("name", "mtu"), [("weavenet", "1438"), ("weavenet-encrypt", "1414")])
 def test_weave(name: str, mtu: str) -> None:
-    found = list(installed(name).manifests)
-    agent = container(find(found, "DaemonSet", "weave"), "weave")
-    values = {one["name"]: one.get("value", one.get("valueFrom")) for one in agent["env"]}
+    manifests = list(installed(name).manifests)
+    agent = container(find(manifests, "DaemonSet", "weave"), "weave")
+    values = {item["name"]: item.get("value", item.get("valueFrom")) for item in agent["env"]}
     assert values["IPALLOC_RANGE"] == "10.244.0.0/16" and values["WEAVE_MTU"] == mtu
     secret = {"secretKeyRef": {"name": "weave-password", "key": "password"}}
     assert values.get("WEAVE_PASSWORD") == (secret if name == "weavenet-encrypt" else None)
-    secrets = [one for one in found if one["kind"] == "Secret"]
-    assert [base64.b64decode(one["data"]["password"]).decode() for one in secrets] == (
+    secrets = [item for item in manifests if item["kind"] == "Secret"]
+    assert [base64.b64decode(item["data"]["password"]).decode() for item in secrets] == (
         [PASSWORD] if name == "weavenet-encrypt" else []
     )
     own = list(installed(name, ", mtu: 1376").manifests)
@@ -201,9 +203,9 @@ def test_weave(name: str, mtu: str) -> None:
 
 
 def test_the_agent_of_host_gets_the_pod_range() -> None:
-    found = list(installed("host", ", mtu: 1400", "kubernetes: {pod_cidr: 10.50.0.0/16}\n").manifests)
-    agent = container(find(found, "DaemonSet", "host"), "routes")
+    manifests = list(installed("host", ", mtu: 1400", "kubernetes: {pod_cidr: 10.50.0.0/16}\n").manifests)
+    agent = container(find(manifests, "DaemonSet", "host"), "routes")
     assert agent["args"] == ["--pods=10.50.0.0/16"]
     assert agent["securityContext"]["readOnlyRootFilesystem"] is True
-    bridge = json.loads(find(found, "ConfigMap", "host-cni")["data"]["cni.json"])["plugins"][0]
+    bridge = json.loads(find(manifests, "ConfigMap", "host-cni")["data"]["cni.json"])["plugins"][0]
     assert bridge["mtu"] == 1400 and bridge["bridge"] == "k8sdds0"

@@ -93,8 +93,8 @@ def test_pods_that_joined_a_network_before_the_installation_are_old() -> None:
     done = pod("done", phase="Succeeded", conditions=joined("2026-11-21T15:00:00Z"))
     ending = pod("ending", conditions=joined("2026-11-21T15:00:00Z"))
     ending["metadata"]["deletionTimestamp"] = since
-    found = readiness.pods_of_old_network([old, new, waiting, ancient, on_host, done, ending], since)
-    assert [pod["metadata"]["name"] for pod in found] == ["old", "ancient"]
+    result = readiness.pods_of_old_network([old, new, waiting, ancient, on_host, done, ending], since)
+    assert [pod["metadata"]["name"] for pod in result] == ["old", "ancient"]
 
 
 def test_pods_without_an_address_in_the_pod_range_are_reported() -> None:

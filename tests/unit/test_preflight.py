@@ -158,9 +158,9 @@ def test_kubernetes_requires_a_recent_containerd(
 
 @given(st.text())
 def test_parser_accepts_any_text(text: str) -> None:
-    found = facts.parse(text, 0.0, 1.0) if "epoch" not in text else facts.parse(text)
-    assert isinstance(found, Facts)
-    assert all(str(problem) for problem in preflight.check(parsed(), {"pi1": found}))
+    result = facts.parse(text, 0.0, 1.0) if "epoch" not in text else facts.parse(text)
+    assert isinstance(result, Facts)
+    assert all(str(problem) for problem in preflight.check(parsed(), {"pi1": result}))
 
 
 def test_probe_reads_only_files_that_changed_since_deploy(tmp_path: Path) -> None:
@@ -219,10 +219,10 @@ def test_probe_queries_the_api_server_again_after_a_timeout(tmp_path: Path, fail
     done = subprocess.run(
         ["sh"], input=script, capture_output=True, text=True, timeout=20, env={"PATH": path}
     )
-    found = facts.parse(done.stdout)
-    assert found.values["kube.api"] == api, done.stderr
+    result = facts.parse(done.stdout)
+    assert result.values["kube.api"] == api, done.stderr
     if api == "ready":
-        assert found.all("kube.node") == ("one True  {}",) and found.all("kube.object") == ("A//b c",)
+        assert result.all("kube.node") == ("one True  {}",) and result.all("kube.object") == ("A//b c",)
 
 
 def test_notes_say_why_an_api_server_does_not_answer() -> None:

@@ -72,7 +72,7 @@ def test_values_of_the_wrong_type_are_null(key: str, value: object) -> None:
     assert getattr(TrialRecord.read({key: value}), key) is None
 
 
-def test_an_attempt_is_valid_only_where_it_says_so() -> None:
+def test_an_attempt_without_valid_true_is_invalid() -> None:
     assert TrialRecord.read({"valid": True}).valid
     for attempt in ({}, {"valid": "yes"}, {"valid": 1}):
         assert TrialRecord.read(attempt).valid is False

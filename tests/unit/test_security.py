@@ -74,8 +74,8 @@ def test_levels_by_name_by_parts_and_with_changes() -> None:
         "SignRTPS", "rtps_SIGN+payload_ENCRYPT+AES-128", "EncryptRTPS+AES-128",
     ]  # fmt: skip
     assert len({cell.cell_id for cell in cells}) == 3
-    found = [levels.resolve(cell.security, cell.security_options) for cell in cells]
-    assert found == [
+    resolved = [levels.resolve(cell.security, cell.security_options) for cell in cells]
+    assert resolved == [
         Protection(rtps="SIGN"),
         Protection(rtps="SIGN", payload="ENCRYPT", aes_bits=128),
         Protection(rtps="ENCRYPT", aes_bits=128),
@@ -121,8 +121,8 @@ def test_governance_has_the_element_order_of_the_specification() -> None:
 
 @pytest.mark.parametrize("kind", ["ec", "rsa"])
 def test_openssl_accepts_credentials(tmp_path: Path, kind: str) -> None:
-    made = Credentials.valid_for(timedelta(days=1), DOMAINS, kind)  # type: ignore[arg-type]
-    files = made.files(PUB0, Protection(rtps="SIGN"))
+    credentials = Credentials.valid_for(timedelta(days=1), DOMAINS, kind)  # type: ignore[arg-type]
+    files = credentials.files(PUB0, Protection(rtps="SIGN"))
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     certificate = x509.load_pem_x509_certificate(files[CERTIFICATE])
@@ -138,9 +138,9 @@ def test_openssl_accepts_credentials(tmp_path: Path, kind: str) -> None:
 
 
 def test_permissions_allow_only_the_topics_of_the_role() -> None:
-    made = Credentials.valid_for(timedelta(days=1), DOMAINS)
-    made.enroll(SUB3)
-    text = made.permissions(SUB3).decode()
+    credentials = Credentials.valid_for(timedelta(days=1), DOMAINS)
+    credentials.enroll(SUB3)
+    text = credentials.permissions(SUB3).decode()
     root = ElementTree.fromstring(text[text.index("<?xml") : text.index("</dds>") + 6].encode())
     assert root.findtext(".//subject_name") == "CN=sub3,O=k8sdds"
     assert [t.text for t in root.findall(".//publish//topic")] == ["k8sdds/latency", "k8sdds/announcement"]
@@ -152,9 +152,9 @@ def test_permissions_allow_only_the_topics_of_the_role() -> None:
 
 
 def test_recorded_facts_contain_no_key() -> None:
-    made = Credentials.valid_for(timedelta(days=1), DOMAINS)
-    key = made.enroll(PUB0).key_pem.decode()
-    text = json.dumps(made.facts())
+    credentials = Credentials.valid_for(timedelta(days=1), DOMAINS)
+    key = credentials.enroll(PUB0).key_pem.decode()
+    text = json.dumps(credentials.facts())
     assert "PRIVATE" not in text
     assert not any(line in text for line in key.splitlines()[1:-1])
 

@@ -24,8 +24,10 @@ MODULES = {
 def test_manifests_use_the_image(image: str) -> None:
     name = image.rpartition(":")[0]
     manifests = [*ROOT.glob("deploy/**/*.yaml"), ROOT / "perftest-images/connext/Containerfile"]
-    found = [line for path in manifests for line in re.findall(rf"\b{re.escape(name)}:\S+", path.read_text())]
-    assert set(found) <= {image}
+    result = [
+        line for path in manifests for line in re.findall(rf"\b{re.escape(name)}:\S+", path.read_text())
+    ]
+    assert set(result) <= {image}
 
 
 @pytest.mark.parametrize("program", MODULES)

@@ -71,8 +71,8 @@ def test_an_archive_contains_a_shared_layer_once(tmp_path: Path) -> None:
         names = archive.getnames()
         index = json.load(archive.extractfile("index.json"))
     assert len(names) == len(set(names)) == 2 + 2 + 2 + 1
-    found = [one["annotations"]["io.containerd.image.name"] for one in index["manifests"]]
-    assert found == ["k8sdds.local/one:1", "k8sdds.local/two:1"]
+    result = [obj["annotations"]["io.containerd.image.name"] for obj in index["manifests"]]
+    assert result == ["k8sdds.local/one:1", "k8sdds.local/two:1"]
     with pytest.raises(PrerequisiteError, match="no image"):
         bundle.archive(HOST_ARCH, ["k8sdds.local/three:1"])
     with pytest.raises(PrerequisiteError, match="nothing for arm"):
@@ -85,19 +85,19 @@ def test_containerd_runs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     bundle = small(tmp_path / "bundle")
     share = nodes.SharedFolder(bundle.archive(HOST_ARCH).parent, "/archives")
     try:
-        (made,) = nodes.up("images", [nodes.NodeSpec("one", shares=(share,))])
+        (created,) = nodes.up("images", [nodes.NodeSpec("one", shares=(share,))])
         archive, digests = (
             bundle.archive(HOST_ARCH),
             [(one.name, one.sha256) for one in bundle.images(HOST_ARCH)],
         )
         target = Target(
             "one",
-            made.address,
-            made.user,
-            made.port,
-            made.key_file,
-            made.known_hosts_file,
-            made.proxy_command,
+            created.address,
+            created.user,
+            created.port,
+            created.key_file,
+            created.known_hosts_file,
+            created.proxy_command,
         )
         with Connections([target]) as connections:
             host = connections.hosts["one"]
@@ -233,12 +233,12 @@ def test_packages_install_only_from_the_bundle(tmp_path: Path, monkeypatch: pyte
     assert bundle.verify() == [] and bundle.suites == (SUITE,)
     with pytest.raises(PrerequisiteError, match=f"trixie.*{SUITE}"):
         bundle.packages(HOST_ARCH, "trixie")
-    there = {bundle.file(item).parent for item in bundle.packages(HOST_ARCH, SUITE)}
-    assert len(there) == 1
+    folders = {bundle.file(item).parent for item in bundle.packages(HOST_ARCH, SUITE)}
+    assert len(folders) == 1
     try:
         nodes.up(
             "offline",
-            [nodes.NodeSpec("one", boot="sshd", shares=(nodes.SharedFolder(there.pop(), "/debs"),))],
+            [nodes.NodeSpec("one", boot="sshd", shares=(nodes.SharedFolder(folders.pop(), "/debs"),))],
         )
         nodes.run("offline", "one", ["dpkg", "--purge", "socat", "containerd", "runc"])
         nodes.run("offline", "one", ["sh"], stdin=packages.install_script("/debs"), timeout_s=120)

@@ -61,7 +61,7 @@ def test_the_perftest_image_contains_every_middleware(own: Bundle) -> None:
 def test_the_command_writes_an_archive(
     k8sdds: Command, own: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The command's user has another home; what takes long to make is here.
+    # Another HOME would lose the cache of items that take long to build.
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(cache_folder()))
     done = k8sdds("images", "build", "tools", "-o", "tools.tar")
     assert done.returncode == 0, done.stderr
@@ -69,7 +69,7 @@ def test_the_command_writes_an_archive(
     assert done.stdout.split()[0] == item.name and item.sha256 in done.stdout
     with tarfile.open(tmp_path / "tools.tar") as archive:
         index = json.load(archive.extractfile("index.json"))
-    assert [one["annotations"]["io.containerd.image.name"] for one in index["manifests"]] == [item.name]
+    assert [obj["annotations"]["io.containerd.image.name"] for obj in index["manifests"]] == [item.name]
     for args, message in (
         (("build", "tools", "-o", "tools.tar"), "exists already"),
         (("build", "none"), "one of:"),
@@ -98,8 +98,8 @@ def registry(tmp_path: Path) -> Iterator[str]:
         try:
             deadline = time.monotonic() + 20
             while time.monotonic() < deadline:
-                with socket.socket() as asked:
-                    if asked.connect_ex(("127.0.0.1", port)) == 0:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
                         break
                 time.sleep(0.05)
             yield f"127.0.0.1:{port}"
@@ -124,8 +124,8 @@ def test_a_push_is_one_image_for_all_architectures(own: Bundle, registry: str, t
     ]
     inspect = ["skopeo", "inspect", "--raw", "--tls-verify=false", f"docker://{registry}/lab/tools:1"]
     pushed = json.loads(subprocess.run(inspect, check=True, capture_output=True, timeout=60).stdout)
-    found = {one["platform"]["architecture"]: one["digest"] for one in pushed["manifests"]}
-    assert found == {HOST_ARCH: f"sha256:{tools.sha256}", "arm64": f"sha256:{other}"}
+    result = {one["platform"]["architecture"]: one["digest"] for one in pushed["manifests"]}
+    assert result == {HOST_ARCH: f"sha256:{tools.sha256}", "arm64": f"sha256:{other}"}
 
 
 def test_a_rejected_push_is_reported(own: Bundle) -> None:

@@ -33,13 +33,16 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def traces(folder: Path) -> Traces:
     """Return what nodes may leave behind, without what concurrent labs may change."""
-    found = all_traces(folder)
-    # The perftest tests have namespaces of their own, which may run beside.
-    mounts = tuple(path for path in found.mounts if not path.startswith("/run/netns"))
-    named = tuple(name for name in found.network_namespaces if not name.startswith("pt-"))
-    found = replace(found, mounts=mounts, network_namespaces=named)
+    leftover_traces = all_traces(folder)
+    # The perftest tests, which may run at the same time, have their own namespaces.
+    mounts = tuple(path for path in leftover_traces.mounts if not path.startswith("/run/netns"))
+    named = tuple(name for name in leftover_traces.network_namespaces if not name.startswith("pt-"))
+    leftover_traces = replace(leftover_traces, mounts=mounts, network_namespaces=named)
     ours = ("k8sdds-life-", "k8sdds-killed-", "k8sdds-many-")
-    return replace(found, cgroups=tuple(path for path in found.cgroups if Path(path).name.startswith(ours)))
+    return replace(
+        leftover_traces,
+        cgroups=tuple(path for path in leftover_traces.cgroups if Path(path).name.startswith(ours)),
+    )
 
 
 def ssh(node: nodes.LocalNode, *command: str, user: str = "") -> subprocess.CompletedProcess[str]:
@@ -72,25 +75,25 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
     )
     two = nodes.NodeSpec("two", user="plain", sudo=False, disk_mib=64)
     try:
-        made = nodes.up("life", [one, two])
-        assert [node.state for node in made] == ["running", "running"]
+        created = nodes.up("life", [one, two])
+        assert [node.state for node in created] == ["running", "running"]
 
         # A machine of its own: systemd, sudo, containerd, its name, and the others by name.
-        assert ssh(made[0], "sudo -n systemctl is-active containerd ssh").stdout.split() == ["active"] * 2
-        assert ssh(made[0], "cat /proc/1/comm; hostname; whoami").stdout.split() == [
+        assert ssh(created[0], "sudo -n systemctl is-active containerd ssh").stdout.split() == ["active"] * 2
+        assert ssh(created[0], "cat /proc/1/comm; hostname; whoami").stdout.split() == [
             "systemd",
             "one",
             "k8sdds",
         ]
-        assert ssh(made[0], "cat /bundle/file").stdout == "seen"
-        assert ssh(made[0], "sudo -n touch /bundle/new").returncode != 0
-        assert ssh(made[1], "sudo -n true").returncode != 0
-        assert ssh(made[1], "id -u", user="root").stdout == "0\n"
+        assert ssh(created[0], "cat /bundle/file").stdout == "seen"
+        assert ssh(created[0], "sudo -n touch /bundle/new").returncode != 0
+        assert ssh(created[1], "sudo -n true").returncode != 0
+        assert ssh(created[1], "id -u", user="root").stdout == "0\n"
         nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
         assert "rate 50Mbit" in nodes.run("life", "switch", ["tc", "qdisc", "show", "dev", "one"])
 
         # Its disk is full when it is full.
-        assert ssh(made[1], "dd if=/dev/zero of=big bs=1M count=100").returncode != 0
+        assert ssh(created[1], "dd if=/dev/zero of=big bs=1M count=100").returncode != 0
 
         # Nothing of this machine changes, whatever the nodes' root does.
         for name in GLOBAL:
@@ -101,7 +104,7 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
 
         # Up again changes nothing; after a power cut the same disk and the same keys are back.
         first = records.read("life").machines["one"].pid
-        assert nodes.up("life", [one, two]) == made
+        assert nodes.up("life", [one, two]) == created
         assert records.read("life").machines["one"].pid == first
         nodes.run("life", "one", ["sh", "-c", "echo kept > /root/kept; sync"])
         nodes.stop("life", "one")
@@ -109,7 +112,7 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
         with pytest.raises(PrerequisiteError):
             nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
         nodes.up("life", [one])
-        assert ssh(made[0], "cat /root/kept", user="root").stdout == "kept\n"
+        assert ssh(created[0], "cat /root/kept", user="root").stdout == "kept\n"
         assert nodes.run("life", "one", ["pwd"]) == "/\n"
         # At once, since the others remember its hardware address, which it still has.
         nodes.run("life", "two", ["ping", "-c", "1", "-W", "5", "one"])
@@ -122,7 +125,7 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
         again = "for i in $(seq 20); do ping -c 1 -W 1 one && exit; sleep 0.3; done; exit 1"
         nodes.run("life", "two", ["sh", "-c", again])
 
-        # A machine that ends by itself boots again too.
+        # A machine that has shut down boots again, too.
         os.kill(records.read("life").machines["one"].pid, signal.SIGKILL)
         await_end("life", "one")
         nodes.up("life", [one])
@@ -141,7 +144,7 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
 
 def test_the_next_up_completes_a_killed_one(tmp_path: Path) -> None:
     before = traces(tmp_path)
-    # As if it had been killed early: there is a record and half of a key pair, and nothing else.
+    # The state after an early kill: only a record and half of a key pair exist.
     known = cluster.create_record("life")
     (known.folder / "key").write_text("")
     script = (
@@ -156,7 +159,7 @@ def test_the_next_up_completes_a_killed_one(tmp_path: Path) -> None:
         assert [node.state for node in nodes.ls("life")] == ["boots"]
         (one,) = nodes.up("life", [nodes.NodeSpec("one", boot="sshd")])
         assert one.state == "running" and ssh(one, "hostname").stdout == "one\n"
-        # As if the kill had come before the machine was written down: its processes and cable are there.
+        # The state after a kill before the machine was recorded: its processes and cable exist.
         known = records.read("life")
         known.machines["one"].pid = 0
         known.write()
@@ -170,13 +173,13 @@ def test_the_next_up_completes_a_killed_one(tmp_path: Path) -> None:
 def test_everything_ends_with_a_killed_holder(tmp_path: Path) -> None:
     before = traces(tmp_path)
     # A name that `ip` has another use for.
-    made = nodes.up("killed", [nodes.NodeSpec("master", boot="sshd")])
+    created = nodes.up("killed", [nodes.NodeSpec("master", boot="sshd")])
     nodes.link_down("killed", "master")
     nodes.link_up("killed", "master")
     known = records.read("killed")
     os.kill(known.holder[0], signal.SIGKILL)
     await_end("killed", "master")
-    assert "does not run" in ssh(made[0], "true").stderr
+    assert "does not run" in ssh(created[0], "true").stderr
     assert nodes.clean(everything=False) == (["killed"], [])
     assert traces(tmp_path) == before
     assert not Path(known.data).exists()
@@ -195,9 +198,9 @@ def test_clean_removes_a_cluster_without_a_record(tmp_path: Path) -> None:
 def test_twenty_nodes_answer_in_parallel(tmp_path: Path) -> None:
     before = traces(tmp_path)
     try:
-        made = nodes.up("many", [nodes.NodeSpec(f"host{n}", boot="sshd") for n in range(20)])
+        created = nodes.up("many", [nodes.NodeSpec(f"host{n}", boot="sshd") for n in range(20)])
         with ThreadPoolExecutor(20) as pool:
-            answers = list(pool.map(lambda node: ssh(node, "hostname").stdout.strip(), made))
+            answers = list(pool.map(lambda node: ssh(node, "hostname").stdout.strip(), created))
         assert answers == [f"host{n}" for n in range(20)]
     finally:
         nodes.down("many")

@@ -1,4 +1,4 @@
-"""Replace RTI Cloud Discovery Service in tests: tell participants which participants registered.
+"""Replace RTI Cloud Discovery Service in tests: send participants the list of registered participants.
 
 Like RTI's service it reads its port from RECEIVE_PORT and does not start without a license.
 """

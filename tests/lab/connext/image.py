@@ -32,17 +32,17 @@ def archive(folder: Path) -> Path:
     (base,) = images.select(own, HOST_ARCH, ["perftest"])
     layout = oci.Layout(folder / "layout")
     below = json.loads(own.file(base).read_bytes())["layers"]
-    for one in below:
-        digest = one["digest"].removeprefix("sha256:")
+    for layer in below:
+        digest = layer["digest"].removeprefix("sha256:")
         (layout.blobs / digest).symlink_to((own.folder / "oci/blobs/sha256" / digest).resolve())
-    layers = [{"digest": one["digest"], "size": one["size"]} for one in below]
+    layers = [{"digest": layer["digest"], "size": layer["size"]} for layer in below]
     layers.append(layout.layer(_files(folder)))
-    made = [
+    created = [
         (PERFTEST, HOST_ARCH, layout.image(PERFTEST, HOST_ARCH, ["/opt/k8sdds/k8sdds-supervisor"], layers, UNPRIVILEGED)),
         (DISCOVERY, HOST_ARCH, layout.image(DISCOVERY, HOST_ARCH, [CLOUD], layers, UNPRIVILEGED)),
     ]  # fmt: skip
     layout.finish()
-    oci.archive(layout.folder, made, folder / "images.tar")
+    oci.archive(layout.folder, created, folder / "images.tar")
     return folder / "images.tar"
 
 
@@ -51,28 +51,28 @@ def _files(folder: Path) -> dict[str, oci.Entry]:
     done = subprocess.run(
         [PYTHON, "-I", "-c", LOADED, ROOT], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    found: dict[str, oci.Entry] = {str(PYTHON): PYTHON, "/usr/bin/python3": oci.Link(PYTHON.name)}
+    result: dict[str, oci.Entry] = {str(PYTHON): PYTHON, "/usr/bin/python3": oci.Link(PYTHON.name)}
     for path in map(Path, done.stdout.split()):
         inside = f"{LIBRARY}/{path.relative_to(ROOT)}" if path.is_relative_to(ROOT) else str(path)
-        found[inside] = path
+        result[inside] = path
     for path in Path(f"/usr/lib/{PYTHON.name}/encodings").glob("*.py"):
-        found[str(path)] = path
-    said = subprocess.run(["ldd", PYTHON], capture_output=True, text=True, check=True).stdout
-    for line in said.splitlines():
-        name, arrow, path = line.strip().partition(" => ")
+        result[str(path)] = path
+    output = subprocess.run(["ldd", PYTHON], capture_output=True, text=True, check=True).stdout
+    for line in output.splitlines():
+        name, arrow, location = line.strip().partition(" => ")
         # All others are in the layer below, where they must not be replaced.
         if arrow and name.startswith("libexpat"):
-            library = Path(path.split()[0])
+            library = Path(location.split()[0])
             # Where it really is: a folder /lib in a layer would hide the link to /usr/lib.
-            found[str(library.parent.resolve() / name)] = library.resolve()
+            result[str(library.parent.resolve() / name)] = library.resolve()
     for target, module in ((IN_IMAGE, "stand_in"), (CLOUD, "cloud_stand_in")):
         script = folder / module
         script.write_text(
             f"#!/usr/bin/python3\nimport sys\nsys.path.insert(0, {LIBRARY!r})\n"
             f"from tests.lab.connext.{module} import main\nsys.exit(main())\n"
         )
-        found[target] = script
-    return found
+        result[target] = script
+    return result
 
 
 if __name__ == "__main__":

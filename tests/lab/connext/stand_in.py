@@ -27,20 +27,20 @@ DISCOVER_S = 10
 
 
 def main() -> int:
-    words = sys.argv[1:]
-    if words == ["-help"]:
+    args = sys.argv[1:]
+    if args == ["-help"]:
         print(BANNER, file=sys.stderr)
         return 0
-    publishes = "-pub" in words
-    why = options.refusal(words, VERSION, "publisher" if publishes else "subscriber") or license_problem()
+    publishes = "-pub" in args
+    why = options.refusal(args, VERSION, "publisher" if publishes else "subscriber") or license_problem()
     if why:
         print(f"[Error] {why}", file=sys.stderr)
         return 255
-    given = {name: words[place + 1] for place, name in enumerate(words[:-1]) if options.OPTIONS.get(name)}
-    peers = [words[place + 1] for place, word in enumerate(words) if word == "-peer"]
+    given = {name: args[place + 1] for place, name in enumerate(args[:-1]) if options.OPTIONS.get(name)}
+    peers = [args[place + 1] for place, word in enumerate(args) if word == "-peer"]
     size = int(given["-dataLen"])
     text = logs.configuration(publishes, version="4.1.0", commit="stand-in", product=PRODUCT, size=size,
-                              latency="-latencyTest" in words)  # fmt: skip
+                              latency="-latencyTest" in args)  # fmt: skip
     sys.stderr.write(text)
     if publishes:
         _publish(peers, given, size)
@@ -73,11 +73,11 @@ def license_problem() -> str:
 
 def _servers() -> list[tuple[str, int]]:
     """Return the servers of NDDS_DISCOVERY_PEERS, each `rtps@udpv4://HOST:PORT`."""
-    found = []
-    for one in filter(None, os.environ.get(PEERS, "").split(",")):
-        host, _, port = one.removeprefix("rtps@udpv4://").rpartition(":")
-        found.append((host, int(port)))
-    return found
+    servers = []
+    for peer in filter(None, os.environ.get(PEERS, "").split(",")):
+        host, _, port = peer.removeprefix("rtps@udpv4://").rpartition(":")
+        servers.append((host, int(port)))
+    return servers
 
 
 def _port(domain: int, number: int) -> int:
@@ -86,16 +86,16 @@ def _port(domain: int, number: int) -> int:
 
 def _discovered(domain: str, count: int) -> list[str]:
     """Return the addresses of the subscribers that registered with a server."""
-    found: set[str] = set()
+    participants: set[str] = set()
     end = time.monotonic() + DISCOVER_S
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         asking.settimeout(0.3)
-        while len(found) < count and time.monotonic() < end:
+        while len(participants) < count and time.monotonic() < end:
             for server in _servers():
                 with contextlib.suppress(TimeoutError):
                     asking.sendto(f"who {domain}".encode(), server)
-                    found |= set(asking.recv(65536).decode().split())
-    return sorted(found)
+                    participants |= set(asking.recv(65536).decode().split())
+    return sorted(participants)
 
 
 def _publish(peers: list[str], given: dict[str, str], size: int) -> None:

@@ -13,8 +13,8 @@ SEED = 4
 
 def sampled(cases: Sequence[Any], every_run: int) -> list[Any]:
     """Return the cases as test parameters; all except `every_run` randomly chosen cases are marked long."""
-    chosen = set(random.Random(SEED).sample(range(len(cases)), min(every_run, len(cases))))
+    selected = set(random.Random(SEED).sample(range(len(cases)), min(every_run, len(cases))))
     return [
-        pytest.param(*case, marks=[] if index in chosen else [pytest.mark.long])
+        pytest.param(*case, marks=[] if index in selected else [pytest.mark.long])
         for index, case in enumerate(cases)
     ]

@@ -26,10 +26,10 @@ def test_a_foreign_pod_can_capture_traffic_only_on_host(network: str) -> None:
         field = Field(lab_network, Credentials.valid_for(timedelta(days=1), command.DOMAINS))
         foreign = lab_network.plan.datapath.attachments["pub1"].interface
         try:
-            with field.capture("pub1", foreign, WIRE, PATTERN) as seen:
+            with field.capture("pub1", foreign, WIRE, PATTERN) as observed:
                 publisher, subscriber = field.pair("cyclonedds", None, "-executionTime", 0.3, "-warmUp", 0.1)
                 assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
         finally:
             field.end_all()
     assert subscriber.received > 100
-    assert (seen["plain"] > 100) == (network == "host"), seen
+    assert (observed["plain"] > 100) == (network == "host"), observed

@@ -48,8 +48,8 @@ def test_content_is_readable_only_if_nothing_encrypts_it(field: Field, middlewar
         return
     for prefix, kind in ((SRTPS_PREFIX, protection.rtps), (SEC_PREFIX, protection.submessage)):
         if kind != "NONE":
-            wanted = TRANSFORMATION[kind.split("_")[0], protection.aes_bits]
-            assert wire["kinds"].get(f"{prefix}:{wanted}", 0) > 10, wire
+            expected = TRANSFORMATION[kind.split("_")[0], protection.aes_bits]
+            assert wire["kinds"].get(f"{prefix}:{expected}", 0) > 10, wire
 
 
 FLIPPED_AT = 8 * 300

@@ -65,8 +65,8 @@ def removed(lab_network: LabNetwork, network: str) -> dict[str, object]:
     pods = IPv4Network(POD_CIDR)
 
     def left() -> list[footprint.NetworkLeftover]:
-        seen = node_state.parse(output_of(lab_network, "node0", "sh", "-c", footprint.probe_script()))
-        return footprint.leftovers(seen, addresses, pods, [network])
+        observed = node_state.parse(output_of(lab_network, "node0", "sh", "-c", footprint.probe_script()))
+        return footprint.leftovers(observed, addresses, pods, [network])
 
     before = left()
     output_of(lab_network, "node0", "sh", "-c", footprint.removal_script(before))
@@ -88,13 +88,13 @@ def heard(lab_network: LabNetwork) -> str:
 
 def wrong_key() -> dict[str, object]:
     """Return the error for nodes with different pre-shared keys."""
-    made = planned("flannel-ipsec")
+    plan = planned("flannel-ipsec")
     files = tuple(
         dataclasses.replace(file, text=file.text.replace("$psk", "another")) if "node1" in file.path else file
-        for file in made.datapath.files
+        for file in plan.datapath.files
     )
     try:
-        build(dataclasses.replace(made, datapath=dataclasses.replace(made.datapath, files=files))).close()
+        build(dataclasses.replace(plan, datapath=dataclasses.replace(plan.datapath, files=files))).close()
     except PrerequisiteError as error:
         return {"error": error.message}
     return {"error": ""}

@@ -82,8 +82,8 @@ def _run(argv: list[str], cwd: Path | None = None) -> str:
 
 def kernel() -> tuple[Path, Path]:
     """Return (kernel image, folder with its modules); the first call fetches about 70 MB."""
-    made = sorted(cache().glob("vmlinuz-*"))
-    if not made:
+    kernels = sorted(cache().glob("vmlinuz-*"))
+    if not kernels:
         with tempfile.TemporaryDirectory(dir=cache()) as name:
             folder = Path(name)
             folder.chmod(0o755)
@@ -95,8 +95,8 @@ def kernel() -> tuple[Path, Path]:
             _run(["depmod", "--basedir", str(folder), release])
             _keep(folder / "lib/modules" / release, cache() / "modules" / release)
             image.rename(cache() / image.name)  # last: with it the cache is whole
-        made = sorted(cache().glob("vmlinuz-*"))
-    return made[-1], cache() / "modules" / made[-1].name.removeprefix("vmlinuz-")
+        kernels = sorted(cache().glob("vmlinuz-*"))
+    return kernels[-1], cache() / "modules" / kernels[-1].name.removeprefix("vmlinuz-")
 
 
 def _keep(source: Path, target: Path) -> None:
@@ -105,13 +105,13 @@ def _keep(source: Path, target: Path) -> None:
     for line in (source / "modules.dep").read_text().splitlines():
         module, _, others = line.partition(":")
         needs[module] = others.split()
-    wanted = {
+    required = {
         path
         for path in needs
         if path.startswith(FOLDERS) or path.rpartition("/")[2].split(".")[0].replace("-", "_") in MODULES
     }
     shutil.rmtree(target, ignore_errors=True)
-    for path in wanted | {other for one in wanted for other in needs[one]}:
+    for path in required | {other for name in required for other in needs[name]}:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source / path, target / path)
     for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):

@@ -45,8 +45,8 @@ def test_esp_in_the_kernel(
 
 
 def test_leftovers_of_ipsec_in_the_kernel_are_found_and_removed(cases: dict[str, dict[str, Any]]) -> None:
-    made = [trace.split(" src ")[0] for trace in cases["flannel-ipsec"]["made"]]
-    assert made.count("IPsec policy") == 3 and made.count("IPsec state") == 2
+    created = [trace.split(" src ")[0] for trace in cases["flannel-ipsec"]["made"]]
+    assert created.count("IPsec policy") == 3 and created.count("IPsec state") == 2
     assert cases["flannel-ipsec"]["left"] == []
 
 

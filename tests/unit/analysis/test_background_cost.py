@@ -21,10 +21,12 @@ def document(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    made = RunFolder.create(tmp_path / "run", {"schema": 1, "campaign": "c"}, "name: c\n")
+    run_folder = RunFolder.create(tmp_path / "run", {"schema": 1, "campaign": "c"}, "name: c\n")
     for at, received in (("2026-11-21T16:26:30Z", 100_000), ("2026-11-21T17:00:00Z", 10**9)):
-        made.append_attempt({"started_at": at, "received": received, "payload_bytes": 1250, "valid": True})
-    return made
+        run_folder.append_attempt(
+            {"started_at": at, "received": received, "payload_bytes": 1250, "valid": True}
+        )
+    return run_folder
 
 
 def read(run: RunFolder, when: str, name: str, block: int = 0, network: str = "flannel-vxlan") -> None:
@@ -56,7 +58,10 @@ def test_networks_are_means_of_their_blocks(run: RunFolder) -> None:
     assert table is not None
     heads = [title for title, _ in table["heads"]]
     assert "CPU of its pods" in heads and "nftables rules" not in heads
-    assert table["rows"][0][0] == "flannel-vxlan" and table["rows"][0][1][heads.index("CPU of its pods")] == "0.910"
+    assert (
+        table["rows"][0][0] == "flannel-vxlan"
+        and table["rows"][0][1][heads.index("CPU of its pods")] == "0.910"
+    )
 
 
 def test_a_resumed_block_uses_its_first_and_last_readings(run: RunFolder) -> None:
@@ -78,21 +83,35 @@ def test_without_readings_there_are_no_rows(run: RunFolder) -> None:
 
 def test_kubectl_top_readings(run: RunFolder) -> None:
     def top(name: str, namespace: str, at: str, window_s: float, cores: float) -> dict[str, Any]:
-        return {"name": name, "namespace": namespace, "at": at, "window_s": window_s, "cpu_cores": cores, "memory_bytes": 2**20}
+        return {
+            "name": name,
+            "namespace": namespace,
+            "at": at,
+            "window_s": window_s,
+            "cpu_cores": cores,
+            "memory_bytes": 2**20,
+        }
 
     first = [top("n1", "", "T1", 10.0, 0.5), top("pub0-pod-1", "k8sdds-c", "T1", 15.0, 0.1)]
     later = [top("n1", "", "T2", 10.0, 0.5), top("n1", "", "T3", 20.0, 1.5)]
     for when, some in (("before", first), ("after", [*first, *later])):
         run.append_reading({"kind": "top", "block": 0, "network": "host", "when": when, "tops": some})
     run.append_reading({"kind": "top", "block": 0, "network": "host", "tops": [{"name": "torn"}, None]})
-    found = kubectl_top.readings(run)
-    assert [(row["kind"], row["name"], row["at"], row["when"]) for row in found] == [
+    result = kubectl_top.readings(run)
+    assert [(row["kind"], row["name"], row["at"], row["when"]) for row in result] == [
         ("node", "n1", "T1", "before"), ("pod", "pub0-pod-1", "T1", "before"), ("node", "n1", "T2", "after"),
         ("node", "n1", "T3", "after"),
     ]  # fmt: skip
-    assert all(tuple(row) == kubectl_top.COLUMNS for row in found)
+    assert all(tuple(row) == kubectl_top.COLUMNS for row in result)
     assert tables.top_nodes(run) == [
-        {"network": "host", "node": "n1", "readings": "2", "cpu": "1.00", "memory": "1.00", "window": "10.0 to 20.0"}
+        {
+            "network": "host",
+            "node": "n1",
+            "readings": "2",
+            "cpu": "1.00",
+            "memory": "1.00",
+            "window": "10.0 to 20.0",
+        }
     ]
 
 

@@ -19,7 +19,9 @@ def rows(label="host", mbps=100.0, n=5, noise=0.01, seed=1, drift=0.0, **more):
         "subscribers": 1, "transport": "unicast", "testbed": "lab", "middleware": "cyclonedds",
     }  # fmt: skip
     return [
-        base | {"repetition": i, "throughput_mbps": mbps * math.exp(dice.gauss(0, noise) + shared.gauss(0, drift))} | more
+        base
+        | {"repetition": i, "throughput_mbps": mbps * math.exp(dice.gauss(0, noise) + shared.gauss(0, drift))}
+        | more
         for i in range(n)
     ]
 
@@ -29,8 +31,8 @@ def side(name, *groups, **more):
 
 
 def test_true_change_is_found_with_its_direction():
-    found = compare(side("a", rows()), side("b", rows(mbps=80, seed=2)))
-    (row,) = found.rows
+    comparison = compare(side("a", rows()), side("b", rows(mbps=80, seed=2)))
+    (row,) = comparison.rows
     assert row["worse"] and not row["better"] and row["different"]
     assert row["ci_low"] < 0.8 < row["ci_high"]
     assert row["change_percent"] == pytest.approx(-20, abs=3)
@@ -55,18 +57,18 @@ def test_p_values_are_corrected_over_all_cells():
     sizes = range(100, 120)
     one = [row for size in sizes for row in rows(payload_bytes=size)]
     two = [row for size in sizes for row in rows(payload_bytes=size, seed=2)]
-    found = compare(side("a", one), side("b", two)).rows
-    smallest = min(found, key=lambda row: row["p"])
+    comparison = compare(side("a", one), side("b", two)).rows
+    smallest = min(comparison, key=lambda row: row["p"])
     assert smallest["p_holm"] == pytest.approx(min(1, smallest["p"] * 20))
-    assert [row["payload_bytes"] for row in found] == list(sizes)
+    assert [row["payload_bytes"] for row in comparison] == list(sizes)
 
 
 def test_settings_that_differ_between_the_sides_are_reported_and_not_matched():
     lab = side("a", rows())
     paper = side("b", rows(testbed="imported", middleware="connext"))
-    found = compare(lab, paper)
-    assert len(found.rows) == 1
-    assert found.differing["middleware"] == ("cyclonedds", "connext")
+    comparison = compare(lab, paper)
+    assert len(comparison.rows) == 1
+    assert comparison.differing["middleware"] == ("cyclonedds", "connext")
     several = side("b", rows(), rows(middleware="fastdds"))
     assert compare(lab, several).only_b == 1
 
@@ -93,11 +95,11 @@ def test_one_repetition_has_a_ratio_and_no_test():
 
 
 def test_fail_if_has_an_exit_code():
-    found = compare(side("a", rows()), side("b", rows(mbps=80, seed=2))).rows
-    fail_if(found, "better")
-    fail_if(found, "worse and change_percent < -50")
+    comparison = compare(side("a", rows()), side("b", rows(mbps=80, seed=2))).rows
+    fail_if(comparison, "better")
+    fail_if(comparison, "worse and change_percent < -50")
     with pytest.raises(ConditionMet) as met:
-        fail_if(found, "worse and change_percent < -5")
+        fail_if(comparison, "worse and change_percent < -5")
     assert met.value.exit_code == 6
 
 
@@ -105,6 +107,6 @@ def test_fail_if_has_an_exit_code():
     "condition", ["", "wrose", "worse and", "change_percent", "@fail_if", "ratio.__class__", "1 +", "network"]
 )
 def test_invalid_conditions_are_rejected(condition):
-    found = compare(side("a", rows()), side("b", rows(seed=2))).rows
+    comparison = compare(side("a", rows()), side("b", rows(seed=2))).rows
     with pytest.raises(InputError):
-        fail_if(found, condition)
+        fail_if(comparison, condition)

@@ -26,9 +26,9 @@ def test_known_overheads_are_recovered_exactly_without_noise(tmp_path):
         ("throughput_mbps", folders.THROUGHPUT_OVERHEAD),
         ("latency_p90_us", folders.LATENCY_OVERHEAD),
     ):
-        found = rows(overheads, quantity=quantity)
-        assert len(found) == 4 * len(folders.PAYLOADS)
-        for row in found:
+        matching = rows(overheads, quantity=quantity)
+        assert len(matching) == 4 * len(folders.PAYLOADS)
+        for row in matching:
             index = folders.PAYLOADS.index(row["payload_bytes"])
             expected = truth[row["network_label"]][index]
             assert row["overhead_percent"] == pytest.approx(expected, abs=1e-9)
@@ -87,13 +87,13 @@ def test_only_common_repetitions_are_paired(tmp_path):
     kept = [line for line in lines if not ('"host-latency' in line and '"repetition": 1' in line)]
     assert len(kept) == len(lines) - 1
     path.write_text("\n".join(kept) + "\n")
-    found = rows(tables(run)[2], quantity="latency_p90_us")
-    assert {row["n"] for row in found} == {2}
+    matching = rows(tables(run)[2], quantity="latency_p90_us")
+    assert {row["n"] for row in matching} == {2}
 
 
 def test_one_repetition_has_no_interval(tmp_path):
-    found = rows(tables(folders.single(tmp_path / "run"))[2], quantity="throughput_mbps")
-    assert [(row["ci_low_percent"], row["seen"], row["n"]) for row in found] == [(None, None, 1)]
+    matching = rows(tables(folders.single(tmp_path / "run"))[2], quantity="throughput_mbps")
+    assert [(row["ci_low_percent"], row["seen"], row["n"]) for row in matching] == [(None, None, 1)]
 
 
 def test_zero_has_a_level_but_no_overhead(tmp_path):
@@ -102,8 +102,8 @@ def test_zero_has_a_level_but_no_overhead(tmp_path):
     path.write_text(path.read_text().replace('"throughput_mbps": ', '"throughput_mbps": 0, "was": '))
     _, levels, overheads = tables(run)
     assert rows(overheads, quantity="throughput_mbps") == []
-    found = rows(levels, quantity="throughput_mbps", test="throughput")
-    assert [row["averaged_on"] for row in found] == ["linear"] * 2
+    matching = rows(levels, quantity="throughput_mbps", test="throughput")
+    assert [row["averaged_on"] for row in matching] == ["linear"] * 2
 
 
 def test_ratios_to_any_network(tmp_path):
@@ -150,13 +150,13 @@ def test_descriptions_of_conditions():
 
 def test_contrasts_compare_settings_within_each_network(tmp_path):
     trials = overhead.plain_rows(tidy.best(tidy.frame(folders.scaling(tmp_path / "run"))))
-    found = contrast.contrasts(trials, "throughput_mbps")
+    result = contrast.contrasts(trials, "throughput_mbps")
     # Generated: multicast has 0.45 of the unicast rate to one subscriber; subscribers share the unicast rate.
-    assert {(row["network_label"], row["value"], row["reference"]) for row in found} == {
+    assert {(row["network_label"], row["value"], row["reference"]) for row in result} == {
         ("weavenet", "multicast", "unicast")
     }
-    assert {row["subscribers"] for row in found} == {1, 4, 8, 12}
-    for row in found:
+    assert {row["subscribers"] for row in result} == {1, 4, 8, 12}
+    for row in result:
         assert row["ratio"] == pytest.approx(0.45 * row["subscribers"], rel=0.1)
         assert row["change_percent"] == pytest.approx(100 * (row["ratio"] - 1))
         assert row["ci_low_percent"] < row["change_percent"] < row["ci_high_percent"]

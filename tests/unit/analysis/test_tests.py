@@ -17,45 +17,45 @@ groups = st.lists(positive, min_size=2, max_size=8, unique=True)
 @given(st.lists(st.tuples(positive, positive), min_size=2, max_size=8, unique=True))
 def test_paired_test_agrees_with_scipy(pairs):
     xs, bs = zip(*pairs, strict=True)
-    found = tests.paired(xs, bs)
+    result = tests.paired(xs, bs)
     expected = stats.ttest_rel(np.log(xs), np.log(bs))
-    if not found.testable:
-        assert found.p_different is None and found.interval() == (None, None)
+    if not result.testable:
+        assert result.p_different is None and result.interval() == (None, None)
         return
-    assert found.p_different == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
+    assert result.p_different == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
     ratio = statistics.paired_ratio(xs, bs)
-    assert found.ratio == pytest.approx(ratio.value)
-    assert found.interval() == pytest.approx((ratio.low, ratio.high), rel=1e-6)
+    assert result.ratio == pytest.approx(ratio.value)
+    assert result.interval() == pytest.approx((ratio.low, ratio.high), rel=1e-6)
 
 
 @given(groups, groups)
 def test_independent_test_agrees_with_scipy(xs, bs):
-    found = tests.independent(xs, bs)
+    result = tests.independent(xs, bs)
     expected = stats.ttest_ind(np.log(xs), np.log(bs), equal_var=False)
-    if found.testable and math.isfinite(expected.pvalue):
-        assert found.p_different == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
-        assert found.df == pytest.approx(expected.df)
+    if result.testable and math.isfinite(expected.pvalue):
+        assert result.p_different == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
+        assert result.df == pytest.approx(expected.df)
 
 
 def test_equal_numbers_are_not_testable():
-    found = tests.paired([310, 310, 310], [300, 300, 300])
-    assert not found.testable
-    assert tests.p_inside(found, 0, 1) is None and tests.p_outside(found, 0, 1) is None
+    result = tests.paired([310, 310, 310], [300, 300, 300])
+    assert not result.testable
+    assert tests.p_inside(result, 0, 1) is None and tests.p_outside(result, 0, 1) is None
 
 
 @given(groups, st.floats(0.5, 2), st.floats(1.01, 2))
 def test_a_ratio_is_never_both_inside_and_outside_a_region(xs, low, width):
-    found = tests.one_sample([math.log(x) for x in xs])
-    if found.testable:
-        inside, outside = tests.p_inside(found, low, low * width), tests.p_outside(found, low, low * width)
+    result = tests.one_sample([math.log(x) for x in xs])
+    if result.testable:
+        inside, outside = tests.p_inside(result, low, low * width), tests.p_outside(result, low, low * width)
         assert not (inside <= 0.05 and outside <= 0.05)
 
 
 def test_regions_with_an_open_end_are_one_sided():
-    found = tests.paired([0.5, 0.52, 0.51], [1, 1, 1])
+    result = tests.paired([0.5, 0.52, 0.51], [1, 1, 1])
     below = stats.ttest_1samp(np.log([0.5, 0.52, 0.51]), 0, alternative="less").pvalue
-    assert tests.p_inside(found, 0, 1) == pytest.approx(below, rel=1e-6)
-    assert tests.p_outside(found, 0, 1) == pytest.approx(1 - below, rel=1e-6)
+    assert tests.p_inside(result, 0, 1) == pytest.approx(below, rel=1e-6)
+    assert tests.p_outside(result, 0, 1) == pytest.approx(1 - below, rel=1e-6)
 
 
 def test_holm_agrees_with_the_published_example():
@@ -68,9 +68,9 @@ def test_the_detectable_difference_is_found_with_a_power_of_80_percent(n):
     spread = 0.05
     logs = np.random.default_rng(n).normal(0, 1, n)
     logs = (logs - logs.mean()) / logs.std(ddof=1) * spread
-    found = tests.one_sample(list(logs))
-    ratio = tests.detectable(found)
+    result = tests.one_sample(list(logs))
+    ratio = tests.detectable(result)
     critical = stats.t.ppf(0.975, n - 1)
-    assert stats.nct.sf(critical, n - 1, math.log(ratio) / found.error) == pytest.approx(0.8, abs=1e-6)
+    assert stats.nct.sf(critical, n - 1, math.log(ratio) / result.error) == pytest.approx(0.8, abs=1e-6)
     assert math.log(ratio) == pytest.approx(statistics.smallest_detectable(spread, n), rel=1e-6)
-    assert tests.detectable(found, tests=10) > ratio
+    assert tests.detectable(result, tests=10) > ratio

@@ -17,7 +17,7 @@ def test_every_column_exists_in_every_folder(tmp_path, kind):
     assert table["valid"].dtype == bool
 
 
-def test_parquet_is_written_when_asked(tmp_path):
+def test_parquet_is_written_on_request(tmp_path):
     run = folders.troubled(tmp_path / "run")
     tidy.frame(run)
     assert not (tmp_path / "run/derived").exists()

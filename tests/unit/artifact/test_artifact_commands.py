@@ -21,9 +21,9 @@ def test_pack_and_verify(k8sdds: Command, run_folder: RunFolder, tmp_path: Path)
     archive.write_bytes(bytes_)
     damaged = k8sdds("artifact", "verify", "a.zip")
     assert damaged.returncode == 2 and "changed: runs/measured/campaign.json" in damaged.stderr
-    told = k8sdds("artifact", "verify", "a.zip", "--json")
-    assert told.returncode == 2
-    assert json.loads(told.stdout)["findings"][0]["path"] == "runs/measured/campaign.json"
+    reported = k8sdds("artifact", "verify", "a.zip", "--json")
+    assert reported.returncode == 2
+    assert json.loads(reported.stdout)["findings"][0]["path"] == "runs/measured/campaign.json"
     missing = k8sdds("artifact", "verify", "nothing.zip")
     assert missing.returncode == 2 and "does not exist" in missing.stderr
 

@@ -60,9 +60,9 @@ def test_sha256sum_and_the_expected_tables_agree(run_folder: RunFolder, tmp_path
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=tmp_path / "unpacked", check=True)
     run = RunFolder.open(tmp_path / "unpacked" / "runs" / "measured")
     write_report(run, None)
-    made = {path.name: path.read_bytes() for path in (run.report / "tables").iterdir()}
+    created = {path.name: path.read_bytes() for path in (run.report / "tables").iterdir()}
     expected = tmp_path / "unpacked" / "expected" / "measured"
-    assert made == {path.name: path.read_bytes() for path in expected.iterdir()}
+    assert created == {path.name: path.read_bytes() for path in expected.iterdir()}
 
 
 def test_documents_contain_command_minutes_and_disk(run_folder: RunFolder, tmp_path: Path) -> None:

@@ -140,8 +140,8 @@ def test_truncated_appended_prepended_and_foreign_files(packed: Path, tmp_path: 
     )
 )
 def test_checksums_round_trip(files: dict[str, bytes]) -> None:
-    made = {path: checksums.digest(content) for path, content in files.items()}
-    assert checksums.read(checksums.write(made)) == made
+    created = {path: checksums.digest(content) for path, content in files.items()}
+    assert checksums.read(checksums.write(created)) == created
 
 
 @pytest.mark.parametrize("text", ["x", "0" * 64 + "  a", "0" * 63 + "  a\n", "\n", ("0" * 64 + "  a\n") * 2])

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two campaigns of 200 trials, `one` and `other`; `slow` is `one` with 10 % less throughput."""
+    """Write two campaigns of 200 trials, `one` and `other`; `slow` is `one` with 10 % less throughput."""
     import scale_folders
 
     place = tmp_path_factory.mktemp("campaigns")
@@ -37,47 +37,47 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_compare_writes_the_same_as_html_csv_and_json(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
     done = k8sdds("compare", str(runs / "one"), str(runs / "slow"), "--output", "out", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    throughput = [row for row in told["rows"] if row["quantity"] == "throughput_mbps"]
+    reported = json.loads(done.stdout)
+    throughput = [row for row in reported["rows"] if row["quantity"] == "throughput_mbps"]
     assert throughput and all(row["worse"] and 0.49 < row["ratio"] < 0.52 for row in throughput)
-    assert not any(row["different"] for row in told["rows"] if row["quantity"] == "latency_p90_us")
-    assert json.loads((tmp_path / "out" / "compare.json").read_text()) == told
+    assert not any(row["different"] for row in reported["rows"] if row["quantity"] == "latency_p90_us")
+    assert json.loads((tmp_path / "out" / "compare.json").read_text()) == reported
     with open(tmp_path / "out" / "compare.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [float(row["ratio"]) for row in rows] == pytest.approx([row["ratio"] for row in told["rows"]])
+    assert [float(row["ratio"]) for row in rows] == pytest.approx([row["ratio"] for row in reported["rows"]])
     page = (tmp_path / "out" / "compare.html").read_text()
     assert page.count(">worse<") == len(throughput) and "<script" not in page
 
 
 def test_compare_exits_with_6_if_the_condition_is_met(k8sdds: Command, runs: Path) -> None:
-    words = ("compare", str(runs / "one"), str(runs / "slow"), "--fail-if")
-    met = k8sdds(*words, "worse and change_percent < -10")
+    args = ("compare", str(runs / "one"), str(runs / "slow"), "--fail-if")
+    met = k8sdds(*args, "worse and change_percent < -10")
     assert met.returncode == 6 and "rows meet --fail-if" in met.stderr and "Of 40 comparisons" in met.stdout
-    assert k8sdds(*words, "worse and change_percent < -60").returncode == 0
-    wrong = k8sdds(*words, "change < 0")
+    assert k8sdds(*args, "worse and change_percent < -60").returncode == 0
+    wrong = k8sdds(*args, "change < 0")
     assert wrong.returncode == 2 and "change_percent" in wrong.stderr
 
 
 def test_two_networks_of_a_campaign_are_compared_in_pairs(k8sdds: Command, runs: Path) -> None:
     done = k8sdds("compare", f"{runs / 'one'}@host", f"{runs / 'one'}@weavenet", "--json")
-    told = json.loads(done.stdout)
-    assert told["how"].startswith("paired") and all(row["worse"] for row in told["rows"])
+    reported = json.loads(done.stdout)
+    assert reported["how"].startswith("paired") and all(row["worse"] for row in reported["rows"])
     other = k8sdds("compare", str(runs / "one"), str(runs / "other"), "--overheads", "--json")
     assert not any(row["different"] for row in json.loads(other.stdout)["rows"])
 
 
 def test_claims_are_written_and_can_fail_a_pipeline(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
-    words = ("claims", str(runs / "one"), "--only", "flannel-vxlan-slower", "--only", "table-1-weavenet")
-    done = k8sdds(*words, "--output", "out", "--json")
+    args = ("claims", str(runs / "one"), "--only", "flannel-vxlan-slower", "--only", "table-1-weavenet")
+    done = k8sdds(*args, "--output", "out", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    verdicts = {one["id"]: one["verdict"] for one in told["judged"]}
+    reported = json.loads(done.stdout)
+    verdicts = {claim["id"]: claim["verdict"] for claim in reported["judged"]}
     assert verdicts["table-1-weavenet"] == "not testable here"
-    assert json.loads((tmp_path / "out" / "claims.json").read_text()) == told
+    assert json.loads((tmp_path / "out" / "claims.json").read_text()) == reported
     with open(tmp_path / "out" / "claims.csv", newline="") as file:
         assert {row["claim"] for row in csv.DictReader(file)} == set(verdicts)
     assert "Raspberry Pi" in (tmp_path / "out" / "claims.html").read_text()
-    failing = k8sdds(*words, "--fail-if", 'verdict == "not testable here"')
+    failing = k8sdds(*args, "--fail-if", 'verdict == "not testable here"')
     assert failing.returncode == 6, failing.stderr
 
 
@@ -87,7 +87,7 @@ def test_reasons_that_prevent_a_verdict(k8sdds: Command, runs: Path, tmp_path: P
     torn = tmp_path / "torn"
     shutil.copytree(runs / "one", torn)
     (torn / "trials.jsonl").write_bytes((torn / "trials.jsonl").read_bytes()[:-100])
-    for words, said in (
+    for args, message in (
         (("claims",), "no run folder given"),
         (("claims", "nowhere"), "is not a folder"),
         (("claims", "file"), "is not a folder"),
@@ -99,8 +99,8 @@ def test_reasons_that_prevent_a_verdict(k8sdds: Command, runs: Path, tmp_path: P
         (("compare", f"{runs / 'one'}@host", f"{runs / 'one'}@hots"), "did you mean 'host'"),
         (("compare", str(torn), str(runs / "one"), "--quantity", "p90"), "cannot be compared"),
     ):
-        done = k8sdds(*words)
-        assert (done.returncode, said in done.stderr) == (2, True), (words, done.stderr)
+        done = k8sdds(*args)
+        assert (done.returncode, message in done.stderr) == (2, True), (args, done.stderr)
     assert k8sdds("claims", str(torn)).returncode == 0
 
 
@@ -110,6 +110,6 @@ def test_an_unreadable_folder_is_reported(k8sdds: Command, runs: Path, tmp_path:
     shutil.copytree(runs / "one", locked)
     (locked / "trials.jsonl").chmod(0)
     open_for_all(tmp_path)
-    for words in (("claims", "locked"), ("compare", "locked", "locked@host"), ("report", "locked", "--json")):
-        done = k8sdds(*words, user=NOBODY)
-        assert done.returncode == 2 and "Permission denied" in done.stderr, (words, done.stderr)
+    for args in (("claims", "locked"), ("compare", "locked", "locked@host"), ("report", "locked", "--json")):
+        done = k8sdds(*args, user=NOBODY)
+        assert done.returncode == 2 and "Permission denied" in done.stderr, (args, done.stderr)

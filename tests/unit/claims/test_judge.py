@@ -45,9 +45,9 @@ def judged(one, *trials, facts=None):
 
 
 def verdict(one, *trials, facts=None):
-    found = judged(one, *trials, facts=facts)
-    assert found.reason
-    return found.verdict
+    result = judged(one, *trials, facts=facts)
+    assert result.reason
+    return result.verdict
 
 
 def reason(one, *trials, facts=None):
@@ -143,9 +143,9 @@ def test_variants_are_never_combined():
         rows("a", 90, middleware="fastdds"),
         rows("b", 45, middleware="fastdds"),
     ]
-    found = judge.judge_claim(claim(), [Source("run", [row for group in trials for row in group])], 0.05)
-    assert {verdict.verdict for verdict in found.verdicts} == {judge.SUPPORTED, judge.CONTRADICTED}
-    assert found.verdict == judge.NOT_ENOUGH and "disagree" in found.reason
+    result = judge.judge_claim(claim(), [Source("run", [row for group in trials for row in group])], 0.05)
+    assert {verdict.verdict for verdict in result.verdicts} == {judge.SUPPORTED, judge.CONTRADICTED}
+    assert result.verdict == judge.NOT_ENOUGH and "disagree" in result.reason
 
 
 def test_counts_are_compared_exactly():
@@ -160,17 +160,17 @@ def test_counts_are_compared_exactly():
 
 def test_the_papers_claims_name_experiments_and_networks_that_exist():
     claims = load()
-    for one in claims.claims:
-        if one.experiment:
-            experiments.changed(experiments.load(one.experiment), settings=one.settings)
-        for part in one.parts:
-            chosen = [
+    for item in claims.claims:
+        if item.experiment:
+            experiments.changed(experiments.load(item.experiment), settings=item.settings)
+        for part in item.parts:
+            selected = [
                 part.of,
                 part.to or {},
                 part.cells,
                 *([part.against.of, part.against.to] if part.against else []),
             ]
-            named = [selector["network"] for selector in chosen if "network" in selector]
+            named = [selector["network"] for selector in selected if "network" in selector]
             assert {*named, *part.at.get("network", [])} <= set(NETWORKS)
 
 
@@ -180,9 +180,9 @@ def test_errors_in_a_file_contain_the_line(tmp_path):
         "name: mine\nclaims:\n  - id: one\n    claim: A.\n    paper: B\n    experiment: quickstart\n"
         "    parts:\n      - {quantity: throughput_mbs, of: {netwrk: a}, is: lower}\n"
     )
-    with pytest.raises(InputError) as found:
+    with pytest.raises(InputError) as result:
         load(str(path))
-    assert ":8: " in str(found.value) and "did you mean 'network'" in str(found.value)
+    assert ":8: " in str(result.value) and "did you mean 'network'" in str(result.value)
     with pytest.raises(InputError, match="did you mean 'k8sdds-paper'"):
         load("k8sdds-papr")
     with pytest.raises(InputError, match="did you mean 'table-1-weavenet'"):
@@ -194,8 +194,8 @@ def test_mixed_perftest_versions_are_noted():
     same = rows("a", 50, **old), rows("b", 100, **old)
     assert "PerfTest" not in judge.judge_claim(claim(), [Source("it", same[0] + same[1])], 0.05).reason
     mixed = same[0], rows("b", 100, **(old | {"perftest_version": "3.1.0"}))
-    found = judge.judge_claim(claim(), [Source("it", mixed[0] + mixed[1])], 0.05)
-    assert found.reason.endswith("one run compares PerfTest 3.0.1 with 3.1.0")
+    result = judge.judge_claim(claim(), [Source("it", mixed[0] + mixed[1])], 0.05)
+    assert result.reason.endswith("one run compares PerfTest 3.0.1 with 3.1.0")
 
 
 def test_of_equal_verdicts_the_most_complete_is_shown():
@@ -210,5 +210,5 @@ def test_of_equal_verdicts_the_most_complete_is_shown():
             *rows("b", 100, payload_bytes=size, link="none"),
         )
     ]
-    found = judge.judge_claim(sizes, [Source("it", gappy + whole)], 0.05)
-    assert len(found.verdicts) == 2 and found.best(False).gaps == 0
+    result = judge.judge_claim(sizes, [Source("it", gappy + whole)], 0.05)
+    assert len(result.verdicts) == 2 and result.best(False).gaps == 0

@@ -25,12 +25,12 @@ def line(
     cell = Cell(**{**known, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0)
     endpoints = {
-        one.name: Endpoint("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None)
-        for i, one in enumerate(cell.participants)
+        item.name: Endpoint("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None)
+        for i, item in enumerate(cell.participants)
     }
-    chosen = Settings("/opt/rti/perftest_cpp", version, user_options=more)
+    selected = Settings("/opt/rti/perftest_cpp", version, user_options=more)
     member = Participant.named(participant)
-    return command.command_line(trial, member, endpoints, 7, chosen, Path("/raw/pub0"), None, kind)
+    return command.command_line(trial, member, endpoints, 7, selected, Path("/raw/pub0"), None, kind)
 
 
 @pytest.mark.parametrize("version", options.VERSIONS, ids=options.version_text)
@@ -118,9 +118,9 @@ def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
 # -- the user's program -----------------------------------------------------------------------------------
 
 
-def program(folder: Path, says: str) -> Path:
+def program(folder: Path, stderr: str) -> Path:
     path = folder / "perftest_cpp"
-    path.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    path.write_text(f"#!/bin/sh\necho '{stderr}' >&2\n")
     path.chmod(0o755)
     return path
 
@@ -133,9 +133,9 @@ def test_release_from_the_banner(tmp_path: Path) -> None:
 
 
 def test_image_and_release() -> None:
-    image, found = settings.in_image({settings.IMAGE: "r.example/p:1", settings.VERSION: "4.3"})
-    assert (image, found.version) == ("r.example/p:1", (4, 3))
-    assert found.environment()[license.VARIABLE] == license.IN_POD
+    image, result = settings.in_image({settings.IMAGE: "r.example/p:1", settings.VERSION: "4.3"})
+    assert (image, result.version) == ("r.example/p:1", (4, 3))
+    assert result.environment()[license.VARIABLE] == license.IN_POD
 
 
 @pytest.mark.parametrize(
@@ -164,13 +164,15 @@ def test_pods_get_the_license_from_a_secret(tmp_path: Path) -> None:
     assert secret["metadata"]["namespace"] == "there"
     assert base64.b64decode(secret["data"][license.KEY]) == b"one\xff"
     slot = pods.Slot("pub0", "pub", "n1", False, None)
-    made = pods.pod("x", slot, "image", "c", (1, 1), extra_volumes=license.pod_parts())["spec"]
-    volumes = {one["name"]: one for one in made["volumes"]}
-    mounts = {one["name"]: one["mountPath"] for one in made["containers"][0]["volumeMounts"]}
+    pod = pods.pod("x", slot, "image", "c", (1, 1), extra_volumes=license.pod_parts())["spec"]
+    volumes = {item["name"]: item for item in pod["volumes"]}
+    mounts = {item["name"]: item["mountPath"] for item in pod["containers"][0]["volumeMounts"]}
     assert volumes.keys() == mounts.keys() and len(volumes) == 3
     assert volumes["licence"]["secret"]["secretName"] == secret["metadata"]["name"]
     assert f"{mounts['licence']}/{license.KEY}" == license.IN_POD
-    (discovery,) = (one for one in cloud.CONNEXT.objects("there", image="i") if one["kind"] == "StatefulSet")
+    (discovery,) = (
+        item for item in cloud.CONNEXT.objects("there", image="i") if item["kind"] == "StatefulSet"
+    )
     spec = discovery["spec"]["template"]["spec"]
     assert spec["volumes"][0]["secret"]["secretName"] == license.SECRET
     assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == license.FOLDER

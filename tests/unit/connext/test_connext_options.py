@@ -37,8 +37,8 @@ from k8sdds.middleware.connext import options
     ],
 )
 def test_refusals(args: list[str], version: options.Version, role: str | None, message: str | None) -> None:
-    found = options.refusal(args, version, role)
-    assert found is None if message is None else message in found
+    result = options.refusal(args, version, role)
+    assert result is None if message is None else message in result
 
 
 def test_no_option_is_a_prefix_of_another_option() -> None:

@@ -22,25 +22,25 @@ def participant(folder: Path, stdout: str, publisher: bool, **configuration: Any
 
 
 def test_a_latency_test(tmp_path: Path) -> None:
-    found = output.read(participant(tmp_path / "pub0", logs.csv_latency(), True), 1024, True, 30)
-    assert found is not None
-    assert found.latency_us("latency_ns", "p50") == 55
-    assert found.latency_us("latency_ns", "mean") == 54
-    assert found["loaded_latency_ns"] is None and found["sent"] is None
-    assert found["middleware"] == {"name": "RTI Connext", "version": "7.3.0"}
+    parsed = output.read(participant(tmp_path / "pub0", logs.csv_latency(), True), 1024, True, 30)
+    assert parsed is not None
+    assert parsed.latency_us("latency_ns", "p50") == 55
+    assert parsed.latency_us("latency_ns", "mean") == 54
+    assert parsed["loaded_latency_ns"] is None and parsed["sent"] is None
+    assert parsed["middleware"] == {"name": "RTI Connext", "version": "7.3.0"}
 
 
 def test_the_stand_in_is_recorded(tmp_path: Path) -> None:
-    made = participant(tmp_path / "pub0", logs.csv_latency(), True, commit="stand-in")
-    found = output.read(made, 1024, True, 30)
-    assert found is not None
-    assert found["middleware"] == {"name": "RTI Connext", "version": "stand-in of 7.3.0"}
+    participant_folder = participant(tmp_path / "pub0", logs.csv_latency(), True, commit="stand-in")
+    parsed = output.read(participant_folder, 1024, True, 30)
+    assert parsed is not None
+    assert parsed["middleware"] == {"name": "RTI Connext", "version": "stand-in of 7.3.0"}
 
 
 def test_a_subscriber(tmp_path: Path) -> None:
-    found = output.read(participant(tmp_path / "sub0", logs.TEXT_THROUGHPUT, False), 1024, False, 30)
-    assert found is not None
-    assert (found["received"], found["lost"], found["throughput_mbps"]) == (181000, 3, 741.4)
+    parsed = output.read(participant(tmp_path / "sub0", logs.TEXT_THROUGHPUT, False), 1024, False, 30)
+    assert parsed is not None
+    assert (parsed["received"], parsed["lost"], parsed["throughput_mbps"]) == (181000, 3, 741.4)
 
 
 def test_untrustworthy_output(tmp_path: Path) -> None:
@@ -59,17 +59,17 @@ def record(folder: Path, seen: int, **changes: Any) -> dict[str, Any]:
     participant(folder / "pub0", logs.csv_latency(), True, latency=False)
     participant(folder / "sub0", logs.TEXT_THROUGHPUT, False)
     meters = {"network": {"ip_out_mcast_bytes": 0}, "interval": {"duration_s": 31}}
-    outcomes = {one.name: Outcome(one, 0, meters) for one in cell.participants}
+    outcomes = {item.name: Outcome(item, 0, meters) for item in cell.participants}
     return attempt.record(trial, 1, Measurement(outcomes, seen, {"sub0": seen}), folder, {}).as_json()
 
 
 def test_a_valid_trial(tmp_path: Path) -> None:
-    found = record(tmp_path, 200_000_000, reliability="best-effort")
-    assert (found["valid"], found["reason"]) == (True, None)
-    assert found["throughput_mbps"] == 741.4 and found["loaded_latency_p50_us"] == 55
-    assert (found["sent"], found["received"], found["lost"]) == (None, 181000, 3)
-    assert found["lost_percent"] == 3 / 181003 * 100
-    assert found["qos"] == "none" and found["middleware_version"] == "7.3.0"
+    result = record(tmp_path, 200_000_000, reliability="best-effort")
+    assert (result["valid"], result["reason"]) == (True, None)
+    assert result["throughput_mbps"] == 741.4 and result["loaded_latency_p50_us"] == 55
+    assert (result["sent"], result["received"], result["lost"]) == (None, 181000, 3)
+    assert result["lost_percent"] == 3 / 181003 * 100
+    assert result["qos"] == "none" and result["middleware_version"] == "7.3.0"
 
 
 def test_an_invalid_trial(tmp_path: Path) -> None:

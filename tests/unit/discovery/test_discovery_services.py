@@ -14,11 +14,11 @@ FASTDDS, CONNEXT = server.FASTDDS, cloud.CONNEXT
 
 @pytest.mark.parametrize("service", [FASTDDS, CONNEXT], ids=["fastdds", "connext"])
 def test_objects_of_a_service(service: discovery.Service) -> None:
-    made = service.objects("there", 3, "registry.example/image:1")
-    kinds = {one["kind"]: one for one in made}
+    objects = service.objects("there", 3, "registry.example/image:1")
+    kinds = {item["kind"]: item for item in objects}
     assert list(kinds) == ["Service", "PodDisruptionBudget", "StatefulSet"]
-    assert {one["metadata"]["namespace"] for one in made} == {"there"}
-    assert {one["metadata"]["labels"]["app.kubernetes.io/managed-by"] for one in made} == {"k8sdds"}
+    assert {item["metadata"]["namespace"] for item in objects} == {"there"}
+    assert {item["metadata"]["labels"]["app.kubernetes.io/managed-by"] for item in objects} == {"k8sdds"}
     sets = kinds["StatefulSet"]["spec"]
     assert (
         sets["replicas"] == 3 and sets["serviceName"] == service.name == kinds["Service"]["metadata"]["name"]

@@ -12,20 +12,20 @@ from k8sdds.importing import Import, import_folder
 def artifact_folder() -> Path | None:
     """Return the folder of the published artifact, which has no license and is therefore not committed."""
     for above in Path(__file__).resolve().parents:
-        found = above / "shared" / "data" / "k8sdds-artifact"
-        if found.is_dir():
-            return found
+        result = above / "shared" / "data" / "k8sdds-artifact"
+        if result.is_dir():
+            return result
     return None
 
 
 @pytest.fixture(scope="session")
 def artifact() -> Path:
-    found = artifact_folder()
-    if found is None:
+    result = artifact_folder()
+    if result is None:
         pytest.skip(
             "the published artifact is missing: put it into shared/data/k8sdds-artifact next to the project"
         )
-    return found
+    return result
 
 
 @pytest.fixture(scope="session")

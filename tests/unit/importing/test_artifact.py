@@ -46,9 +46,9 @@ def plain(table: pd.DataFrame) -> pd.DataFrame:
 def test_the_tables_of_the_paper_are_reproduced(reported, name, printed):
     table = plain(pd.read_csv(reported / "tables" / f"{name}_by_run.csv"))
     first = table[(table.run == 1) & table.payload_bytes.isin(PAYLOADS)]
-    found = first.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
+    result = first.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
     for network, values in printed.items():
-        assert tuple(found.loc[network]) == values
+        assert tuple(result.loc[network]) == values
     assert first.ci_low_percent.isna().all(), "one run carries no interval"
 
 
@@ -56,9 +56,9 @@ def test_the_tables_of_the_paper_from_its_main_run(artifact, tmp_path):
     done = import_folder(artifact / "CNI-Test", tmp_path / "run", skip=["run2", "run3"])
     report.write_report(done.run, None)
     table = plain(pd.read_csv(done.run.report / "tables" / "throughput_overhead.csv"))
-    found = table.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
+    result = table.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
     for network, values in TABLE_I.items():
-        assert tuple(found.loc[network][list(PAYLOADS)]) == values
+        assert tuple(result.loc[network][list(PAYLOADS)]) == values
     assert set(table.n) == {1}
 
 
@@ -81,8 +81,8 @@ def test_other_runs_are_repetitions_with_intervals(reported):
 def test_every_file_is_accounted_for_and_copied_unchanged(artifact, imported):
     account = json.loads((imported.run.path / "import.json").read_text())
     originals = {path.relative_to(artifact): path for path in artifact.rglob("*") if path.is_file()}
-    assert {one["path"] for one in account["files"]} == {str(path) for path in originals}
-    assert all(one["used"] for one in account["files"])
+    assert {file["path"] for file in account["files"]} == {str(path) for path in originals}
+    assert all(file["used"] for file in account["files"])
     kept = Counter(
         hashlib.sha256(path.read_bytes()).hexdigest()
         for path in (imported.run.path / "raw").rglob("*")

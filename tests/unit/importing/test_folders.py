@@ -36,15 +36,15 @@ def test_auto_reads_names_and_repetitions(tmp_path):
     for run in (1, 2, 3):
         trial(tmp_path / "in" / "vxlan" / "1024B" / f"run{run}", seed=run)
         trial(tmp_path / "in" / "host-network" / "1024B" / f"run{run}", seed=10 + run)
-    found = imported(tmp_path)
-    assert {(r["network"], r["repetition"]) for r in found.values()} == {
+    result = imported(tmp_path)
+    assert {(r["network"], r["repetition"]) for r in result.values()} == {
         (network, repetition) for network in ("flannel-vxlan", "host") for repetition in range(3)
     }
-    assert all(r["valid"] for r in found.values()), [r["reason"] for r in found.values()]
-    one = found["vxlan/1024B/run1"]
+    assert all(r["valid"] for r in result.values()), [r["reason"] for r in result.values()]
+    one = result["vxlan/1024B/run1"]
     assert (one["test"], one["middleware"], one["middleware_version"]) == ("throughput", "connext", "7.3.0")
     assert (one["throughput_mbps"], one["loaded_latency_p90_us"], one["latency_p90_us"]) == (741.4, 57, None)
-    assert one["cell_id"] == found["vxlan/1024B/run2"]["cell_id"]
+    assert one["cell_id"] == result["vxlan/1024B/run2"]["cell_id"]
 
 
 def test_further_trials_of_a_cell_are_repetitions(tmp_path):
@@ -60,9 +60,9 @@ def test_files_of_several_trials_in_one_folder(tmp_path):
     for name, network in (("a", "calico"), ("b", "cilium")):
         for file in (tmp_path / name).iterdir():
             file.rename(tmp_path / "in" / f"{network}_{file.name}")
-    found = imported(tmp_path)
-    assert {r["network"] for r in found.values()} == {"calico", "cilium"} and all(
-        r["valid"] for r in found.values()
+    result = imported(tmp_path)
+    assert {r["network"] for r in result.values()} == {"calico", "cilium"} and all(
+        r["valid"] for r in result.values()
     )
 
 
@@ -94,10 +94,10 @@ def test_subscribers_are_averaged_and_all_required(tmp_path):
     trial(tmp_path / "in" / "host", subs=4)
     trial(tmp_path / "in" / "weavenet", subs=4, seed=1)
     (tmp_path / "in" / "weavenet" / "perftest-sub2.log").unlink()
-    found = imported(tmp_path)
-    assert found["host"]["valid"] and found["host"]["subscribers"] == 4
-    assert found["host"]["received"] == 4 * 181000
-    assert found["weavenet"]["reason"] == "missing-log: 4 subscribers took part, 3 left a log"
+    result = imported(tmp_path)
+    assert result["host"]["valid"] and result["host"]["subscribers"] == 4
+    assert result["host"]["received"] == 4 * 181000
+    assert result["weavenet"]["reason"] == "missing-log: 4 subscribers took part, 3 left a log"
 
 
 def rewritten(path: Path, old: str, new: str) -> None:
@@ -151,10 +151,10 @@ def test_copies_by_bytes_and_by_numbers(tmp_path):
     path.write_text("a note of the authors\n" + path.read_text())
     path = tmp_path / "in" / "host" / "run3" / "perftest-sub0.log"
     path.write_text("a note of the authors\n" + path.read_text())
-    found = imported(tmp_path)
-    assert found["host/run1"]["valid"]
-    assert found["host/run2"]["reason"] == "copy: its log is a byte-for-byte copy of host/run1"
-    assert found["host/run3"]["reason"] == "copy: its log has the same numbers as host/run1"
+    result = imported(tmp_path)
+    assert result["host/run1"]["valid"]
+    assert result["host/run2"]["reason"] == "copy: its log is a byte-for-byte copy of host/run1"
+    assert result["host/run3"]["reason"] == "copy: its log has the same numbers as host/run1"
 
 
 def test_names_that_are_not_utf8(tmp_path):

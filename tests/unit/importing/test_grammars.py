@@ -38,22 +38,22 @@ def read(text: str) -> log.Log:
 @pytest.mark.parametrize("with_stderr", [True, False])
 def test_latency(name, with_stderr):
     before = logs.configuration(True) + "Sending data ...\n" if with_stderr else ""
-    found = read(before + LATENCIES[name] + (logs.END if with_stderr else ""))
-    assert found.problems == () and not found.truncated
-    (result,) = found.results
+    parsed = read(before + LATENCIES[name] + (logs.END if with_stderr else ""))
+    assert parsed.problems == () and not parsed.truncated
+    (result,) = parsed.results
     assert (result.kind, result.payload_bytes) == ("latency", 1024)
     assert {key: result.values[key] for key in logs.LATENCY} == pytest.approx(logs.LATENCY)
-    assert found.role == "publisher" and found.ended is with_stderr
+    assert parsed.role == "publisher" and parsed.ended is with_stderr
 
 
 @pytest.mark.parametrize("name", THROUGHPUTS)
 def test_throughput(name):
-    found = read(logs.configuration(False) + THROUGHPUTS[name] + logs.END)
-    assert found.problems == ()
-    (result,) = found.results
+    parsed = read(logs.configuration(False) + THROUGHPUTS[name] + logs.END)
+    assert parsed.problems == ()
+    (result,) = parsed.results
     assert (result.kind, result.payload_bytes) == ("throughput", 1024)
     assert {key: result.values[key] for key in logs.THROUGHPUT} == logs.THROUGHPUT
-    assert found.role == "subscriber"
+    assert parsed.role == "subscriber"
 
 
 @pytest.mark.parametrize("text", [*LATENCIES.values(), *THROUGHPUTS.values()])
@@ -67,18 +67,18 @@ def test_stderr_between_the_lines(text):
 def test_an_incomplete_last_line_is_never_a_row(text):
     whole = text.rstrip("\n")
     for end in range(len(whole)):
-        found = read(whole[:end])
+        parsed = read(whole[:end])
         if "{" not in text:
-            assert found.results == (), whole[:end][-60:]
-        elif found.results:
+            assert parsed.results == (), whole[:end][-60:]
+        elif parsed.results:
             # The last brace of JSON marks its end.
             assert whole[:end].rstrip().endswith("}")
 
 
 def test_a_row_interrupted_by_another_process_is_damaged():
     torn = logs.csv_throughput().replace("90500, ", "90500,Test ended.\n ")
-    found = read(logs.configuration(False) + torn)
-    assert found.results == () and found.problems
+    parsed = read(logs.configuration(False) + torn)
+    assert parsed.results == () and parsed.problems
 
 
 def test_rows_without_headers_need_the_role():
@@ -94,7 +94,7 @@ def test_two_summaries_that_differ_are_a_problem():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         (logs.TEXT_LATENCY.replace("90%     57", "90%     87"), "above"),
         (logs.TEXT_LATENCY.replace("Ave     54", "Ave    954"), "mean"),
@@ -103,8 +103,8 @@ def test_two_summaries_that_differ_are_a_problem():
         (logs.TEXT_LATENCY.replace("Std    3.0", "Std   -3.0"), "negative"),
     ],
 )
-def test_inconsistent_numbers_are_a_problem(text, told):
-    assert told in read(text).problems[0]
+def test_inconsistent_numbers_are_a_problem(text, problem):
+    assert problem in read(text).problems[0]
 
 
 def test_rows_contain_only_numbers():
@@ -117,29 +117,29 @@ def test_rows_contain_only_numbers():
 @pytest.mark.parametrize("data", [b"", b"\0" * 100, b"\xff\xfe" * 50, b"[" * 200_000, b'"length"' + b"[" * 200_000,
                                   b'"length":' + b"9" * 9000, b"9" * 9000 + b",1\n"])  # fmt: skip
 def test_other_files_are_not_logs(data):
-    found = log.read(data)
-    assert found.results == ()
+    parsed = log.read(data)
+    assert parsed.results == ()
 
 
 def test_settings():
     text = logs.configuration(
         True, more=logs.SECURE_3, kind="UDPv4 & SHMEM (taken from QoS XML file)", peers=4
     )
-    found = read(text).settings
-    assert (found.mode, found.role, found.identity, found.discovers) == (
+    parsed = read(text).settings
+    assert (parsed.mode, parsed.role, parsed.identity, parsed.discovers) == (
         "latency",
         "publisher",
         0,
         (4, "subscribers"),
     )
-    assert (found.reliability, found.transport, found.payloads) == ("reliable", "unicast", (1024,))
-    assert (found.batch_bytes, found.rate, found.duration_s) == (0, 0, 30)
-    assert (found.receive_mode, found.qos, found.kind) == (
+    assert (parsed.reliability, parsed.transport, parsed.payloads) == ("reliable", "unicast", (1024,))
+    assert (parsed.batch_bytes, parsed.rate, parsed.duration_s) == (0, 0, 30)
+    assert (parsed.receive_mode, parsed.qos, parsed.kind) == (
         "listener",
         "perftest_qos_profiles",
         "UDPv4 & SHMEM",
     )
-    assert found.product == ("connext", "7.3.0") and found.version == "4.3.0"
+    assert parsed.product == ("connext", "7.3.0") and parsed.version == "4.3.0"
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_security(more, kind, level):
 
 
 def test_multicast_on_a_transport_without_multicast_is_unicast():
-    told = "False (Multicast is not supported for TCP)"
-    assert read(logs.configuration(True, kind="TCP", multicast=told)).settings.transport == "unicast"
+    reported = "False (Multicast is not supported for TCP)"
+    assert read(logs.configuration(True, kind="TCP", multicast=reported)).settings.transport == "unicast"
 
 
 def test_an_error_and_its_exit_code():
     text = "RTI Perftest 3.1.0 5c0ba94 (RTI Connext DDS 6.0.1)\n[Error]: no memory\ncommand terminated with exit code 255\n"
-    found = read(text)
-    assert found.exit_code == 255 and found.errors == ("[Error]: no memory",) and found.understood
+    parsed = read(text)
+    assert parsed.exit_code == 255 and parsed.errors == ("[Error]: no memory",) and parsed.understood
