@@ -33,27 +33,27 @@ class Defaults:
 
 def parser(doc: str, defaults: Defaults) -> argparse.ArgumentParser:
     """Return a parser with the options of all benchmarks; the script's docstring is the help text."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--quick", action="store_true", help="a few short runs, for a rough result")
-    made.add_argument("--pairs", type=int, help=f"number of {defaults.what} [{defaults.pairs}]")
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a few short runs, for a rough result")
+    parser.add_argument("--pairs", type=int, help=f"number of {defaults.what} [{defaults.pairs}]")
     if defaults.seconds:
-        made.add_argument("--seconds", type=float, help=f"measured seconds of a run [{defaults.seconds:g}]")
-    made.add_argument("--seed", type=int, default=1, help="seed of the random order [1]")
-    made.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    made.set_defaults(defaults=defaults, **({} if defaults.seconds else {"seconds": 0.0}))
-    return made
+        parser.add_argument("--seconds", type=float, help=f"measured seconds of a run [{defaults.seconds:g}]")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random order [1]")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.set_defaults(defaults=defaults, **({} if defaults.seconds else {"seconds": 0.0}))
+    return parser
 
 
-def parse(made: argparse.ArgumentParser) -> argparse.Namespace:
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Parse the options and fill in pairs and seconds from the defaults."""
-    options = made.parse_args()
+    options = parser.parse_args()
     known: Defaults = options.defaults
     if options.pairs is None:
         options.pairs = known.quick_pairs if options.quick else known.pairs
     if options.seconds is None:
         options.seconds = known.quick_seconds if options.quick else known.seconds
     if options.pairs < 1 or options.seconds < 0:
-        made.error("--pairs and --seconds must be positive")
+        parser.error("--pairs and --seconds must be positive")
     return options
 
 

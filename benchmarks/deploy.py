@@ -56,13 +56,13 @@ SMOKE = re.compile(r"^head: smoke test: .* \(([0-9.]+) s\)$", re.MULTILINE)
 ADMIN = f"export KUBECONFIG={KUBECONFIG}\n"
 
 
-def timed(*words: str | Path) -> tuple[float, str]:
+def timed(*args: str | Path) -> tuple[float, str]:
     """Run a k8sdds command and return its seconds and its output."""
     began = time.perf_counter()
-    done = subprocess.run([K8SDDS, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run([K8SDDS, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     took = time.perf_counter() - began
     if done.returncode:
-        raise SystemExit(f"k8sdds {words[0]} failed: {done.stdout}{done.stderr}")
+        raise SystemExit(f"k8sdds {args[0]} failed: {done.stdout}{done.stderr}")
     return took, done.stdout
 
 

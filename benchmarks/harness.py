@@ -108,7 +108,7 @@ class Watcher:
 
         None with fewer than two readings.
         """
-        inside = [(at, found) for at, found in self.readings if start_ns <= at <= end_ns]
+        inside = [(at, run_times) for at, run_times in self.readings if start_ns <= at <= end_ns]
         if len(inside) < 2:
             return None
         (begun, first), (ended, last) = inside[0], inside[-1]

@@ -11,7 +11,7 @@ of local nodes. The nodes share this machine's kernel with each other and with t
   wire
 
 Without --cluster, the benchmark deploys the profile one-machine with a separate state folder and destroys it
-at the end. Run folders are kept in --folder; cluster ones are not measured again. Requires root.
+at the end. Run folders are kept in --folder; existing ones are not measured again. Requires root.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ Row = dict[str, Any]
 # -- measuring ----------------------------------------------------------------------------------------------
 
 
-def k8sdds(*words: str, environment: dict[str, str] | None = None, folder: Path | None = None) -> None:
+def k8sdds(*args: str, environment: dict[str, str] | None = None, folder: Path | None = None) -> None:
     """Run k8sdds; raise PrerequisiteError if it fails, except with exit code 4 (invalid trials)."""
-    common.progress(f"k8sdds {' '.join(words)}")
+    common.progress(f"k8sdds {' '.join(args)}")
     done = subprocess.run(
-        [str(K8SDDS), *words], env=environment, cwd=folder, capture_output=True, text=True,
+        [str(K8SDDS), *args], env=environment, cwd=folder, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, timeout=RUN_TIMEOUT_S,
     )  # fmt: skip
     if done.returncode not in (0, 4):
         raise PrerequisiteError(
-            f"k8sdds {words[0]} exited with code {done.returncode}: {done.stderr.strip()[-600:]}"
+            f"k8sdds {args[0]} exited with code {done.returncode}: {done.stderr.strip()[-600:]}"
         )
 
 
@@ -264,11 +264,13 @@ def add_added(report: common.Report, both: dict[str, Measured]) -> None:
     report.text(common.table(["added to host per sample, µs", *TESTBEDS, "cluster - lab"], rows))
 
 
-def comparison_row(title: str, found: dict[str, Estimate | None], digits: int, data: list[Row]) -> list[str]:
+def comparison_row(
+    title: str, estimates_by_testbed: dict[str, Estimate | None], digits: int, data: list[Row]
+) -> list[str]:
     """Return a table row with both testbeds and their difference, and add it to the data."""
-    lab, cluster = (found[name] for name in TESTBEDS)
+    lab, cluster = (estimates_by_testbed[name] for name in TESTBEDS)
     difference = cluster.value - lab.value if lab and cluster else None
-    estimates = {name: row and vars(row) for name, row in found.items()}
+    estimates = {name: row and vars(row) for name, row in estimates_by_testbed.items()}
     data.append({"what": title, **estimates, "difference": difference})
     shown = "–" if difference is None else f"{difference:+.{digits}f}"
     return [title, describe(lab, digits), describe(cluster, digits), shown]

@@ -32,11 +32,11 @@ QUICK = (100, 1000)
 PROGRAM = Path(sys.executable).with_name("k8sdds")
 
 
-def timed(*words: str | Path) -> tuple[float, float, str]:
+def timed(*args: str | Path) -> tuple[float, float, str]:
     """Run k8sdds; return wall seconds, peak MiB, and the end of its output if it failed."""
     begun = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen([PROGRAM, *words], stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([PROGRAM, *args], stdout=output, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - begun
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -86,15 +86,15 @@ def main() -> int:
     report.data["measured"] = results
     rows = []
     before: dict[str, float] = {}
-    for one in sorted(results, key=lambda one: (one["command"], one["trials"])):
-        per_trial = one["seconds"] / one["trials"]
-        growth = per_trial / before[one["command"]] if one["command"] in before else None
-        before[one["command"]] = per_trial
+    for result in sorted(results, key=lambda result: (result["command"], result["trials"])):
+        per_trial = result["seconds"] / result["trials"]
+        growth = per_trial / before[result["command"]] if result["command"] in before else None
+        before[result["command"]] = per_trial
         rows.append(
             [
-                f"{one['command']} {one['trials']:,}",
-                f"{one['seconds']:.1f}",
-                f"{one['peak_mib']:,.0f}",
+                f"{result['command']} {result['trials']:,}",
+                f"{result['seconds']:.1f}",
+                f"{result['peak_mib']:,.0f}",
                 f"{1000 * per_trial:.1f}",
                 common.number(growth, 2),
             ]

@@ -97,8 +97,10 @@ class Site:
         assert done.returncode == 0, done.stdout + done.stderr
         again = self.deploy()
         assert (again.returncode, again.stdout) == (0, "no changes\n"), again.stdout + again.stderr
-        result = self.kubectl("get", "nodes")
-        ready = {row["metadata"]["name"]: conditions(row)["Ready"] for row in result}
+        node_objects = self.kubectl("get", "nodes")
+        ready = {
+            node_object["metadata"]["name"]: conditions(node_object)["Ready"] for node_object in node_objects
+        }
         assert ready == {"head": "True", "work": "True"}
         # Workloads that kubeadm creates.
         (proxy,) = self.kubectl("get", "daemonset", "-n", "kube-system", "-l", "k8s-app=kube-proxy")
@@ -139,8 +141,8 @@ class Site:
         return thread
 
 
-def conditions(one: dict[str, Any]) -> dict[str, str]:
-    return {condition["type"]: condition["status"] for condition in one["status"]["conditions"]}
+def conditions(obj: dict[str, Any]) -> dict[str, str]:
+    return {condition["type"]: condition["status"] for condition in obj["status"]["conditions"]}
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult, Target
 from tests.deploy.conftest import Farm
 
 
-def look(targets: list[Target], **options: bool) -> tuple[dict[str, str], dict[str, str]]:
+def gather_values(targets: list[Target], **options: bool) -> tuple[dict[str, str], dict[str, str]]:
     """Return the host names that the machines report, and the failures."""
     with Connections(targets, options.get("accept", False)) as connections:
         results, failures = connections.each(lambda host: host.run("hostname").out.strip(), connections.hosts)
@@ -26,7 +26,7 @@ def look(targets: list[Target], **options: bool) -> tuple[dict[str, str], dict[s
 
 def test_scripts_run_on_the_machines(farm: Farm) -> None:
     targets = farm.add("alpha", "beta")
-    assert look(targets) == ({"alpha": "alpha", "beta": "beta"}, {})
+    assert gather_values(targets) == ({"alpha": "alpha", "beta": "beta"}, {})
 
 
 def test_every_failure_is_reported_if_all_must_succeed(farm: Farm) -> None:
@@ -98,11 +98,11 @@ def test_lost_connection_is_reported(farm: Farm) -> None:
 
 def test_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None:
     targets = farm.add("alpha", known=False)
-    results, failures = look(targets)
+    results, failures = gather_values(targets)
     assert results == {} and "host key is not known" in failures["alpha"]
     assert "--accept-new-host-keys" in failures["alpha"] and not farm.known_hosts.exists()
-    assert look(targets, accept=True) == ({"alpha": "alpha"}, {})
-    assert look(targets) == ({"alpha": "alpha"}, {})
+    assert gather_values(targets, accept=True) == ({"alpha": "alpha"}, {})
+    assert gather_values(targets) == ({"alpha": "alpha"}, {})
 
 
 def test_changed_host_key_is_always_refused(farm: Farm) -> None:
@@ -112,7 +112,7 @@ def test_changed_host_key_is_always_refused(farm: Farm) -> None:
     server.new_host_key()
     server.start()
     for accept in (False, True):
-        results, failures = look(targets, accept=accept)
+        results, failures = gather_values(targets, accept=accept)
         assert results == {} and "host key has changed" in failures["alpha"]
         assert "ssh-keygen -R" in failures["alpha"]
 
@@ -120,7 +120,7 @@ def test_changed_host_key_is_always_refused(farm: Farm) -> None:
 def test_machine_that_is_down_does_not_affect_others(farm: Farm) -> None:
     targets = farm.add("alpha", "beta")
     farm.servers["beta"].stop()
-    results, failures = look(targets)
+    results, failures = gather_values(targets)
     assert results == {"alpha": "alpha"}
     assert "cannot be reached" in failures["beta"] and "→" in failures["beta"]
 
@@ -128,7 +128,7 @@ def test_machine_that_is_down_does_not_affect_others(farm: Farm) -> None:
 def test_refused_login_has_a_remedy(farm: Farm) -> None:
     targets = farm.add("alpha")
     (farm.folder / "home" / ".ssh" / "authorized_keys").write_text("")
-    results, failures = look(targets)
+    results, failures = gather_values(targets)
     assert results == {} and "login refused" in failures["alpha"] and "ssh-copy-id" in failures["alpha"]
 
 
@@ -164,7 +164,7 @@ def test_ssh_config_is_used(farm: Farm, monkeypatch: pytest.MonkeyPatch, tmp_pat
         target.known_hosts,
         (str(script), "a b", "%h"),
     )
-    assert look([through]) == ({"alpha": "alpha"}, {})
+    assert gather_values([through]) == ({"alpha": "alpha"}, {})
     assert trail.read_text() == f"a b {target.address}"
 
 

@@ -22,14 +22,14 @@ Validate = Callable[[str], subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def made() -> bundle.Bundle:
+def cached() -> bundle.Bundle:
     return bundle.cached_bundle((HOST_ARCH,))
 
 
 @pytest.fixture
-def validate(made: bundle.Bundle, tmp_path: Path) -> Validate:
+def validate(cached: bundle.Bundle, tmp_path: Path) -> Validate:
     """`kubeadm config validate` of the bundle's kubeadm."""
-    (program,) = [made.file(item) for item in made.binaries(HOST_ARCH) if item.name == "kubernetes"]
+    (program,) = [cached.file(item) for item in cached.binaries(HOST_ARCH) if item.name == "kubernetes"]
     kubeadm, config = tmp_path / "kubeadm", tmp_path / "config.yaml"
     kubeadm.symlink_to(program)
 
@@ -45,7 +45,7 @@ def validate(made: bundle.Bundle, tmp_path: Path) -> Validate:
 @pytest.mark.parametrize("roles", ["[control-plane]", "[control-plane, worker]"])
 def test_kubeadm_accepts_the_configuration(
     validate: Validate,
-    made: bundle.Bundle,
+    cached: bundle.Bundle,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     lists_from: int,
@@ -62,7 +62,7 @@ def test_kubeadm_accepts_the_configuration(
         node.name: facts.parse(changed(containerd="1.6.20", address=f"eth0 192.0.2.{number}/24"))
         for number, node in enumerate(profile.nodes, 1)
     }
-    state = DesiredState(profile, machines, Software(profile, made), network_install.render(profile))
+    state = DesiredState(profile, machines, Software(profile, cached), network_install.render(profile))
     for text in (control_plane.configuration(state), join.configuration(state, profile.node("pi1"))):
         assert f"kubeadm.k8s.io/{api}" in text
         done = validate(text)

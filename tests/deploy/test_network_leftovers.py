@@ -177,9 +177,9 @@ def probe() -> NodeState:
     return node_state.parse(shell(footprint.probe_script()))
 
 
-def remove(found: list[NetworkLeftover]) -> None:
+def remove(items: list[NetworkLeftover]) -> None:
     # Without -e, as in a cleanup: deleting one end of a veth pair deletes the other end, too.
-    nodes.run(CLUSTER, NODE, ["sh"], stdin=footprint.removal_script(found))
+    nodes.run(CLUSTER, NODE, ["sh"], stdin=footprint.removal_script(items))
 
 
 def stable(state: NodeState) -> NodeState:

@@ -78,7 +78,7 @@ def pod(name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-def found(cluster: Deployed) -> dict[str, dict[str, Any]]:
+def pods_of(cluster: Deployed) -> dict[str, dict[str, Any]]:
     items = json.loads(cluster.kubectl("get", "pods", "-n", SPACE, "-o", "json"))["items"]
     return {item["metadata"]["name"]: item for item in items}
 
@@ -86,7 +86,7 @@ def found(cluster: Deployed) -> dict[str, dict[str, Any]]:
 def await_pods(cluster: Deployed) -> dict[str, dict[str, Any]]:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        pods_by_name = found(cluster)
+        pods_by_name = pods_of(cluster)
         if len(pods_by_name) == 3 + len(cluster.nodes) and all(
             item["status"]["phase"] == ("Succeeded" if name == "ended" else "Running")
             for name, item in pods_by_name.items()
@@ -96,8 +96,8 @@ def await_pods(cluster: Deployed) -> dict[str, dict[str, Any]]:
     raise AssertionError({name: item["status"] for name, item in pods_by_name.items()})
 
 
-def uids(there: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return {name: item["metadata"]["uid"] for name, item in there.items()}
+def uids(pods: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {name: item["metadata"]["uid"] for name, item in pods.items()}
 
 
 def leftovers(
@@ -119,12 +119,12 @@ def leftovers(
     }
 
 
-def without_pods(found: dict[str, list[str]]) -> dict[str, list[str]]:
+def without_pods(lines_by_node: dict[str, list[str]]) -> dict[str, list[str]]:
     """Drop what a node has only while a pod runs there: CoreDNS may move to another node."""
     pod_dependent = ("/var/lib/cni/", "pod link", "link cni0", "dev cni0")
     return {
         node: [item for item in lines if not any(pattern in item for pattern in pod_dependent)]
-        for node, lines in found.items()
+        for node, lines in lines_by_node.items()
     }
 
 

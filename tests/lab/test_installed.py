@@ -47,8 +47,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv" / "bin" / "k8sdds"
 
 
-def output(program: Path, folder: Path, *words: str) -> str:
-    done = subprocess.run([str(program), *words], cwd=folder, capture_output=True, text=True, timeout=60)
+def output(program: Path, folder: Path, *args: str) -> str:
+    done = subprocess.run([str(program), *args], cwd=folder, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -21,12 +21,12 @@ from tests.conftest import Command
 OTHER = "amd64" if HOST_ARCH == "arm64" else "arm64"
 
 
-def programs(made: Bundle, image: str, arch: str) -> dict[str, str]:
+def programs(bundle: Bundle, image: str, arch: str) -> dict[str, str]:
     """Return the architectures of the programs and libraries of an image, by path."""
-    (item,) = images.select(made, arch, [image])
+    (item,) = images.select(bundle, arch, [image])
     machines = {}
-    for layer in json.loads(made.file(item).read_text())["layers"]:
-        with tarfile.open(made.folder / "oci/blobs/sha256" / layer["digest"][7:]) as archive:
+    for layer in json.loads(bundle.file(item).read_text())["layers"]:
+        with tarfile.open(bundle.folder / "oci/blobs/sha256" / layer["digest"][7:]) as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() else None
                 machine = architecture.of_program(content.read(20)) if content else None

@@ -88,7 +88,7 @@ def test_containerd_runs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (created,) = nodes.up("images", [nodes.NodeSpec("one", shares=(share,))])
         archive, digests = (
             bundle.archive(HOST_ARCH),
-            [(one.name, one.sha256) for one in bundle.images(HOST_ARCH)],
+            [(item.name, item.sha256) for item in bundle.images(HOST_ARCH)],
         )
         target = Target(
             "one",

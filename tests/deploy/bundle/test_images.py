@@ -28,10 +28,10 @@ def own() -> Bundle:
     return bundle.cached_bundle(only_k8sdds=True)
 
 
-def config(made: Bundle, name: str) -> dict:
-    (item,) = images.select(made, HOST_ARCH, [name])
-    manifest = json.loads(made.file(item).read_text())
-    return json.loads((made.folder / "oci/blobs/sha256" / manifest["config"]["digest"][7:]).read_text())
+def config(bundle: Bundle, name: str) -> dict:
+    (item,) = images.select(bundle, HOST_ARCH, [name])
+    manifest = json.loads(bundle.file(item).read_text())
+    return json.loads((bundle.folder / "oci/blobs/sha256" / manifest["config"]["digest"][7:]).read_text())
 
 
 def test_images_need_no_kubernetes_and_run_as_an_unprivileged_user(own: Bundle) -> None:
@@ -124,8 +124,8 @@ def test_a_push_is_one_image_for_all_architectures(own: Bundle, registry: str, t
     ]
     inspect = ["skopeo", "inspect", "--raw", "--tls-verify=false", f"docker://{registry}/lab/tools:1"]
     pushed = json.loads(subprocess.run(inspect, check=True, capture_output=True, timeout=60).stdout)
-    result = {one["platform"]["architecture"]: one["digest"] for one in pushed["manifests"]}
-    assert result == {HOST_ARCH: f"sha256:{tools.sha256}", "arm64": f"sha256:{other}"}
+    digests = {image["platform"]["architecture"]: image["digest"] for image in pushed["manifests"]}
+    assert digests == {HOST_ARCH: f"sha256:{tools.sha256}", "arm64": f"sha256:{other}"}
 
 
 def test_a_rejected_push_is_reported(own: Bundle) -> None:
