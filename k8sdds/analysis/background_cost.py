@@ -1,9 +1,9 @@
 """Compute what each network costs outside of trials: pods, kubelets, softirqs, packet filters, pod starts.
 
-The input is the run folder's readings (docs/results.md): k8sdds reads the nodes before and after each block,
-never while a trial measures. The unit is the block: its numbers are totals or means over the whole block, so
-they have no interval, and the blocks of a network are averaged. Campaigns without readings, such as all
-campaigns in the lab, give no rows.
+The input is the run folder's readings (docs/results.md). k8sdds reads the nodes before and after each block,
+never during a measurement. Values are totals or means over a whole block, so they have no confidence interval.
+The values for a network are means over its blocks. Campaigns without readings, such as all campaigns in the
+lab, produce no rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SOURCES = {
     "nft": "packet filters",
     "iptables": "older packet filters",
 }
-"""What the node meter reads from each of its sources."""
+"""Describes what the node meter reads from each source."""
 
 
 def by_block(run: RunFolder) -> list[Row]:
@@ -45,7 +45,7 @@ def by_block(run: RunFolder) -> list[Row]:
 
 
 def by_network(run: RunFolder) -> list[Row]:
-    """Return the means over the blocks of each network, with COLUMNS; None where no block has a value."""
+    """Return the means over the blocks of each network, with COLUMNS. A value is None if no block has it."""
     rows: dict[str, list[Row]] = {}
     for row in by_block(run):
         rows.setdefault(row["network"], []).append(row)
@@ -57,7 +57,7 @@ def by_network(run: RunFolder) -> list[Row]:
 
 
 def missing_readings(run: RunFolder) -> list[str]:
-    """Return what could not be metered, each with its reason, without duplicates."""
+    """Return a message for each quantity that could not be metered, with the reason, without duplicates."""
     failures: dict[str, None] = {}
     nodes: dict[str, set[str]] = {}
     reasons: dict[str, str] = {}

@@ -1,7 +1,8 @@
-"""Compare two run folders, or two networks of them, cell by cell (`k8sdds compare`).
+"""Compare two run folders, or two of their networks, cell by cell (`k8sdds compare`).
 
-Cells match where all settings that vary within a side are equal. Settings that are constant within each side
-but differ between the sides (testbed, middleware, link, …) are not matched: they are what is compared.
+Two cells match if all settings that vary within a side are equal. Settings that are constant within each side
+but differ between the sides, such as testbed, middleware or link, are the subject of the comparison and do
+not have to match.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ COLUMNS = (
     "a", "b", "ratio", "ci_low", "ci_high", "change_percent", "p", "p_holm", "different", "better", "worse",
     "detectable_percent", "n_a", "n_b", "how",
 )  # fmt: skip
-"""Columns of a comparison. `ratio` is B/A, with its 95 % interval; `p_holm` is corrected over all rows."""
+"""Columns of a comparison. `ratio` is B/A, with its 95 % interval. `p_holm` is the p value after Holm's
+correction over all rows."""
 
 _ALWAYS_MATCHED = ("test", "payload_bytes", "publishers", "subscribers")
-"""Values of cells that differ in these columns cannot be compared."""
+"""Columns in which cells must be equal, because their values cannot be compared otherwise."""
 
 _NEVER_MATCHED = ("testbed", "nodes")
-"""The testbed is what is compared; the number of nodes follows from the participants."""
+"""Columns that are ignored: the testbed may be the subject of the comparison, and the number of nodes follows
+from the participants."""
 
 Key = tuple[Any, ...]
 
@@ -41,7 +44,7 @@ class Side:
     """One side of a comparison."""
 
     name: str
-    """How messages and tables refer to it."""
+    """The name of the side in messages and tables."""
     folder: str
     rows: list[Row]
     baseline: str | None = None
@@ -57,9 +60,9 @@ class Comparison:
     rows: list[Row]
     """With COLUMNS."""
     differing: dict[str, tuple[Any, Any]]
-    """Settings that are constant within each side but differ between them."""
+    """Settings that are constant within each side but differ between the sides."""
     only_a: int
-    """Cells that only A has."""
+    """Number of cells that exist only in A."""
     only_b: int
     how: str
 
@@ -80,14 +83,14 @@ def compare(
 ) -> Comparison:
     """Compare every matching cell of two sides.
 
-    Two networks of one folder are compared by pairs within repetitions, everything else as independent
-    campaigns.
+    Two networks of the same folder are compared in pairs within each repetition. In all other cases, the sides
+    are compared as independent campaigns.
 
     Args:
         a: The side that ratios are relative to.
         b: The other side.
-        quantities: Names of the metrics to compare; empty: the headline metrics of each cell.
-        relative: Compare overheads, each relative to the baseline of its side.
+        quantities: Names of the metrics to compare. If empty, the headline metrics of each cell are compared.
+        relative: Whether to compare overheads, each relative to the baseline of its side.
         level: Significance level after Holm's correction.
 
     Raises:
@@ -148,7 +151,7 @@ def _cells(
 
 
 def _position(rows: list[Row]) -> tuple[Any, ...]:
-    """Return a cell's place in the table: by headline metric, subscribers, payload and network."""
+    """Return the sort key of a cell in the table: headline metric, subscribers, payload and network."""
     headline = next((HEADLINES.index(name) for name in _headlines(rows)), len(HEADLINES))
     cell = rows[0]
     return headline, cell["subscribers"] or 0, cell["payload_bytes"] or 0, str(cell[UNIT])
@@ -175,7 +178,10 @@ def _change(
 
 
 def _logs(side: Side, rows: list[Row], metric: str, relative: bool) -> tuple[dict[int, float], float]:
-    """Return the logarithms by repetition, of overheads if `relative`, and their deviation by rounding."""
+    """Return the logarithms of the values, or of the overheads if `relative`, by repetition.
+
+    The second result is the standard deviation of these logarithms that rounding alone causes.
+    """
     logs = {key: math.log(value) for key, value in overhead.by_repetition(rows, metric).items()}
     rounding = overhead.rounding(rows, metric)
     if not relative:
@@ -187,7 +193,7 @@ def _logs(side: Side, rows: list[Row], metric: str, relative: bool) -> tuple[dic
 
 
 def _baseline(side: Side, row: Row) -> list[Row]:
-    """Return the baseline's trials in the cell's condition; empty for the baseline, whose overhead is 0."""
+    """Return the baseline's trials in the cell's condition. The baseline itself has none: its overhead is 0."""
     if row[UNIT] == side.baseline:
         return []
     return [

@@ -1,8 +1,8 @@
 """Define which columns of the tidy table distinguish cells, apart from the network.
 
-A *condition* is one value for each of `CONDITION`: the requested settings of DDS and of the machine. Networks
-are compared within a condition. A *setting* is a condition without test and payload, reduced to the columns
-that differ in a campaign. Each setting becomes a table or a row of a figure.
+A *condition* has one value for each column in `CONDITION`: the requested DDS and machine settings. Networks are
+compared within a condition. A *setting* is a condition without test and payload, reduced to the columns that
+differ in a campaign. Each setting becomes a table or a row of a figure.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ CONDITION = (
     "rate", "batch_bytes", "discovery", "receive_mode", "layout", "link", "cpu_quota", "placement",
     "nodes", "testbed",
 )  # fmt: skip
-"""Every dimension of a cell except the network, in the order of interest to a reader."""
+"""Every dimension of a cell except the network, the most interesting to readers first."""
 
 UNIT = "network_label"
-"""The unit of comparison: variants such as `weavenet-1376` count as separate networks."""
+"""The column that identifies what is compared: variants such as `weavenet-1376` count as separate networks."""
 
 _SETTING = tuple(name for name in CONDITION if name not in ("test", "payload_bytes"))
 
 
 def distinguishing(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the fewest columns, in the order of CONDITION, that distinguish the settings of the rows.
+    """Return the smallest set of columns that distinguishes the settings of the rows, in the order of CONDITION.
 
-    A column counts only if it differs within one test. A layout that depends on the test, or a number of
-    nodes that depends on the number of subscribers, would split tables that belong together.
+    A column counts only if its values differ within the same test. Otherwise a layout that depends on the test,
+    or a number of nodes that depends on the number of subscribers, would split tables that belong together.
     """
     settings = {(row["test"], *(row[name] for name in _SETTING)) for row in rows}
     tests = {setting[0] for setting in settings}
@@ -37,7 +37,7 @@ def distinguishing(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     def classes(columns: list[int]) -> int:
         return len({(setting[0], *(setting[i] for i in columns)) for setting in settings})
 
-    # Columns that depend on transport, reliability or subscribers are omitted, because those come first.
+    # Transport, reliability and subscribers come first, so columns that depend on them are omitted.
     for column in range(1, len(_SETTING) + 1):
         if classes([*kept, column]) > classes(kept):
             kept.append(column)

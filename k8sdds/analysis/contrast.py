@@ -19,16 +19,16 @@ _REFERENCES = tuple(
     Cell.model_fields[name].default
     for name in ("transport", "reliability", "security", "receive_mode", "middleware")
 )
-"""Values that other values are compared with."""
+"""Reference values, with which other values are compared."""
 
 
 def contrasts(trials: list[Row], quantity: str) -> list[Row]:
-    """Return every pair of settings that differ in one column, per network, payload and subscribers.
+    """Compare every pair of settings that differ in one column, for each network, payload and subscribers.
 
-    `trials` are rows of `overhead.plain_rows`. Each result has `column`, `value`, `reference`,
+    `trials` are rows from `overhead.plain_rows`. Each result has `column`, `value`, `reference`,
     `network_label`, the columns that distinguish settings, `subscribers`, `payload_bytes`, `test`, `ratio`
     (value/reference), `change_percent`, `ci_low_percent`, `ci_high_percent`, `n`, `seen` (whether the
-    interval excludes no change) and `detectable_percent`.
+    confidence interval excludes 0) and `detectable_percent`.
     """
     columns = [name for name in conditions.distinguishing(trials) if name != "subscribers"]
     axes = ("test", "payload_bytes", "subscribers")
@@ -72,8 +72,8 @@ def by_title(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]
 def of_one_setting(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
     """Select the rows of one contrast that a report shows, and the setting that they share.
 
-    Where further settings were varied, these are the rows of the setting with the most rows, or of the first
-    such setting. The setting is empty where no further setting was varied.
+    If further settings were varied, these are the rows of the setting with the most rows; if several settings
+    have that many, the first one is used. If no further setting was varied, the returned setting is empty.
     """
     axes = ("test", "payload_bytes", "subscribers", rows[0]["column"])
     names = [name for name in conditions.CONDITION if name in rows[0] and name not in axes]
@@ -86,6 +86,6 @@ def of_one_setting(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
 
 
 def reference_of(values: set[Any]) -> Any:
-    """Return the usual value among the measured values; without a usual value, the first in sorted order."""
+    """Return the usual value if it was measured, otherwise the first measured value in sorted order."""
     usual = [value for value in _REFERENCES if value in values]
     return usual[0] if usual else min(values, key=lambda value: (str(type(value)), value or 0))

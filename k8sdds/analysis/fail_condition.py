@@ -1,4 +1,4 @@
-"""Evaluate `--fail-if`: a condition on the columns of a result, for use in continuous integration."""
+"""Evaluate `--fail-if`, a condition on the columns of a result, for use in continuous integration."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from k8sdds.system.errors import ConditionMet, InputError
 
 
 def fail_if(rows: Sequence[dict[str, Any]], condition: str) -> None:
-    """Raise ConditionMet if a row meets the condition, an expression of pandas' `query` on the columns.
+    """Raise ConditionMet if a row meets the condition, a pandas `query` expression on the columns.
 
     Raises:
         ConditionMet: At least one row meets the condition.
-        InputError: The condition is not an expression on the columns, or its result is not a truth value.
+        InputError: The condition is not a valid expression on the columns, or its result is not a Boolean.
     """
     import pandas as pd
 
@@ -27,7 +27,7 @@ def fail_if(rows: Sequence[dict[str, Any]], condition: str) -> None:
         met = table.eval(condition, engine="python")
     except Exception as error:  # the parser of pandas raises many types
         raise InputError(f"--fail-if {condition!r}: {error}", remedy) from error
-    # A column of truth values with nulls has the type object, so each value is checked.
+    # A column of Booleans that contains nulls has the type object, so each value is checked.
     if not isinstance(met, pd.Series) or not met.dropna().map(lambda value: isinstance(value, bool)).all():
         raise InputError(f"--fail-if {condition!r}: the result is not true or false for each row", remedy)
     count = sum(value is True for value in met.astype(object))

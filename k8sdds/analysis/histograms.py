@@ -1,7 +1,9 @@
 """Read latency distributions from the raw HdrHistogram V2 logs of the publishers.
 
-trials.jsonl has the percentiles of each trial, which statistics use. The distributions merged here over
-repetitions are only drawn; no interval is computed from them. Each log has a tag: `latency` for the latency
+Statistics use the percentiles of each trial in trials.jsonl. The distributions in this module are merged over
+repetitions. They are used only for figures; no confidence interval is computed from them.
+
+Each log has a tag: `latency` for the latency
 test, `loaded_latency` for the latency under the load of a throughput test.
 """
 
@@ -21,12 +23,12 @@ if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
 
 _STEPS = 24
-"""Points per factor of 10 of 1 - quantile: a smooth curve on a printed page."""
+"""Points per decade of 1 - quantile: enough for a smooth curve on a printed page."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Latency in µs at each quantile (0 to just below 1), with the numbers of samples and trials."""
+    """Latency in µs at each quantile (from 0 to just below 1), with the number of samples and of trials."""
 
     quantiles: list[float]
     latency_us: list[float]
@@ -35,16 +37,16 @@ class Distribution:
 
 
 def trial_histogram(run: RunFolder, trial_id: str, attempt: int, tag: str) -> HdrHistogram | None:
-    """Return the histogram of one attempt in ns, merged over its publishers; None if there is no histogram.
+    """Return the histogram of one attempt in ns, merged over its publishers, or None if there is none.
 
-    Logs that cannot be decoded, such as after a crash, count as missing.
+    Logs that cannot be decoded, for example after a crash, count as missing.
     """
     logs = sorted(run.raw(trial_id, attempt).glob("pub*/latency.hlog"))
     return _merged(histogram for log in logs for histogram in _read(log, tag))
 
 
 def distribution(run: RunFolder, attempts: Iterable[tuple[str, int]], tag: str) -> Distribution | None:
-    """Return the merged distribution of the (trial_id, attempt) pairs; None if no log is readable."""
+    """Return the merged distribution of the given (trial_id, attempt) pairs, or None if no log is readable."""
     candidates = [trial_histogram(run, trial_id, attempt, tag) for trial_id, attempt in attempts]
     histograms = [histogram for histogram in candidates if histogram is not None]
     whole = _merged(histograms)
@@ -63,7 +65,7 @@ def distribution(run: RunFolder, attempts: Iterable[tuple[str, int]], tag: str) 
 
 
 def _read(path: Path, tag: str) -> list[HdrHistogram]:
-    # The log reader of the library cannot skip tags before decoding, and stops at the first damaged line.
+    # The library's log reader is not used: it decodes lines before it checks tags, and stops at a damaged line.
     from hdrh.codec import HdrCookieException, HdrLengthException
     from hdrh.histogram import HdrHistogram
 

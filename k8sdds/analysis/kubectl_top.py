@@ -1,7 +1,7 @@
-"""Read what `kubectl top` showed of nodes and of the campaign's pods, with the averaging window.
+"""Read the recorded `kubectl top` values of nodes and of the campaign's pods, with their averaging windows.
 
-The metrics server averages over 10 to 30 s; k8sdds reads it before and after each block. The values show what
-users of `kubectl top` would have seen. They do not measure a trial.
+The metrics server averages over 10 to 30 s. k8sdds reads it before and after each block. The values show what
+a user of `kubectl top` would have seen. They are not measurements of a trial.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NODE, POD = "node", "pod"
 
 
 def readings(run: RunFolder) -> list[Row]:
-    """Return every reading once, with COLUMNS, in the order of time."""
+    """Return every reading once, with COLUMNS, in chronological order."""
     unique: dict[tuple[str, str, str], Row] = {}
     for line in run.readings():
         if line.get("kind") != "top":
@@ -28,16 +28,16 @@ def readings(run: RunFolder) -> list[Row]:
                 row = {name: line.get(name) for name in COLUMNS[:3]}
                 row |= {name: top[name] for name in COLUMNS[4:]}
                 row["kind"] = POD if top.get("namespace") else NODE
-                # The server repeats its last values until its next reading.
+                # The metrics server returns the same values until it takes its next reading.
                 unique.setdefault((str(row["kind"]), str(row["name"]), str(row["at"])), row)
     return [{name: row[name] for name in COLUMNS} for row in unique.values()]
 
 
 def by_node(run: RunFolder) -> list[Row]:
-    """Return for each network and node: readings, mean CPU and memory, shortest and longest window.
+    """Return readings, mean CPU and memory, and shortest and longest window for each network and node.
 
-    Only readings after a block count, because their window lies at its end. The window of a reading before a
-    block lies before the block.
+    Readings taken before a block are not used, because their averaging window lies before the block. The window
+    of a reading taken after a block lies at the end of the block.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in readings(run):

@@ -1,4 +1,4 @@
-"""Compute the cost of a network from two readings of every node and the payload delivered in between."""
+"""Compute the cost of a network from two readings of every node and the payload delivered between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from k8sdds.networks import NETWORKS
 from k8sdds.results import aggregate
 
 SHORTEST_S = 60
-"""Shortest interval for the kubelet's numbers: they are up to 15 s old, an error of a quarter."""
+"""Shortest interval for which the kubelet's numbers are used. They are up to 15 s old, so the error for this
+interval is up to 25 %."""
 
 NETWORK_PODS = (
     f"{versions.NETWORK_NAMESPACE}/*",
@@ -22,7 +23,7 @@ NETWORK_PODS = (
     "kube-system/calico-node-*", "calico-system/calico-node-*", "kube-system/cilium-*",
     "kube-system/antrea-agent-*",
 )  # fmt: skip
-"""`namespace/name` patterns of the pods of networks: installed by k8sdds or by their own manifests."""
+"""`namespace/name` patterns of network pods, whether installed by k8sdds or by the network's own manifests."""
 
 COLUMNS = (
     "interval_s", "nodes", "delivered_gbit", "network_pods", "network_cpu_s", "network_cpu_s_per_gbit",
@@ -42,9 +43,9 @@ def between(
 ) -> dict[str, Any]:
     """Return COLUMNS for one interval, from the nodes that were read at both ends and did not reboot.
 
-    The CPU time of the network is the sum over the network's pods on all nodes. `network_memory_bytes` and
-    the columns of kubelets and packet filters are means over nodes, at the end. Values are None where they
-    were not read, or where the interval is too short for the kubelet's readings.
+    The network's CPU time is the sum over its pods on all nodes. `network_memory_bytes` and the columns for
+    kubelets and packet filters are means over nodes at the end of the interval. A value is None if it was not
+    read, or if the interval is too short for the kubelet's readings.
     """
     both = [
         (before[name], after[name])
@@ -55,7 +56,7 @@ def between(
     usage["nodes"], usage["delivered_gbit"] = len(both), delivered_gbit
     if not both:
         return usage
-    # Nodes on one kernel read the same /proc/stat: each kernel counts once.
+    # Nodes that share a kernel read the same /proc/stat, so each kernel counts once.
     kernels = {start.boot_id: (start, end) for start, end in both}.values()
     interval_s = fmean(end.at_s - start.at_s for start, end in both)
     softirq_s = sum(end.stat["softirq_s"] - start.stat["softirq_s"] for start, end in kernels)
@@ -82,7 +83,7 @@ def _network(both: list[tuple[Reading, Reading]], delivered_gbit: float) -> dict
     cpu_s, memory, pods = 0.0, [], 0
     for before, after in both:
         if before.resources is None or after.resources is None:
-            # A sum without one of the nodes would look cheap.
+            # A sum that omits a node would make the network look cheaper than it is.
             return {}
         network_pods = [pod for pod in after.resources.pods if is_network(pod)]
         pods += len(network_pods)

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 def plain_rows(table: pd.DataFrame) -> list[Row]:
-    """Return the table's rows as dicts of Python values, with None for every kind of null."""
+    """Return the table's rows as dicts of Python values, where every null value is None."""
     plain = table.astype(object)
     return list(plain.where(plain.notna(), None).to_dict("records"))
 
@@ -38,7 +38,7 @@ def levels(best: pd.DataFrame) -> pd.DataFrame:
 
     There is one row per network label, condition and metric, with LEVEL_COLUMNS, in the metric's unit.
     `averaged_on` is `log` (geometric mean) or `linear`. A metric that is usually averaged on the log scale is
-    averaged on the linear scale where one of its values is 0.
+    averaged on the linear scale if one of its values is 0.
     """
     import pandas as pd
 
@@ -90,14 +90,14 @@ def overheads(best: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
 
 
 def overhead_of(metric: Metric, ratio: Ratio) -> Overhead:
-    """Return the overhead of a ratio x/b: 1 - x/b where more is better, otherwise x/b - 1."""
+    """Return the overhead for a ratio x/b: 1 - x/b if higher values are better, otherwise x/b - 1."""
     return statistics.throughput_overhead(ratio) if metric.gain else statistics.latency_overhead(ratio)
 
 
 def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Ratio]:
-    """Return paired ratios to any network (not only the campaign's baseline), by network label.
+    """Return the paired ratios to the network `baseline`, which may be any network, by network label.
 
-    `trials` are rows of one condition from `plain_rows`.
+    `trials` are the rows from `plain_rows` for one condition.
     """
     by_label: dict[str, list[Row]] = defaultdict(list)
     for trial in trials:
@@ -118,7 +118,7 @@ def by_cell(best: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
 def paired(
     trials: list[Row], base: list[Row], metric: Metric
 ) -> tuple[Ratio | None, list[tuple[float, float]]]:
-    """Return the paired ratio of two cells and its pairs; the ratio is None if no repetition has both."""
+    """Return the paired ratio of two cells, and the pairs. The ratio is None if no repetition has both cells."""
     if not metric.log:
         return None, []
     values, bases = by_repetition(trials, metric.name), by_repetition(base, metric.name)
@@ -132,8 +132,8 @@ def paired(
 def by_repetition(trials: list[Row], metric: str) -> dict[int, float]:
     """Return the positive values of a metric by repetition.
 
-    Imported data may contain a cell twice in one repetition. These values are averaged, because they are not
-    two independent repetitions.
+    Imported data may contain a cell twice in the same repetition. Such values are averaged, because they are
+    not independent repetitions.
     """
     values: dict[int, list[float]] = defaultdict(list)
     for trial in trials:
@@ -144,14 +144,14 @@ def by_repetition(trials: list[Row], metric: str) -> dict[int, float]:
 
 
 _STEPS = {"_mbps": 0.1, "_us": 1.0}
-"""Rounding of the values that PerfTest prints, by the unit at the end of the metric's name."""
+"""Steps to which PerfTest rounds the values that it prints, by the unit suffix of the metric's name."""
 
 
 def rounding(trials: list[Row], metric: str) -> float:
-    """Return the standard deviation of ln(value) that results from rounding alone: step/√12 of the mean.
+    """Return the standard deviation of ln(value) that rounding alone causes: step/√12 divided by the mean.
 
-    It is 0 for trials that k8sdds measured, and where more digits than the step show that the values are not
-    rounded to it.
+    The result is 0 for trials that k8sdds measured, and for values that have more digits than the step and are
+    therefore not rounded to it.
     """
     step = next((step for unit, step in _STEPS.items() if metric.endswith(unit)), None)
     values = [value for value in _values(trials, metric) if value > 0]

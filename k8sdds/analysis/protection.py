@@ -1,7 +1,7 @@
-"""Compute the cost of protection: each protected cell relative to the same network without protection.
+"""Compute the overhead of protection: each protected cell relative to the same network without protection.
 
-A cell is protected by DDS Security, by a network that encrypts, or by both. Overheads compare networks; this
-module compares a network with its unprotected variant, with the same pairing and the same intervals.
+A cell is protected by DDS Security, by an encrypting network, or by both. The module `overhead` compares different
+networks. This module compares a network with its unprotected variant, with the same pairing and intervals.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SECURITY = CONDITION.index("security")
 
 
 def protections(best: pd.DataFrame, networks: Mapping[str, Any]) -> list[Row]:
-    """Return the overhead of every protected cell whose unprotected cell was also measured.
+    """Return the overhead of every protected cell whose unprotected counterpart was also measured.
 
-    `networks` are the run folder's facts by label; `unprotected` names the network that remains without the
-    encryption. Each row has `network_label`, the condition, `against` (the label it is compared with),
+    `networks` contains the run folder's facts by label. The fact `unprotected` is the name of the same network
+    without encryption. Each row has `network_label`, the condition, `against` (the label it is compared with),
     `quantity`, `overhead_percent`, `ci_low_percent`, `ci_high_percent`, `n`, `seen` (whether the interval
     excludes 0) and `detectable_percent`.
     """
@@ -55,7 +55,7 @@ def protections(best: pd.DataFrame, networks: Mapping[str, Any]) -> list[Row]:
 
 
 def _unprotected_labels(networks: Mapping[str, Any]) -> dict[str, str]:
-    """Map the label of each encrypting network to the first label of the network without its encryption."""
+    """Map the label of each encrypting network to the first label of the same network without encryption."""
     facts = {label: fact for label, fact in networks.items() if isinstance(fact, Mapping)}
     first: dict[Any, str] = {}
     for label, fact in facts.items():

@@ -1,8 +1,8 @@
-"""Compute the statistics that docs/report.md describes: pure functions, each with its source.
+"""Compute the statistics that docs/report.md describes. All functions are pure and cite their source.
 
 The unit of replication is the trial (one complete run of a cell), not the sample: samples within a trial are
-not independent, so n counts trials. All intervals are two-sided 95 % intervals of Student's t distribution
-with n-1 degrees of freedom. With n = 1 there is no interval (None) and no test.
+not independent, so n is the number of trials. All intervals are two-sided 95 % confidence intervals from
+Student's t distribution with n-1 degrees of freedom. With n = 1 there is no interval (None) and no test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POWER = 0.80
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean of n trials with its 95 % interval; low and high are None where n is 1."""
+    """A mean of n trials with its 95 % interval. `low` and `high` are None if n is 1."""
 
     value: float
     low: float | None
@@ -30,7 +30,7 @@ class Estimate:
 class Ratio:
     """A paired ratio x/b: estimate, 95 % interval, number of pairs, and spread of the log ratios.
 
-    `spread` is the standard deviation of ln(x/b) with n-1 in the denominator (None where n is 1).
+    `spread` is the standard deviation of ln(x/b) with n-1 in the denominator (None if n is 1).
     """
 
     value: float
@@ -41,7 +41,7 @@ class Ratio:
 
     @property
     def differs(self) -> bool | None:
-        """Whether the interval excludes 1, a difference at the 5 % level; None without an interval."""
+        """Whether the interval excludes 1, which is a difference at the 5 % level. None if there is no interval."""
         if self.low is None or self.high is None:
             return None
         return self.low > 1 or self.high < 1
@@ -49,7 +49,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Overhead:
-    """An overhead in percent with its 95 % interval in percent (None where n is 1)."""
+    """An overhead in percent with its 95 % interval in percent (None if n is 1)."""
 
     percent: float
     low: float | None
@@ -58,10 +58,10 @@ class Overhead:
 
 
 def log_mean(values: Sequence[float]) -> Estimate:
-    """Return the geometric mean exp(mean ln x) with a t interval from the log scale, in the values' unit.
+    """Return the geometric mean exp(mean ln x) with a t interval computed on the log scale, in the values' unit.
 
-    Rates and times of networks vary proportionally, so their logarithms are nearly symmetric. The interval
-    stays positive, and changing the unit scales it.
+    Network rates and times vary proportionally, so the distribution of their logarithms is nearly symmetric. The
+    interval stays positive, and a change of unit scales it by the same factor.
 
     Source: Limpert, Stahel, Abbt, "Log-normal distributions across the sciences", BioScience 51(5), 2001;
     t interval: Student, Biometrika 6(1), 1908.
@@ -75,7 +75,7 @@ def log_mean(values: Sequence[float]) -> Estimate:
 
 
 def linear_mean(values: Sequence[float]) -> Estimate:
-    """Return the arithmetic mean with a t interval, for quantities that may be 0 (losses, idle shares).
+    """Return the arithmetic mean with a t interval, for quantities that may be 0, such as losses and idle shares.
 
     Source: Student, Biometrika 6(1), 1908.
 
@@ -95,8 +95,8 @@ def geometric_mean(values: Sequence[float]) -> float:
     results", CACM 29(3), 1986 (ratios are averaged geometrically).
 
     Raises:
-        ValueError: There are no values, or a value is not positive and finite. A 0 would make the mean 0, a
-            negative value has no logarithm, and both indicate an error in the data.
+        ValueError: There are no values, or a value is not positive and finite. A value of 0 would make the mean
+            0, and a negative value has no logarithm. Both indicate an error in the data.
     """
     return math.exp(math.fsum(_logs(values)) / len(values))
 
@@ -113,7 +113,7 @@ def paired_ratio(values: Sequence[float], baselines: Sequence[float], rounding: 
     Args:
         values: The values x.
         baselines: The value b of each pair.
-        rounding: Standard deviation of ln(x/b) that results from rounding alone: the minimum of the spread.
+        rounding: Standard deviation of ln(x/b) that rounding alone causes. It is the lower limit of the spread.
 
     Raises:
         ValueError: The lengths differ, there are no pairs, or a value is not positive and finite.
@@ -126,7 +126,7 @@ def paired_ratio(values: Sequence[float], baselines: Sequence[float], rounding: 
 
 
 def throughput_overhead(ratio: Ratio) -> Overhead:
-    """Return the relative loss of a rate, 1 - x/b, in percent; its low bound is the ratio's high bound."""
+    """Return the relative loss of a rate, 1 - x/b, in percent. Its lower bound is the ratio's upper bound."""
     return Overhead(
         100 * (1 - ratio.value),
         None if ratio.high is None else 100 * (1 - ratio.high),
@@ -150,14 +150,14 @@ def smallest_detectable(spread: float | None, n: int) -> float | None:
 
     With T' noncentral t of n-1 degrees of freedom and noncentrality d·√n/s, the power is P(T' > t), where t
     is the 97.5 % quantile of Student's t; the equation is solved for d. Significance in the wrong direction,
-    P(T' < -t), adds less than 0.0001 here and is neglected. The spread of few repetitions is
+    P(T' < -t), adds less than 0.0001 here and is neglected. The spread estimated from a few repetitions is
     uncertain, so the result is only an order of magnitude.
 
     Source: Cohen, "Statistical Power Analysis for the Behavioral Sciences", 2nd ed. 1988, ch. 2; Owen, "The
     power of Student's t-test", JASA 60(309), 1965.
 
     Returns:
-        None where n is 1 or the spread is unknown; 0 where the spread is 0.
+        None if n is 1 or the spread is unknown; 0 if the spread is 0.
     """
     if spread is None or n < 2:
         return None
@@ -165,14 +165,14 @@ def smallest_detectable(spread: float | None, n: int) -> float | None:
 
 
 def detectable_percent(spread: float | None, n: int, gain: bool = False) -> float | None:
-    """Return the smallest detectable overhead in percent; None where n is 1.
+    """Return the smallest detectable overhead in percent, or None if n is 1.
 
     It is 100·(exp(d) - 1) for a cost and 100·(1 - exp(-d)) for a gain.
     """
     d = smallest_detectable(spread, n)
     if d is None:
         return None
-    # Limited to a factor of 1000: beyond it the number means that nothing can be detected.
+    # Limited to a factor of 1000. A larger number would only mean that nothing can be detected.
     return -100 * math.expm1(-d) if gain else 100 * math.expm1(min(d, math.log(1000)))
 
 
@@ -201,7 +201,7 @@ def _t_interval(
 def _exp(value: float | None) -> float | None:
     if value is None:
         return None
-    # Two very different values give an interval beyond the range of floating point.
+    # The interval of two very different values can exceed the range of floating-point numbers.
     return math.exp(value) if value < 709 else math.inf
 
 

@@ -1,8 +1,8 @@
-"""Test hypotheses about log ratios, for `compare` and `claims`: pure functions, each with its source.
+"""Test hypotheses about log ratios, for `compare` and `claims`. All functions are pure and cite their source.
 
-A `Contrast` is an estimated log ratio with its standard error and degrees of freedom, from pairs of one
-campaign (Student) or from two independent campaigns (Welch). Every test asks whether the true ratio lies
-inside or outside a region.
+A `Contrast` is an estimated log ratio with its standard error and degrees of freedom. It comes from pairs within
+one campaign (Student) or from two independent campaigns (Welch). Every test determines whether the true ratio
+lies inside or outside a region.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from k8sdds.analysis.statistics import CONFIDENCE, POWER
 
 NO_SPREAD = 1e-9
-"""Standard error of logs below which the numbers count as equal: their spread is unknown, not 0."""
+"""Standard error of logarithms below which values count as equal. Their spread is then unknown rather than 0."""
 
 
 @dataclass(frozen=True)
 class Contrast:
     """The logarithm of a ratio: estimate, standard error and degrees of freedom.
 
-    Error and degrees of freedom are None where n is too small for them.
+    The error and the degrees of freedom are None if n is too small.
     """
 
     log: float
     error: float | None
     df: float | None
     n: int
-    """Number of pairs; with two independent groups, the size of the smaller group."""
+    """Number of pairs, or the size of the smaller group if there are two independent groups."""
 
     @property
     def ratio(self) -> float:
@@ -37,11 +37,11 @@ class Contrast:
 
     @property
     def testable(self) -> bool:
-        """Whether the spread is known and not 0, as a test requires."""
+        """Whether a test is possible: the spread is known and is not 0."""
         return self.error is not None and self.error > NO_SPREAD
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float | None, float | None]:
-        """Return the two-sided interval of the ratio; (None, None) if it is not testable."""
+        """Return the two-sided confidence interval of the ratio, or (None, None) if it is not testable."""
         if not self.testable or self.error is None:
             return None, None
         half = _quantile(0.5 + confidence / 2, self.df) * self.error
@@ -68,12 +68,12 @@ class Contrast:
             return 0.0 if (ratio <= 0) == (sign > 0) else 1.0
         from scipy import special
 
-        # scipy.special directly, because scipy.stats takes a hundred times as long.
+        # Use scipy.special directly, because scipy.stats is about a hundred times slower.
         return float(special.stdtr(self.df, -sign * (self.log - math.log(ratio)) / self.error))
 
 
 def paired(values: Sequence[float], others: Sequence[float]) -> Contrast:
-    """Return the contrast ln(values/others) of pairs: mean, s/√n, n - 1.
+    """Return the contrast ln(values/others) of pairs: the mean, the error s/√n, and n - 1 degrees of freedom.
 
     Source: Student, Biometrika 6(1), 1908.
     """
@@ -81,10 +81,10 @@ def paired(values: Sequence[float], others: Sequence[float]) -> Contrast:
 
 
 def one_sample(logs: Sequence[float], rounding: float = 0.0) -> Contrast:
-    """Return the mean of independent log ratios, or of the logs of a level.
+    """Return the mean of independent log ratios, or of the logarithms of a level.
 
-    `rounding` is the standard deviation of a value that results from rounding alone; it is the lower limit of
-    the spread.
+    `rounding` is the standard deviation of a value that rounding alone causes. It is the lower limit of the
+    spread.
     """
     center, variance = _moments(logs, rounding)
     n = len(logs)
@@ -105,7 +105,7 @@ def independent(values: Sequence[float], others: Sequence[float]) -> Contrast:
 def independent_logs(
     logs: Sequence[float], others: Sequence[float], roundings: tuple[float, float] = (0.0, 0.0)
 ) -> Contrast:
-    """Return the contrast of logarithms, such as log overheads; `roundings` are those of `one_sample`."""
+    """Return the contrast of logarithms, such as log overheads. See `one_sample` for the meaning of `roundings`."""
     (a, va), (b, vb) = _moments(logs, roundings[0]), _moments(others, roundings[1])
     n = min(len(logs), len(others))
     if va is None or vb is None:
@@ -120,9 +120,9 @@ def independent_logs(
 def p_inside(contrast: Contrast, low: float, high: float) -> float | None:
     """Return the p value of the hypothesis that the true ratio lies outside [low, high].
 
-    A small value means that the ratio lies inside. With two closed ends it is the result of two one-sided
-    tests: Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15(6), 1987. With one open end it is the
-    one-sided t test. None if the contrast is not testable.
+    A small value means that the ratio lies inside. With two closed ends, the result comes from two one-sided
+    tests: Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15(6), 1987. With one open end, it comes from a
+    one-sided t test. The result is None if the contrast is not testable.
     """
     above, below = contrast.p_above(low), contrast.p_below(high)
     return None if above is None or below is None else max(above, below)
@@ -131,9 +131,9 @@ def p_inside(contrast: Contrast, low: float, high: float) -> float | None:
 def p_outside(contrast: Contrast, low: float, high: float) -> float | None:
     """Return the p value of the hypothesis that the true ratio lies in [low, high].
 
-    A small value means that the ratio lies outside. It is the one-sided t test against the nearer end,
-    doubled where both ends are closed, because the ratio may leave either end. None if the contrast is not
-    testable.
+    A small value means that the ratio lies outside. The result comes from a one-sided t test against the nearer
+    end. It is doubled if both ends are closed, because the ratio may lie beyond either end. The result is None
+    if the contrast is not testable.
     """
     above, below = contrast.p_above(high), contrast.p_below(low)
     if above is None or below is None:
@@ -147,8 +147,8 @@ def holm(ps: Sequence[float]) -> list[float]:
 
     Source: Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statistics 6(2), 1979.
     """
-    # Not statsmodels.multipletests: it runs the garbage collector in every call, which takes a thousand times
-    # as long as the correction.
+    # statsmodels.multipletests is not used because it runs the garbage collector in every call, which takes a
+    # thousand times as long as the correction.
     adjusted = [0.0] * len(ps)
     largest = 0.0
     for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
@@ -160,8 +160,8 @@ def holm(ps: Sequence[float]) -> list[float]:
 def detectable(contrast: Contrast, tests: int = 1, level: float = 1 - CONFIDENCE) -> float | None:
     """Return the smallest true ratio above 1 that a two-sided test at level/tests detects with 80 % power.
 
-    It uses the noncentral t distribution as in `statistics.smallest_detectable`. With several `tests` the
-    level is the strictest of Holm's levels. None if the contrast is not testable.
+    It uses the noncentral t distribution as in `statistics.smallest_detectable`. With several `tests`, the level
+    is the strictest of Holm's levels. The result is None if the contrast is not testable.
     """
     if not contrast.testable or contrast.error is None:
         return None

@@ -51,8 +51,8 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
     """Pack run folders into `output`, a ZIP file that must not exist.
 
     Raises:
-        InputError: a folder is not a run folder, is in use, or has a secret in its essential files; or two
-            folders have the same name. No file remains then.
+        InputError: A folder is not a run folder, is in use, or has a secret in its essential files, or two
+            folders have the same name. In these cases no file is left behind.
     """
     description = description or Description()
     if output.suffix != ".zip":

@@ -31,7 +31,7 @@ def read(text: str) -> dict[str, str]:
     """Return the checksums by path.
 
     Raises:
-        ValueError: a line is not valid, or repeats a path; the message contains its number.
+        ValueError: A line is invalid or repeats a path. The message contains the line number.
     """
     sums: dict[str, str] = {}
     # Do not use str.splitlines: a path may contain other characters that it treats as line ends.

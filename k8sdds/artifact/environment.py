@@ -23,7 +23,7 @@ def of_python() -> str:
         try:
             package = metadata.distribution(name)
         except metadata.PackageNotFoundError:
-            # A dependency for another platform, or of an extra that is not installed.
+            # The dependency is for another platform, or belongs to an extra that is not installed.
             continue
         versions[key] = package.version
         for requirement in package.requires or []:

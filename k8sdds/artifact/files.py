@@ -13,7 +13,7 @@ RECORDS = (CAMPAIGN, EXPERIMENT, TRIALS, EVENTS)
 """The essential files of a run folder. If one of them cannot be packed, the folder cannot be packed."""
 
 DERIVED = ("derived", "report")
-"""Folders that `k8sdds report` derives from the other files. Not packed: evaluators derive them again."""
+"""Folders that `k8sdds report` derives from the other files. They are not packed; evaluators can derive them again."""
 
 _SECRET_NAMES = re.compile(
     r"(^|[._-])(id_(rsa|dsa|ecdsa|ed25519)|kubeconfig|psk)($|[._-])|\.(key|p12|pfx|jks|kdbx|psk)$"

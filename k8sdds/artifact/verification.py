@@ -1,6 +1,6 @@
 """Verify an artifact: report every file that is changed, missing or added.
 
-Verifies an archive without unpacking it, or the folder that it was unpacked to.
+The artifact may be an archive, which is verified without unpacking it, or the folder that it was unpacked to.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _read_entries(archive: zipfile.ZipFile) -> Iterator[Content]:
         except _DAMAGE_ERRORS as error:
             yield info.filename, None, f"cannot be unpacked: {error}"
             continue
-        # The only folder entries are those of the runs' raw files.
+        # The archive contains folder entries only for the runs' raw files.
         raw = info.is_dir() and len(parts) == 3 and (parts[0], parts[2]) == ("runs", "raw") and not content
         mode = FOLDER_MODE if raw else MODE
         if info.date_time != MADE_AT or info.external_attr != mode or info.comment:

@@ -15,11 +15,11 @@ from typing import Any
 MACHINES = {3: "386", 40: "arm", 62: "amd64", 183: "arm64", 243: "riscv64"}
 """Kubernetes' names of ELF machine numbers."""
 MAX_LINKS = 10
-"""Symbolic links that are followed to a program."""
+"""Maximum number of symbolic links that are followed to find a program."""
 
 
 def of_program(head: bytes) -> str | None:
-    """Return the architecture of a program from its first 20 bytes; None: it is not an ELF file."""
+    """Return the architecture of a program from its first 20 bytes, or None if it is not an ELF file."""
     if head[:4] != b"\x7fELF" or len(head) < 20:
         return None
     number = int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
@@ -27,7 +27,7 @@ def of_program(head: bytes) -> str | None:
 
 
 def of_file(path: Path) -> str | None:
-    """Return the architecture of a program file; None: it is not an ELF file."""
+    """Return the architecture of a program file, or None if it is not an ELF file."""
     with path.open("rb") as file:
         return of_program(file.read(20))
 
@@ -35,7 +35,7 @@ def of_file(path: Path) -> str | None:
 def of_image(layout: Path, manifest: dict[str, Any]) -> tuple[str, str, str | None]:
     """Return an image's declared architecture, its program, and the program's architecture.
 
-    The last is None if the program is not found or is a script.
+    The program's architecture is None if the program is not found or is a script.
     """
     blobs = layout / "blobs/sha256"
     config = json.loads((blobs / manifest["config"]["digest"].removeprefix("sha256:")).read_text())

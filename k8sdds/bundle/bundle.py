@@ -32,10 +32,10 @@ class Item:
     version: str
     arch: str
     path: str
-    """Path below the folder of the bundle; for an image, that of its manifest."""
+    """Path below the folder of the bundle. For an image, this is the path of its manifest."""
     sha256: str
     size_bytes: int
-    """For an image, the size of all its layers."""
+    """Size of the file. For an image, this is the size of all its layers."""
     target: str = ""
     """Path of a binary on a node."""
     mode: str = "0755"
@@ -91,14 +91,14 @@ class Bundle:
 
     @property
     def suites(self) -> tuple[str, ...]:
-        """Code names of the distributions whose packages it contains."""
+        """Code names of the distributions for which the bundle contains packages."""
         return tuple(dict.fromkeys(_suite(item) for item in self.items if item.kind == "package"))
 
     def packages(self, arch: str, suite: str) -> list[Item]:
         """Return the packages for a distribution and their index, all in one folder.
 
         Raises:
-            PrerequisiteError: The bundle has none.
+            PrerequisiteError: The bundle does not contain packages for the distribution.
         """
         all_suites = [item for kind in ("package", "index") for item in self._of(kind, arch)]
         items = [item for item in all_suites if _suite(item) == suite]
@@ -119,7 +119,7 @@ class Bundle:
 
         Args:
             arch: The architecture.
-            names: References of the images; None: all images of the architecture.
+            names: References of the images. None selects all images of the architecture.
 
         Raises:
             PrerequisiteError: The bundle does not contain one of the images.
@@ -161,7 +161,7 @@ class Bundle:
         return problems
 
     def verify(self) -> list[Problem]:
-        """Find missing and changed files by their checksums, and programs for a wrong architecture."""
+        """Find missing files, files with a wrong checksum, and programs built for the wrong architecture."""
         problems: dict[str, Problem] = {}
         layers: set[str] = set()
         for item in self.items:

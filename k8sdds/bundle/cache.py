@@ -1,4 +1,4 @@
-"""Manage the cache of results that take long to create: reuse, list, prune and empty it.
+"""Manage the cache of build results that take long to create: reuse, list, prune and empty it.
 
 Each kind of entry has a folder in the cache. Entries are named GROUP-KEY, where the key is a hash of
 everything the entry was created from. The modification time of an entry is the time of its last use.
@@ -22,7 +22,7 @@ KEEP = {
     "archives": 6, "bases": 2, "bundles": 3, "emulators": 1, "native": 2, "packages": 2, "programs": 2,
     "rootfs": 2, "sysroots": 2, "unpacked": 2,
 }  # fmt: skip
-"""Most recently used entries that are kept per group; a deploy uses three archives per architecture."""
+"""Number of most recently used entries to keep per group. A deploy uses three archives per architecture."""
 RECENT_S = 2 * 3600
 """Entries used more recently are always kept, because they may still be in use."""
 NODES = "nodes"
@@ -38,12 +38,12 @@ class Usage:
     """Number of entries."""
     size_bytes: int
     used_s: float
-    """Time of the last use of any of them, in seconds since 1970."""
+    """Time at which any entry was last used, in seconds since 1970."""
 
 
 @contextlib.contextmanager
 def creating(path: Path, lock: str = ".lock") -> Iterator[bool]:
-    """Yield, under an exclusive lock, whether an entry is missing; afterwards mark it as used.
+    """Hold an exclusive lock and yield whether an entry is missing. On exit, mark the entry as used.
 
     Args:
         path: The entry, which the caller must create if it is missing.
@@ -67,7 +67,7 @@ def mark_used(path: Path) -> None:
 
 
 def usage() -> list[Usage]:
-    """Return the disk usage of each kind; files that several entries share count once."""
+    """Return the disk usage of each kind of entry. Files that several entries share count once."""
     counted: set[int] = set()
     usages = []
     for folder in _kinds():
@@ -97,7 +97,7 @@ def prune() -> int:
 
 
 def empty() -> tuple[int, list[str]]:
-    """Remove all entries except those mounted in running local nodes, even if another command uses them now.
+    """Remove all entries except those mounted in running local nodes, even if another command is using them.
 
     Returns:
         The bytes freed, and the kinds of the entries that were kept.
@@ -124,7 +124,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_unfinished(path: Path) -> bool:
-    """Return whether a path is a leftover of a killed command."""
+    """Return whether a path is a leftover from a command that was killed."""
     return path.name.startswith(".") or path.suffix == ".new"
 
 

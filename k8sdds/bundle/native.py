@@ -1,4 +1,4 @@
-"""Provide the C and C++ programs of images: installed ones, or cross-compiled for another architecture."""
+"""Provide the C and C++ programs of images: installed, or cross-compiled for another architecture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIBRARIES = (
     "libc6-dev", "cyclonedds-dev", "fastdds-tools", "libfastrtps-dev", "libssl-dev", "libtinyxml2-dev",
     "nlohmann-json3-dev", "zlib1g-dev",
 )  # fmt: skip
-"""Debian packages that perftest is built against, and the one with the Fast DDS discovery server."""
+"""Debian packages that perftest is built against, and the package with the Fast DDS discovery server."""
 TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 SERVER = "fast-discovery-server"
 BUILD_TIMEOUT_S = 1200
@@ -54,7 +54,7 @@ def hashes(arch: str, report: Report) -> list[str]:
 
 
 def check(arch: str) -> None:
-    """Check, before a long build, whether it is possible for an architecture. Raises PrerequisiteError."""
+    """Check whether a build for an architecture is possible, before starting it. Raises PrerequisiteError."""
     if arch == HOST_ARCH:
         native_program("k8sdds-perftest")
         if shutil.which(SERVER) is None:
@@ -118,7 +118,7 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
         "CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": triplet.partition("-")[0],
         "CMAKE_C_COMPILER": f"{triplet}-gcc", "CMAKE_CXX_COMPILER": f"{triplet}-g++",
         "CMAKE_SYSROOT": sysroot, "CMAKE_LIBRARY_ARCHITECTURE": triplet,
-        # The same bytes wherever they are built.
+        # Make the result independent of the folder in which it is built.
         "CMAKE_C_FLAGS": f"-ffile-prefix-map={folder}=.", "CMAKE_CXX_FLAGS": f"-ffile-prefix-map={folder}=.",
         # Programs that the build runs are this machine's.
         "CMAKE_FIND_ROOT_PATH_MODE_PROGRAM": "NEVER", "CMAKE_FIND_ROOT_PATH_MODE_LIBRARY": "ONLY",

@@ -26,14 +26,14 @@ NODE_PACKAGES = (
     "conntrack", "containerd", "ebtables", "ethtool", "iproute2", "ipset", "iptables", "kmod", "nftables",
     "runc", "socat",
 )  # fmt: skip
-"""Packages that a node needs in addition to those of every installation."""
+"""Packages that a node needs in addition to those that every installation includes."""
 INDEX = "Packages"
 TIMEOUT_S = 900
 SUITE = re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
 def host_suite() -> str:
-    """Return the code name of this machine's distribution, such as bookworm; empty: unknown."""
+    """Return the code name of this machine's distribution, such as bookworm. Empty if it is unknown."""
     try:
         lines = Path("/etc/os-release").read_text().splitlines()
     except OSError:
@@ -50,8 +50,8 @@ def fetch(folder: Path, suite: str, arch: str, report: Report, sources: Path | N
         suite: Code name of the distribution.
         arch: The architecture.
         report: Called with each step that takes long.
-        sources: File with apt sources, as in /etc/apt/sources.list; None: this machine's sources, with its
-            code name replaced by `suite`.
+        sources: File with apt sources in the format of /etc/apt/sources.list. None uses this machine's sources,
+            with its code name replaced by `suite`.
 
     Returns:
         The package files.
@@ -117,7 +117,7 @@ def extract_file(package: str, inside: str, arch: str, target: Path) -> None:
 
 
 def cached(suite: str, arch: str, report: Report) -> Path:
-    """Return a folder with NODE_PACKAGES, their dependencies and index; they are fetched once per day.
+    """Return a folder with NODE_PACKAGES, their dependencies and index. They are fetched at most once per day.
 
     Raises InputError or PrerequisiteError, as `fetch` does.
     """
@@ -148,7 +148,7 @@ class _Apt:
             f'Dir::Cache "{folder}/cache";\nDir::Etc::SourceList "{folder}/etc/sources.list";\n'
             f'Dir::Etc::SourceParts "{folder}/etc/sources.list.d";\n'
             'APT::Sandbox::User "root";\nAcquire::Languages "none";\nAcquire::Retries "3";\n'
-            # The hooks of this machine's apt concern only its own folders.
+            # This machine's apt hooks concern only its own folders.
             "#clear DPkg::Post-Invoke;\n#clear APT::Update::Post-Invoke;\n"
             "#clear APT::Update::Post-Invoke-Success;\n"
         )
@@ -204,7 +204,7 @@ def distribution_entries(text: str, blocks: bool, codename: str) -> list[str]:
     Args:
         text: Content of the file.
         blocks: Whether the file has the deb822 format (`.sources`) rather than one entry per line.
-        codename: Code name of the distribution; empty: unknown.
+        codename: Code name of the distribution. Empty if it is unknown.
     """
     entries = re.split(r"\n\s*\n", text) if blocks else text.splitlines()
     named = re.compile(rf"^[^#]*\s{re.escape(codename)}(\s|$|[-/])", re.MULTILINE)
@@ -226,7 +226,7 @@ def _stanza(package: Path) -> str:
 def install_script(folder: str, names: Sequence[str] = NODE_PACKAGES) -> str:
     """Return shell commands for a node that install packages only from a folder with an index.
 
-    apt's package lists of other sources do not change.
+    The script does not change apt's package lists for other sources.
     """
     return f"""\
 (

@@ -1,4 +1,4 @@
-"""Test the claims of a study with the trials of run folders.
+"""Test the claims of a study against the trials in run folders.
 
 model     the format of a claims file: statement, quantity, cells, region, and what can test it
 files     load claims files by name or path

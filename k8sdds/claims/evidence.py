@@ -23,7 +23,7 @@ from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 
 _FOLLOWS = ("nodes", "placement", "testbed")
-"""Columns that depend on others, or on the run folder."""
+"""Columns whose values depend on other columns or on the run folder."""
 
 _VARIANT = tuple(name for name in CONDITION if name not in (*DEFAULTS, *_FOLLOWS, "test", "payload_bytes"))
 
@@ -41,7 +41,7 @@ class Source:
 
     @property
     def imported(self) -> bool:
-        """Whether the run folder contains imported data that others published."""
+        """Whether the run folder contains imported data published by others."""
         return any(row["testbed"] == "imported" for row in self.rows)
 
     @classmethod
@@ -59,14 +59,14 @@ class PointData:
 
     values: dict[str, Any]
     contrast: Contrast | None
-    """None: no repetition has a trial for every term of the ratio."""
+    """The estimated log ratio, or None if no repetition has a trial for every term of the ratio."""
     counts: tuple[float, ...] = ()
     """The values of an exact quantity."""
     logs: dict[int, float] = field(default_factory=dict)
     """Natural logarithm of the ratio, by repetition."""
     rows: tuple[Row, ...] = ()
     rounding: float = 0.0
-    """Standard deviation of these logarithms that rounding alone causes."""
+    """Standard deviation of the logarithms that rounding alone causes."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class TestedPoint:
     p_inside: float | None = None
     p_outside: float | None = None
     modeled: bool = False
-    """Whether its trials include a network that the lab only models."""
+    """Whether its trials include a network that the lab models but does not run."""
     is_level: bool = False
     """Whether the claim is about a level instead of a ratio."""
 
@@ -145,7 +145,7 @@ def _point(part: Part, values: Selector, selectors: list[Selector], rows: list[R
 
 
 def mean_of(points: list[PointData]) -> Contrast | None:
-    """Return the mean over points, taken within each repetition so that n stays the number of repetitions."""
+    """Return the mean over points, computed within each repetition so that n remains the number of repetitions."""
     logs: dict[int, list[float]] = defaultdict(list)
     for point in points:
         for repetition, value in point.logs.items():
@@ -165,7 +165,7 @@ def _fits(row: Row, key: str, value: Any) -> bool:
         # A label may contain the engine: `flannel-ipsec (kernel ESP)`.
         return label == value or str(label).startswith(f"{value} (")
     actual = row.get(key)
-    # Imported data may lack columns; a missing value counts as the default.
+    # Imported data may not have all columns. A missing value counts as the default.
     return actual == value or (actual is None and DEFAULTS.get(key) == value)
 
 

@@ -22,7 +22,7 @@ def load(name: str = PAPER) -> Claims:
     """Load an installed claims file by name, or a YAML file by path.
 
     Raises:
-        InputError: the file does not exist or has errors; the message contains file, line and key of each.
+        InputError: The file does not exist or has errors. The message contains the file, line and key of each error.
     """
     path, text = CLAIMS.read(name)
     return yaml_text.parse(text, Claims, str(path))
@@ -34,7 +34,7 @@ def read(name: str = PAPER) -> str:
 
 
 def find(claims: Claims, claim_id: str) -> Claim:
-    """Return the claim with an id. Raises InputError, with the nearest id, if it does not exist."""
+    """Return the claim with the given id. Raises InputError, which suggests a similar id, if it does not exist."""
     for claim in claims.claims:
         if claim.id == claim_id:
             return claim

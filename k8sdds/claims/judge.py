@@ -1,9 +1,9 @@
 """Decide verdicts on claims. Every verdict follows from a statistical test at the claims' significance level.
 
 supported      for every part, the test shows that the ratio lies in the claimed region
-contradicted   for a part, the test shows that it lies outside, after Holm's correction over the points
+contradicted   for at least one part, the test shows that the ratio lies outside, after Holm's correction over points
 consistent with the model   supported, but only by a model of the network, or true by construction
-not enough data             no test decides, or trials are missing
+not enough data             the tests are inconclusive, or trials are missing
 not testable here           this testbed, engine or link cannot test the claim
 """
 
@@ -102,7 +102,7 @@ def judge_claim(claim: Claim, sources: Sequence[Source], level: float) -> ClaimR
 
 
 def _combine(verdicts: list[Verdict]) -> tuple[str, str]:
-    """Combine verdicts into one, with its reason; undecided if they disagree."""
+    """Combine verdicts into one verdict and its reason. The result is undecided if they disagree."""
     decided = [verdict for verdict in verdicts if verdict.verdict in _DECIDED]
     kinds = {verdict.verdict for verdict in decided}
     if CONTRADICTED in kinds and len(kinds) > 1:
@@ -174,7 +174,7 @@ def _contradiction(claim: Claim, point: TestedPoint, source: Source) -> tuple[st
 
 
 def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
-    """Return why this source cannot test the claim, whatever it measured; empty: it can."""
+    """Return why this source cannot test the claim, regardless of its results. Empty if it can."""
     if source.imported:
         return ""
     for network, word in claim.engines.items():
@@ -261,7 +261,7 @@ def _outside(claim: Claim, tested: list[TestedPoint], level: float, with_modeled
             low, high = point.region
             if any(not low <= count <= high for count in point.counts):
                 return point
-    # A part that holds if any point lies in the region is contradicted only by all of its points together.
+    # A part that holds if any of its points lies in the region is contradicted only if all of its points are.
     for number, part in enumerate(claim.parts):
         group = [point for point in tested if point.part == number]
         if part.over == "any" and group and all(point.p_outside is not None for point in group):

@@ -24,10 +24,11 @@ DEFAULTS = {
     "reliability": "reliable", "transport": "unicast", "publishers": 1, "subscribers": 1,
     "security": "none", "rate": 0, "batch_bytes": 0,
 }  # fmt: skip
-"""Settings of cells that a claim does not specify: reliable unicast, one to one, as fast as possible."""
+"""Defaults for cell settings that a claim does not specify: reliable unicast from one publisher to one subscriber, as
+fast as possible."""
 
 SELECTABLE = ("network", *(name for name in CONDITION if name not in ("testbed", "nodes")))
-"""Keys of a selector; `network` is compared with the label of trials."""
+"""Keys of a selector. `network` is compared with the network label of the trials."""
 
 
 def _selector(value: Any) -> Any:
@@ -47,14 +48,14 @@ Points = Annotated[
 
 
 class Pair(Strict):
-    """The ratio of two kinds of cells: `of` divided by `to`."""
+    """A ratio of two cells: `of` divided by `to`."""
 
     of: Selector
     to: Selector
 
 
 class Part(Strict):
-    """One statement: at each point the ratio `of`/`to`, or the level of `of`, lies in a region."""
+    """One statement: at each point, the ratio `of`/`to` or the level of `of` lies in a region."""
 
     quantity: str
     of: Selector
@@ -105,7 +106,7 @@ class Part(Strict):
         return [dict(zip(self.at, values, strict=True)) for values in itertools.product(*self.at.values())]
 
     def region(self, index: int) -> tuple[float, float]:
-        """Return the claimed region (low, high) of the ratio or level at a point; 0 and inf are open ends."""
+        """Return the claimed region (low, high) of the ratio or level at a point. 0 and inf stand for open ends."""
         tolerance = 1 + (self.within_percent or 0) / 100
         match self.is_:
             case "lower":
@@ -170,7 +171,7 @@ class Claim(Strict):
 
     @property
     def command(self) -> str:
-        """The command that measures what this claim needs; empty: it is not testable."""
+        """The command that measures what this claim needs, or an empty string if the claim is not testable."""
         sets = "".join(f" --set {setting}" for setting in self.settings)
         return f"k8sdds run {self.experiment}{sets}" if self.experiment else ""
 

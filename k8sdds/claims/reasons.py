@@ -82,12 +82,12 @@ def sample_size(tested: Sequence[TestedPoint]) -> str:
 
 
 def modeled_networks(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the networks among the trials that the lab only models."""
+    """Return the networks in these trials that the lab models but does not run."""
     return " and ".join(sorted({row[UNIT] for row in rows if row.get("fidelity") == "modelled"}))
 
 
 def mixed_versions(points: Sequence[PointData]) -> str:
-    """Return a note if imported trials of one repetition used several versions of PerfTest, else nothing."""
+    """Return a note if imported trials of one repetition used several versions of PerfTest, otherwise empty text."""
     mixed: set[str] = set()
     for point in points:
         by_repetition: dict[Any, set[str]] = defaultdict(set)

@@ -1,12 +1,12 @@
 """Import published logs of RTI PerfTest into a run folder, which analysis and reports read like any other.
 
 files       find files, recognize them by content, and group them into trials
-layouts     settings that the names of folders and files suggest
-path_hints  settings that the user states with `--map`
-records     the record of a trial from its logs, and whether it is valid
-duplicates  trials whose logs are copies of another trial
-kubectl_top `metrics.csv` files with averages of `kubectl top node`
-run_folder  the imported run folder, with an account of every file
+layouts     derive settings from the names of folders and files
+path_hints  read the settings that the user specifies with `--map`
+records     build the record of a trial from its logs, and decide whether it is valid
+duplicates  detect trials whose logs are copies of another trial
+kubectl_top read `metrics.csv` files with averages of `kubectl top node`
+run_folder  write the imported run folder, with an account of every file
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Import:
     sources: list[Source]
     trials: list[Imported]
     copies: list[str]
-    """A message for each trial that is a copy."""
+    """A message for each trial that is a copy of another trial."""
 
     @property
     def account(self) -> dict[str, Any]:
-        """The counts of the summary, which account for every file."""
+        """The counts in the summary, which account for every file."""
         return run_folder.account(self.sources, self.trials)
 
 
@@ -56,15 +56,15 @@ def import_folder(
 
     Args:
         source: A folder, or a single file.
-        output: The run folder to create. It appears complete, or not at all.
+        output: The run folder to create. It is created atomically: it is complete or does not exist.
         layout: One of `layouts.LAYOUTS`.
-        maps: Settings that the logs do not state, `GLOB:KEY=VALUE,…`.
+        maps: Settings that the logs do not contain, in the format `GLOB:KEY=VALUE,…`.
         skip: Patterns of files and folders to ignore.
         baseline: Label of the network that overheads refer to.
         command: The command line, for campaign.json.
 
     Raises:
-        InputError: An argument is invalid, or there is no log.
+        InputError: An argument is invalid, or no log was found.
     """
     rules = path_hints.rules(maps)
     if layout not in layouts.LAYOUTS:
@@ -98,7 +98,7 @@ def _hints(
     hints = layouts.hints(bundle.folder, bundle.stem, layout)
     mtu = files.mtu_of(sources, bundle.folder)
     if mtu is not None:
-        # A note with an MTU makes the folder a variant of the network instead of a backup.
+        # If a note states an MTU, the folder is a variant of the network rather than a backup.
         hints = layouts.Hints({**hints.values, "mtu_bytes": mtu}, None, hints.variant, hints.experiment)
     given: dict[str, Any] = {}
     for source in bundle.logs.values():
@@ -107,7 +107,7 @@ def _hints(
 
 
 def _number_repetitions(trials: list[Imported], layout: str) -> None:
-    """Number the trials of each cell as repetitions, where no folder name states a repetition."""
+    """Number the trials of each cell as repetitions if no folder name specifies the repetition."""
     if layout == layouts.K8SDDS or any(trial.record.repetition for trial in trials):
         return
     count: Counter[str | None] = Counter()
@@ -119,7 +119,7 @@ def _number_repetitions(trials: list[Imported], layout: str) -> None:
 
 
 def _make_ids_unique(trials: list[Imported]) -> None:
-    """Number the ids of a cell that was measured several times in one run."""
+    """Append numbers to the ids of a cell that was measured several times in one run."""
     count: Counter[str | None] = Counter()
     for trial in trials:
         name = trial.record.trial_id

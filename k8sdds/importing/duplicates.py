@@ -7,8 +7,8 @@ from typing import Any
 from k8sdds.importing.records import Imported
 
 DISTINCT_NUMBERS = 8
-"""Distinct numbers above 0 that two trials must share before equal numbers count as a copy. Two runs at a
-fixed rate share counts and rates, but not a whole table of latencies."""
+"""How many distinct numbers above 0 two trials must share before k8sdds considers one a copy of the other. Two
+runs at a fixed rate share counts and rates, but not a whole table of latencies."""
 
 
 def mark(trials: list[Imported]) -> list[str]:

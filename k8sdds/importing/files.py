@@ -27,11 +27,11 @@ class Source:
     """One file of the published folder."""
 
     path: PurePosixPath
-    """Relative to the imported folder, as printable text."""
+    """Path relative to the imported folder, as printable text."""
     data: bytes | None
     kind: str
     why: str = ""
-    """Why it was not understood."""
+    """Why the file could not be interpreted."""
     log: Log | None = None
     nodes: kubectl_top.Nodes = field(default_factory=dict)
     mtu: int | None = None
@@ -39,11 +39,11 @@ class Source:
     size: int = 0
     sha256: str | None = None
     used: list[str] = field(default_factory=list)
-    """Trials that use the file: `TRIAL_ID PARTICIPANT`."""
+    """The trials that use the file, each as `TRIAL_ID PARTICIPANT`."""
 
     @property
     def role(self) -> Role | None:
-        """The role of the participant that wrote this log: from its content, otherwise from its file name."""
+        """The role of the participant that wrote this log, from the content or, if missing there, the file name."""
         if self.log and self.log.role:
             return self.log.role
         _, named = layouts.group(self.path.name)
@@ -52,26 +52,26 @@ class Source:
 
 @dataclass
 class Bundle:
-    """The logs of one execution of the PerfTest programs, with further files."""
+    """The logs of one execution of the PerfTest programs, and the files that accompany them."""
 
     folder: PurePosixPath
     stem: str
     logs: dict[str, Source] = field(default_factory=dict)
-    """By participant: `pub0`, `sub3`."""
+    """Logs by participant, such as `pub0` or `sub3`."""
     metrics: list[Source] = field(default_factory=list)
     clashes: list[str] = field(default_factory=list)
-    """Logs that claim to be the same participant."""
+    """Messages about logs that name the same participant as another log."""
 
     @property
     def name(self) -> str:
-        """The place of the logs in the imported folder."""
+        """The location of the logs within the imported folder."""
         return str(self.folder / self.stem) if self.stem else str(self.folder)
 
 
 def sources(root: Path, skip: Iterable[str] = (), leave_out: Path | None = None) -> list[Source]:
-    """Return every file below `root` (or `root` itself) in natural order. Links are not followed.
+    """Return every file below `root`, or `root` itself if it is a file, in natural order. Links are not followed.
 
-    Files that match one of the patterns `skip` are listed but not read; the folder `leave_out` is ignored.
+    Files that match one of the `skip` patterns are listed but not read. The folder `leave_out` is ignored.
     """
     patterns = list(skip)
     files = []
@@ -91,7 +91,7 @@ def fits(pattern: str, path: PurePosixPath) -> bool:
 
 
 def printable(path: Path | str) -> str:
-    r"""Return a path as printable text: bytes that are not UTF-8 become `\xff`."""
+    r"""Return a path as printable text, with bytes that are not valid UTF-8 escaped, such as `\xff`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -105,7 +105,7 @@ def bundles(sources: list[Source], layout: str) -> list[Bundle]:
 
 
 def mtu_of(sources: list[Source], folder: PurePosixPath) -> int | None:
-    """Return the MTU that a note in this folder or the nearest parent folder states."""
+    """Return the MTU stated by a note in this folder or in the nearest parent folder that has one."""
     notes = {source.path.parent: source.mtu for source in sources if source.mtu is not None}
     return next((notes[above] for above in (folder, *folder.parents) if above in notes), None)
 
@@ -121,7 +121,7 @@ def _files(root: Path, leave_out: Path | None) -> Iterator[Path]:
 
 
 def _natural(path: Path) -> tuple[Any, ...]:
-    """Return a sort key with test-2 before test-10."""
+    """Return a sort key that puts test-2 before test-10."""
     return tuple(
         tuple(
             (0, int(piece), "") if piece.isdecimal() else (1, 0, piece)
@@ -175,7 +175,7 @@ def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[
         _put(bundle, source, named)
     metrics = [source for source in files if source.kind == METRICS]
     for source in metrics:
-        # With several trials in the folder, a table belongs to the trial that has its name.
+        # If the folder contains several trials, a table belongs to the trial with the same name.
         own = next((b for stem, b in by_stem.items() if stem and source.path.name.startswith(stem)), None)
         if own is None and len(by_stem) == 1:
             own = next(iter(by_stem.values()))
@@ -185,7 +185,7 @@ def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[
 
 
 def _put(bundle: Bundle, source: Source, named: Participant | None) -> None:
-    """Add a log under the participant that it states, otherwise under the participant in its file name."""
+    """Add a log to a bundle, under the participant named in the log or, if missing there, in the file name."""
     assert source.log is not None
     role, identity = source.role, source.log.settings.identity
     if role is None:

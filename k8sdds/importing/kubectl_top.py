@@ -1,8 +1,8 @@
 """Read `metrics.csv`: averages of `kubectl top node` over a trial.
 
-The scripts of the K8sDDS paper wrote these files. Each row is a node: its name, then CPU in millicores
-(`cpu(cores)`), CPU in percent, memory in MiB (`memory(bytes)`) and memory in percent, each with average,
-standard deviation, percentiles, minimum and maximum. The deviation is empty for a node with one reading.
+The scripts of the K8sDDS paper wrote these files. Each row describes a node: its name, followed by CPU in
+millicores (`cpu(cores)`), CPU in percent, memory in MiB (`memory(bytes)`) and memory in percent, each with average,
+standard deviation, percentiles, minimum and maximum. The deviation is empty if a node has only one reading.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Nodes = dict[str, dict[str, float]]
 
 
 def read(data: bytes) -> tuple[Nodes, list[str]]:
-    """Return the values by node, and problems.
+    """Return the values by node, and a list of problems. Never raises an error.
 
-    Values are such as `{"raspberrypi87": {"cpu_millicores_avg": 1334.68, …}}`. A row that is incomplete or
-    contains something other than numbers is a problem. The function never raises.
+    An example of the values is `{"raspberrypi87": {"cpu_millicores_avg": 1334.68, …}}`. A row that is incomplete
+    or contains anything other than numbers is reported as a problem.
     """
     text = data.decode("utf-8", errors="replace")
     whole, _, torn = text.rpartition("\n")

@@ -1,4 +1,4 @@
-"""Derive settings from the names of folders and files. Settings that the logs state take precedence."""
+"""Derive settings from the names of folders and files. Settings in the logs take precedence."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ K8SDDS, AUTO = "k8sdds", "auto"
 LAYOUTS = (AUTO, K8SDDS)
 
 ROWS = (64, 256, 1024, 4096, 16384, 63000)
-"""Payload of `test-0` to `test-5` in the artifact of the K8sDDS paper; later rows have no fixed payload."""
+"""Payloads of `test-0` to `test-5` in the artifact of the K8sDDS paper. Later rows have no fixed payload."""
 
 _OTHER_NETWORKS = ("calico", "cilium", "antrea", "canal", "ovn-kubernetes")
-"""Networks of published results that k8sdds cannot build."""
+"""Networks that appear in published results but that k8sdds cannot create."""
 _NAMES = {name: name for name in (*_OTHER_NETWORKS, *NETWORKS)} | {
     alias: name for name, network in NETWORKS.items() for alias in network.aliases
 }
@@ -36,18 +36,18 @@ _PARTICIPANT = re.compile(r"(?<![a-z])(pub|sub|publisher|subscriber)[-_]?([0-9]{
 
 @dataclass(frozen=True)
 class Hints:
-    """Settings that the path of a log suggests; None: no suggestion."""
+    """Settings that the path of a log suggests. None means that the path does not suggest a value."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    """By the keys of trials.jsonl: network, test, payload_bytes, reliability, transport, repetition, …"""
+    """Values by key of trials.jsonl: network, test, payload_bytes, reliability, transport, repetition, …"""
     set_aside: str | None = None
     """The name that marks the log as a backup."""
     variant: str | None = None
-    """A setting that logs do not state, such as `sendQueueSize=50`."""
+    """A setting that logs do not contain, such as `sendQueueSize=50`."""
     experiment: str | None = None
 
     def with_user_settings(self, values: dict[str, Any]) -> Hints:
-        """Return the hints with the values that the user stated."""
+        """Return the hints, updated with the values that the user specified."""
         values = dict(values)
         keep = values.pop("keep", None)
         merged = {**self.values, **values}
@@ -55,7 +55,7 @@ class Hints:
 
 
 def detect(paths: list[PurePosixPath]) -> str:
-    """Return the layout of a tree from its paths: `k8sdds` if rows lie below tests, else `auto`."""
+    """Detect the layout of a tree from its paths: `k8sdds` if row folders lie below test folders, otherwise `auto`."""
     for path in paths:
         names = [part.lower() for part in path.parts[:-1]]
         if names and _ROW.fullmatch(names[-1]) and any(_TESTS.get(name) for name in names):
@@ -64,7 +64,7 @@ def detect(paths: list[PurePosixPath]) -> str:
 
 
 def hints(folder: PurePosixPath, stem: str, layout: str) -> Hints:
-    """Return what a folder's path (relative to the imported folder) and a file stem suggest."""
+    """Return the settings suggested by a folder's path (relative to the imported folder) and a file stem."""
     values: dict[str, Any] = {}
     aside = variant = experiment = None
     for name in (*folder.parts, *([stem] if stem else [])):
@@ -96,9 +96,9 @@ def hints(folder: PurePosixPath, stem: str, layout: str) -> Hints:
 
 
 def group(name: str) -> tuple[str, Participant | None]:
-    """Split a file name into the part that the files of one trial share and the participant that it names.
+    """Split a file name into the part that all files of a trial share, and the participant.
 
-    `run1_sub0.log` gives `("run1", Participant("subscriber", 0))`.
+    For example, `run1_sub0.log` becomes `("run1", Participant("subscriber", 0))`.
     """
     stem = name.rsplit(".", 1)[0] if "." in name else name
     match = _PARTICIPANT.search(stem.lower())
@@ -110,7 +110,7 @@ def group(name: str) -> tuple[str, Participant | None]:
 
 
 def _settings(name: str, whole: bool = False) -> dict[str, Any]:
-    """Return the settings that a name states as a whole or, unless `whole`, in its parts."""
+    """Return the settings that a name specifies as a whole or, unless `whole` is set, in its parts."""
     settings: dict[str, Any] = {}
     if network := _network(name):
         return {"network": network}
@@ -138,5 +138,5 @@ def _settings(name: str, whole: bool = False) -> dict[str, Any]:
 
 
 def _network(name: str) -> str | None:
-    """Return the network that a name without its transport suffix states."""
+    """Return the network that a name specifies, ignoring its transport suffix."""
     return _NAMES.get(name.removesuffix("-udp").removesuffix("-tcp"))

@@ -1,4 +1,4 @@
-"""Read `--map GLOB:KEY=VALUE,…`: settings of folders that their logs do not state."""
+"""Read `--map GLOB:KEY=VALUE,…`, which specifies settings that the logs in a folder do not contain."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ KEYS: dict[str, Callable[[str], Any]] = {
     "publisher_node": _name,
     "keep": _choice("yes"),
 }
-"""Key to the function that reads its value. `repetition` counts from 1, as folder names do; `keep=yes` keeps
-a backup."""
+"""Maps each key to the function that parses its value. `repetition` counts from 1, as in folder names. `keep=yes`
+includes a backup."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def rules(texts: Iterable[str]) -> list[Rule]:
 
 
 def values(rules: list[Rule], path: PurePosixPath) -> dict[str, Any]:
-    """Return the settings of a file from all rules; later rules take precedence."""
+    """Return the settings of a file according to all rules. Later rules take precedence."""
     merged: dict[str, Any] = {}
     for rule in rules:
         if files.fits(rule.glob, path):

@@ -1,4 +1,4 @@
-"""Build the record of a trial from its logs, and judge whether the trial is valid."""
+"""Build the record of a trial from its logs, and decide whether the trial is valid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from k8sdds.results.run_folder import SCHEMA
 TESTBED = "imported"
 
 UNKNOWN: dict[str, Any] = {name: None for name, column in COLUMNS.items() if column.only in ("", IMPORTED)}
-"""Every key of an imported trial; a log may not state all of them."""
+"""Every key of an imported trial, with the value None. A log may not contain all of them."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Imported:
     record: TrialRecord
     bundle: Bundle
     numbers: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """All numbers of the results by participant, to find copies."""
+    """All numbers in the results, by participant. They are used to find copies."""
 
     def invalidate(self, reason: str) -> None:
         """Mark the trial as invalid, unless it already is."""
@@ -47,7 +47,7 @@ class Imported:
 
 
 def records(bundle: Bundle, hints: Hints, layout: str) -> list[Imported]:
-    """Return the trials of a bundle: one, or one for each payload of a scan. Their ids may not be unique."""
+    """Return the trials of a bundle: one trial, or one for each payload of a scan. Ids may not be unique."""
     logs = {name: source.log for name, source in bundle.logs.items() if source.log is not None}
     payloads = sorted({result.payload_bytes for log in logs.values() for result in log.results})
     stated = sorted({payload for log in logs.values() for payload in log.settings.payloads})
@@ -89,7 +89,7 @@ _STATED = ("reliability", "transport", "batch_bytes", "rate", "duration_s", "rec
 
 
 def _stated(pubs: dict[str, Log], subs: dict[str, Log]) -> dict[str, Any]:
-    """Return the settings that the logs state; a publisher's log takes precedence."""
+    """Return the settings in the logs. A publisher's log takes precedence."""
     stated: dict[str, Any] = {}
     for log in (*pubs.values(), *subs.values()):
         settings = log.settings
@@ -116,7 +116,7 @@ def _stated(pubs: dict[str, Log], subs: dict[str, Log]) -> dict[str, Any]:
 
 
 def _merged(hints: Hints, stated: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """Merge the settings of names and logs. Logs take precedence; a difference adds a warning."""
+    """Merge the settings from names and logs. Logs take precedence, and each difference adds a warning."""
     for key, value in hints.values.items():
         if key in stated and stated[key] != value:
             warnings.append(f"name: the folder name suggests {key} {value}, the log states {stated[key]}")
@@ -124,7 +124,7 @@ def _merged(hints: Hints, stated: dict[str, Any], warnings: list[str]) -> dict[s
 
 
 def _description(values: dict[str, Any], hints: Hints, layout: str) -> dict[str, Any]:
-    """Return the complete description: settings that are not stated have PerfTest's default, or are None."""
+    """Return the complete description. Missing settings get PerfTest's default if there is one, otherwise None."""
     network = re.sub(r"[^A-Za-z0-9 ._+()-]", "_", str(values.get("network") or "unnamed"))
     mtu = values.get("mtu_bytes")
     label = values.get("label") or (f"{network}-{mtu}" if hints.values.get("mtu_bytes") else network)
@@ -180,7 +180,7 @@ def _invalid(
     values: dict[str, Any],
     results: dict[str, Result],
 ) -> str | None:
-    """Return why the trial is not valid, or None. Causes come before their consequences."""
+    """Return why the trial is not valid, or None. Causes are checked before their consequences."""
     logs = {**pubs, **subs} or {name: source.log for name, source in bundle.logs.items() if source.log}
     for name, log in logs.items():
         if log.errors and name not in results:
@@ -203,7 +203,7 @@ def _invalid(
 
 
 def _contradiction(logs: dict[str, Log]) -> str | None:
-    """Return a contradiction between the logs of one trial."""
+    """Return a message if the logs of a trial contradict each other, or None."""
     for key in ("reliability", "transport", "payloads", "security"):
         stated = {name: getattr(log.settings, key) for name, log in logs.items()}
         known = {name: value for name, value in stated.items() if value not in (None, ())}
@@ -226,7 +226,7 @@ def _differing(known: dict[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any]]
 def _incomplete(
     pubs: dict[str, Log], subs: dict[str, Log], values: dict[str, Any], results: dict[str, Result]
 ) -> str | None:
-    """Return which log or summary of a participant is missing."""
+    """Return a message if the log or summary of a participant is missing, or None."""
     test = values["test"]
     workload = workloads.WORKLOADS.get(test)
     if workload is None:
@@ -265,7 +265,7 @@ def _lost(subs: dict[str, Log], values: dict[str, Any], results: dict[str, Resul
 def _numbers(
     test: str | None, pubs: dict[str, Log], subs: dict[str, Log], results: dict[str, Result]
 ) -> dict[str, Any]:
-    """Return throughput, counts and latencies, as far as the test measures them."""
+    """Return the throughput, counts and latencies that the test measures."""
     received = [results[name].values for name in subs if name in results and results[name].kind == THROUGHPUT]
     timed = [results[name].values for name in pubs if name in results and results[name].kind == LATENCY]
     numbers: dict[str, Any] = {

@@ -25,7 +25,7 @@ def require_new(output: Path) -> None:
 
 
 def account(sources: list[Source], trials: list[Imported]) -> dict[str, Any]:
-    """Return counts: files by kind, trials, invalid trials by reason code, files not understood."""
+    """Return the numbers of files by kind, trials, invalid trials by reason code, and files not understood."""
     invalid = [trial for trial in trials if not trial.record.valid]
     return {
         "files": len(sources),
@@ -89,7 +89,7 @@ def _campaign(
 
 
 def _experiment(source: Path, trials: list[Imported]) -> str:
-    """Return the text of experiment.yaml, which only names the source of imported trials."""
+    """Return the text of experiment.yaml, which for imported trials contains only their source."""
     return (
         f"# Imported by k8sdds {__version__}: {len(trials)} trials.\n"
         f"# trials.jsonl describes each trial, {ACCOUNT} accounts for each file.\n"

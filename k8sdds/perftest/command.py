@@ -1,6 +1,6 @@
 """Write the part of a PerfTest command line that k8sdds-perftest and RTI PerfTest share.
 
-Pure: nothing is started here. The middleware packages add the options of their own program.
+These functions are pure and start no processes. The middleware packages add the options of their own programs.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from k8sdds.model.trial import Participant, Trial
 
 DOMAINS = range(1, 100)
-"""DDS domain ids in use: their UDP ports (7400 + 250 × domain) stay below Linux' ephemeral ports."""
+"""The DDS domain ids that k8sdds uses. Their UDP ports (7400 + 250 × domain) are below Linux's ephemeral ports."""
 
 PEER_TIMEOUT_S = 10
 DISCOVERY_TIMEOUT_S = 20
 LATENCY_COUNT = 1000
-"""Every 1000th sample of a stream is timed. PerfTest's default of 10000 leaves too few in a few seconds."""
+"""Every 1000th sample of a stream is timed. PerfTest's default, 10000, yields too few latencies in a few seconds."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Load:
     round_trips: bool = False
     """Send the next sample after the reply to the previous one (`-latencyTest`), instead of a stream."""
     rate: float = 0
-    """Offered rate of a stream in samples per second; 0: as fast as possible."""
+    """Offered rate of a stream in samples per second; 0 means as fast as possible."""
     batch_bytes: int = 0
-    """Size of a batch in a stream; 0: no batching."""
+    """Size of a batch in a stream in bytes; 0 means no batching."""
 
 
 def role_option(participant: Participant) -> str:
@@ -43,15 +43,15 @@ def transport_options(domain: int, interface: str, payload_bytes: int) -> list[s
 
 
 def identity_options(trial: Trial, participant: Participant) -> list[str]:
-    """Return the options for the participant's number and how many of the other role it waits for."""
+    """Return the options for the participant's number and the number of participants that it waits for."""
     if participant.publishes:
         return ["-pidMultiPubTest", str(participant.index), "-numSubscribers", str(trial.cell.subscribers)]
     return ["-sidMultiSubTest", str(participant.index), "-numPublishers", str(trial.cell.publishers)]
 
 
 def deadline_s(trial: Trial) -> float:
-    """Return the seconds after which the testbed stops an attempt that still runs.
+    """Return the seconds after which the testbed stops an attempt that is still running.
 
-    Shorter than the sum of all timeouts: an attempt that needs each of them to the end is not valid.
+    This is less than the sum of all timeouts, because an attempt that exhausts every timeout is not valid anyway.
     """
     return DISCOVERY_TIMEOUT_S + trial.warmup_s + trial.duration_s * 1.5 + 2 * PEER_TIMEOUT_S + 5

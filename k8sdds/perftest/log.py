@@ -1,8 +1,8 @@
 """Read a log of RTI PerfTest or k8sdds-perftest: its configuration, its results and its end.
 
-stdout and stderr may be interleaved, in any grammar from 3.0 to 4.x. Reading never raises an error and never
-guesses: incomplete rows are ignored, and every number in a `Result` is in the file. `problems` lists why a
-log cannot be trusted.
+stdout and stderr may be interleaved, and the format may be that of any version from 3.0 to 4.x. Reading never raises
+an error and never guesses: incomplete rows are ignored, and every number in a `Result` occurs in the file. `problems`
+lists the reasons why a log cannot be trusted.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from k8sdds.perftest.rows import LATENCY, THROUGHPUT, Row
 from k8sdds.perftest.settings import Settings
 
 _ROLE_OF_KIND: dict[str, Role] = {LATENCY: PUBLISHER, THROUGHPUT: SUBSCRIBER}
-"""A publisher prints latencies, a subscriber what it received."""
+"""The role that prints each kind of result: publishers print latencies, and subscribers print throughput."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Longer files are not logs of a trial: an hour with an interval every second is 0.3 MiB."""
+"""Larger files are not logs of a trial: the log of one hour with an interval every second has 0.3 MiB."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The summary of one payload: quantities by the names of `k8sdds.perftest.rows`, latencies in µs."""
+    """The summary for one payload. Quantities have the names in `k8sdds.perftest.rows`; latencies are in µs."""
 
     kind: str
     """`latency` (printed by a publisher) or `throughput` (printed by a subscriber)."""
@@ -46,7 +46,7 @@ class Log:
     intervals: int = 0
     """Number of rows for intervals. They prove only that the program ran."""
     grammar: str | None = None
-    """`text` (3.0 and legacy), `csv` or `json`; None: there is no result."""
+    """`text` (3.0 and legacy), `csv` or `json`, or None if there is no result."""
     ended: bool = False
     """Whether `Test ended.` was printed."""
     exit_code: int | None = None
@@ -59,7 +59,7 @@ class Log:
 
     @property
     def role(self) -> Role | None:
-        """The participant's role: as stated in the log, otherwise by the kind of its results."""
+        """The participant's role, as stated in the log or, if missing, derived from the kind of its results."""
         if self.settings.role:
             return self.settings.role
         kinds = {result.kind for result in self.results}
@@ -86,7 +86,7 @@ def read(data: bytes) -> Log:
         return Log(Settings(), problems=("not a text log",))
     text = data.decode("utf-8", errors="replace").replace("\r\n", "\n")
     lines = text.split("\n")
-    # After the last line end there is an incomplete line or nothing.
+    # The text after the last line end is an incomplete line or empty.
     rest = lines.pop()
     reader = _Reader(Settings.read(lines))
     for number, line in enumerate(lines, start=1):
@@ -179,7 +179,7 @@ class _Reader:
 
 
 def _tests(lines: list[str]) -> Iterator[dict[str, Any]]:
-    """Return the objects of `perftest` in a JSON document; repair a document without beginning and end.
+    """Return the objects in `perftest` of a JSON document. Repairs a document whose beginning and end are missing.
 
     Raises:
         ValueError: The document has no list of results.

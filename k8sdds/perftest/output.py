@@ -20,7 +20,7 @@ EXIT_REASONS = {
     130: ("interrupted", "the participant was interrupted"),
     143: ("terminated", "the participant was terminated"),
 }
-"""Exit code of a participant or its supervisor to (code of the reason, explanation)."""
+"""Maps an exit code of a participant or its supervisor to (reason code, explanation)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Summary:
 
 
 def read(stdout: Path) -> Summary | None:
-    """Return the summary in a participant's stdout, or None if there is no complete one."""
+    """Return the summary in a participant's stdout, or None if it is missing or incomplete."""
     try:
         data = json.loads(stdout.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -81,7 +81,7 @@ class Header:
 
 
 def header(line: str) -> Header | None:
-    """Parse a header; None: the line is not a complete header."""
+    """Parse a header. Return None if the line is not a complete header."""
     if "(Bytes)" not in line:
         return None
     columns, nanoseconds = [], set()
@@ -99,7 +99,7 @@ def header(line: str) -> Header | None:
 
 
 def headless(line: str, role: str | None) -> Row | None:
-    """Parse a CSV row without a header (`-noOutputHeaders`) by its number of fields; None: ambiguous."""
+    """Parse a CSV row without a header (`-noOutputHeaders`) by its number of fields. Return None if ambiguous."""
     fields = line.split(",")
     if not all(_NUMBER.fullmatch(field) for field in fields):
         return None
@@ -109,7 +109,7 @@ def headless(line: str, role: str | None) -> Row | None:
         for tail in _tails(form_kind):
             if len(fields) == len(form) + len(tail) and kind in (form_kind, None):
                 fitting.append((form_kind, summary, form + tail))
-    # Seven fields are either a latency with CPU or a throughput. Only the role distinguishes them.
+    # A row with seven fields is either a latency with CPU or a throughput; the role distinguishes them.
     if len(fitting) != 1:
         return None
     form_kind, summary, columns = fitting[0]
@@ -169,7 +169,7 @@ _BEGIN = ("Length:", "Packets:", "One-Way Latency:", "One-way Latency:", "One wa
 
 
 def text_row(line: str) -> Row | None:
-    """Parse a complete row of the text grammar (3.0, legacy); None: the line is not one."""
+    """Parse a complete row in the text format (3.0, legacy). Return None if the line is not such a row."""
     if not line.startswith(_BEGIN):
         return None
     if match := _TEXT_LATENCY.fullmatch(line):
@@ -212,7 +212,7 @@ _JSON = {
 
 
 def json_row(test: dict[str, Any]) -> Row | None:
-    """Return the summary in an object of a JSON document; None: there is no complete one."""
+    """Return the summary from a parsed JSON object, or None if it is missing or incomplete."""
     length, summary = test.get("length"), test.get("summary")
     if not _whole(length) or not isinstance(summary, dict):
         return None
@@ -226,7 +226,7 @@ def json_row(test: dict[str, Any]) -> Row | None:
 
 
 def json_intervals(test: dict[str, Any]) -> int:
-    """Return the number of intervals in an object of a JSON document."""
+    """Return the number of intervals in a parsed JSON object."""
     intervals = test.get("intervals")
     return len(intervals) if isinstance(intervals, list) else 0
 
@@ -234,7 +234,7 @@ def json_intervals(test: dict[str, Any]) -> int:
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    # An integer of a thousand digits has no float.
+    # A very large integer cannot be converted to a float.
     return abs(value) < 1e18 and math.isfinite(value)
 
 
@@ -245,11 +245,11 @@ def _whole(value: Any) -> bool:
 # --- plausibility ----------------------------------------------------------------------------------------
 
 ROUNDING_MBPS = 0.051
-"""PerfTest prints Mbps with one decimal."""
+"""Tolerance for rates in Mbit/s, which PerfTest prints with one decimal."""
 
 
 def implausible(kind: str, payload_bytes: int, values: dict[str, float]) -> str | None:
-    """Return why the numbers of a summary contradict each other, as after a damaged digit, or None."""
+    """Return why the numbers of a summary contradict each other, for example after a damaged digit, or None."""
     if any(value < 0 for value in values.values()):
         return "a negative number"
     if kind == LATENCY:

@@ -46,19 +46,19 @@ _SPECIAL = {
 
 @dataclass(frozen=True)
 class Settings:
-    """A log's configuration block. A property is None if the log does not state it."""
+    """A log's configuration block. A property is None if the log does not contain it."""
 
     lines: dict[str, str] = field(default_factory=dict)
-    """Key to value as printed; the first value of each key."""
+    """The first value of each key, as printed."""
     version: str | None = None
     stand_in: bool = False
-    """Whether the banner is that of the program that replaces RTI PerfTest in tests."""
+    """Whether the banner is from the program that replaces RTI PerfTest in tests."""
     middleware: str | None = None
-    """As printed: `RTI Connext DDS 6.0.1`."""
+    """Name and version as printed, such as `RTI Connext DDS 6.0.1`."""
     mode: str | None = None
     """`latency` or `throughput`; publishers print it."""
     discovers: tuple[int, str] | None = None
-    """How many participants of the other role it waited for: (4, "subscribers")."""
+    """Number and role of the participants that it waited for, such as (4, "subscribers")."""
     secured: bool = False
     """Whether there is a section on security."""
 
@@ -113,7 +113,7 @@ class Settings:
 
     @property
     def payloads(self) -> tuple[int, ...]:
-        """`Data Size`; several for a scan."""
+        """The values of `Data Size`. A scan has several."""
         parts = [part.strip() for part in self.lines.get("Data Size", "").split(",")]
         # Ignore damaged values: a part of a number is a number that the log does not contain.
         return tuple(map(int, parts)) if all(map(_BYTES.fullmatch, parts)) else ()
@@ -137,7 +137,7 @@ class Settings:
 
     @property
     def batch_bytes(self) -> int | None:
-        """0: no batching."""
+        """The size of a batch in bytes; 0 means no batching."""
         text = self.lines.get("Batching")
         if text is None:
             return None
@@ -147,7 +147,7 @@ class Settings:
 
     @property
     def rate(self) -> float | None:
-        """The offered rate in samples per second; 0: as fast as possible."""
+        """The offered rate in samples per second; 0 means as fast as possible."""
         text = self.lines.get("Publication Rate")
         if text is None or not (
             match := re.match(r"([0-9]{1,12}(?:\.[0-9]+)?) [Ss]amples/s|Unlimited", text)
@@ -180,7 +180,7 @@ class Settings:
 
     @property
     def security(self) -> str | None:
-        """`none`, a governance level, what is signed and encrypted, or the secured transport."""
+        """`none`, a governance level, a list of what is signed and encrypted, or the secured transport."""
         if self.secured:
             governance = self.lines.get("Governance file", "Not Specified")
             level = next((level for level in LEVELS if level.lower() in governance.lower()), None)

@@ -22,7 +22,7 @@ __all__ = ["summarize", "write_report"]
 def write_report(run: RunFolder, console: Console | None) -> Path:
     """Write report.html, the figures and the tables of a run folder and return the path of report.html.
 
-    A run folder without valid trials gets a report that says so.
+    If the run folder has no valid trials, the report states this.
 
     Args:
         run: The run folder; the report goes to its folder `report`.

@@ -109,7 +109,7 @@ def summary(judged: list[ClaimResult]) -> str:
 
 
 def _published(judged: ClaimResult) -> str:
-    """Return the published numbers of all parts, or the claimed region if there are no numbers."""
+    """Return the published numbers of all parts, or the claimed region if no numbers were published."""
     lines = []
     for part in judged.claim.parts:
         if part.published is None:
@@ -134,7 +134,7 @@ def _results(judged: ClaimResult, imported: bool) -> str:
 
 
 def _by_network(points: list[tuple[dict[str, Any], str]]) -> list[str]:
-    """Return one line of texts per network, or per other distinguishing value except the payload."""
+    """Return one line of text per network, or per other distinguishing value except the payload."""
     lines: dict[str, list[str]] = {}
     for values, text in points:
         rest = {key: value for key, value in values.items() if key != "payload_bytes"}

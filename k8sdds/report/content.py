@@ -49,7 +49,7 @@ Curve = dict[int, Row]
 """Throughput levels by number of subscribers."""
 
 _DEFAULTS = {"publishers": 1, "security": "none", "rate": 0, "batch_bytes": 0, "placement": "spread"}
-"""Values that captions leave out; the experiment in the run folder lists them."""
+"""Values that captions omit. The experiment in the run folder lists them."""
 
 INTERVAL = "95 % interval (t on log ratios, paired within repetition)"
 
@@ -60,7 +60,7 @@ STAND_IN_NOTE = "a stand-in ran in place of RTI PerfTest: no result here is a re
 
 
 def test_of(quantity: str, measured: Collection[str]) -> str:
-    """Return the test, of those measured, whose trials a report takes a quantity from.
+    """Return which of the measured tests a report uses as the source of a quantity.
 
     Percentiles of latency, for example, come from `latency`.
     """
@@ -127,7 +127,7 @@ class Setting:
 
     @property
     def scheduling(self) -> str:
-        """Where trials had more participants than cores, as text; empty if no trial had."""
+        """Describe where trials had more participants than cores; empty if no trial had."""
         trials = [row for row in self.trials if row["includes_scheduling"] is True]
         if len(trials) == len(self.trials):
             return "includes scheduling: more participants than cores" if trials else ""
@@ -135,7 +135,7 @@ class Setting:
         return f"includes scheduling at {points}: more participants than cores" if trials else ""
 
     def repetitions(self, test: str | None = None) -> str:
-        """Return n of the cells of one test, or of all tests: `3` or `2 to 3`."""
+        """Return n for the cells of one test, or of all tests, as text: `3` or `2 to 3`."""
         cells = [rows for (cell_test, _), rows in self.all_levels.items() if test in (None, cell_test)]
         return formats.range_of([row["n"] for rows in cells for row in rows.values()])
 
@@ -173,7 +173,7 @@ class Content:
     overheads: pd.DataFrame
     baseline: str | None
     networks: list[str]
-    """Network labels in the order of all tables and figures: as in the campaign, but the baseline first."""
+    """Network labels in the order used in all tables and figures: the baseline, then the campaign's order."""
     settings: list[Setting]
     events: list[Row]
 
@@ -211,7 +211,7 @@ class Content:
 
     @property
     def notable_events(self) -> list[Row]:
-        """Events except the regular starts and ends of a campaign and its parts."""
+        """All events except the regular starts and ends of a campaign and its parts."""
         regular = ("start", "end", "finish", "done", "block", "trial", "attempt", "prepared", "closed")
         return [row for row in self.events if not any(name in str(row.get("event")) for name in regular)]
 
@@ -350,7 +350,7 @@ def _settings(best: pd.DataFrame, levels: pd.DataFrame, overheads: pd.DataFrame)
 
 
 def _rank(value: Any) -> tuple[Any, ...]:
-    """Return a sort key that puts simple values first: unicast, reliable, small numbers, no value."""
+    """Return a sort key that puts simple values first, such as unicast, reliable, small numbers or no value."""
     order = ("unicast", "reliable", "none", "multicast", "best-effort")
     if value in order:
         return (0, order.index(value), "")

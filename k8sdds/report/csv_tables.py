@@ -33,8 +33,8 @@ INVALID_COLUMNS = (
 def write(content: Content, folder: Path) -> list[Path]:
     """Write all tables to a folder and return their paths, the most important ones first.
 
-    The overhead tables of the headline metrics always exist, even if empty. Other files exist only if there
-    is data for them; docs/report.md lists all. Tables of an earlier report are removed.
+    The overhead tables of the headline metrics are always written, even if they are empty. Other files are written
+    only if there is data for them. docs/report.md lists all files. Tables of an earlier report are removed.
     """
     import pandas as pd
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TESTBEDS = ("imported",)
-"""Testbeds with such tables. A campaign of k8sdds always plans its repetitions together."""
+"""Testbeds whose reports contain tables per run. A k8sdds campaign always plans its repetitions together."""
 
 _TITLE_COLUMNS = ("transport", "reliability", "publishers", "subscribers", "qos", "batch_bytes", "security")
 

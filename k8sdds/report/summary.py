@@ -1,7 +1,7 @@
-"""Summarize the results of a campaign in sentences that can be read in half a minute.
+"""Summarize the results of a campaign in a few sentences that take about half a minute to read.
 
-Statements follow from confidence intervals: if an interval spans 0, no difference is claimed. Without
-intervals (one repetition), the summary gives numbers and no judgment.
+Statements are based on confidence intervals: if an interval spans 0, no difference is claimed. With only one
+repetition there are no intervals, so the summary gives numbers without interpreting them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def answer(content: Content) -> list[Statement]:
 
 
 def caveats(content: Content) -> list[str]:
-    """Return what limits the results: missing trials, missing intervals, scheduling, warnings, testbed."""
+    """Describe the limitations of the results: missing trials or intervals, scheduling, warnings, testbed."""
     notes = []
     valid = len(content.best)
     if content.untried or content.failed:
@@ -129,7 +129,7 @@ def _exact_count(setting: Setting, metric: Metric, rows: dict[Cell, Row]) -> str
 
 
 def _select_points(points: list[Point]) -> list[Point]:
-    """Return all of a few points, else the first, the one nearest to 1 KiB, and the last.
+    """Return all points if there are few, otherwise the first, the one nearest to 1 KiB, and the last.
 
     The claims of the paper are about 1 KiB.
     """
@@ -219,7 +219,7 @@ def _cost(content: Content, metric: Metric, row: Row) -> str:
 
 
 def _amount(row: Row, negated: bool = False) -> str:
-    """Return an overhead such as `30 % [27, 33]`; negated, a negative overhead becomes a gain."""
+    """Return an overhead such as `30 % [27, 33]`. If negated, a negative overhead becomes a gain."""
     value, low, high = row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"]
     if negated:
         value, low, high = -value, None if high is None else -high, None if low is None else -low

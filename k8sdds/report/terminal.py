@@ -21,7 +21,7 @@ from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 
 MAX_SETTINGS = 6
-"""Largest number of tables to print; the report's files have all."""
+"""Maximum number of tables to print. The report's files contain all tables."""
 
 
 def show(content: Content, console: Console, files: list[Path]) -> None:

@@ -27,7 +27,7 @@ _FREE = (
     NetworkColor("#a11d33", "#ff7f8f", "H"),
     NetworkColor("#4f6d2f", "#b5d68a", "8"),
 )
-"""For labels that are not the name of a network."""
+"""Colors for labels that are not the name of a known network."""
 
 
 def network_colors(labels: list[str]) -> dict[str, NetworkColor]:

@@ -1,4 +1,4 @@
-"""Add up and average values of which some are missing."""
+"""Sum and average values, some of which may be missing."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from statistics import fmean
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the known values, None if none is known."""
+    """Return the sum of the known values, or None if no value is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def count(values: Iterable[int | None]) -> int | None:
-    """Return the sum of the known counts, None if none is known."""
+    """Return the sum of the known counts, or None if no count is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def complete_total(values: Iterable[float | None]) -> float | None:
-    """Return the sum of all values, None if a value is missing: a partial cost would look cheap."""
+    """Return the sum of all values, or None if any is missing, because a partial cost would look too low."""
     known = list(values)
     return None if None in known else total(known)
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the known values, None if none is known or the mean is not finite."""
+    """Return the mean of the known values, or None if no value is known or the mean is not finite."""
     known = [value for value in values if value is not None]
     return finite(fmean(known)) if known else None
 
 
 def complete_max(values: Iterable[float | None]) -> float | None:
-    """Return the largest value, None if a value is missing."""
+    """Return the largest value, or None if any value is missing."""
     known: list[float] = []
     for value in values:
         if value is None:
@@ -42,10 +42,10 @@ def complete_max(values: Iterable[float | None]) -> float | None:
 
 
 def ratio(part: float | None, whole: float | None, scale: float = 1) -> float | None:
-    """Return part / whole × scale, None if a value is missing or the whole is 0."""
+    """Return part / whole × scale, or None if a value is missing or the whole is 0."""
     return part / whole * scale if part is not None and whole else None
 
 
 def finite(value: float | None) -> float | None:
-    """Return the value, None if it is infinite or not a number."""
+    """Return the value, or None if it is infinite or not a number."""
     return value if value is not None and math.isfinite(value) else None

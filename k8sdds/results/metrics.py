@@ -77,7 +77,7 @@ class Metric(Column):
 
 
 def column(group: str, source: str, description: str, only: str = "") -> Any:
-    """Declare a column that is not compared between networks; the arguments are the fields of `Column`."""
+    """Declare a column that is not compared between networks. The arguments are the fields of `Column`."""
     return _field(description, {"group": group, "source": source, "only": only})
 
 
@@ -91,7 +91,7 @@ def metric(
     scale: Scale = "log",
     only: str = "",
 ) -> Any:
-    """Declare a metric; the arguments are the fields of `Metric`."""
+    """Declare a metric. The arguments are the fields of `Metric`."""
     shown = {"title": title, "unit": unit, "better": better, "scale": scale}
     return _field(description, {"group": group, "source": source, "only": only, **shown})
 

@@ -16,7 +16,7 @@ from k8sdds.results.metrics import GROUPS, Column, Metrics, column, columns_of, 
 from k8sdds.results.run_folder import SCHEMA
 
 BEGIN, END = "<!-- columns: begin (written by python -m k8sdds.results.record) -->", "<!-- columns: end -->"
-"""Lines around the generated tables in docs/results.md."""
+"""Lines that enclose the generated tables in docs/results.md."""
 
 
 class Description(BaseModel):
@@ -60,7 +60,7 @@ class Description(BaseModel):
     discovery: str | None = column("cell", "experiment",
         "`auto` (`multicast` if the transport is multicast, otherwise `peers`), `multicast`, `peers` or `server`")
     receive_mode: str | None = column("cell", "experiment", "`listener`, `waitset` or `spin`")
-    repetition: int | None = column("identity", "campaign", "Repetition, from 0")
+    repetition: int | None = column("identity", "campaign", "Number of the repetition, starting at 0")
     duration_s: float | None = column("cell", "experiment", "Requested length of the measured interval")
     warmup_s: float | None = column("cell", "experiment", "Requested length of the warm-up before the measured interval")
     block: int | None = column("attempt", "campaign", "Number of the block in the campaign's random order, from 0")

@@ -32,7 +32,7 @@ def utc_now() -> str:
 
 
 class RunFolder:
-    """A run folder. Each property and method reads the file that it names; nothing is cached."""
+    """A run folder. Properties and methods read the files on each access; nothing is cached."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -47,7 +47,7 @@ class RunFolder:
             path: The folder, which must be empty or not exist.
             campaign: Content of campaign.json.
             experiment_yaml: The resolved experiment.
-            qos: The QoS profiles that the trials use: file name to text.
+            qos: The text of each QoS profile that the trials use, by file name.
 
         Raises:
             InputError: The folder is not empty or cannot be written.
@@ -85,7 +85,7 @@ class RunFolder:
 
     @property
     def campaign(self) -> dict[str, Any]:
-        """The content of campaign.json. Raises InputError if it cannot be read or has a newer schema."""
+        """The content of campaign.json. Raises InputError if the file cannot be read or has a newer schema."""
         path = self.path / CAMPAIGN
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ class RunFolder:
 
     @property
     def reached(self) -> dict[str, Any] | None:
-        """How the campaign accessed its testbed (`testbeds.selection`); None if that is not recorded."""
+        """How the campaign accessed its testbed (`testbeds.selection`), or None if this was not recorded."""
         testbed = self.campaign.get("testbed")
         if not isinstance(testbed, dict):
             return None
@@ -111,14 +111,14 @@ class RunFolder:
         return known or ({"testbed": "lab"} if testbed.get("name") == "lab" else None)
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Return every attempt, in the order of their ends.
+        """Return every attempt, in the order in which they ended.
 
         Lines that are not complete JSON objects are ignored: a crash can leave an incomplete last line.
         """
         return list(_json_lines(self.path / TRIALS))
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the events around the trials, each with `at` and `event`."""
+        """Return the events of the campaign, each with `at` and `event`."""
         return list(_json_lines(self.path / EVENTS))
 
     def append_attempt(self, attempt: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ class RunFolder:
         _append_line(self.path / TRIALS, attempt)
 
     def append_attempts(self, attempts: list[dict[str, Any]]) -> None:
-        """Append several attempts at once, such as imported attempts, and sync them to disk."""
+        """Append several attempts at once, for example imported ones, and sync them to disk."""
         _append(self.path / TRIALS, b"".join(_line(attempt) for attempt in attempts))
 
     def append_event(self, event: str, **details: Any) -> None:
@@ -138,7 +138,7 @@ class RunFolder:
         _append_line(self.path / READINGS, reading)
 
     def readings(self) -> list[dict[str, Any]]:
-        """Return every reading, in the order of time."""
+        """Return every reading, in chronological order."""
         return list(_json_lines(self.path / READINGS))
 
     @contextmanager

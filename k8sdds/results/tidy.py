@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 _KINDS: tuple[Kind, ...] = ("text", "object", "integer", "number", "flag", "list")
 
 COLUMNS = tuple(name for kind in _KINDS for name, column in RECORD_COLUMNS.items() if column.kind == kind)
-"""Every key of docs/results.md, grouped by type. An object is a column of compact JSON text, so that rows can
-be grouped by it; the numbers of `link` and `drops` also have a column each, such as `link_rate_mbit`."""
+"""Every key in docs/results.md, grouped by type. An object becomes a column of compact JSON text, so that rows can
+be grouped by it. Each number in `link` and `drops` also has a column of its own, such as `link_rate_mbit`."""
 
 _FLATTENED = ("link", "drops")
 _FLATTENED_PREFIXES = tuple(f"{name}_" for name in _FLATTENED)
 
 
 def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
-    """Return one row per attempt, in the order of their ends, with at least the columns of COLUMNS.
+    """Return one row per attempt, in the order in which they ended, with at least the columns in COLUMNS.
 
-    Missing keys and values of the wrong type are null; unknown keys become further columns. Integers are
-    Int64, numbers float64, flags boolean, everything else object. `valid` is never null: an attempt that is
-    not marked as valid is not valid. With `parquet` the table is also written to derived/trials.parquet.
+    Missing keys and values of the wrong type are null, and unknown keys become additional columns. The column
+    types are Int64 for integers, float64 for numbers, boolean for flags, and object for everything else. `valid`
+    is never null: an attempt that is not marked as valid is not valid. With `parquet`, the table is also written
+    to derived/trials.parquet.
     """
     import pandas as pd
 
@@ -55,7 +56,7 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the last valid attempt of each trial, which statistics use. Same columns, index from 0."""
+    """Return the last valid attempt of each trial, for use in statistics. Same columns; the index starts at 0."""
     valid = table[table["valid"]]
     # A stable sort keeps the written order of attempts without a number.
     valid = valid.sort_values("attempt", kind="stable", na_position="first")
@@ -78,7 +79,7 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
             row[key] = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         elif isinstance(row[key], list) and key != "warnings":
             row[key] = json.dumps(value, ensure_ascii=False)
-    # Comparisons need a network and a trial id, also in folders that k8sdds did not write.
+    # Comparisons need a network and a trial id, even in folders that k8sdds did not write.
     row["network_label"] = row.get("network_label") or row.get("network") or "unnamed"
     row["test"] = row.get("test") or "unknown"
     row["trial_id"] = row.get("trial_id") or f"{row.get('cell_id')}-r{row.get('repetition')}"

@@ -77,7 +77,7 @@ def new_authority(name: str, validity: Validity, kind: KeyKind = "ec") -> Identi
 
 
 def new_participant(authority: Identity, name: str, validity: Validity, kind: KeyKind = "ec") -> Identity:
-    """Create a participant's key and its certificate, signed by the identity authority."""
+    """Create a participant's key and certificate, which the identity authority signs."""
     key = new_key(kind)
     builder = _builder(_name(name), authority.certificate.subject, key, validity)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -27,7 +27,7 @@ CLOCK_SKEW = timedelta(hours=1)
 
 
 class Credentials:
-    """Two certificate authorities, and the identities, permissions and governance that they issued."""
+    """Two certificate authorities, and the identities, permissions and governance documents that they issued."""
 
     def __init__(self, validity: Validity, domains: range, kind: authority.KeyKind = "ec") -> None:
         """Create the authorities."""
@@ -42,12 +42,12 @@ class Credentials:
 
     @classmethod
     def valid_for(cls, duration: timedelta, domains: range, kind: authority.KeyKind = "ec") -> Credentials:
-        """Create credentials that are valid from now on for this duration."""
+        """Create credentials that are valid for the given duration, starting now."""
         now = datetime.now(UTC).replace(microsecond=0)
         return cls(Validity(now - CLOCK_SKEW, now + duration), domains, kind)
 
     def enroll(self, participant: Participant, programs: Sequence[Topics] = (OWN_TOPICS,)) -> Identity:
-        """Return the identity of a participant; create it, with its permissions, on the first call.
+        """Return the identity of a participant. The first call creates it, together with its permissions.
 
         `programs` are the topics of the perftest programs that the participant may run.
         """
@@ -89,7 +89,7 @@ class Credentials:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Return what a run folder records: subjects, fingerprints and validity. Contains no secrets."""
+        """Return the facts that a run folder records: subjects, fingerprints and validity, without secrets."""
         return {
             "not_before": self.validity.not_before.isoformat(),
             "not_after": self.validity.not_after.isoformat(),
@@ -106,7 +106,7 @@ class Credentials:
 
 
 def governance_facts(protection: Protection | None, domains: range) -> dict[str, Any]:
-    """Return the parts of a protection, and the SHA-256 of its governance document before signing."""
+    """Return the settings of a protection, and the SHA-256 of its governance document before signing."""
     if protection is None:
         return {"dds_security": False}
     document = documents.governance(protection, domains).encode()

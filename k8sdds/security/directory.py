@@ -44,7 +44,7 @@ class CredentialCheck:
 def init(
     folder: Path, participants: list[Participant], days: int, kind: authority.KeyKind, domains: range
 ) -> dict[str, Any]:
-    """Create a folder with two authorities, the participants' credentials and the governance of all levels.
+    """Create a folder with two authorities, the participants' credentials and the governance document of each level.
 
     The folder is created atomically.
 
@@ -102,7 +102,7 @@ def _write_private(path: Path, content: bytes) -> None:
 
 
 def show(folder: Path) -> dict[str, Any]:
-    """Return what a folder created by `init` contains: validity, fingerprints, permissions and levels, no keys.
+    """Describe a folder created by `init`: validity, fingerprints, permissions and levels, but no keys.
 
     Raises:
         InputError: The folder does not contain credentials, or a file in it is invalid.
@@ -209,7 +209,7 @@ def _check_key(path: Path, certificate: x509.Certificate) -> CredentialCheck:
 
 
 def _check_signature(document: Path, ca: Path, subject: str) -> CredentialCheck:
-    """Verify a signature with OpenSSL, which the middlewares use, too."""
+    """Verify a signature with OpenSSL, which the middlewares also use."""
     argv = ["openssl", "smime", "-verify", "-text", "-no-CApath", "-in", str(document), "-CAfile", str(ca)]
     ok = subprocess.run(argv, capture_output=True, text=True, timeout=20).returncode == 0
     message = "signed by the permissions CA" if ok else f"not signed by {ca.name}, or modified after signing"

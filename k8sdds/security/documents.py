@@ -39,7 +39,7 @@ class Grant:
     def perftest(
         cls, participant: Participant, subject: str, programs: Sequence[Topics] = (OWN_TOPICS,)
     ) -> Grant:
-        """Return what a participant needs to run these perftest programs in its role, and nothing else."""
+        """Return a grant with exactly the topics that a participant needs to run these programs in its role."""
         samples, echoes, announcements = zip(*programs, strict=True)
         out, back = (samples, echoes) if participant.publishes else (echoes, samples)
         return cls(subject, publish=(*out, *announcements), subscribe=(*back, *announcements))

@@ -15,7 +15,7 @@ LIFETIME = timedelta(days=2)
 
 
 class Keyring:
-    """Credentials of all participants of a campaign."""
+    """The credentials of all participants in a campaign."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Keyring:
         Args:
             participants: All participants of the campaign.
             domains: DDS domains in which they may participate.
-            on_renewal: Receives the facts of credentials that replace expiring ones.
+            on_renewal: Called with the facts of new credentials when they replace expiring ones.
             lifetime: Validity of the credentials.
         """
         self._participants = participants

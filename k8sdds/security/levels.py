@@ -1,4 +1,4 @@
-"""Load protection levels from security/, and apply the changes of an experiment to them."""
+"""Load protection levels from security/, and apply an experiment's changes to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Protection | None:
-    """Return a level by name; None for `none`.
+    """Return a level by name, or None for the level `none`.
 
     Raises:
         InputError: The level does not exist, or its file is invalid.
@@ -35,13 +35,13 @@ def read(path: Path) -> Protection:
     """Return the level in a file.
 
     Raises:
-        InputError: The file is invalid; names file and line.
+        InputError: The file is invalid. The message contains the file and line.
     """
     return yaml_text.parse(path.read_text(encoding="utf-8"), Protection, str(path))
 
 
 def resolve(security: str, options: dict[str, Any]) -> Protection | None:
-    """Return the protection for a cell's `security` and `security_options`; None without DDS Security."""
+    """Return the protection for a cell's `security` and `security_options`, or None without DDS Security."""
     if not options:
         return load(security)
     base = load(options["level"]) if "level" in options else Protection()

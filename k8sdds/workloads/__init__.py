@@ -21,7 +21,7 @@ WORKLOADS: dict[str, Workload] = {
         Latency(),
     )
 }
-"""By name, in the order of reports. Metrics that every workload yields are reported from the first."""
+"""Workloads by name, in the order used in reports. If several workloads yield a metric, the first one reports it."""
 
 HEADLINES = tuple(dict.fromkeys(workload.metrics[0] for workload in WORKLOADS.values()))
 """The main metric of each workload: a trial has a value for one of these metrics."""
@@ -33,9 +33,9 @@ def find(name: str) -> Workload:
 
 
 def of_metric(metric: str, measured: Collection[str] = ()) -> str:
-    """Return the name of the workload whose trials a metric is reported from.
+    """Return the name of the workload whose trials are the source of a metric in reports.
 
-    Several workloads may yield a metric: the first of those that were `measured` counts.
+    If several workloads yield the metric, the first one that was `measured` is used.
     """
     names = [name for name, workload in WORKLOADS.items() if metric in workload.metrics]
     return next((name for name in names if name in measured), next(iter([*names, *WORKLOADS])))

@@ -57,7 +57,7 @@ class Latency(Workload):
         return {f"latency_{q}_us": timed[0][f"{q}_us"] for q in quantities} if len(timed) == 1 else {}
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
-        """Return why there is no latency: no round trip was timed. RTI PerfTest does not count them."""
+        """Return a reason if no round trip was timed, or None. RTI PerfTest does not count round trips."""
         latencies = [summary["latency_ns"] for summary in outputs.publishers]
         if not any(values and values.get("count") != 0 for values in latencies):
             return "no-samples: no round trip was timed"

@@ -22,7 +22,7 @@ class TrialOutputs:
     folder: Path
     """The attempt's raw files, with one folder for each participant."""
     summaries: Mapping[Participant, Summary | None]
-    """What each participant reported; None: there is no complete summary."""
+    """The summary that each participant reported, or None if it is missing or incomplete."""
 
     @property
     def publishers(self) -> list[Summary]:
@@ -43,15 +43,15 @@ class TrialOutputs:
 
     @property
     def meters(self) -> dict[str, dict[str, Any]]:
-        """What each supervisor read (docs/supervisor.md), by participant; empty if it read nothing."""
+        """The readings of each supervisor (docs/supervisor.md), by participant. Empty if there are none."""
         return {name: outcome.meters or {} for name, outcome in self.measurement.outcomes.items()}
 
     def meters_of(self, participant: Participant) -> dict[str, Any]:
-        """Return what a participant's supervisor read; empty if it read nothing."""
+        """Return the readings of a participant's supervisor. Empty if there are none."""
         return self.meters.get(participant.name, {})
 
     def meters_of_role(self, role: Role) -> list[dict[str, Any]]:
-        """Return what the supervisors of all started participants with a role read."""
+        """Return the readings of the supervisors of all started participants with a role."""
         return [
             outcome.meters or {}
             for outcome in self.measurement.outcomes.values()
@@ -59,7 +59,7 @@ class TrialOutputs:
         ]
 
     def pod_bytes(self, participant: Participant, key: str) -> int | None:
-        """Return a counter of a pod's interface, or None if it has none or it was not read."""
+        """Return a counter of a pod's interface, or None if there is no such counter or it was not read."""
         name = self.measurement.outcomes[participant.name].interface
         interface = (self.meters_of(participant).get("interfaces") or {}).get(name)
         return interface.get(key) if isinstance(interface, dict) else None

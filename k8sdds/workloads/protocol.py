@@ -24,14 +24,14 @@ class Workload(Protocol):
     name: str
     """The value of `test` in experiments and in trials.jsonl."""
     options: type[Strict] = NoOptions
-    """The keys next to `name` where `test` is a mapping."""
+    """The keys that are allowed next to `name` if `test` is a mapping."""
     layout: str = "split"
     """The core layout that `auto` selects."""
     sends_at_rate: bool = True
-    """Whether an offered rate has a meaning."""
+    """Whether an offered rate is meaningful for this workload."""
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return why the workload cannot run this cell, whatever the middleware and the network, or None."""
+        """Return why the workload cannot run this cell with any middleware or network, or None."""
         return None
 
     def load(self, cell: Cell) -> Load:
@@ -44,7 +44,7 @@ class Workload(Protocol):
     measured_by: Role
     """The participants that report the main metric."""
     histogram: str = ""
-    """Tag in latency.hlog of the latencies whose distribution reports show; empty: none."""
+    """Tag in latency.hlog of the latencies whose distribution is shown in reports. Empty if there is none."""
     mode: str
     """PerfTest's name of the mode in which it runs this workload."""
 
@@ -66,7 +66,7 @@ class Workload(Protocol):
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return what was requested and not reached in a valid attempt, each as `code: explanation`."""
+        """Return the requested values that a valid attempt did not reach, each as `code: explanation`."""
         return []
 
     def describe(self, record: Metrics) -> str:

@@ -14,13 +14,13 @@ from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload
 
 SPAN_TOLERANCE = 0.1
-"""Part of the measured time by which a subscriber's first to last sample may differ from it. Its rate is
-samples over that span (as in PerfTest), which means nothing if the samples arrived in a burst or were few."""
+"""Allowed deviation of the span from a subscriber's first to last sample, as a fraction of the measured time. Its rate
+is samples divided by that span, as in PerfTest, which is meaningless if the samples were few or came in a burst."""
 SPAN_SLACK_S = 0.1
 """The same tolerance as a time, for short trials: the first and last sample may wait this long for a core."""
 
 MISSED = 0.1
-"""Part by which a rate or a duration may be missed without a warning."""
+"""Fraction by which a rate or a duration may be missed without a warning."""
 
 
 class Throughput(Workload):
@@ -57,7 +57,7 @@ class Throughput(Workload):
         return values
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
-        """Return why a rate means nothing: samples did not arrive over the whole measured time."""
+        """Return why a rate is meaningless because samples did not arrive over the whole measured time, or None."""
         measured_s = max(summary["measured_s"] or 0 for summary in outputs.publishers)
         for participant, summary in outputs.summaries.items():
             if (
@@ -76,7 +76,7 @@ class Throughput(Workload):
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return the rate and the duration of publishers that missed them."""
+        """Return a warning for each publisher that missed its offered rate or its duration."""
         rate, duration_s = outputs.trial.cell.rate, outputs.trial.duration_s
         warnings = []
         for summary in outputs.publishers:

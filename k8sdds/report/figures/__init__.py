@@ -1,8 +1,8 @@
 """Draw the figures of a report as PNG and SVG files, and as SVG for the HTML file.
 
-`bars` draws levels by network, `lines` overheads by payload and throughput by number of subscribers,
-`distributions` latency percentiles, and `protection` levels with and without protection. `canvas` contains
-the shared style. matplotlib is imported when the first figure is drawn.
+`bars` draws levels by network, `lines` draws overheads by payload and throughput by number of subscribers,
+`distributions` draws latency percentiles, and `protection` draws levels with and without protection. `canvas`
+contains the shared style. matplotlib is imported when the first figure is drawn.
 """
 
 from __future__ import annotations

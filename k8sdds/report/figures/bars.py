@@ -43,7 +43,7 @@ class Panel:
 
 
 def headline(content: Content, setting: Setting, folder: Path, name: str) -> Figure | None:
-    """Draw a headline metric by network, one panel per point; the 90th percentile with p50 and p99."""
+    """Draw a headline metric by network, one panel per point. The 90th percentile is shown with p50 and p99."""
     if not setting.levels(name):
         return None
     metric, test = METRICS[name], test_of(name, setting.tests)
@@ -92,7 +92,7 @@ def resources(content: Content, setting: Setting, folder: Path) -> Figure | None
 
 
 def _sources(names: list[str]) -> str:
-    """Return where the values come from: published data have other sources than our trials."""
+    """Describe the source of the values, which for published data differs from that of k8sdds trials."""
     if "publisher_host_cpu_percent" in names or "subscriber_host_cpu_percent" in names:
         return "CPU of all cores of the host as PerfTest printed it. Machine: as kubectl top printed it."
     return (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 WIDTH = 7.2
-"""Width in inches: the text width of an A4 page with 14 mm margins."""
+"""Width in inches, chosen to match the text width of an A4 page with 14 mm margins."""
 DPI = 200
 FONT = 8.5
 _CHARACTER = 0.069

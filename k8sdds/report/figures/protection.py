@@ -1,7 +1,7 @@
-"""Draw the headline metrics by payload with protection in the middleware, in the network, and without.
+"""Draw the headline metrics by payload with protection in the middleware, in the network, and without protection.
 
 A variant is a network with or without a DDS Security level. The figures are drawn only if a campaign contains
-a level other than `none`: one figure for each link, number of subscribers and middleware.
+a level other than `none`. There is one figure for each link, number of subscribers and middleware.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from k8sdds.report.figures import Figure
 
 MAX_TRIALS = 2000
-"""Rows of the table of all attempts. Browsers are slow with more; trials.csv has all."""
+"""Maximum number of rows in the table of all attempts. Browsers are slow with more; trials.csv has all rows."""
 
 _FIGURE_SECTIONS = {
     **{name: name.capitalize() for name in WORKLOADS},
@@ -200,7 +200,7 @@ def _networks(content: Content) -> list[dict[str, str]]:
 
 
 def _facts(content: Content) -> list[tuple[str, str]]:
-    """Return the facts of the testbed as text; sizes in GiB."""
+    """Return the facts about the testbed as text, with sizes in GiB."""
     testbed = content.campaign.get("testbed")
     facts = testbed.get("facts") if isinstance(testbed, dict) else None
     return [

@@ -191,7 +191,7 @@ def levels(content: Content, setting: Setting, test: str) -> dict[str, Any]:
 
 
 def background(run: RunFolder) -> dict[str, Any] | None:
-    """Return the table of the background cost of each network; None if it was not measured."""
+    """Return the table of the background cost of each network, or None if it was not measured."""
     networks = background_cost.by_network(run)
     columns = [column for column in BACKGROUND_COLUMNS if any(row[column[0]] is not None for row in networks)]
     if not columns:
@@ -212,7 +212,7 @@ def _background_cell(value: Any, divisor: float) -> str:
 
 
 def top_nodes(run: RunFolder) -> list[dict[str, str]]:
-    """Return the output of `kubectl top nodes` as text; empty if it was not recorded."""
+    """Return the `kubectl top` values of nodes as text. Empty if they were not recorded."""
     return [
         {
             "network": row["network"],
@@ -227,7 +227,7 @@ def top_nodes(run: RunFolder) -> list[dict[str, str]]:
 
 
 def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent") -> dict[str, Any]:
-    """Return the cell of a percentage; `mixed`: with its n, because n differs between cells."""
+    """Return the table cell of a percentage. If `mixed`, it contains n, because n differs between cells."""
     if row is None:
         return {"value": "–", "interval": "", "seen": True, "n": ""}
     bounds = row["ci_low_percent"], row["ci_high_percent"]
