@@ -56,10 +56,7 @@ API_SERVER_PORT = 6443
 KUBELET_PORT = 10250
 KUBERNETES_PORTS = (API_SERVER_PORT, 2379, 2380, KUBELET_PORT, 10257, 10259)
 """TCP ports of a Kubernetes node: API server, etcd (2), kubelet, controller manager, scheduler."""
-FASTDDS_DISCOVERY_PORT = 11811
-"""Default UDP port of the Fast DDS discovery server."""
-CONNEXT_DISCOVERY_PORT = 7400
-"""UDP port of RTI Cloud Discovery Service."""
+# UDP ports of discovery services are defined with the services, in discovery/.
 
 # Namespaces, labels and annotations of Kubernetes objects.
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from k8sdds.campaign import preflight, start
-from k8sdds.campaign.campaign import Campaign, Observer
 from k8sdds.campaign.expansion import Expansion, expand
+from k8sdds.campaign.trial_loop import Campaign, Observer
 from k8sdds.model.experiment import Experiment
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError, InvalidTrials

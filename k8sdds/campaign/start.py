@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__, middleware
-from k8sdds.campaign.campaign import Campaign, Observer, prepare
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.launches import create_keyring
 from k8sdds.campaign.preflight import protection_of, refuse
+from k8sdds.campaign.trial_loop import Campaign, Observer, prepare
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find

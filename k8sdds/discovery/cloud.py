@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from k8sdds import versions
 from k8sdds.discovery.service import Service
+
+PORT = 7400
+"""UDP port of RTI Cloud Discovery Service: its default."""
 
 CONNEXT = Service(
     name="k8sdds-cloud-discovery",
     title="RTI Cloud Discovery Service",
     manifest="discovery/connext.yaml",
-    port=versions.CONNEXT_DISCOVERY_PORT,
+    port=PORT,
 )
 
 

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from k8sdds import versions
 from k8sdds.discovery.service import Service
 
+PORT = 11811
+"""UDP port of the Fast DDS discovery server: its default."""
+
 FASTDDS = Service(
     name="k8sdds-discovery",
     title="Fast DDS discovery server",
     manifest="discovery/fastdds.yaml",
-    port=versions.FASTDDS_DISCOVERY_PORT,
+    port=PORT,
     image=versions.DISCOVERY_SERVER_IMAGE,
     program="fast-discovery-server",
     package="fastdds-tools",
