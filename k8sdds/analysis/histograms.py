@@ -3,8 +3,8 @@
 Statistics use the percentiles of each trial in trials.jsonl. The distributions in this module are merged over
 repetitions. They are used only for figures; no confidence interval is computed from them.
 
-Each log has a tag: `latency` for the latency
-test, `loaded_latency` for the latency under the load of a throughput test.
+Each log has a tag: `latency` for the latency test, `loaded_latency` for the latency under the load of a
+throughput test.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def _stanza(package: Path) -> str:
 
 
 def install_script(folder: str, names: Sequence[str] = NODE_PACKAGES) -> str:
-    """Return shell commands for a node that install packages only from a folder with an index.
+    """Return shell commands that install packages on a node, using only a folder with an index as the source.
 
     The script does not change apt's package lists for other sources.
     """

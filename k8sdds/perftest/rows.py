@@ -73,7 +73,7 @@ class Header:
     nanoseconds: frozenset[str] = frozenset()
 
     def row(self, line: str) -> Row | None:
-        """Parse a complete row of this table; None: the line is not such a row."""
+        """Parse a complete row of this table. Return None if the line is not such a row."""
         fields = line.split(",")
         if len(fields) != len(self.columns):
             return None

@@ -24,7 +24,7 @@ _MAX_LINES = 3
 
 
 def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None:
-    """Draw the overhead of each headline metric in percent, side by side, like Fig. 5 of the paper."""
+    """Draw the overhead of each headline metric in percent, side by side, as in Fig. 5 of the paper."""
     names = [name for name in HEADLINES if setting.overheads(name)]
     if not names:
         return None
