@@ -1,8 +1,8 @@
 """Discovery by a list of peers: each participant contacts the addresses of all others by unicast.
 
 Cyclone DDS, which has no discovery server, uses it on networks without multicast. Every participant needs the
-whole list, because two participants that do not know each other's address never discover each other. Cyclone
-DDS and Fast DDS try as many ports at an address as participants may share it.
+whole list, because two participants that do not know each other's address never discover each other. At each
+address, Cyclone DDS and Fast DDS try one port for every participant that may share it.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
 def best(table: pd.DataFrame) -> pd.DataFrame:
     """Return the last valid attempt of each trial, for use in statistics. Same columns; the index starts at 0."""
     valid = table[table["valid"]]
-    # A stable sort keeps the written order of attempts without a number.
+    # The sort is stable, so unnumbered attempts stay in the order in which they were written.
     valid = valid.sort_values("attempt", kind="stable", na_position="first")
     return valid.drop_duplicates("trial_id", keep="last").sort_index().reset_index(drop=True)
 

@@ -159,7 +159,7 @@ class ClusterSession:
     def link_facts(self, trial: Trial) -> dict[str, Any]:
         """Return the MTU of the nodes' links, if pods on the nodes' own network reported it."""
         mtus = [pod.mtu_bytes for slot, pod in self._pods.ready_pods().items() if slot.host]
-        # A cluster is a real network, so nothing differs from it.
+        # A cluster runs the real network, so there are no differences to report.
         return {"link_mtu_bytes": min(filter(None, mtus), default=None), "offloads": None, "differences": ""}
 
     def endpoints(self, trial: Trial) -> dict[str, Endpoint]:

@@ -34,7 +34,7 @@ LISTEN_PER_PAIR_S = 0.2
 """Added to `LISTEN_S` for each pair, because not all pairs are probed at the same time."""
 REPLY_TIMEOUT_S = 8
 HEADERS_BYTES = 28
-"""IPv4 and UDP."""
+"""Size of the IPv4 and UDP headers."""
 UNPROVEN = "unproven"
 """First word of the warning on trials whose path could not be verified."""
 

@@ -14,7 +14,7 @@ ALL = 0xFFFF
 
 
 class FakePeer:
-    """Send HELLO and the announcements in `steps`, and nothing else, like a process that has stopped."""
+    """Send HELLO and the announcements in `steps`, then stay silent, like a hung process."""
 
     def __init__(self, domain: int, role: int, steps: set[int], instance: int = 77) -> None:
         self.role, self.steps, self.instance = role, steps, instance
