@@ -13,7 +13,11 @@ import pytest
 from k8sdds.system.paths import CHECKOUT
 from tests.lab.vm import machine
 
-pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the virtual machine is an amd64 one")
+pytestmark = [
+    # Booting the emulated machine takes two to four minutes, and no part of the tests can do without it.
+    pytest.mark.long,
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="the virtual machine is an amd64 one"),
+]
 
 
 @pytest.fixture(scope="module")
