@@ -106,7 +106,7 @@ def test_containerd_runs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             # Through ssh as well, and another image of the same name is not taken for it.
             assert importing.load(host, archive, digests=digests).code == 0
             other = importing.load(host, archive, digests=[digests[0], (digests[1][0], "0" * 64)])
-            assert other.code == 1 and f"{digests[1][0]} sha256:{'0' * 64} did not arrive" in other.err
+            assert other.code == 1 and f"{digests[1][0]} sha256:{'0' * 64} is missing after the import" in other.err
         listed = nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "ls", "-q"]).split()
         # Beside the names containerd lists digests.
         assert {"k8sdds.local/one:1", "k8sdds.local/two:1"} <= set(listed)
