@@ -38,7 +38,7 @@ lab: prepare-tests setup $(VENV)/.test-ready
 cluster: prepare-tests setup $(VENV)/.test-ready
 	@$(PYTEST) tests/deploy tests/cluster $(SHORT)
 
-lint: $(VENV)/.test-ready
+lint: $(VENV)/.test-ready | build
 	@$(VENV)/bin/ruff check --quiet .
 	@$(VENV)/bin/lint-imports --no-logo > build/lint-imports.log || { cat build/lint-imports.log; exit 1; }
 	@$(VENV)/bin/mypy --no-error-summary

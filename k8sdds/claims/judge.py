@@ -158,7 +158,7 @@ def _verdict(
     if undecided is not None:
         return NOT_ENOUGH, undecided_reason(undecided), tested
     test = test_name(claim.parts[0])
-    if source.imported or not _only_a_model(claim, rows, source):
+    if source.imported or not _only_a_model(claim, rows):
         return SUPPORTED, f"{test}, {sample_size(tested)}", tested
     because = claim.because if claim.lab == "model" else f"the lab models {modeled_networks(rows)}"
     return CONSISTENT, f"{test}, {sample_size(tested)}; {because}", tested
@@ -302,6 +302,6 @@ def _undecided(claim: Claim, tested: list[TestedPoint], level: float) -> TestedP
     return None
 
 
-def _only_a_model(claim: Claim, rows: list[dict[str, Any]], source: Source) -> bool:
+def _only_a_model(claim: Claim, rows: list[dict[str, Any]]) -> bool:
     in_lab = any(row["testbed"] == "lab" for row in rows)
     return (claim.lab == "model" and in_lab) or any(row.get("fidelity") == "modelled" for row in rows)
