@@ -121,7 +121,7 @@ def attempt(
     plan: Plan, random_: random.Random, network: str, test: str, payload: int, repetition: int,
     drift: float, more: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return a valid attempt with every key of docs/results.md, and `made_p90` for its histogram."""
+    """Return a valid attempt with every key of docs/reference/run-folder.md, and `made_p90` for its histogram."""
     subscribers = more.get("subscribers", 1)
     multicast = more.get("transport") == "multicast"
 

@@ -1,7 +1,7 @@
 """Compute what each network costs outside of trials: pods, kubelets, softirqs, packet filters, pod starts.
 
-The input is the run folder's readings (docs/results.md). k8sdds reads the nodes before and after each block,
-never during a measurement. Values are totals or means over a whole block, so they have no confidence interval.
+The input is the run folder's readings (docs/reference/run-folder.md). k8sdds reads the nodes before and after each
+block, never during a measurement. Values are totals or means over a whole block, so they have no confidence interval.
 The values for a network are means over its blocks. Campaigns without readings, such as all campaigns in the
 lab, produce no rows.
 """

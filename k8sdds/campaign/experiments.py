@@ -127,7 +127,7 @@ def _set(data: dict[str, Any], setting: str) -> None:
         targets = data["sweeps"]
     else:
         hint = yaml_text.nearest(top, PER_EXPERIMENT + PER_SWEEP)
-        raise InputError(f"--set {key}: there is no such key{hint}", "see: docs/experiments.md")
+        raise InputError(f"--set {key}: there is no such key{hint}", "see: docs/reference/experiments.md")
     for target in targets:
         _put(target, [top, *below], value, key)
 

@@ -171,6 +171,6 @@ FailIf = Annotated[
     typer.Option(
         "--fail-if",
         metavar="CONDITION",
-        help="Exit with code 6 if a row meets this condition; see docs/analysis.md.",
+        help="Exit with code 6 if a row meets this condition; see docs/explanation/analysis.md.",
     ),
 ]

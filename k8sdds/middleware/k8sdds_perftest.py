@@ -37,7 +37,7 @@ class K8sddsPerftest(Middleware):
         return [
             Problem(
                 f"middleware {self.name!r} is not built here (built: {', '.join(built)})",
-                "see: docs/perftest.md",
+                "see: docs/reference/perftest.md",
             )
         ]
 

@@ -204,7 +204,7 @@ LISTS = (
 class Experiment(Strict):
     """An experiment file."""
 
-    page: ClassVar[str] = "docs/experiments.md"
+    page: ClassVar[str] = "docs/reference/experiments.md"
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     title: str = ""

@@ -157,7 +157,7 @@ class Software(Strict):
 class Profile(Strict):
     """A profile file."""
 
-    page: ClassVar[str] = "docs/deploy.md"
+    page: ClassVar[str] = "docs/reference/deploy.md"
 
     name: str = Field(
         pattern=HOST_NAME, description="name of the cluster, which deploy writes on its machines"

@@ -25,7 +25,7 @@ EXIT_REASONS = {
 
 @dataclass(frozen=True)
 class Summary:
-    """What a participant reported: the `k8sdds` object of its JSON output (docs/perftest.md)."""
+    """What a participant reported: the `k8sdds` object of its JSON output (docs/reference/perftest.md)."""
 
     data: dict[str, Any]
 

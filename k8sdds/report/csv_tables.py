@@ -34,7 +34,7 @@ def write(content: Content, folder: Path) -> list[Path]:
     """Write all tables to a folder and return their paths, the most important ones first.
 
     The overhead tables of the headline metrics are always written, even if they are empty. Other files are written
-    only if there is data for them. docs/report.md lists all files. Tables of an earlier report are removed.
+    only if there is data for them. docs/reference/report.md lists all files. Tables of an earlier report are removed.
     """
     import pandas as pd
 

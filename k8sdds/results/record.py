@@ -1,7 +1,7 @@
 """Define the record of an attempt (one line of trials.jsonl) and write its documentation.
 
-`TrialRecord` declares every key. The tables in docs/results.md are generated from it. After a change, update the page
-with `python -m k8sdds.results.record docs/results.md`.
+`TrialRecord` declares every key. The tables in docs/reference/run-folder.md are generated from it. After a change, update the page
+with `python -m k8sdds.results.record docs/reference/run-folder.md`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from k8sdds.results.metrics import GROUPS, Column, Metrics, column, columns_of, 
 from k8sdds.results.run_folder import SCHEMA
 
 BEGIN, END = "<!-- columns: begin (written by python -m k8sdds.results.record) -->", "<!-- columns: end -->"
-"""Lines that enclose the generated tables in docs/results.md."""
+"""Lines that enclose the generated tables in docs/reference/run-folder.md."""
 
 
 class Description(BaseModel):
@@ -124,7 +124,7 @@ COLUMNS: dict[str, Column] = columns_of(TrialRecord)
 
 
 def markdown(columns: Iterable[Column]) -> str:
-    """Return the tables for docs/results.md, one for each group of columns."""
+    """Return the tables for docs/reference/run-folder.md, one for each group of columns."""
     columns, parts = list(columns), []
     for group in GROUPS:
         rows = [_markdown_row(column) for column in columns if column.group == group]

@@ -1,6 +1,6 @@
 """Read and write run folders, which hold the raw results of a campaign.
 
-A campaign only appends to a run folder. docs/results.md documents its layout and every key.
+A campaign only appends to a run folder. docs/reference/run-folder.md documents its layout and every key.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class RunFolder:
         _append_line(self.path / EVENTS, {"at": utc_now(), "event": event, **details})
 
     def append_reading(self, reading: dict[str, Any]) -> None:
-        """Append a reading of a node or of pods (docs/results.md)."""
+        """Append a reading of a node or of pods (docs/reference/run-folder.md)."""
         _append_line(self.path / READINGS, reading)
 
     def readings(self) -> list[dict[str, Any]]:

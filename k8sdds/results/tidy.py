@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 _KINDS: tuple[Kind, ...] = ("text", "object", "integer", "number", "flag", "list")
 
 COLUMNS = tuple(name for kind in _KINDS for name, column in RECORD_COLUMNS.items() if column.kind == kind)
-"""Every key in docs/results.md, grouped by type. An object becomes a column of compact JSON text, so that rows can
-be grouped by it. Each number in `link` and `drops` also has a column of its own, such as `link_rate_mbit`."""
+"""Every key in docs/reference/run-folder.md, grouped by type. An object becomes a column of compact JSON text, so
+that rows can be grouped by it. Each number in `link` and `drops` also has a column of its own, such as
+`link_rate_mbit`."""
 
 _FLATTENED = ("link", "drops")
 _FLATTENED_PREFIXES = tuple(f"{name}_" for name in _FLATTENED)

@@ -43,7 +43,7 @@ class TrialOutputs:
 
     @property
     def meters(self) -> dict[str, dict[str, Any]]:
-        """The readings of each supervisor (docs/supervisor.md), by participant. Empty if there are none."""
+        """The readings of each supervisor (docs/reference/supervisor.md), by participant. Empty if there are none."""
         return {name: outcome.meters or {} for name, outcome in self.measurement.outcomes.items()}
 
     def meters_of(self, participant: Participant) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def run_smoke_test(profile: Profile, connections: Connections) -> None:
     if done.code:
         raise PrerequisiteError(
             f"{host.name}: the smoke test of {install.name} failed: {(done.err or done.out).strip()}",
-            "check for a firewall between the machines; see docs/troubleshooting.md",
+            "check for a firewall between the machines; see docs/how-to/troubleshooting.md",
         )
 
 
@@ -301,7 +301,8 @@ class _Switch:
         reasons = self.kubectl.reasons(daemonset) or self.kubectl.logs(daemonset)
         return PrerequisiteError(
             "\n".join([f"{self.install.name} is not ready:", *missing, *reasons]),
-            f"see docs/troubleshooting.md and `k8sdds logs {self.profile.name}`; then run the same command again",
+            f"see docs/how-to/troubleshooting.md and `k8sdds logs {self.profile.name}`;"
+            " then run the same command again",
         )
 
     # -- pods ------------------------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ class _Switch:
             if time.monotonic() > deadline:
                 raise PrerequisiteError(
                     "\n".join([f"pods get no address from {self.install.name}:", *waiting]),
-                    "see docs/troubleshooting.md; then run the same command again",
+                    "see docs/how-to/troubleshooting.md; then run the same command again",
                 )
             time.sleep(0.5)
         if old:

@@ -1,7 +1,7 @@
 """RTI Connext, measured with RTI's own PerfTest, which the user provides with a license.
 
 k8sdds contains nothing of RTI's. It writes the command lines that PerfTest 3.1 to 4.3 accept and reads what
-PerfTest prints. docs/connext.md names the sources of these facts.
+PerfTest prints. docs/how-to/connext.md names the sources of these facts.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class Connext(Middleware):
                 (
                     "discovery by server needs your image of RTI Cloud Discovery Service:"
                     f" {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE}",
-                    "docs/connext.md; or give another `discovery`",
+                    "docs/how-to/connext.md; or give another `discovery`",
                 )
             )
         if not os.environ.get(license.VARIABLE):
             problems.append(
                 (
                     f"RTI Cloud Discovery Service starts with a license only: {license.VARIABLE}",
-                    "set it to the path of your license (docs/connext.md); or give another `discovery`",
+                    "set it to the path of your license (docs/how-to/connext.md); or give another `discovery`",
                 )
             )
         return problems

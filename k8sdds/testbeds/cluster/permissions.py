@@ -1,4 +1,4 @@
-"""Check and grant the rights that a campaign needs on a cluster; docs/cluster.md shows the manifests."""
+"""Check and grant the rights that a campaign needs on a cluster; docs/reference/cluster.md shows the manifests."""
 
 from __future__ import annotations
 

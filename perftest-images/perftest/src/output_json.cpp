@@ -1,4 +1,4 @@
-// The JSON output: one document with PerfTest's keys in "perftest" and k8sdds's in "k8sdds" (docs/perftest.md).
+// The JSON output: one document with PerfTest's keys in "perftest" and k8sdds's in "k8sdds" (docs/reference/perftest.md).
 #include <cstdio>
 
 #include "json.h"

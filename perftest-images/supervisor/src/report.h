@@ -1,4 +1,4 @@
-// Writes meters.json (docs/supervisor.md).
+// Writes meters.json (docs/reference/supervisor.md).
 #pragma once
 
 #include <optional>

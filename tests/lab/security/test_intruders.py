@@ -99,7 +99,7 @@ def test_an_intruder_with_another_middleware_cannot_read_or_inject(
 def test_middlewares_interoperate_only_if_cyclonedds_starts_the_handshake(
     field: Field, publishes: str, subscribes: str
 ) -> None:
-    """Change docs/security.md when this test fails because newer releases interoperate."""
+    """Change docs/reference/security.md when this test fails because newer releases interoperate."""
     protection, domain = levels.load("SignRTPS"), new_domain()
     programs = [
         field.start(
