@@ -52,7 +52,7 @@ prepare-tests:
 	@scripts/prepare test
 
 # The system's Python where there is one: the lab's packages belong to it.
-$(VENV)/.ready: setup.py constraints.txt | build
+$(VENV)/.ready: pyproject.toml setup.py constraints.txt | build
 	@echo "Setting up Python packages in $(VENV)"
 	@$$(command -v /usr/bin/python3 || command -v python3) -m venv $(VENV)
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .

@@ -1,68 +1,61 @@
-"""Package k8sdds: the Python code, and the YAML and XML folders that users read and copy."""
+"""Add the files outside of the Python package to the distribution; pyproject.toml holds everything else."""
 
-import runpy
+from __future__ import annotations
+
 from pathlib import Path
+from typing import ClassVar
 
-from setuptools import find_packages, setup
+from setuptools import Command, setup
+from setuptools.command.build import build
 
-HERE = Path(__file__).parent
-# Installed to PREFIX/share/k8sdds, where k8sdds.system.paths looks for them.
-SHARED = ("profiles", "experiments", "qos", "security", "deploy")
-
-
-def shared_files() -> list[tuple[str, list[str]]]:
-    """Return the files of the shared folders in the form that setuptools expects: (target folder, files)."""
-    groups: dict[str, list[str]] = {}
-    for top in SHARED:
-        for path in sorted((HERE / top).rglob("*")):
-            if path.is_file():
-                relative = path.relative_to(HERE)
-                groups.setdefault(f"share/k8sdds/{relative.parent}", []).append(str(relative))
-    return list(groups.items())
+SHIPPED = ("deploy", "experiments", "perftest-images", "profiles", "qos", "security")
+"""Folders that users read, and the sources of the native programs."""
 
 
-setup(
-    name="k8sdds",
-    version=runpy.run_path(str(HERE / "k8sdds" / "versions.py"))["K8SDDS"],
-    description="Measure what Kubernetes networks and DDS settings cost publish/subscribe applications",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
-    long_description_content_type="text/markdown",
-    license="Apache-2.0",
-    python_requires=">=3.11",
-    packages=find_packages(include=["k8sdds", "k8sdds.*"]),
-    package_data={
-        "k8sdds.artifact": ["templates/*"],
-        "k8sdds.nodes": ["*.sh"],
-        "k8sdds.report": ["templates/*"],
-    },
-    data_files=shared_files(),
-    install_requires=[
-        "typer>=0.12",
-        "rich>=13.7",
-        "pydantic>=2.6",
-        "ruamel.yaml>=0.18",
-        "hdrhistogram>=0.10",
-        "numpy>=1.26",
-        "pandas>=2.2",
-        "pyarrow>=15",
-        "scipy>=1.12",
-        "matplotlib>=3.8",
-        "jinja2>=3.1",
-        "rocrate>=0.13",
-        "cryptography>=43",
-        "prometheus-client>=0.20",
-        "kubernetes>=31",
-    ],
-    extras_require={
-        "test": [
-            "hypothesis>=6.100",
-            "import-linter>=2.5",
-            "mypy>=1.15",
-            "pytest>=8",
-            "pytest-xdist>=3.6",
-            "ruff>=0.9",
-            "selenium>=4.18",
-        ]
-    },
-    entry_points={"console_scripts": ["k8sdds = k8sdds.cli.main:run"]},
-)
+class BuildShipped(Command):
+    """Copy the shipped folders to k8sdds/_shipped, where k8sdds.system.paths looks for them.
+
+    The methods are setuptools' protocol for sub-commands of `build`. An editable installation needs no copy,
+    because it uses the folders of the source tree.
+    """
+
+    user_options: ClassVar[list[tuple[str, str, str]]] = []
+    editable_mode = False
+
+    def initialize_options(self) -> None:
+        """Declare the options."""
+        self.build_lib: str | None = None
+
+    def finalize_options(self) -> None:
+        """Use the same target folder as the Python code."""
+        self.set_undefined_options("build_py", ("build_lib", "build_lib"))
+
+    def get_source_files(self) -> list[str]:
+        """Return the files, relative to the source tree; the source distribution contains them too."""
+        return sorted(str(path) for top in SHIPPED for path in Path(top).rglob("*") if path.is_file())
+
+    def get_output_mapping(self) -> dict[str, str]:
+        """Return the source of each file that `run` writes."""
+        if self.editable_mode:
+            return {}
+        target = Path(self.build_lib or "", "k8sdds", "_shipped")
+        return {str(target / source): source for source in self.get_source_files()}
+
+    def get_outputs(self) -> list[str]:
+        """Return the files that `run` writes."""
+        return list(self.get_output_mapping())
+
+    def run(self) -> None:
+        """Copy the files."""
+        for target, source in self.get_output_mapping().items():
+            self.mkpath(str(Path(target).parent))
+            self.copy_file(source, target)
+
+
+class Build(build):
+    """Build the Python code and the shipped folders."""
+
+    sub_commands: ClassVar = [*build.sub_commands, ("build_shipped", None)]
+
+
+setup(cmdclass={"build": Build, "build_shipped": BuildShipped})

@@ -14,9 +14,8 @@ from k8sdds.bundle.contents import HOST_ARCH, Report
 from k8sdds.middleware import MIDDLEWARES
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.paths import CHECKOUT, cache_folder, native_program
+from k8sdds.system.paths import cache_folder, native_program, shared
 
-SOURCES = CHECKOUT / "perftest-images"
 LIBRARIES = (
     "libc6-dev", "cyclonedds-dev", "fastdds-tools", "libfastrtps-dev", "libssl-dev", "libtinyxml2-dev",
     "nlohmann-json3-dev", "zlib1g-dev",
@@ -65,11 +64,6 @@ def check(arch: str) -> None:
         package = f"g++-{TRIPLETS[arch].replace('_', '-')}"
         raise PrerequisiteError(f"the compiler for {arch}, {compiler}, is not installed",
                         f"sudo apt-get install {package}")  # fmt: skip
-    if not SOURCES.is_dir():
-        raise PrerequisiteError(
-            f"cannot build perftest for {arch}: its sources are missing",
-            "run this command in a checkout of k8sdds, or on a machine of that architecture",
-        )
 
 
 def _installed() -> dict[str, Path]:
@@ -106,8 +100,9 @@ def _key(arch: str, sysroot: Path) -> str:
         [f"{TRIPLETS[arch]}-g++", "--version"], capture_output=True, text=True, timeout=30, check=True
     ).stdout.splitlines()[0]
     key = hashlib.sha256(oci.canonical([sysroot.name, compiler]))
-    for path in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
-        key.update(f"\n{path.relative_to(SOURCES)} {oci.file_sha256(path)}".encode())
+    sources = shared("perftest-images")
+    for path in sorted(path for path in sources.rglob("*") if path.is_file()):
+        key.update(f"\n{path.relative_to(sources)} {oci.file_sha256(path)}".encode())
     return key.hexdigest()[:16]
 
 
@@ -124,7 +119,7 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
         "CMAKE_FIND_ROOT_PATH_MODE_PROGRAM": "NEVER", "CMAKE_FIND_ROOT_PATH_MODE_LIBRARY": "ONLY",
         "CMAKE_FIND_ROOT_PATH_MODE_INCLUDE": "ONLY", "CMAKE_FIND_ROOT_PATH_MODE_PACKAGE": "ONLY",
     }  # fmt: skip
-    configure = ["cmake", "-S", SOURCES, "-B", folder / "build", "-G", "Ninja"]
+    configure = ["cmake", "-S", shared("perftest-images"), "-B", folder / "build", "-G", "Ninja"]
     configure += [f"-D{key}={value}" for key, value in settings.items()]
     log = folder.parent / f"{arch}.log"
     for argv in (configure, ["cmake", "--build", folder / "build", "--target", "install/strip"]):

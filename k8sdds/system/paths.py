@@ -8,22 +8,23 @@ from pathlib import Path
 
 from k8sdds.system.errors import PrerequisiteError
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SHIPPED = _PACKAGE / "_shipped"
+"""Where setup.py copies the shipped folders; a source tree has them next to the package instead."""
+CHECKOUT = None if _SHIPPED.is_dir() else _PACKAGE.parent
 """The source tree, if k8sdds runs from one."""
 
 
 def shared(kind: str) -> Path:
-    """Return the installed folder of `experiments`, `qos`, `profiles` or another kind of shipped files.
+    """Return the folder of `experiments`, `qos`, `profiles` or another kind of shipped files.
 
     Raises:
-        PrerequisiteError: The folder is in neither the source tree nor the installation.
+        PrerequisiteError: The folder is missing.
     """
-    for folder in (CHECKOUT / kind, Path(sys.prefix) / "share" / "k8sdds" / kind):
-        if folder.is_dir():
-            return folder
-    raise PrerequisiteError(
-        f"the folder {kind}/ is missing from this installation", "reinstall k8sdds: make setup"
-    )
+    folder = (CHECKOUT or _SHIPPED) / kind
+    if not folder.is_dir():
+        raise PrerequisiteError(f"the folder {folder} is missing from this installation", "reinstall k8sdds")
+    return folder
 
 
 def private_folder(participant: str) -> Path:
@@ -34,21 +35,16 @@ def private_folder(participant: str) -> Path:
 def native_program(name: str) -> str:
     """Return the path of a native program: `k8sdds-perftest` or `k8sdds-supervisor`.
 
-    Searches $K8SDDS_LIBEXEC if it is set; else the installation, then the build folder of the source tree.
+    Searches $K8SDDS_LIBEXEC if it is set; else the installation.
 
     Raises:
         PrerequisiteError: The program is not built.
     """
     given = os.environ.get("K8SDDS_LIBEXEC")
-    installed = Path(sys.prefix) / "libexec" / "k8sdds"
-    folders = [Path(given)] if given else [installed, CHECKOUT / "build" / "libexec" / "k8sdds"]
-    for folder in folders:
-        if os.access(folder / name, os.X_OK):
-            return str(folder / name)
-    raise PrerequisiteError(
-        f"the program {name} is not in {' or '.join(str(folder) for folder in folders)}",
-        "build it: make setup",
-    )
+    folder = Path(given) if given else Path(sys.prefix) / "libexec" / "k8sdds"
+    if os.access(folder / name, os.X_OK):
+        return str(folder / name)
+    raise PrerequisiteError(f"the program {name} is not in {folder}", "build it: make setup")
 
 
 def cache_folder() -> Path:

@@ -11,30 +11,20 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
+SHIPPED = ("deploy", "experiments", "perftest-images", "profiles", "qos", "security")
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install k8sdds from a wheel into a new virtual environment that uses the current libraries."""
     folder = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(CHECKOUT)], check=True)
+    # The wheel is built from the source distribution, so it also shows that this one is complete.
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(folder), str(CHECKOUT)], check=True)
     (wheel,) = folder.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     python = folder / "venv" / "bin" / "python"
-    subprocess.run(
-        [
-            str(python),
-            "-m",
-            "pip",
-            "--quiet",
-            "--disable-pip-version-check",
-            "install",
-            "--no-deps",
-            str(wheel),
-        ],
-        check=True,
-    )
+    pip = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--no-deps", str(wheel)], check=True)
     site = subprocess.run(
         [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True, capture_output=True, text=True,
@@ -45,6 +35,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (Path(site) / "dependencies.pth").write_text("import dependencies\n")
     return folder / "venv" / "bin" / "k8sdds"
+
+
+def files(folder: Path) -> set[Path]:
+    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder) for path in found}
 
 
 def output(program: Path, folder: Path, *args: str) -> str:
@@ -58,13 +53,15 @@ def test_experiments_and_profiles_are_found_from_any_folder(installed: Path, tmp
     assert "multicast-12sub" in names
     shown = json.loads(output(installed, tmp_path, "show", "multicast-12sub", "--json"))
     line = shown["cells"][0]["commands"]["pub0"]
-    assert "/share/k8sdds/qos/strict-reliable.xml" in line
+    assert "/k8sdds/_shipped/qos/strict-reliable.xml" in line
     assert str(CHECKOUT) not in line
 
 
-def test_report_templates_are_installed(installed: Path) -> None:
+def test_all_files_are_installed(installed: Path) -> None:
     package = next((installed.parent.parent / "lib").glob("python*/site-packages/k8sdds"))
-    assert (package / "report" / "templates" / "report.html.j2").is_file()
+    assert files(package) >= files(CHECKOUT / "k8sdds")
+    for folder in SHIPPED:
+        assert files(package / "_shipped" / folder) == files(CHECKOUT / folder)
 
 
 def test_error_names_missing_native_programs_and_the_fix(installed: Path, tmp_path: Path) -> None:
