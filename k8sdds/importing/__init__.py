@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -99,7 +99,7 @@ def _hints(
     mtu = files.mtu_of(sources, bundle.folder)
     if mtu is not None:
         # If a note states an MTU, the folder is a variant of the network rather than a backup.
-        hints = layouts.Hints({**hints.values, "mtu_bytes": mtu}, None, hints.variant, hints.experiment)
+        hints = replace(hints, values={**hints.values, "mtu_bytes": mtu}, set_aside=None)
     given: dict[str, Any] = {}
     for source in bundle.logs.values():
         given |= path_hints.values(rules, PurePosixPath(source.path))

@@ -14,13 +14,13 @@ runs at a fixed rate share counts and rates, but not a whole table of latencies.
 def mark(trials: list[Imported]) -> list[str]:
     """Mark duplicates as invalid; return a message for each that names the original.
 
-    The earlier trial is the original. An invalid trial, such as one that its authors set aside, is never the
-    original of a valid trial.
+    The earlier trial is the original. An invalid trial is never the original of a valid trial, and a backup is
+    never the original of a regular trial.
     """
     first_by_digest: dict[str, Imported] = {}
     first_by_numbers: dict[tuple[Any, ...], Imported] = {}
     messages: list[str] = []
-    for trial in sorted(trials, key=lambda trial: (not trial.record.valid, trial.record.repetition or 0)):
+    for trial in sorted(trials, key=_preference):
         if not trial.numbers:
             continue
         digests = {name: source.sha256 for name, source in trial.bundle.logs.items() if name in trial.numbers}
@@ -39,6 +39,11 @@ def mark(trials: list[Imported]) -> list[str]:
             first_by_digest.setdefault(key, trial)
         first_by_numbers.setdefault(numbers, trial)
     return messages
+
+
+def _preference(trial: Imported) -> tuple[bool, bool, int]:
+    """Return a sort key that puts the trial that counts before its copies."""
+    return not trial.record.valid, trial.set_aside, trial.record.repetition or 0
 
 
 def _mark(trial: Imported, original: Imported, how: str, messages: list[str]) -> None:

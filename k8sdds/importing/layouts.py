@@ -26,7 +26,8 @@ _NAMES = {name: name for name in (*_OTHER_NETWORKS, *NETWORKS)} | {
 _TESTS = {spelling: name for name in WORKLOADS for spelling in (name, f"{name}test")}
 _RELIABILITIES = {"besteffort": "best-effort", "best-effort": "best-effort", "reliable": "reliable"}
 _TRANSPORTS = {"multicast": "multicast", "unicast": "unicast"}
-_BACKUPS = ("bk", "bak", "backup", "old")
+_BACKUP = re.compile(r"(?:bk|bak|backup)(?:[^a-z].*)?|old")
+"""Name of a folder with backups, such as `bk`, `bk1` or `bk-datalen`."""
 _REPETITION = re.compile(r"(?:run|rep|repeat|repetition|iter|iteration|trial|round)[-_]?([0-9]{1,4})")
 _ROW = re.compile(r"test-([0-9]{1,3})(?:-(.+))?")
 _PAYLOAD = re.compile(r"([0-9]{1,9})(?:b|bytes)|(?:payload|size|len|datalen)[-_=]?([0-9]{1,9})")
@@ -45,13 +46,14 @@ class Hints:
     variant: str | None = None
     """A setting that logs do not contain, such as `sendQueueSize=50`."""
     experiment: str | None = None
+    keep: bool = False
+    """Whether the user includes the log although it is a backup."""
 
     def with_user_settings(self, values: dict[str, Any]) -> Hints:
         """Return the hints, updated with the values that the user specified."""
-        values = dict(values)
-        keep = values.pop("keep", None)
         merged = {**self.values, **values}
-        return replace(self, values=merged, set_aside=None if keep else self.set_aside)
+        keep = merged.pop("keep", None)
+        return replace(self, values=merged, keep=bool(keep))
 
 
 def detect(paths: list[PurePosixPath]) -> str:
@@ -73,11 +75,11 @@ def hints(folder: PurePosixPath, stem: str, layout: str) -> Hints:
             number, suffix = int(row[1]), name[len(f"test-{row[1]}") :].lstrip("-")
             if number < len(ROWS):
                 values["payload_bytes"] = ROWS[number]
-            if suffix.lower() in _BACKUPS:
+            if _BACKUP.fullmatch(suffix.lower()):
                 aside = name
             elif suffix:
                 variant = suffix
-        elif lower in _BACKUPS:
+        elif _BACKUP.fullmatch(lower):
             aside = name
         elif (known := _settings(lower, whole=True)) or (layout == AUTO and (known := _settings(lower))):
             values |= known
@@ -86,10 +88,12 @@ def hints(folder: PurePosixPath, stem: str, layout: str) -> Hints:
         elif layout == K8SDDS and "test" not in values and experiment is None:
             experiment = name
         elif layout == K8SDDS:
-            values["network"] = _network(lower) or lower
+            values |= _network_and_transport(lower) or {"network": lower}
     if layout == AUTO and "network" not in values:
         lower_names = [(part, part.lower()) for part in folder.parts]
-        unknown = [part for part, lower in lower_names if not _settings(lower) and lower not in _BACKUPS]
+        unknown = [
+            part for part, lower in lower_names if not _settings(lower) and not _BACKUP.fullmatch(lower)
+        ]
         if unknown:
             values["network"] = unknown[-1]
     return Hints(values, aside, variant, experiment)
@@ -135,6 +139,14 @@ def _settings(name: str, whole: bool = False) -> dict[str, Any]:
         if part:
             settings = {**_settings(part, whole=True), **settings}
     return settings
+
+
+def _network_and_transport(name: str) -> dict[str, Any]:
+    """Return the settings of a name such as `hostnetwork-multicast-udp`, or {}."""
+    network, _, transport = name.removesuffix("-udp").removesuffix("-tcp").rpartition("-")
+    if network in _NAMES and transport in _TRANSPORTS:
+        return {"network": _NAMES[network], "transport": _TRANSPORTS[transport]}
+    return {}
 
 
 def _network(name: str) -> str | None:

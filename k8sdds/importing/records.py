@@ -35,6 +35,8 @@ class Imported:
     bundle: Bundle
     numbers: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """All numbers in the results, by participant. They are used to find copies."""
+    set_aside: bool = False
+    """Whether the names of its folders mark it as a backup, which the user may include nevertheless."""
 
     def invalidate(self, reason: str) -> None:
         """Mark the trial as invalid, unless it already is."""
@@ -63,7 +65,7 @@ def _record(bundle: Bundle, logs: dict[str, Log], hints: Hints, layout: str, pay
     values = _description(_merged(hints, stated, warnings), hints, layout)
     results = {name: result for name, log in logs.items() if (result := _result(log, payload))}
     reason = _invalid(bundle, pubs, subs, values, results)
-    if hints.set_aside and reason is None:
+    if hints.set_aside and not hints.keep and reason is None:
         reason = f"set-aside: {hints.set_aside!r} marks it as a backup; to include it: --map 'GLOB:keep=yes'"
     record = {
         **UNKNOWN, "schema": SCHEMA, "attempt": 1, "testbed": TESTBED, "source": bundle.name,
@@ -76,7 +78,9 @@ def _record(bundle: Bundle, logs: dict[str, Log], hints: Hints, layout: str, pay
         node = bundle.metrics[0].nodes.get(str(values.get("publisher_node")), {})
         record["machine_cpu_percent"] = node.get("cpu_percent_avg")
     numbers = {name: tuple(result.values.values()) for name, result in results.items()}
-    return Imported(TrialRecord.read(record | _ids(record, bundle, payload)), bundle, numbers)
+    return Imported(
+        TrialRecord.read(record | _ids(record, bundle, payload)), bundle, numbers, bool(hints.set_aside)
+    )
 
 
 def _result(log: Log, payload: int | None) -> Result | None:

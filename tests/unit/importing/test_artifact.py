@@ -99,6 +99,7 @@ def test_the_account_is_consistent(imported):
     assert account["invalid"] == {"copy": 60, "set-aside": 28, "error": 4}
     assert len(imported.run.attempts()) == 349
     assert len({attempt["trial_id"] for attempt in imported.run.attempts()}) == 349
+    assert {attempt["experiment_folder"] for attempt in imported.run.attempts()} == {"BestEffort", "CNI-Test"}
 
 
 def test_copies_are_listed_and_count_once(imported, best):

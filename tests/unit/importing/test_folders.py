@@ -80,6 +80,36 @@ def test_map_adds_settings_that_logs_do_not_state(tmp_path):
     assert any("test latency" in text for text in one["warnings"])
 
 
+HOST_MULTICAST = "Multicast-Test/4subs/throughputTest/hostnetwork-multicast-udp"
+
+
+@pytest.mark.parametrize("backup", ["bk-datalen", "bk,sleep10", "bk1", "Backup_2"])
+def test_a_backup_is_never_the_original_of_a_regular_trial(tmp_path, backup):
+    regular, copy = f"{HOST_MULTICAST}/test-2", f"{HOST_MULTICAST}/{backup}/test-14"
+    for folder in (copy, regular):
+        trial(tmp_path / "in" / folder, subs=4, multicast="True")
+    result = imported(tmp_path, layout="k8sdds")
+    assert result[regular]["valid"] and not result[regular]["warnings"]
+    assert (result[regular]["network_label"], result[regular]["transport"]) == ("host", "multicast")
+    assert result[copy]["reason"].startswith(f"set-aside: {backup!r}")
+
+
+def test_an_included_backup_is_the_copy_of_a_regular_trial(tmp_path):
+    regular, copy = f"{HOST_MULTICAST}/test-2", f"{HOST_MULTICAST}/bk-datalen/test-14"
+    other = f"{HOST_MULTICAST}/bk-datalen/test-15"
+    for seed, folder in enumerate((other, copy, regular)):
+        trial(tmp_path / "in" / folder, multicast="True", seed=min(seed, 1))
+    result = imported(tmp_path, layout="k8sdds", maps=["bk-datalen:keep=yes"])
+    assert result[regular]["valid"] and result[other]["valid"]
+    assert result[copy]["reason"] == f"copy: its log is a byte-for-byte copy of {regular}"
+
+
+@pytest.mark.parametrize("name", ["bkd-cluster", "backups", "old-kernel"])
+def test_a_name_that_only_begins_like_a_backup_is_regular(tmp_path, name):
+    trial(tmp_path / "in" / name / "host")
+    assert imported(tmp_path)[f"{name}/host"]["valid"]
+
+
 @pytest.mark.parametrize(
     "text", ["x", "a:b", "a:netwrok=x", "a:repetition=0", "a:payload_bytes=-1", ":network=x", "a:test=both"]
 )
