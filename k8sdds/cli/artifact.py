@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from k8sdds.cli.help import examples
 from k8sdds.cli.options import ClaimsFile, Json
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
@@ -21,7 +22,10 @@ MAX_SHOWN = 50
 """Largest number of files that the text output lists; `--json` lists all."""
 
 
-@app.command("pack")
+@app.command(
+    "pack",
+    epilog=examples("k8sdds artifact pack runs/mine --output mine.zip --license CC-BY-4.0"),
+)
 def pack(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="ZIP file to write.")],
@@ -63,7 +67,7 @@ def pack(
         console().print("Warning: without a license, others may not use the data. Add --license.")
 
 
-@app.command("verify")
+@app.command("verify", epilog=examples("k8sdds artifact verify mine.zip"))
 def verify(
     file: Annotated[Path, typer.Argument(help="The ZIP file of an artifact, or the unpacked folder.")],
     expect: Annotated[

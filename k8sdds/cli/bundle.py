@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from k8sdds.cli.help import examples
 from k8sdds.cli.options import Json, split_list
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
@@ -20,7 +21,11 @@ app = typer.Typer(
 Folder = Annotated[Path, typer.Argument(help="The folder of the bundle, or a .tar file of it.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "k8sdds bundle create usb/bundle", "k8sdds bundle create bundle --arch amd64,arm64 --suite bookworm"
+    )
+)
 def create(
     output: Annotated[Path, typer.Argument(help="Folder to create.")],
     arch: Annotated[
@@ -63,7 +68,7 @@ def create(
     console().print(f"wrote {created.folder}: {len(created.items)} items", highlight=False)
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds bundle verify usb/bundle"))
 def verify(folder: Folder) -> None:
     """Compare all files of a bundle with their checksums."""
     from k8sdds import bundle
@@ -75,7 +80,7 @@ def verify(folder: Folder) -> None:
     console().print(f"{folder}: all {len(opened.items)} items are intact", highlight=False)
 
 
-@app.command("list")
+@app.command("list", epilog=examples("k8sdds bundle list usb/bundle"))
 def list_(folder: Folder, as_json: Json = False) -> None:
     """List the content of a bundle."""
     from k8sdds import bundle
@@ -92,7 +97,7 @@ def list_(folder: Folder, as_json: Json = False) -> None:
         console().print(f"{item.arch}  {item.kind:7} {size:>9}  {item.name}", highlight=False, markup=False)
 
 
-@app.command("cache")
+@app.command("cache", epilog=examples("k8sdds bundle cache", "k8sdds bundle cache --prune"))
 def cache_(
     prune: Annotated[
         bool,

@@ -30,7 +30,9 @@ def clean(
     namespace: Annotated[
         str | None,
         typer.Option(
-            "--namespace", help="Clean this existing namespace. Default: the namespaces of all campaigns."
+            "--namespace",
+            "-n",
+            help="Clean this existing namespace. Default: the namespaces of all campaigns.",
         ),
     ] = None,
     as_json: Json = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.options import AcceptKeys, Concurrency, Limit, ProfileName, Yes, load_profile
-from k8sdds.cli.terminal import confirm, console, print_note, print_text
+from k8sdds.cli.terminal import confirm, console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 
@@ -64,11 +64,13 @@ def deploy(
         return
     selection.write(selection.SelectedTestbed(selection.CLUSTER, loaded.name))
     console().print(
-        f"The cluster {loaded.name} is ready: {deployed.node_count} nodes, {loaded.network.name}.\n"
-        f"It is now the current testbed (k8sdds testbed). Try: k8sdds run quickstart\n"
-        f"Or: kubectl --kubeconfig {record.folder(loaded.name) / 'kubeconfig'} get nodes",
+        f"The cluster {loaded.name} is ready: {deployed.node_count} nodes, {loaded.network.name}.",
         highlight=False,
         soft_wrap=True,
+    )
+    print_step(
+        f"It is now the current testbed (k8sdds testbed). Try: k8sdds run quickstart\n"
+        f"Or: kubectl --kubeconfig {record.folder(loaded.name) / 'kubeconfig'} get nodes"
     )
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from k8sdds.cli.terminal import console
+from k8sdds.cli.terminal import console, print_step, quiet
 from k8sdds.deploy.actions import Action
 
 
@@ -24,7 +24,7 @@ class Progress:
         self._live: Any = None
 
     def __enter__(self) -> Progress:
-        if console().is_terminal:
+        if console().is_terminal and not quiet():
             from rich.live import Live
 
             self._live = Live(
@@ -49,7 +49,7 @@ class Progress:
             self._done[action.node] += 1
             outcome = f"{seconds:.1f} s" if error is None else f"failed after {seconds:.1f} s"
             line = f"{action.node}: {action.phase}: {action.title} ({outcome})"
-            console().print(line, highlight=False, markup=False, soft_wrap=True)
+            print_step(line)
 
     def _table(self) -> Any:
         from rich.table import Table

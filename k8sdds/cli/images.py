@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli.help import examples
 from k8sdds.cli.options import AcceptKeys, Concurrency, Limit, ProfileName, load_profile, split_list
 from k8sdds.cli.terminal import console, print_note
 from k8sdds.system.errors import InputError
@@ -38,7 +39,7 @@ def _build_bundle(arch: str, names: Sequence[str]) -> Bundle:
     return bundle.cached_bundle(split_list(arch) or [HOST_ARCH], print_note, only_k8sdds=True)
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds images build", "k8sdds images build --arch arm64 --output images.tar"))
 def build(
     names: Names = None,
     arch: Arch = "",
@@ -71,7 +72,7 @@ def build(
                 raise InputError(f"cannot write {output}: {error.strerror}") from error
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds images push registry.example.org/robots --arch amd64,arm64"))
 def push(
     target: Annotated[str, typer.Argument(help="REGISTRY or REGISTRY/PATH to push the images to.")],
     names: Names = None,
@@ -89,7 +90,9 @@ def push(
         console().print(reference, highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(
+    epilog=examples("k8sdds images load ./my-lab.yaml", "k8sdds images load one-machine --emulate arm64")
+)
 def load(
     profile: ProfileName,
     names: Names = None,

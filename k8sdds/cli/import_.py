@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.terminal import console, print_step, print_text
 
 if TYPE_CHECKING:
     from k8sdds.importing import Import
@@ -55,7 +55,7 @@ def import_(
         return
     _print_account(imported)
     _print_tables(imported)
-    console().print(f"Next: k8sdds report {output}", soft_wrap=True, highlight=False)
+    print_step(f"Next: k8sdds report {output}")
 
 
 def _print_account(imported: Import) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from k8sdds.cli.help import examples
 from k8sdds.cli.options import Experiment, Json, PskFile, Settings, complete_networks
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.cli.testbed import read_psk
 from k8sdds.system.errors import InputError, PrerequisiteError
 
@@ -20,7 +21,12 @@ app = typer.Typer(
 
 Networks = Annotated[
     list[str] | None,
-    typer.Option("--network", "-n", help="Only this network (repeatable).", autocompletion=complete_networks),
+    typer.Option(
+        "--network",
+        metavar="NETWORK",
+        help="Only this network (repeatable). Default: all networks of the experiment.",
+        autocompletion=complete_networks,
+    ),
 ]
 Name = Annotated[str, typer.Option("--name", help="Name of the lab; several labs can be up.")]
 
@@ -44,7 +50,7 @@ def _cells(experiment: str, networks: list[str] | None, settings: list[str] | No
     ]
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds lab plan quickstart --network flannel-vxlan"))
 def plan(experiment: Experiment, network: Networks = None, settings: Settings = None) -> None:
     """Print the commands that build an experiment's networks, one shell script per network. Runs nothing."""
     from k8sdds.testbeds.lab.plan import make_plan, script
@@ -53,7 +59,9 @@ def plan(experiment: Experiment, network: Networks = None, settings: Settings = 
         print_text(script(make_plan(cell)))
 
 
-@app.command()
+@app.command(
+    epilog=examples("k8sdds lab up quickstart", "k8sdds lab up multicast-4sub --network weavenet --name mine")
+)
 def up(
     experiment: Experiment,
     network: Networks = None,
@@ -92,10 +100,10 @@ def up(
             f"{lab_network.name}: {lab_network.plan.key.nodes} nodes, pods {pods}", highlight=False
         )
     first = next(iter(lab.networks.values()))
-    console().print(f"\nTry: k8sdds lab exec {first.name}/sub0 -- ip addr", highlight=False)
+    print_step(f"\nTry: k8sdds lab exec {first.name}/sub0 -- ip addr")
 
 
-@app.command("ls")
+@app.command("ls", epilog=examples("k8sdds lab ls", "k8sdds lab ls --json"))
 def list_(as_json: Json = False) -> None:
     """List the labs on this machine: from `lab up`, running campaigns and killed campaigns."""
     from k8sdds.testbeds.lab import records
@@ -140,7 +148,14 @@ def _complete_targets(incomplete: str) -> list[str]:
     return sorted(target for target in targets if target.startswith(incomplete))
 
 
-@app.command("exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+@app.command(
+    "exec",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+    epilog=examples(
+        "k8sdds lab exec flannel-vxlan/pub0 -- ip addr",
+        "k8sdds lab exec --name mine weavenet/node0 -- tcpdump -i any -c 10",
+    ),
+)
 def exec_(
     target: Annotated[
         str,
@@ -181,7 +196,7 @@ def exec_(
     os.execvp(argv[0], argv)
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds lab graph quickstart --output lab.svg"))
 def graph(
     experiment: Experiment,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .svg, .png or .dot.")] = Path(
@@ -199,7 +214,7 @@ def graph(
     console().print(f"wrote {output}", highlight=False)
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds lab down", "k8sdds lab down --name mine"))
 def down(name: Name = "lab") -> None:
     """Remove a lab that `k8sdds lab up` created."""
     from k8sdds.testbeds.lab import records

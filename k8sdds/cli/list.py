@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, format_duration, print_text
+from k8sdds.cli.terminal import console, format_duration, print_step, print_text
 
 
 def list_(
@@ -32,7 +32,7 @@ def list_(
         table.add_row(*(_cell(row[column]) for column in columns))
     console().print(table)
     if not networks:
-        console().print("\nTry: k8sdds show NAME, k8sdds run NAME. NAME can also be the path of a YAML file.")
+        print_step("\nTry: k8sdds show NAME, k8sdds run NAME. NAME can also be the path of a YAML file.")
 
 
 def _cell(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli import list as list_command
+from k8sdds.cli.help import examples
 from k8sdds.cli.options import AcceptKeys, Json, ProfileName, complete_networks
 from k8sdds.cli.terminal import print_note, print_text
 
@@ -38,13 +39,17 @@ Password = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", epilog=examples("k8sdds network list"))
 def list_(as_json: Json = False) -> None:
     """List the networks and their properties, like `k8sdds list --networks`."""
     list_command.list_(networks=True, as_json=as_json)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "k8sdds network show one-machine", "k8sdds network show ./my-lab.yaml weavenet --mtu 1400"
+    )
+)
 def show(
     profile: ProfileName,
     network: Annotated[
@@ -77,7 +82,12 @@ def show(
     print_text("---\n".join(documents).rstrip("\n"))
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "k8sdds network switch one-machine kube-router",
+        "k8sdds network switch ./my-lab.yaml weavenet-encrypt --password-file weave.key",
+    )
+)
 def switch(
     profile: ProfileName,
     network: Name,

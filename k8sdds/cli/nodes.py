@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from k8sdds import versions
+from k8sdds.cli.help import examples
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, print_note, print_text
+from k8sdds.cli.terminal import console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 
 app = typer.Typer(
@@ -23,7 +24,9 @@ Cluster = Annotated[str, typer.Option("--cluster", "-c", help="Name of the clust
 Node = Annotated[str, typer.Argument(help="Name of the node; see `nodes ls`.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples("k8sdds nodes up --count 2", "k8sdds nodes up alpha beta --cluster mine --delay-ms 5")
+)
 def up(
     names: Annotated[
         list[str] | None, typer.Argument(help="Names of the nodes. Default: node1, node2, …")
@@ -54,12 +57,10 @@ def up(
     running = nodes.up(cluster, specs, print_note)
     for node in running:
         console().print(f"{node.name}: {node.address}", highlight=False)
-    console().print(
-        f"\nTry: ssh -F {running[0].ssh_config} {running[0].name}", highlight=False, soft_wrap=True
-    )
+    print_step(f"\nTry: ssh -F {running[0].ssh_config} {running[0].name}")
 
 
-@app.command("ls")
+@app.command("ls", epilog=examples("k8sdds nodes ls", "k8sdds nodes ls --cluster mine --json"))
 def list_(
     cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Only this cluster's nodes.")] = None,
     as_json: Json = False,
@@ -77,7 +78,11 @@ def list_(
         console().print(f"{node.cluster}: {node.name}  {node.address}  {node.state}", highlight=False)
 
 
-@app.command("exec", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+@app.command(
+    "exec",
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+    epilog=examples("k8sdds nodes exec node1 -- systemctl status", "k8sdds nodes exec switch -- ip addr"),
+)
 def exec_(
     node: Annotated[str, typer.Argument(help="Name of the node, or `switch`.")],
     command: Annotated[list[str], typer.Argument(help="The command, after --.")],
@@ -90,7 +95,7 @@ def exec_(
     os.execvp(argv[0], argv)
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds nodes connect node1 22"))
 def connect(
     node: Node,
     port: Annotated[int, typer.Argument(min=1, max=65535, help="TCP port of the node.")] = versions.SSH_PORT,
@@ -103,7 +108,7 @@ def connect(
     os.execv(argv[0], argv)
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds nodes stop node2"))
 def stop(node: Node, cluster: Cluster = "local") -> None:
     """Power off a node without a shutdown. Its disk is kept; `up` boots it again."""
     from k8sdds import nodes
@@ -111,7 +116,7 @@ def stop(node: Node, cluster: Cluster = "local") -> None:
     nodes.stop(cluster, node)
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds nodes down", "k8sdds nodes down node2 --cluster mine"))
 def down(
     names: Annotated[list[str] | None, typer.Argument(help="Only these nodes.")] = None,
     cluster: Cluster = "local",

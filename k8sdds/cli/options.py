@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli.help import MACHINES, OUTPUT, SELECTION, TESTBED
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,27 +68,47 @@ def complete_testbeds(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", rich_help_panel=OUTPUT)]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print what would be done, and change nothing.", rich_help_panel=OUTPUT),
+]
 
 # Experiments
 Experiment = Annotated[
     str,
     typer.Argument(
-        help="Name of an experiment, or path of a YAML file.", autocompletion=complete_experiments
+        help="Name of an experiment (see: k8sdds list), or path of a YAML file.",
+        autocompletion=complete_experiments,
     ),
 ]
 Networks = Annotated[
     list[str] | None,
     typer.Option(
         "--network",
-        "-n",
-        help="Only this network and the baseline (repeatable).",
+        metavar="NETWORK",
+        help="Only this network and the baseline (repeatable). Default: all networks of the experiment.",
         autocompletion=complete_networks,
+        rich_help_panel=SELECTION,
     ),
 ]
-Repeat = Annotated[int | None, typer.Option("--repeat", min=1, help="Number of repetitions of every cell.")]
+Repeat = Annotated[
+    int | None,
+    typer.Option(
+        "--repeat",
+        min=1,
+        help="Number of repetitions of every cell. Default: as in the experiment.",
+        rich_help_panel=SELECTION,
+    ),
+]
 Duration = Annotated[
-    float | None, typer.Option("--duration", min=0.1, help="Measured duration of each trial, in seconds.")
+    float | None,
+    typer.Option(
+        "--duration",
+        min=0.1,
+        help="Measured duration of each trial, in seconds. Default: as in the experiment.",
+        rich_help_panel=SELECTION,
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -96,50 +117,96 @@ Settings = Annotated[
         metavar="KEY=VALUE",
         help="Override a key of the experiment with a YAML value (repeatable).",
         autocompletion=complete_settings,
+        rich_help_panel=SELECTION,
     ),
 ]
-Paper = Annotated[bool, typer.Option("--paper", help="Use the durations of the paper: 120 s per trial.")]
+Paper = Annotated[
+    bool,
+    typer.Option(
+        "--paper", help="Use the durations of the paper: 120 s per trial.", rich_help_panel=SELECTION
+    ),
+]
 PskFile = Annotated[
     Path | None,
     typer.Option(
         "--psk-file",
+        metavar="FILE",
         help="Lab only: file (mode 0600) with the pre-shared key for IPsec networks. Default: a random key.",
+        rich_help_panel=TESTBED,
     ),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of the random order of trials.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", help="Seed of the random order of trials. Default: random.", rich_help_panel=SELECTION
+    ),
+]
 
 # Testbeds
 TestbedName = Annotated[
     str | None,
     typer.Option(
         "--testbed",
+        metavar="NAME",
         help="lab, cluster, or the name of a deployed cluster. Default: the current testbed.",
         autocompletion=complete_testbeds,
+        rich_help_panel=TESTBED,
     ),
 ]
 Kubeconfig = Annotated[
-    Path | None, typer.Option("--kubeconfig", help="Kubeconfig of the cluster. Default: the same as kubectl.")
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig of the cluster. Default: the same as kubectl.",
+        rich_help_panel=TESTBED,
+    ),
 ]
-Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        metavar="NAME",
+        help="Context of the kubeconfig. Default: its current context.",
+        rich_help_panel=TESTBED,
+    ),
+]
 Namespace = Annotated[
     str | None,
     typer.Option(
-        "--namespace", help="Existing namespace to use. Default: create one namespace per campaign."
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="Existing Kubernetes namespace to use. Default: create one namespace per campaign.",
+        rich_help_panel=TESTBED,
     ),
 ]
 PodNetwork = Annotated[
     str | None,
-    typer.Option("--pod-network", help="Installed pod network, if it cannot be detected on the nodes."),
+    typer.Option(
+        "--pod-network",
+        metavar="NETWORK",
+        help="Installed pod network, if it cannot be detected on the nodes. Default: detected.",
+        rich_help_panel=TESTBED,
+    ),
 ]
 Meter = Annotated[
     bool | None,
     typer.Option(
         "--meter/--no-meter",
-        help="Measure the background cost of the network on the nodes around each block (runs a DaemonSet).",
+        help="Measure the background cost of the network on the nodes around each block (runs a DaemonSet)."
+        " Default: no.",
+        rich_help_panel=TESTBED,
     ),
 ]
 Image = Annotated[
-    str | None, typer.Option("--image", help="Container image with the supervisor and perftest.")
+    str | None,
+    typer.Option(
+        "--image",
+        metavar="IMAGE",
+        help="Container image with the supervisor and perftest. Default: the image that deploy installs.",
+        rich_help_panel=TESTBED,
+    ),
 ]
 
 # Profiles and machines
@@ -148,29 +215,57 @@ ProfileName = Annotated[
 ]
 Limit = Annotated[
     list[str] | None,
-    typer.Option("--limit", metavar="NODE", help="Only this node (repeatable). Other workers may be down."),
+    typer.Option(
+        "--limit",
+        metavar="NODE",
+        help="Only this node (repeatable). Other workers may be down. Default: all nodes.",
+        rich_help_panel=MACHINES,
+    ),
 ]
 AcceptKeys = Annotated[
-    bool, typer.Option("--accept-new-host-keys", help="Trust and remember unknown SSH host keys.")
+    bool,
+    typer.Option(
+        "--accept-new-host-keys",
+        help="Trust and remember unknown SSH host keys. Changed keys are always rejected.",
+        rich_help_panel=MACHINES,
+    ),
 ]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", min=1, max=200, help="Number of machines to work on in parallel.")
+    int,
+    typer.Option(
+        "--concurrency",
+        min=1,
+        max=200,
+        help="Number of machines to work on in parallel.",
+        rich_help_panel=MACHINES,
+    ),
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. Required without a terminal.")
 ]
 
 # Run folders and claims
-ClaimsFile = Annotated[str, typer.Option("--claims", help="Name of a set of claims, or path of a YAML file.")]
+ClaimsFile = Annotated[
+    str,
+    typer.Option("--claims", metavar="CLAIMS", help="Name of a set of claims, or path of a YAML file."),
+]
 OutputFolder = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="Also write the result as HTML, CSV and JSON to this new folder."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FOLDER",
+        help="Also write the result as HTML, CSV and JSON to this new folder.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 FailIf = Annotated[
     str | None,
     typer.Option(
         "--fail-if",
         metavar="CONDITION",
-        help="Exit with code 6 if a row meets this condition; see docs/explanation/analysis.md.",
+        help="Exit with code 6 if a row meets this condition, such as 'worse and change_percent < -5'."
+        " The columns of the CSV output are its variables.",
+        rich_help_panel=OUTPUT,
     ),
 ]

@@ -31,7 +31,7 @@ from k8sdds.cli.options import (
     TestbedName,
     complete_experiments,
 )
-from k8sdds.cli.terminal import console, format_duration
+from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.cli.testbed import open_testbed, select
 from k8sdds.results.run_folder import CAMPAIGN, RunFolder
 from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
@@ -100,7 +100,7 @@ def run(
     loaded = experiments.load(experiment)
     changed = experiments.changed(loaded, network or (), settings or (), repeat, duration, paper)
     if network and changed.baseline not in network:
-        console().print(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
+        print_step(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
     selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
     measure(changed, seed, output, dry_run, selected, psk_file, network or ())
 
@@ -136,7 +136,7 @@ def measure(
     folder = output or Path("runs") / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     request = steps.Request(experiment, name, folder, seed, required, dry_run)
-    console().print(f"Testbed: {_describe(selected)}", highlight=False)
+    print_step(f"Testbed: {_describe(selected)}")
     with _handle_signals(folder):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.run(request, testbed, Display())
@@ -154,7 +154,7 @@ def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None) -> N
     experiment = experiments.load(str(folder / EXPERIMENT))
     # The original name lets the testbed find and remove leftovers of a killed campaign.
     name = run_folder.campaign.get("campaign") or campaign_name(experiment.name)
-    console().print(f"Testbed: {_describe(selected)}", highlight=False)
+    print_step(f"Testbed: {_describe(selected)}")
     with _handle_signals(folder):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.resume(run_folder, experiment, testbed, Display())
@@ -166,7 +166,7 @@ class Display:
 
     def line(self, text: str) -> None:
         """Print a line."""
-        console().print(text, highlight=False)
+        print_step(text)
 
     def announce(self, what: str, estimate_s: float | None) -> None:
         """Print what is about to be measured and how long it takes."""

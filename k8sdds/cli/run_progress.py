@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from k8sdds import workloads
-from k8sdds.cli.terminal import console, format_duration
+from k8sdds.cli.terminal import console, format_duration, print_step, quiet
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
 
@@ -29,7 +29,7 @@ class Progress:
         self._live: Any = None
 
     def __enter__(self) -> Progress:
-        if console().is_terminal:
+        if console().is_terminal and not quiet():
             from rich.live import Live
 
             # Without automatic refresh, only `_draw` draws, and it runs between trials.
@@ -70,7 +70,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Print a permanent line."""
-        console().print(text, highlight=False, markup=False, soft_wrap=True)
+        print_step(text)
 
     def _draw(self, status: str) -> None:
         from rich.console import Group

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from k8sdds.cli.help import examples
 from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.system.errors import InputError
 
 app = typer.Typer(help="Create, inspect and verify DDS Security credentials.", no_args_is_help=True)
@@ -17,7 +18,7 @@ app = typer.Typer(help="Create, inspect and verify DDS Security credentials.", n
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the credentials.")]
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds security init credentials --subscribers 4 --days 30"))
 def init(
     folder: Folder,
     publishers: Annotated[int, typer.Option(min=1, max=100, help="Number of publishers: pub0, pub1, …")] = 1,
@@ -44,13 +45,13 @@ def init(
     console().print(
         f"Created {folder}: {len(members)} participants, valid until {facts['not_after']}.\n"
         "Private keys of the participants: DIR/PARTICIPANT/key.pem. Private keys of the authorities:"
-        f" DIR/{directory.AUTHORITY_KEYS}; do not copy them to any node.\n"
-        f"Inspect the credentials: k8sdds security show {folder}",
+        f" DIR/{directory.AUTHORITY_KEYS}; do not copy them to any node.",
         highlight=False, markup=False,
     )  # fmt: skip
+    print_step(f"Inspect the credentials: k8sdds security show {folder}")
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds security show credentials"))
 def show(folder: Folder, as_json: Json = False) -> None:
     """Show participants, permissions, expiry dates and fingerprints. Never shows a private key."""
     from rich.table import Table
@@ -76,7 +77,7 @@ def show(folder: Folder, as_json: Json = False) -> None:
     out.print(f"governance: {', '.join(facts['levels'])}", highlight=False)
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds security check credentials"))
 def check(folder: Folder, as_json: Json = False) -> None:
     """Verify certificates, keys, signatures and expiry dates as a middleware would."""
     from k8sdds.security import directory
@@ -105,7 +106,7 @@ def check(folder: Folder, as_json: Json = False) -> None:
         )
 
 
-@app.command()
+@app.command(epilog=examples("k8sdds security levels"))
 def levels(as_json: Json = False) -> None:
     """List the protection levels that experiments can use."""
     from k8sdds.security import levels as protection_levels

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from k8sdds.cli.options import Duration, Experiment, Json, Networks, Paper, Repeat, Settings
-from k8sdds.cli.terminal import console, format_duration, format_size, print_text
+from k8sdds.cli.terminal import console, format_duration, format_size, print_step, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
             for participant, line in row["commands"].items():
                 out.print(f"  {participant}: {line}", highlight=False, soft_wrap=True)
     else:
-        out.print("\nTo see the command line of each pod, add --commands.")
+        print_step("\nTo see the command line of each pod, add --commands.")
     for problem in problems:
         out.print(problem, style="red", highlight=False, markup=False)
     if problems:

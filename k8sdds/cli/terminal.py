@@ -1,16 +1,59 @@
-"""Print to the terminal: consoles, confirmation prompts, and durations and sizes as text."""
+"""Print to the terminal: results, steps, errors, confirmation prompts, durations and sizes as text.
+
+`--quiet` and `--verbose` take effect here: results and errors are always printed, steps and notes unless
+`--quiet`, the commands that k8sdds runs and the causes of errors with `--verbose`.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+MAX_SHOWN_ARGUMENT = 200
+"""Longest argument of a command that `--verbose` shows in full, such as a script of `sh -c`."""
+
+
+class Verbosity(IntEnum):
+    """How much is printed."""
+
+    QUIET = -1
+    NORMAL = 0
+    VERBOSE = 1
+
+
+_verbosity = Verbosity.NORMAL
+
+
+def set_verbosity(verbosity: Verbosity) -> None:
+    """Set how much this process prints; `VERBOSE` also prints each command that it runs."""
+    global _verbosity
+    if verbosity == Verbosity.VERBOSE != _verbosity:
+        sys.addaudithook(_print_command)
+    _verbosity = verbosity
+
+
+def quiet() -> bool:
+    """Return whether only results and errors are printed."""
+    return _verbosity == Verbosity.QUIET
+
+
+def _print_command(event: str, arguments: tuple[Any, ...]) -> None:
+    """Print the command of an audit event that starts a program."""
+    if event not in ("subprocess.Popen", "os.exec") or _verbosity != Verbosity.VERBOSE:
+        return
+    # Arguments never contain secrets, because every user of the machine can read them.
+    argv = [os.fsdecode(argument) for argument in arguments[1]]
+    shown = [a if len(a) <= MAX_SHOWN_ARGUMENT else f"{a[:MAX_SHOWN_ARGUMENT]}…" for a in argv]
+    sys.stderr.write(f"+ {shlex.join(shown)}\n")
 
 
 @cache
@@ -38,9 +81,25 @@ def print_text(text: str) -> None:
         _exit_on_closed_pipe()
 
 
+def print_step(text: str) -> None:
+    """Print a line about what is done, or a hint, to stdout; not with `--quiet`."""
+    if not quiet():
+        console().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 def print_note(text: str) -> None:
-    """Print a line to stderr, so that stdout keeps only the result."""
-    console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+    """Print a line to stderr, so that stdout keeps only the result; not with `--quiet`."""
+    if not quiet():
+        console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_error(error: BaseException) -> None:
+    """Print an error to stderr; with `--verbose`, also the errors that caused it."""
+    print(f"k8sdds: {error}", file=sys.stderr)
+    cause = error.__cause__
+    while cause is not None and _verbosity == Verbosity.VERBOSE:
+        print(f"  caused by {type(cause).__name__}: {cause}", file=sys.stderr)
+        cause = cause.__cause__
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -22,7 +22,7 @@ from k8sdds.cli.options import (
     PodNetwork,
     complete_testbeds,
 )
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
@@ -60,7 +60,7 @@ def testbed(
     console().print(f"Testbed: {selected.describe()}", highlight=False)
     if name is None:
         names = " | ".join([LAB, *selection.deployed_names(), CLUSTER])
-        console().print(f"To change it: k8sdds testbed {names}", highlight=False, markup=False)
+        print_step(f"To change it: k8sdds testbed {names}")
 
 
 def select(
@@ -85,8 +85,8 @@ def select(
     if name == LAB:
         if changes:
             raise InputError(
-                "the lab takes no kubeconfig, context, namespace, pod network, image or meter",
-                "add --testbed cluster",
+                "the lab takes no kubeconfig, context, namespace (-n), pod network, image or meter",
+                "add --testbed cluster; to choose a network: --network",
             )
         return SelectedTestbed()
     if name == CLUSTER:
@@ -140,7 +140,7 @@ def _check_access(selected: SelectedTestbed) -> None:
     with cluster_api(selected) as client:
         version = client.get("/version")["gitVersion"]
         refuse(permissions.missing_rights(client, selected.namespace))
-        console().print(f"{client.server} is reachable: Kubernetes {version}", highlight=False)
+        print_step(f"{client.server} is reachable: Kubernetes {version}")
 
 
 @contextmanager

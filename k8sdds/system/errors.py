@@ -1,8 +1,4 @@
-"""Define the errors that users see, one class per exit code, each with a remedy.
-
-Exit codes: 0 success; 2 wrong input; 3 missing prerequisite; 4 invalid trials remain; 5 aborted;
-6 a `--fail-if` condition is met; 130 interrupted.
-"""
+"""Define the errors that users see, one class per exit code, each with a remedy."""
 
 from __future__ import annotations
 
@@ -57,6 +53,22 @@ class Interrupted(K8sddsError):
     """The user pressed Ctrl-C; the results so far are kept."""
 
     exit_code = 130
+
+
+INTERNAL_ERROR = 70
+"""Exit code of a defect in k8sdds itself (EX_SOFTWARE)."""
+
+EXIT_CODES = {
+    0: "success",
+    InputError.exit_code: "wrong input: a file, option or argument",
+    PrerequisiteError.exit_code: "this machine or cluster does not meet a prerequisite",
+    InvalidTrials.exit_code: "trials without a valid attempt remain",
+    Aborted.exit_code: "aborted; the results so far are kept",
+    ConditionMet.exit_code: "the condition of --fail-if is met",
+    INTERNAL_ERROR: "internal error: a defect of k8sdds",
+    Interrupted.exit_code: "interrupted (Ctrl-C)",
+}
+"""What each exit code means."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class ShippedFiles:
             path = Path(name)
         else:
             path = self._path / f"{name}.yaml"
-            if not path.is_file():
+            if name not in self.names():
                 listed = f"list the names: {self.list_command}; or " if self.list_command else ""
                 raise InputError(
                     f"there is no {self.kind} {name!r}{nearest(name, self.names())}",

@@ -100,7 +100,7 @@ def metered(folder: Path, attempts: list[dict[str, Any]], output: str) -> None:
 
 @pytest.mark.long
 def test_twelve_subscribers_on_three_nodes(k8sdds: Command, user: User, tmp_path: Path) -> None:
-    args = ("--set", "payload_bytes=1024", "--set", "rate=200", "-o", "run", "-n", "host")
+    args = ("--set", "payload_bytes=1024", "--set", "rate=200", "-o", "run", "--network", "host")
     done = k8sdds("run", "multicast-12sub", *user.options, "--repeat", "1", "--duration", "2", *args)
     assert done.returncode == 0, done.stderr
     valid = [row for row in rows(tmp_path / "run") if row["valid"]]
@@ -115,7 +115,7 @@ def test_a_prepared_namespace_is_enough(
     apply(admin, rights("namespace", subject))
     args = ["run", "quickstart", "--testbed", "cluster", "--kubeconfig", str(kubeconfig), "--repeat", "1"]
     args += ["--duration", "0.5", "--namespace", "k8sdds-lab", "-o", "run"]
-    refused = k8sdds(*args, "-n", "flannel-vxlan")
+    refused = k8sdds(*args, "--network", "flannel-vxlan")
     assert refused.returncode == 3
     assert "--pod-network" in refused.stderr or "pod network" in refused.stderr
     done = k8sdds(*args, "--pod-network", "flannel-vxlan", "--set", "test=latency")
@@ -135,7 +135,7 @@ def test_missing_prerequisites_are_reported_before_anything_is_created(
     no_rights = ("--testbed", "cluster", "--kubeconfig", str(kubeconfig))
     for args, code, message in (
         ((*no_rights, "--pod-network", "flannel-vxlan"), 3, "create namespaces"),
-        ((*user.options, "-n", "weavenet"), 3, "weavenet"),
+        ((*user.options, "--network", "weavenet"), 3, "weavenet"),
         ((*user.options, "--image", "k8sdds.local/none:1"), 3, "k8sdds images load"),
         ((*user.options, "--set", "nodes=9"), 3, "nodes: 9"),
         ((*user.options, "--set", "capture=true"), 2, "capture"),

@@ -159,7 +159,7 @@ def test_bad_input_ends_before_anything_starts(
 
 def test_a_selected_network_keeps_the_baseline(k8sdds: Command, small: Path, tmp_path: Path) -> None:
     done = k8sdds(
-        "run", str(small), "-n", "weavenet", "-o", "out", "--repeat", "1", "--set", "test=throughput"
+        "run", str(small), "--network", "weavenet", "-o", "out", "--repeat", "1", "--set", "test=throughput"
     )
     assert "The baseline host is measured too" in done.stdout
     assert {record["network"] for record in attempts(tmp_path / "out")} == {"host", "weavenet"}
@@ -169,7 +169,7 @@ def test_twelve_subscribers_lose_no_sample(k8sdds: Command, tmp_path: Path) -> N
     done = k8sdds(
         "run",
         "multicast-12sub",
-        "-n",
+        "--network",
         "weavenet",
         "-o",
         "out",

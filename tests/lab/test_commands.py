@@ -42,7 +42,7 @@ def test_a_lab_can_be_created_entered_and_removed(k8sdds: Command, user: int | N
     assert "10.32.2.2/12" in inside.stdout
     assert "node3" not in k8sdds("lab", "exec", "weavenet/node0", "--", "ip", "-br", "link", user=user).stdout
 
-    again = k8sdds("lab", "up", "multicast-4sub", "-n", "weavenet", user=user)
+    again = k8sdds("lab", "up", "multicast-4sub", "--network", "weavenet", user=user)
     assert again.returncode == 2
     assert "is already up" in again.stderr
 
@@ -52,7 +52,7 @@ def test_a_lab_can_be_created_entered_and_removed(k8sdds: Command, user: int | N
 
 
 def test_clean_all_removes_a_running_lab(k8sdds: Command) -> None:
-    assert k8sdds("lab", "up", "quickstart", "-n", "kube-router", "--name", "mine").returncode == 0
+    assert k8sdds("lab", "up", "quickstart", "--network", "kube-router", "--name", "mine").returncode == 0
     assert "removed mine" in k8sdds("clean", "--all").stdout
 
 
@@ -63,7 +63,7 @@ def test_clean_all_removes_a_running_lab(k8sdds: Command) -> None:
         (["lab", "down"], 2, "there is no lab 'lab'"),
         (["lab", "down", "--name", "x"], 2, "there is no lab 'x'"),
         (["lab", "up", "quickstart", "--name", "../x"], 2, "letters, digits"),
-        (["lab", "up", "quickstart", "-n", "calico"], 2, "not in this experiment"),
+        (["lab", "up", "quickstart", "--network", "calico"], 2, "not in this experiment"),
         (["lab", "plan", "nope"], 2, "there is no experiment 'nope'"),
         (["lab", "graph", "quickstart", "-o", "x.pdf"], 2, "unknown image format"),
         (["lab", "graph", "quickstart", "-o", "nowhere/x.dot"], 2, "cannot write"),
@@ -79,7 +79,7 @@ def test_wrong_arguments_are_rejected_with_a_remedy(
 
 
 def test_the_printed_plan_builds_the_network(k8sdds: Command, tmp_path: Path) -> None:
-    plan = k8sdds("lab", "plan", "quickstart", "-n", "flannel-vxlan").stdout
+    plan = k8sdds("lab", "plan", "quickstart", "--network", "flannel-vxlan").stdout
     script = tmp_path / "plan.sh"
     script.write_text(
         plan + "ip netns exec pub0 ping -q -c 1 -W 5 -M do -s 1422 10.244.1.2 && echo it works\n"
@@ -93,7 +93,7 @@ def test_the_printed_plan_builds_the_network(k8sdds: Command, tmp_path: Path) ->
 
 def test_the_graph_is_drawn(k8sdds: Command, tmp_path: Path) -> None:
     for name in ("lab.svg", "lab.png", "lab.dot"):
-        done = k8sdds("lab", "graph", "multicast-4sub", "-n", "weavenet", "-o", name)
+        done = k8sdds("lab", "graph", "multicast-4sub", "--network", "weavenet", "-o", name)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / name).stat().st_size > 1000
     assert "10.32.4.2" in (tmp_path / "lab.svg").read_text()

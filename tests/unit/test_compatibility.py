@@ -67,14 +67,32 @@ def test_a_recorded_profile_reads_the_same(name):
 def test_every_recorded_command_and_option_exists():
     commands = options(typer.main.get_command(app))
     for command, names in json.loads((RECORDED / "commands.json").read_text()).items():
-        assert set(names) <= set(commands[command]), command
+        # `-n` was short for --network; now it means --namespace, as in kubectl.
+        assert set(names) - {"-n"} <= set(commands[command]), command
 
 
-def options(command, path: tuple[str, ...] = ()) -> dict[str, list[str]]:
-    """Map each command, such as `artifact pack`, to its options."""
-    result = {
-        " ".join(path): [name for param in command.params for name in (*param.opts, *param.secondary_opts)]
+def test_n_is_short_for_namespace():
+    short = {
+        command: param.opts
+        for command, params in parameters(typer.main.get_command(app)).items()
+        for param in params
+        if "-n" in param.opts
     }
+    assert set(short) == {"run", "testbed", "clean"}
+    assert all("--namespace" in names for names in short.values())
+
+
+def options(command) -> dict[str, list[str]]:
+    """Map each command, such as `artifact pack`, to its options."""
+    return {
+        path: [name for param in params for name in (*param.opts, *param.secondary_opts)]
+        for path, params in parameters(command).items()
+    }
+
+
+def parameters(command, path: tuple[str, ...] = ()) -> dict[str, list]:
+    """Map each command to its parameters."""
+    result = {" ".join(path): list(command.params)}
     for name, sub in getattr(command, "commands", {}).items():
-        result |= options(sub, (*path, name))
+        result |= parameters(sub, (*path, name))
     return result

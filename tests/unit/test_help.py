@@ -1,0 +1,146 @@
+"""Help pages: examples that parse, panels, exit codes; and how much --quiet and --verbose print."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.cli.main import command_tree
+from k8sdds.system.errors import EXIT_CODES, K8sddsError
+from tests.conftest import K8SDDS
+
+ROOT = Path(__file__).parents[2]
+TREE = command_tree()
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Map each command without sub-commands to its object."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        return {" ".join(path): command}
+    return {name: leaf for key, sub in below.items() for name, leaf in leaves(sub, (*path, key)).items()}
+
+
+LEAVES = leaves(TREE)
+
+
+def examples(command: Any) -> list[str]:
+    return [line.replace(r"\[", "[") for line in (command.epilog or "").splitlines()[1:]]
+
+
+def parse(argv: list[str]) -> tuple[str, Any]:
+    """Parse a command line as the command does, without running it; return the command's path and context."""
+    command, context, path = TREE, TREE.make_context("k8sdds", argv), []
+    while hasattr(command, "commands"):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+        path.append(name)
+    return " ".join(path), context
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_help_page_ends_with_examples_that_parse(path: str) -> None:
+    lines = examples(LEAVES[path])
+    assert 1 <= len(lines) <= 3
+    for line in lines:
+        assert len(line) <= 78, "would be wrapped on a terminal of 80 columns"
+        program, *argv = shlex.split(line)
+        assert (program, parse(argv)[0]) == ("k8sdds", path)
+
+
+def test_an_example_with_an_unknown_option_does_not_parse() -> None:
+    with pytest.raises(Exception, match="--no-such-option"):
+        parse(["run", "quickstart", "--no-such-option"])
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_command_and_option_is_explained(path: str) -> None:
+    assert LEAVES[path].help
+    for param in LEAVES[path].params:
+        assert getattr(param, "help", None), f"{path}: {param.name}"
+
+
+def test_every_command_is_in_a_panel() -> None:
+    panels = dict.fromkeys(command.rich_help_panel for command in TREE.commands.values())
+    assert list(panels) == ["Measure", "Analyze", "Cluster", "Lab", "Package"]
+
+
+def test_the_exit_codes_of_all_errors_are_in_the_help_and_in_the_documentation() -> None:
+    codes = {error.exit_code for error in K8sddsError.__subclasses__()}
+    assert codes | {0, 70} == set(EXIT_CODES)
+    help_page = subprocess.run([K8SDDS, "--help"], capture_output=True, text=True, timeout=60).stdout
+    documented = "\n".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    for code, meaning in EXIT_CODES.items():
+        assert re.search(rf"{code} +{re.escape(meaning)}", help_page)
+        assert f"| {code} | {meaning} |" in documented
+
+
+def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    return subprocess.run(
+        [str(K8SDDS), *args], capture_output=True, text=True, timeout=60, env={**clean, **environment}
+    )
+
+
+def on_a_terminal(*args: str, **environment: str) -> str:
+    """Run the command with stdout on a terminal and return what it printed."""
+    parent, child = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", **environment}
+    try:
+        subprocess.run([str(K8SDDS), *args], stdout=child, stderr=child, timeout=60, env=env, check=False)
+    finally:
+        os.close(child)
+    output = b""
+    while True:
+        try:
+            block = os.read(parent, 65536)
+        except OSError:  # EIO: everything is read
+            break
+        if not block:
+            break
+        output += block
+    os.close(parent)
+    return output.decode()
+
+
+COLOR = re.compile(r"\x1b\[[0-9;]*(?<![0-9])(3[0-8]|4[0-8]|9[0-7]|10[0-7])(?![0-9])[0-9;]*m")
+
+
+def test_no_color_and_pipes() -> None:
+    for args in (("--help",), ("list", "--networks"), ("show", "no-such-experiment")):
+        done = run(*args)
+        assert "\x1b" not in done.stdout + done.stderr
+    assert COLOR.search(on_a_terminal("--help"))
+    assert not COLOR.search(on_a_terminal("--help", NO_COLOR="1"))
+
+
+def test_quiet_prints_only_results(tmp_path: Path) -> None:
+    state = {"K8SDDS_STATE_DIR": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    testbed, hint = run("testbed", **state).stdout.splitlines()
+    assert "To change it: " in hint
+    for args in (("testbed", "-q"), ("-q", "testbed")):
+        assert run(*args, **state).stdout.splitlines() == [testbed]
+    wrong = run("-q", "show", "no-such-experiment")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "there is no experiment" in wrong.stderr
+
+
+def test_verbose_prints_commands_and_causes(tmp_path: Path) -> None:
+    assert "+ " in run("doctor", "-v").stderr
+    missing = str(tmp_path / "missing.yaml")
+    assert "caused by FileNotFoundError" in run("-v", "show", missing).stderr
+    assert "caused by" not in run("show", missing).stderr
+
+
+def test_no_error_is_a_traceback() -> None:
+    for args in (["show"], ["run", "x" * 300], ["report", "/proc/self/mem"], ["-v", "no-such-command"]):
+        done = run(*args)
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
