@@ -1,33 +1,59 @@
-"""Run folders of every kind, each reported once for all tests."""
+"""Run folders of every kind, each read, printed and written once for all tests."""
 
 from __future__ import annotations
 
 import io
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from k8sdds.report import write_report
+from k8sdds.report import content, csv_tables, html, terminal, write_report
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
 
 
 class Reported:
-    """A run folder with its report and the printed text (80 columns, not a terminal)."""
+    """A run folder and the parts of its report. A test pays only for the parts that it uses."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
+
+    @cached_property
+    def content(self) -> content.Content:
+        """The data of the report."""
+        return content.read(self.run)
+
+    @cached_property
+    def printed(self) -> str:
+        """The printed text (80 columns, not a terminal)."""
         out = io.StringIO()
-        self.html = write_report(run, Console(file=out, width=80))
-        self.printed = out.getvalue()
+        terminal.show(self.content, Console(file=out, width=80), [self.run.report / "report.html"])
+        return out.getvalue()
+
+    @cached_property
+    def tables(self) -> Path:
+        """The folder of the tables."""
+        csv_tables.write(self.content, self.run.report / "tables")
+        return self.run.report / "tables"
+
+    @cached_property
+    def page(self) -> str:
+        """The text of report.html without figures."""
+        return html.write(self.content, [], self.run.path / "page.html").read_text(encoding="utf-8")
+
+    @cached_property
+    def html(self) -> Path:
+        """The path of report.html; the whole report is written."""
+        return write_report(self.run, None)
 
     @property
     def folder(self) -> Path:
-        """The folder of the report."""
+        """The folder of the whole report."""
         return self.html.parent
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The content of report.html."""
         return self.html.read_text(encoding="utf-8")
@@ -35,7 +61,7 @@ class Reported:
 
 @pytest.fixture(scope="session")
 def reports(tmp_path_factory):
-    """Reports by kind of run folder, written on first use."""
+    """Reports by kind of run folder, created on first use."""
     created: dict[str, Reported] = {}
     base = tmp_path_factory.mktemp("runs")
 

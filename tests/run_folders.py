@@ -1,6 +1,6 @@
 """Create run folders in the format of a campaign, with known overheads.
 
-`python -m tests.report.folders TARGET` creates one folder of each kind for inspection.
+`python -m tests.run_folders TARGET` creates one folder of each kind for inspection.
 """
 
 from __future__ import annotations
@@ -69,14 +69,19 @@ def make(path: Path, plan: Plan | None = None, name: str = "made") -> RunFolder:
         trials[item["trial_id"]] = {"cell_id": item["cell_id"]}
     run = RunFolder.create(path, campaign(plan, name, trials, attempts), "name: made\n")
     run.append_event("started")
-    for item in attempts:
-        add(run, plan, item)
+    # All at once, because append_attempt syncs the disk for each.
+    run.append_attempts([complete(run, plan, item) for item in attempts])
     run.append_event("ended")
     return run
 
 
 def add(run: RunFolder, plan: Plan, item: dict[str, Any]) -> None:
-    """Append an attempt, and write a histogram that provides its percentiles."""
+    """Append an attempt with its percentiles, and write their histogram."""
+    run.append_attempt(complete(run, plan, item))
+
+
+def complete(run: RunFolder, plan: Plan, item: dict[str, Any]) -> dict[str, Any]:
+    """Return the attempt with its percentiles, and write a histogram that has them."""
     p90 = item.pop("made_p90")
     names = {"p50": 50, "p99": 99, "p9999": 99.99, "max": 100}
     if p90 and plan.histograms:
@@ -88,7 +93,7 @@ def add(run: RunFolder, plan: Plan, item: dict[str, Any]) -> None:
             value = result[percentile] / 1000 if plan.histograms else p90 * percentile / 90
             item[f"latency_{key}_us"] = value
         item["latency_mean_us"] = item["latency_p50_us"] * 1.05
-    run.append_attempt(item)
+    return item
 
 
 def write_hlog(run: RunFolder, item: dict[str, Any], tag: str, histogram: HdrHistogram) -> Path:
@@ -245,20 +250,21 @@ def troubled(path: Path) -> RunFolder:
         conditions=[{}, {"reliability": "best-effort", "qos": "best-effort"}], noise=0.08,
     )  # fmt: skip
     whole = make(path, plan, "troubled")
-    items = whole.attempts()
+    items, kept = whole.attempts(), []
     (path / "trials.jsonl").unlink()
     for index, item in enumerate(items[: int(len(items) * 0.8)]):
         item["made_p90"] = None
         if index % 9 == 0:
             reason = "not-on-wire: links carried 1 201 bytes, 4 410 000 were delivered"
-            add(whole, plan, invalid(item, 1, reason))
+            kept.append(invalid(item, 1, reason))
             item["attempt"] = 2
         if item["network_label"] == "weavenet" and item["payload_bytes"] == 65000:
-            add(whole, plan, invalid(item, 3, "lost-samples: 214 of 9000 samples were lost <reliable>"))
+            kept.append(invalid(item, 3, "lost-samples: 214 of 9000 samples were lost <reliable>"))
             continue
         if index % 7 == 0:
             item["warnings"] = ["machine busy: 31 % of the CPU was used by others"]
-        add(whole, plan, item)
+        kept.append(item)
+    whole.append_attempts([complete(whole, plan, item) for item in kept])
     whole.append_event("interrupted", reason="Ctrl-C")
     with open(path / "trials.jsonl", "a") as file:
         file.write('{"schema": 1, "trial_id": "torn')

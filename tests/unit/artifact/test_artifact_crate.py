@@ -11,21 +11,12 @@ from pathlib import Path
 import pytest
 from rocrate.rocrate import ROCrate
 
-from k8sdds import artifact
-from k8sdds.results.run_folder import RunFolder
-
 VALIDATOR = "roc-validator==0.13.0"
 
 
-@pytest.fixture
-def packed(run_folder: RunFolder, tmp_path: Path) -> Path:
-    description = artifact.Description("Results", "CC-BY-4.0", ("Ada",))
-    return artifact.pack([run_folder.path], tmp_path / "a.zip", description).path
-
-
-def test_rocrate_finds_campaign_inputs_and_results(packed: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(packed) as archive:
-        archive.extractall(tmp_path / "unpacked")
+def test_rocrate_finds_campaign_inputs_and_results(archive: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(tmp_path / "unpacked")
     crate = ROCrate(tmp_path / "unpacked")
     assert crate.root_dataset["conformsTo"].id == "https://w3id.org/ro/wfrun/process/0.5"
     (action,) = crate.root_dataset["mentions"]
@@ -41,9 +32,9 @@ def test_rocrate_finds_campaign_inputs_and_results(packed: Path, tmp_path: Path)
         assert (tmp_path / "unpacked" / entity.id).exists(), entity.id
 
 
-def test_every_reference_resolves(packed: Path) -> None:
-    with zipfile.ZipFile(packed) as archive:
-        graph = json.loads(archive.read("ro-crate-metadata.json"))["@graph"]
+def test_every_reference_resolves(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        graph = json.loads(packed.read("ro-crate-metadata.json"))["@graph"]
     known = {entity["@id"] for entity in graph} | {"https://w3id.org/ro/crate/1.1"}
     values = [value for entity in graph for key, value in entity.items() if key != "@id"]
     while values:
@@ -55,22 +46,22 @@ def test_every_reference_resolves(packed: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_validator_finds_no_violations(packed: Path, tmp_path: Path) -> None:
+def test_the_validator_finds_no_violations(archive: Path, tmp_path: Path) -> None:
     # In an environment of its own: it needs an older rich than ours.
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     subprocess.run([python, "-m", "pip", "install", "--quiet", VALIDATOR, "rocrate==0.16.0"], check=True)
     script = Path(__file__).with_name("crate_validator.py")
     done = subprocess.run(
-        [python, script, packed, tmp_path / "cache"], capture_output=True, text=True, check=False
+        [python, script, archive, tmp_path / "cache"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "valid\n"), done.stdout + done.stderr
     # A validator that finds nothing in a crate without its profile would prove nothing.
-    with zipfile.ZipFile(packed) as archive:
-        all_ = {info: archive.read(info) for info in archive.infolist()}
-    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+    with zipfile.ZipFile(archive) as packed:
+        all_ = {info: packed.read(info) for info in packed.infolist()}
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as bad_archive:
         for info, content in all_.items():
-            archive.writestr(info, content.replace(b'"instrument"', b'"instrumental"'))
+            bad_archive.writestr(info, content.replace(b'"instrument"', b'"instrumental"'))
     bad = subprocess.run(
         [python, script, tmp_path / "bad.zip", tmp_path / "cache"], capture_output=True, text=True
     )

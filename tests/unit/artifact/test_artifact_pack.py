@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds import artifact
+from k8sdds.report import content as contents
+from k8sdds.report import csv_tables
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
@@ -51,16 +53,13 @@ def test_equal_content_gives_equal_bytes(run_folder: RunFolder, tmp_path: Path) 
     assert first.content_id == second.content_id
 
 
-def test_sha256sum_and_the_expected_tables_agree(run_folder: RunFolder, tmp_path: Path) -> None:
-    from k8sdds.report import write_report
-
-    artifact.pack([run_folder.path], tmp_path / "a.zip")
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        archive.extractall(tmp_path / "unpacked")
+def test_sha256sum_and_the_expected_tables_agree(archive: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(tmp_path / "unpacked")
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=tmp_path / "unpacked", check=True)
     run = RunFolder.open(tmp_path / "unpacked" / "runs" / "measured")
-    write_report(run, None)
-    created = {path.name: path.read_bytes() for path in (run.report / "tables").iterdir()}
+    written = csv_tables.write(contents.read(run), tmp_path / "tables")
+    created = {path.name: path.read_bytes() for path in written}
     expected = tmp_path / "unpacked" / "expected" / "measured"
     assert created == {path.name: path.read_bytes() for path in expected.iterdir()}
 
@@ -118,28 +117,39 @@ def test_custom_claims_are_packed_and_judged(run_folder: RunFolder, tmp_path: Pa
     assert not list(tmp_path.glob("b.zip*"))
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("identity.key", "whatever its content"),
-        ("ca_key.pem", "whatever its content"),
-        ("kubeconfig", "whatever its content"),
-        ("stdout", f"something printed its key:\n{KEY}"),
-        ("wg.conf", "[Interface]\nPrivateKey = " + "A" * 43 + "=\n"),
-        ("secrets", '10.0.0.1 10.0.0.2 : PSK "correct horse battery staple"\n'),
-        ("notes", "Authorization: Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJlLW9m"),
-    ],
-)
-def test_secrets_are_never_packed(run_folder: RunFolder, tmp_path: Path, name: str, content: str) -> None:
-    folder = run_folder.path / "raw" / "leak"
+SECRETS = {
+    "identity.key": "content of a key file",
+    "ca_key.pem": "content of a CA's key file",
+    "kubeconfig": "content of a kubeconfig",
+    "stdout": f"something printed its key:\n{KEY}",
+    "wg.conf": "[Interface]\nPrivateKey = " + "A" * 43 + "=\n",
+    "secrets": '10.0.0.1 10.0.0.2 : PSK "correct horse battery staple"\n',
+    "notes": "Authorization: Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJlLW9m",
+}
+
+
+@pytest.fixture(scope="module")
+def with_secrets(measured: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> artifact.PackedArtifact:
+    """Pack a run folder that contains all secrets."""
+    place = tmp_path_factory.mktemp("secrets")
+    folder = shutil.copytree(measured.path, place / "measured") / "raw" / "leak"
     folder.mkdir()
-    (folder / name).write_text(content)
-    packed = artifact.pack([run_folder.path], tmp_path / "a.zip")
-    assert [path for path, _ in packed.left_out] == [f"measured/raw/leak/{name}"]
-    assert f"runs/measured/raw/leak/{name}" not in names(tmp_path / "a.zip")
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        assert all(content.encode() not in archive.read(path) for path in archive.namelist())
+    for name, content in SECRETS.items():
+        (folder / name).write_text(content)
+    return artifact.pack([place / "measured"], place / "a.zip")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_secrets_are_never_packed(with_secrets: artifact.PackedArtifact, name: str) -> None:
+    assert f"measured/raw/leak/{name}" in {path for path, _ in with_secrets.left_out}
+    assert f"runs/measured/raw/leak/{name}" not in names(with_secrets.path)
+    with zipfile.ZipFile(with_secrets.path) as archive:
+        assert all(SECRETS[name].encode() not in archive.read(path) for path in archive.namelist())
         assert f"raw/leak/{name}" in archive.read("README.md").decode()
+
+
+def test_only_secrets_are_left_out(with_secrets: artifact.PackedArtifact) -> None:
+    assert {path for path, _ in with_secrets.left_out} == {f"measured/raw/leak/{name}" for name in SECRETS}
 
 
 def test_links_are_not_followed(run_folder: RunFolder, tmp_path: Path) -> None:

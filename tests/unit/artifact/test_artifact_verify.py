@@ -18,9 +18,19 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
 
+@pytest.fixture(scope="module")
+def small(measured: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact with the raw files of three attempts only, because the tests rewrite it many times."""
+    place = tmp_path_factory.mktemp("small")
+    shutil.copytree(measured.path, place / "measured")
+    for folder in sorted((place / "measured" / "raw").iterdir())[3:]:
+        shutil.rmtree(folder)
+    return artifact.pack([place / "measured"], place / "a.zip").path
+
+
 @pytest.fixture
-def packed(run_folder: RunFolder, tmp_path: Path) -> Path:
-    return artifact.pack([run_folder.path], tmp_path / "a.zip").path
+def packed(small: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(small, tmp_path / "a.zip"))
 
 
 @pytest.fixture

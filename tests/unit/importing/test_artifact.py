@@ -9,8 +9,8 @@ from collections import Counter
 import pandas as pd
 import pytest
 
-from k8sdds import report
 from k8sdds.importing import import_folder
+from k8sdds.report import content, csv_tables, write_report
 from k8sdds.results import tidy
 from tests.paper import PAYLOADS, TABLE_I, TABLE_II
 
@@ -29,8 +29,18 @@ def best(imported):
 
 
 @pytest.fixture(scope="module")
-def reported(imported):
-    return report.write_report(imported.run, None).parent
+def tables(imported, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    csv_tables.write(content.read(imported.run), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def main_run(artifact, tmp_path_factory):
+    """The report of the published data without the repeated runs."""
+    target = tmp_path_factory.mktemp("main") / "run"
+    done = import_folder(artifact / "CNI-Test", target, skip=["run2", "run3"])
+    return write_report(done.run, None).parent
 
 
 def plain(table: pd.DataFrame) -> pd.DataFrame:
@@ -43,8 +53,8 @@ def plain(table: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("name", "printed"), [("throughput_overhead", TABLE_I), ("latency_p90_overhead", TABLE_II)]
 )
-def test_the_tables_of_the_paper_are_reproduced(reported, name, printed):
-    table = plain(pd.read_csv(reported / "tables" / f"{name}_by_run.csv"))
+def test_the_tables_of_the_paper_are_reproduced(tables, name, printed):
+    table = plain(pd.read_csv(tables / f"{name}_by_run.csv"))
     first = table[(table.run == 1) & table.payload_bytes.isin(PAYLOADS)]
     result = first.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
     for network, values in printed.items():
@@ -52,10 +62,8 @@ def test_the_tables_of_the_paper_are_reproduced(reported, name, printed):
     assert first.ci_low_percent.isna().all(), "one run carries no interval"
 
 
-def test_the_tables_of_the_paper_from_its_main_run(artifact, tmp_path):
-    done = import_folder(artifact / "CNI-Test", tmp_path / "run", skip=["run2", "run3"])
-    report.write_report(done.run, None)
-    table = plain(pd.read_csv(done.run.report / "tables" / "throughput_overhead.csv"))
+def test_the_tables_of_the_paper_from_its_main_run(main_run):
+    table = plain(pd.read_csv(main_run / "tables" / "throughput_overhead.csv"))
     result = table.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
     for network, values in TABLE_I.items():
         assert tuple(result.loc[network][list(PAYLOADS)]) == values
@@ -69,8 +77,8 @@ def test_best_effort_latencies_of_figure_6(best):
         assert tuple(own.latency_p90_us[list(PAYLOADS)]) == values
 
 
-def test_other_runs_are_repetitions_with_intervals(reported):
-    table = plain(pd.read_csv(reported / "tables" / "throughput_overhead.csv"))
+def test_other_runs_are_repetitions_with_intervals(tables):
+    table = plain(pd.read_csv(tables / "throughput_overhead.csv"))
     repeated = table[table.network.isin(TABLE_I) & (table.payload_bytes <= 16384)]
     assert set(repeated.n) == {2}, "run2 is a copy, run3 is not"
     assert repeated.ci_low_percent.notna().all() and repeated.ci_high_percent.notna().all()
@@ -133,10 +141,10 @@ def test_kubectl_top_is_kept_with_its_trial(imported):
     assert trial["machine_cpu_percent"] is None, "no log says on which node the publisher ran"
 
 
-def test_figures_are_drawn(reported):
-    figures = {path.name for path in (reported / "figures").glob("*.png")}
+def test_figures_are_drawn(main_run):
+    figures = {path.name for path in (main_run / "figures").glob("*.png")}
     assert any("overhead" in name for name in figures) and any("latency" in name for name in figures)
-    page = (reported / "report.html").read_text()
+    page = (main_run / "report.html").read_text()
     assert "Single runs" in page and "imported: published data" in page
 
 

@@ -1,14 +1,16 @@
 """The files of a report: tables, figures and HTML, also of run folders without results."""
 
 import csv
+import io
 import json
 import subprocess
 import sys
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
-from k8sdds.report import summarize, write_report
+from k8sdds.report import content, csv_tables, summarize, write_report
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 from tests import run_folders as folders
@@ -32,7 +34,7 @@ def read(path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_run_folder_gets_the_main_tables(reports, kind):
-    tables = reports(kind).folder / "tables"
+    tables = reports(kind).tables
     for name in ("throughput_overhead", "latency_p90_overhead"):
         with open(tables / f"{name}.csv") as file:
             header = next(csv.reader(file))
@@ -44,12 +46,12 @@ def test_every_run_folder_gets_the_main_tables(reports, kind):
 
 def test_tables_contain_the_simulated_overheads(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(noise=0, histograms=False))
-    write_report(run, None)
+    csv_tables.write(content.read(run), tmp_path / "tables")
     for name, truth in (
         ("throughput_overhead", folders.THROUGHPUT_OVERHEAD),
         ("latency_p90_overhead", folders.LATENCY_OVERHEAD),
     ):
-        rows = read(run.report / "tables" / f"{name}.csv")
+        rows = read(tmp_path / "tables" / f"{name}.csv")
         assert len(rows) == 20
         for row in rows:
             index = folders.PAYLOADS.index(int(row["payload_bytes"]))
@@ -61,14 +63,14 @@ def test_tables_contain_the_simulated_overheads(tmp_path):
 
 
 def test_rows_of_different_conditions_are_distinguishable(reports):
-    rows = read(reports("troubled").folder / "tables/throughput_overhead.csv")
+    rows = read(reports("troubled").tables / "throughput_overhead.csv")
     keys = [(row["network"], row["payload_bytes"], row["reliability"]) for row in rows]
     assert len(keys) == len(set(keys))
     assert {row["reliability"] for row in rows} == {"reliable", "best-effort"}
 
 
 def test_levels_contain_every_quantity_of_every_cell(reports):
-    rows = read(reports("paper").folder / "tables/levels.csv")
+    rows = read(reports("paper").tables / "levels.csv")
     keys = [(r["network_label"], r["test"], r["payload_bytes"], r["quantity"]) for r in rows]
     assert len(keys) == len(set(keys))
     assert {"throughput_mbps", "latency_p90_us", "publisher_rss_bytes"} <= {row["quantity"] for row in rows}
@@ -77,20 +79,20 @@ def test_levels_contain_every_quantity_of_every_cell(reports):
 
 def test_invalid_attempts_are_listed_with_reasons(reports):
     report = reports("troubled")
-    rows = read(report.folder / "tables/invalid.csv")
+    rows = read(report.tables / "invalid.csv")
     assert len(rows) == sum(not item["valid"] for item in report.run.attempts())
     assert all(":" in row["reason"] for row in rows)
-    assert "lost-samples: 214 of 9000 samples were lost &lt;reliable&gt;" in report.text
+    assert "lost-samples: 214 of 9000 samples were lost &lt;reliable&gt;" in report.page
 
 
 def test_settings_are_compared_if_several_were_measured(reports):
-    rows = read(reports("scaling").folder / "tables/contrasts.csv")
+    rows = read(reports("scaling").tables / "contrasts.csv")
     assert {(row["network"], row["column"], row["value"]) for row in rows} == {
         ("weavenet", "transport", "multicast")
     }
-    assert "Multicast against unicast: change of throughput in %" in reports("scaling").text
-    assert "Best-effort against reliable: change of p90 latency in %" in reports("troubled").text
-    assert not (reports("paper").folder / "tables/contrasts.csv").exists()
+    assert "Multicast against unicast: change of throughput in %" in reports("scaling").page
+    assert "Best-effort against reliable: change of p90 latency in %" in reports("troubled").page
+    assert not (reports("paper").tables / "contrasts.csv").exists()
 
 
 EXPECTED = {
@@ -115,12 +117,15 @@ def test_figures_are_drawn_if_there_is_data(reports, kind):
         assert "<svg" in (folder / f"{name}.svg").read_text()
 
 
-def test_figures_of_an_earlier_report_are_removed(tmp_path):
+def test_a_new_report_replaces_the_figures_and_is_printed(tmp_path):
     run = folders.single(tmp_path / "run")
     (run.report / "figures").mkdir()
     (run.report / "figures/subscribers.png").write_bytes(b"old")
-    write_report(run, None)
+    out = io.StringIO()
+    path = write_report(run, Console(file=out, width=80))
     assert not (run.report / "figures/subscribers.png").exists()
+    assert out.getvalue().startswith("single · ")
+    assert out.getvalue().splitlines()[-2:] == [str(path), str(run.report / "tables")]
 
 
 class Checker(HTMLParser):

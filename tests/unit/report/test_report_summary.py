@@ -95,7 +95,7 @@ def test_summary_without_valid_trials(reports):
 
 
 def test_interrupted_campaign_reports_missing_trials(reports):
-    note = summary.caveats(content.read(reports("troubled").run))[0]
+    note = summary.caveats(reports("troubled").content)[0]
     assert note == "105 of 144 trials have a valid attempt; 10 have only invalid attempts; 29 were not attempted."
 
 
@@ -115,7 +115,7 @@ def test_terminal_output_fits_80_columns_without_color(reports, kind):
     assert "\x1b" not in printed
     lines = [line.rstrip() for line in printed.splitlines() if not line.startswith("/")]
     assert max(len(line) for line in lines) <= 80
-    assert str(reports(kind).html) in printed
+    assert f"{kind}/report/report.html" in printed
 
 
 def test_terminal_output_starts_with_the_summary(reports):
