@@ -5,6 +5,7 @@
 # make lab:      tests with real namespaces, packets and DDS on this machine
 # make cluster:  tests with local nodes and real Kubernetes clusters
 # make lint:     ruff, import layers, types
+# make docs:     the generated pages of docs/, then the site in build/site
 # make setup:    what the others share; leaves a working .venv/bin/k8sdds
 
 VENV := .venv
@@ -16,7 +17,7 @@ UNIT := tests/unit --numprocesses auto
 REAL := tests/lab tests/deploy tests/cluster
 SHORT := -m "not long"
 
-.PHONY: run test test-all unit lab cluster lint setup prepare prepare-tests native clean
+.PHONY: run test test-all unit lab cluster lint docs setup prepare prepare-tests native clean
 
 run: setup
 	@$(VENV)/bin/k8sdds run quickstart
@@ -43,6 +44,10 @@ lint: $(VENV)/.test-ready | build
 	@$(VENV)/bin/lint-imports --no-logo > build/lint-imports.log || { cat build/lint-imports.log; exit 1; }
 	@$(VENV)/bin/mypy --no-error-summary
 
+docs: $(VENV)/.docs-ready | build
+	@$(PYTHON) scripts/reference.py
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+
 setup: prepare $(VENV)/.ready native
 
 prepare:
@@ -60,6 +65,10 @@ $(VENV)/.ready: pyproject.toml setup.py constraints.txt | build
 
 $(VENV)/.test-ready: $(VENV)/.ready
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
+	@touch $@
+
+$(VENV)/.docs-ready: $(VENV)/.ready
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
 	@touch $@
 
 build:

@@ -1,4 +1,4 @@
-"""Compute the statistics that docs/reference/report.md describes. All functions are pure and cite their source.
+"""Compute the statistics that docs/explanation/statistics.md describes. All functions are pure and cite their source.
 
 The unit of replication is the trial (one complete run of a cell), not the sample: samples within a trial are
 not independent, so n is the number of trials. All intervals are two-sided 95 % confidence intervals from

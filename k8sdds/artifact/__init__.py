@@ -1,4 +1,4 @@
-"""Pack run folders into an artifact that others can verify, and verify artifacts. See docs/how-to/reproduce.md.
+"""Pack run folders into an artifact that others can verify, and verify artifacts. See docs/how-to/publish.md.
 
 files         select the files to pack, and detect secrets
 checksums     write and read SHA256SUMS

@@ -221,7 +221,7 @@ def verdicts(runs: list[PackedRun], claims: Claims) -> list[dict[str, Any]]:
 
 
 def summary(runs: list[PackedRun], description: Description) -> dict[str, Any]:
-    """Return the content of artifact.json, which docs/how-to/reproduce.md describes."""
+    """Return the content of artifact.json, which docs/how-to/publish.md describes."""
     return {
         "schema": SCHEMA,
         "title": description.title,

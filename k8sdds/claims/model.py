@@ -1,7 +1,7 @@
 """Define the format of a claims file: statements, the cells they are about, and which testbeds can test them.
 
 A claim holds if all of its parts hold. A part states a *region* for a ratio, or for a level, at one or more
-points; `k8sdds.claims.judge` tests it. docs/explanation/analysis.md documents every key.
+points; `k8sdds.claims.judge` tests it. docs/reference/claims.md documents every key.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Claim(Strict):
 class Claims(Strict):
     """A claims file."""
 
-    page: ClassVar[str] = "docs/explanation/analysis.md"
+    page: ClassVar[str] = "docs/reference/claims.md"
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     title: str = ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_name(part: Part) -> str:
-    """Return the name of the test for a part; docs/explanation/analysis.md describes the tests."""
+    """Return the name of the test for a part; docs/reference/claims.md describes the tests."""
     if part.exact:
         return "exact count"
     if part.is_ in ("lower", "higher"):

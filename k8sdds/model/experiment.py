@@ -66,7 +66,7 @@ class Link(Strict):
 class NetworkChoice(Strict):
     """A network of a sweep: its name alone, or a mapping with options."""
 
-    name: str
+    name: str = Field(description="name of the network; `k8sdds list --networks` lists them")
     label: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$", description="name in tables and figures"
     )
@@ -99,7 +99,7 @@ class TestChoice(BaseModel):
     # pytest would collect a class with this name.
     __test__: ClassVar[bool] = False
 
-    name: str
+    name: str = Field(description="what the participants do and what is measured")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -141,37 +141,72 @@ Number = BeforeValidator(_reject_bool)
 class Sweep(Strict):
     """All combinations of the listed values. A single value needs no list brackets."""
 
-    networks: Annotated[list[NetworkChoice], OneOrMore, Field(min_length=1)]
-    test: Annotated[list[TestChoice], OneOrMore, Field(min_length=1)] = [TestChoice(name=DEFAULT_TEST)]
+    networks: Annotated[list[NetworkChoice], OneOrMore, Field(min_length=1)] = Field(
+        description="names of networks, or mappings with options"
+    )
+    test: Annotated[list[TestChoice], OneOrMore, Field(min_length=1)] = Field(
+        default=[TestChoice(name=DEFAULT_TEST)],
+        description="name of a test, or a mapping with `name` and its options",
+    )
     payload_bytes: Annotated[
         list[Annotated[int, Field(ge=28, le=64 * 1024 * 1024)]], Number, OneOrMore, Field(min_length=1)
-    ] = [1024]
-    reliability: Annotated[list[Reliability], OneOrMore, Field(min_length=1)] = ["reliable"]
-    transport: Annotated[list[Transport], OneOrMore, Field(min_length=1)] = ["unicast"]
-    batch_bytes: Annotated[list[Annotated[int, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = [0]
-    rate: Annotated[list[Annotated[float, Field(ge=0, le=1e7)]], Number, OneOrMore, Field(min_length=1)] = [0]
+    ] = Field(default=[1024], description="size of a sample (PerfTest's `-dataLen`)")
+    reliability: Annotated[list[Reliability], OneOrMore, Field(min_length=1)] = Field(
+        default=["reliable"], description="whether lost samples are sent again"
+    )
+    transport: Annotated[list[Transport], OneOrMore, Field(min_length=1)] = Field(
+        default=["unicast"],
+        description="whether a publisher sends a copy to each subscriber, or one for all",
+    )
+    batch_bytes: Annotated[list[Annotated[int, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = Field(
+        default=[0], description="size of a batch; 0: no batching"
+    )
+    rate: Annotated[list[Annotated[float, Field(ge=0, le=1e7)]], Number, OneOrMore, Field(min_length=1)] = (
+        Field(default=[0], description="samples per second; 0: as fast as possible. Only in throughput tests")
+    )
     publishers: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
-    ] = [1]
+    ] = Field(default=[1], description="number of publishers")
     subscribers: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
-    ] = [1]
-    middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = [DEFAULT_MIDDLEWARE]
-    security: Annotated[list[SecurityChoice], OneOrMore, Field(min_length=1)] = [SecurityChoice(level="none")]
+    ] = Field(default=[1], description="number of subscribers")
+    middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = Field(
+        default=[DEFAULT_MIDDLEWARE],
+        description="`cyclonedds`, `fastdds`, `connext` (RTI PerfTest, which you provide) or `raw` (UDP without DDS)",
+    )
+    security: Annotated[list[SecurityChoice], OneOrMore, Field(min_length=1)] = Field(
+        default=[SecurityChoice(level="none")],
+        description="`none`, a level in `security/`, or parts such as `{rtps: SIGN, payload: ENCRYPT}`",
+    )
     qos: str | None = Field(
-        default=None, description="name of a profile in qos/, or a file; default: by reliability"
+        default=None, description="name of a profile in `qos/`, or a file; default: by reliability"
     )
-    discovery: Annotated[list[Discovery], OneOrMore, Field(min_length=1)] = ["auto"]
-    receive_mode: Annotated[list[ReceiveMode], OneOrMore, Field(min_length=1)] = ["listener"]
-    layout: Layout | None = Field(default=None, description="overrides the experiment's")
-    link: Link | None = Field(default=None, description="overrides the experiment's")
-    placement: Placement | None = Field(default=None, description="overrides the experiment's")
+    discovery: Annotated[list[Discovery], OneOrMore, Field(min_length=1)] = Field(
+        default=["auto"],
+        description="how participants find each other; `auto`: `multicast` if the transport is multicast,"
+        " otherwise `peers`. In the lab, a `server` runs in a pod of its own on the last node",
+    )
+    receive_mode: Annotated[list[ReceiveMode], OneOrMore, Field(min_length=1)] = Field(
+        default=["listener"],
+        description="how samples are received: in a callback of the middleware, by a thread that waits, or by one"
+        " that polls",
+    )
+    layout: Layout | None = Field(default=None, description="as in the experiment, for this sweep only")
+    link: Link | None = Field(default=None, description="as in the experiment, for this sweep only")
+    placement: Placement | None = Field(default=None, description="as in the experiment, for this sweep only")
     nodes: int | None = Field(
-        default=None, ge=2, le=MAX_NODES, description="default: one per participant, at most 10"
+        default=None,
+        ge=2,
+        le=MAX_NODES,
+        description="number of nodes; default: one per participant, at most 10",
     )
-    cpu_quota: float | None = Field(default=None, gt=0, le=64, description="CPUs of each pod (experimental)")
+    cpu_quota: float | None = Field(
+        default=None, gt=0, le=64, description="number of CPUs for each pod (experimental)"
+    )
     capture: bool = Field(
-        default=False, description="count IP fragments in a packet capture, which invalidates times"
+        default=False,
+        description="capture packets on the publisher's link and count the IP fragments of a sample;"
+        " the trial then has no valid times",
     )
 
     _where: str = PrivateAttr("")
@@ -206,17 +241,31 @@ class Experiment(Strict):
 
     page: ClassVar[str] = "docs/reference/experiments.md"
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
-    title: str = ""
-    description: str = ""
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="name of the experiment")
+    title: str = Field(default="", description="the question that the experiment answers")
+    description: str = Field(default="", description="remarks")
     paper: str = Field(default="", description="figure or table of the study that the experiment reproduces")
     baseline: str = Field(default="host", description="label of the network that overheads are relative to")
-    repetitions: Annotated[int, Number] = Field(default=3, ge=1, le=1000)
-    duration_s: Annotated[float, Number] = Field(
-        default=3, gt=0, le=86400, description="length of the measured interval of a trial"
+    repetitions: Annotated[int, Number] = Field(
+        default=3, ge=1, le=1000, description="each repetition measures all cells once, in random order"
     )
-    warmup_s: Annotated[float, Number] = Field(default=0.5, ge=0, le=3600)
-    layout: Layout = "auto"
-    link: Link = Link()
-    placement: Placement = "spread"
-    sweeps: list[Sweep] = Field(min_length=1)
+    duration_s: Annotated[float, Number] = Field(
+        default=3, gt=0, le=86400, description="length of the measured interval of a trial, in seconds"
+    )
+    warmup_s: Annotated[float, Number] = Field(
+        default=0.5,
+        ge=0,
+        le=3600,
+        description="length of the warm-up before the measured interval, in seconds",
+    )
+    layout: Layout = Field(
+        default="auto",
+        description="how participants are pinned to cores; `auto`: `split` for throughput, `same` for latency",
+    )
+    link: Link = Field(default=Link(), description="shaping of the links between the nodes (lab only)")
+    placement: Placement = Field(
+        default="spread",
+        description="how participants are distributed over nodes, or a mapping such as `{pub0: 0, sub0: 1}`"
+        " (participant: node; on a cluster also the name or a label of a node)",
+    )
+    sweeps: list[Sweep] = Field(min_length=1, description="combinations to measure")

@@ -31,7 +31,7 @@ class Access(Strict):
     """How SSH reaches a machine. Missing values are left to ssh_config, as for `ssh NAME` by hand."""
 
     user: str | None = Field(default=None, pattern=USER, description="login: root, or a user with `sudo -n`")
-    port: int | None = Field(default=None, ge=1, le=65535)
+    port: int | None = Field(default=None, ge=1, le=65535, description="port of the SSH server")
     key: str | None = Field(default=None, description="private key file; ~ is your home folder")
     known_hosts: str | None = Field(default=None, description="file of known host keys; default: your own")
     ssh_config: str | None = Field(default=None, description="ssh_config file (ssh -F); default: your own")
@@ -44,8 +44,10 @@ class Node(Access):
     address: str | None = Field(
         default=None, pattern=ADDRESS, description="IP address or name for SSH; default: the name"
     )
-    roles: list[Role] = Field(default=["worker"], min_length=1)
-    labels: dict[LabelName, LabelValue] = Field(default={})
+    roles: list[Role] = Field(
+        default=["worker"], min_length=1, description="exactly one node must have the role `control-plane`"
+    )
+    labels: dict[LabelName, LabelValue] = Field(default={}, description="labels of the Kubernetes node")
     architecture: Architecture | None = Field(
         default=None,
         description="expected architecture; deploy refuses a machine of another before it makes changes",
@@ -60,9 +62,18 @@ class Node(Access):
 class Kubernetes(Strict):
     """Kubernetes version and address ranges of the cluster."""
 
-    version: str = Field(default=versions.KUBERNETES, pattern=r"^1\.[0-9]{1,2}\.[0-9]{1,2}$")
-    pod_cidr: ipaddress.IPv4Network = ipaddress.IPv4Network("10.244.0.0/16")
-    service_cidr: ipaddress.IPv4Network = ipaddress.IPv4Network("10.96.0.0/12")
+    version: str = Field(
+        default=versions.KUBERNETES,
+        pattern=r"^1\.[0-9]{1,2}\.[0-9]{1,2}$",
+        description="release of Kubernetes",
+    )
+    pod_cidr: ipaddress.IPv4Network = Field(
+        default=ipaddress.IPv4Network("10.244.0.0/16"),
+        description="addresses of pods; every node needs a /24",
+    )
+    service_cidr: ipaddress.IPv4Network = Field(
+        default=ipaddress.IPv4Network("10.96.0.0/12"), description="addresses of Services"
+    )
 
     @property
     def minor(self) -> int:
@@ -85,7 +96,7 @@ class PodNetwork(Strict):
     `password_file`. Without this context, neither is validated.
     """
 
-    name: str = "flannel-vxlan"
+    name: str = Field(default="flannel-vxlan", description="the network to install")
     mtu: int | None = Field(
         default=None,
         ge=576,
@@ -137,7 +148,10 @@ class MetricsServer(Strict):
 class Software(Strict):
     """Source of programs and images."""
 
-    source: Literal["packages", "bundle"] = "packages"
+    source: Literal["packages", "bundle"] = Field(
+        default="packages",
+        description="`packages`: from the distribution and the Kubernetes project; `bundle`: from a bundle",
+    )
     bundle: str | None = Field(
         default=None, description="folder or tar file of a bundle; default: built on this machine"
     )
@@ -157,25 +171,30 @@ class Software(Strict):
 class Profile(Strict):
     """A profile file."""
 
-    page: ClassVar[str] = "docs/reference/deploy.md"
+    page: ClassVar[str] = "docs/reference/profiles.md"
 
     name: str = Field(
         pattern=HOST_NAME, description="name of the cluster, which deploy writes on its machines"
     )
-    title: str = ""
-    description: str = ""
+    title: str = Field(default="", description="one line for lists")
+    description: str = Field(default="", description="remarks")
     provider: Literal["ssh", "local"] = Field(
-        default="ssh", description="local: the nodes are created on this machine from namespaces"
+        default="ssh",
+        description="`ssh`: machines that exist; `local`: nodes created on this machine from namespaces",
     )
-    access: Access = Access()
-    nodes: list[Node] = Field(min_length=1, max_length=200)
-    kubernetes: Kubernetes = Kubernetes()
-    runtime: Literal["containerd"] = "containerd"
-    network: PodNetwork = PodNetwork()
+    access: Access = Field(
+        default=Access(), description="how SSH reaches all machines; a node can have the same keys"
+    )
+    nodes: list[Node] = Field(min_length=1, max_length=200, description="the machines")
+    kubernetes: Kubernetes = Field(default=Kubernetes(), description="release and address ranges")
+    runtime: Literal["containerd"] = Field(default="containerd", description="container runtime")
+    network: PodNetwork = Field(default=PodNetwork(), description="network of the pods, or only its name")
     tuning: list[TuningName] = Field(default=[], description="tuning sets of the operating system")
-    metrics_server: MetricsServer | None = MetricsServer()
+    metrics_server: MetricsServer | None = Field(
+        default=MetricsServer(), description="metrics-server; `null`: not installed"
+    )
     discovery_service: bool = Field(default=False, description="run a replicated Fast DDS discovery server")
-    software: Software = Software()
+    software: Software = Field(default=Software(), description="source of the software, or only its name")
 
     @field_validator("nodes")
     @classmethod

@@ -65,6 +65,10 @@ PARTS = ("rtps", "submessage", "payload", "discovery", "liveliness")
 """Parts of a protection that have a kind."""
 
 
+def _meaning(part: str) -> str | None:
+    return Protection.model_fields[part].description
+
+
 class SecurityChoice(Strict):
     """A protection of a sweep: the name of a level, or a mapping of parts that may change a level."""
 
@@ -74,14 +78,14 @@ class SecurityChoice(Strict):
     label: str | None = Field(
         default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$", description="name in tables and figures"
     )
-    rtps: OriginKind | None = None
-    submessage: OriginKind | None = None
-    payload: Kind | None = None
-    discovery: OriginKind | None = None
-    liveliness: OriginKind | None = None
-    allow_unauthenticated: bool | None = None
-    access_control: bool | None = None
-    aes_bits: AesBits | None = None
+    rtps: OriginKind | None = Field(default=None, description=_meaning("rtps"))
+    submessage: OriginKind | None = Field(default=None, description=_meaning("submessage"))
+    payload: Kind | None = Field(default=None, description=_meaning("payload"))
+    discovery: OriginKind | None = Field(default=None, description=_meaning("discovery"))
+    liveliness: OriginKind | None = Field(default=None, description=_meaning("liveliness"))
+    allow_unauthenticated: bool | None = Field(default=None, description=_meaning("allow_unauthenticated"))
+    access_control: bool | None = Field(default=None, description=_meaning("access_control"))
+    aes_bits: AesBits | None = Field(default=None, description=_meaning("aes_bits"))
 
     @model_validator(mode="before")
     @classmethod

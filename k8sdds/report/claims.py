@@ -97,7 +97,7 @@ def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
     console.print(summary(judged), highlight=False)
     console.print(
         f"Values are listed by payload, with 95 % intervals. Tests are at the {100 * claims.level:g} % level;"
-        " see docs/explanation/analysis.md.",
+        " see docs/reference/claims.md.",
         style="dim",
     )
 

@@ -2,7 +2,7 @@
 
 To add a metric, add a line to `Metrics` and set the attribute where the value is measured. The typed record, its
 JSON Schema, the tidy table, reports and `k8sdds compare` are all derived from `Metrics`. So are the
-tables in docs/reference/run-folder.md; update them with `python -m k8sdds.results.record docs/reference/run-folder.md`.
+tables in docs/reference/run-folder.md, which `make docs` writes.
 """
 
 from __future__ import annotations

@@ -1,22 +1,17 @@
-"""Define the record of an attempt (one line of trials.jsonl) and write its documentation.
+"""Define the record of an attempt: one line of trials.jsonl.
 
-`TrialRecord` declares every key. The tables in docs/reference/run-folder.md are generated from it. After a change, update the page
-with `python -m k8sdds.results.record docs/reference/run-folder.md`.
+`TrialRecord` declares every key. `make docs` generates the tables in docs/reference/run-folder.md from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from k8sdds.results.metrics import GROUPS, Column, Metrics, column, columns_of, parsed
+from k8sdds.results.metrics import Column, Metrics, column, columns_of, parsed
 from k8sdds.results.run_folder import SCHEMA
-
-BEGIN, END = "<!-- columns: begin (written by python -m k8sdds.results.record) -->", "<!-- columns: end -->"
-"""Lines that enclose the generated tables in docs/reference/run-folder.md."""
 
 
 class Description(BaseModel):
@@ -76,7 +71,7 @@ class Description(BaseModel):
         "How the datapath relates to that of the real plugin: `real`, `equivalent` or `modelled`")
     network_proof: str | None = column("validity", "testbed",
         "Properties of the network that were verified before the trial, and properties that could not be verified,"
-        " with the reason ([cluster](cluster.md))")
+        " with the reason")
     wall_s: float | None = column("attempt", "campaign", "Duration of the whole attempt, including startup and shutdown")
     middleware_version: str | None = column("attempt", "publisher",
         "Version of the middleware, as reported by perftest")
@@ -121,31 +116,3 @@ class TrialRecord(Metrics, Description):
 
 COLUMNS: dict[str, Column] = columns_of(TrialRecord)
 """Every key of trials.jsonl, in the order in which it is written."""
-
-
-def markdown(columns: Iterable[Column]) -> str:
-    """Return the tables for docs/reference/run-folder.md, one for each group of columns."""
-    columns, parts = list(columns), []
-    for group in GROUPS:
-        rows = [_markdown_row(column) for column in columns if column.group == group]
-        title = f"### {group[0].upper()}{group[1:]}"
-        parts.append("\n".join([title, "", "| key | type | source | meaning |", "|---|---|---|---|", *rows]))
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown_row(column: Column) -> str:
-    only = f"; only in {column.only}" if column.only else ""
-    return f"| `{column.name}` | {column.kind} | {column.source} | {column.description}{only} |"
-
-
-def rewritten(page: str) -> str:
-    """Return the page with its tables replaced."""
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{markdown(COLUMNS.values())}{END}{rest.split(END)[1]}"
-
-
-if __name__ == "__main__":
-    import sys
-
-    path = Path(sys.argv[1])
-    path.write_text(rewritten(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -7,18 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.results import record
 from k8sdds.results.metrics import GROUPS, METRICS
 from k8sdds.results.record import COLUMNS, TrialRecord
 from k8sdds.workloads import HEADLINES, WORKLOADS
 
 RECORDED = Path(__file__).parent / "recorded"
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "run-folder.md"
-
-
-def test_documentation_shows_the_table() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == record.rewritten(text), "run: python -m k8sdds.results.record docs/reference/run-folder.md"
 
 
 def test_every_column_has_a_group_a_source_and_a_description() -> None:

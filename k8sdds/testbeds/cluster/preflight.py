@@ -159,5 +159,5 @@ def _image_problems(nodes: Sequence[NodeInfo], image: str) -> list[Problem]:
     without = [node.name for node in nodes if node.images and image not in node.images]
     if without:
         what = f"the image {image} is not on {', '.join(without)}"
-        return [Problem(what, "load it with `k8sdds images load`; see docs/reference/cluster.md")]
+        return [Problem(what, "load it with `k8sdds images load`; see docs/get-started/your-cluster.md")]
     return []

@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""Write the generated parts of the reference in docs/: commands, keys of YAML files, columns of results, networks.
+
+`.venv/bin/python scripts/reference.py` rewrites the pages; `--check` only lists the pages that are out of date. A
+generated part of a page is between two comment lines, and everything else on the page is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from k8sdds import networks
+from k8sdds.campaign import experiments
+from k8sdds.deploy import profiles
+from k8sdds.results.metrics import GROUPS, Column
+from k8sdds.results.record import COLUMNS
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PART = re.compile(
+    r"(?P<begin><!-- generated: (?P<name>[a-z -]+) -->\n)(?P<text>.*?)(?P<end><!-- end of generated text -->)",
+    re.DOTALL,
+)
+SHORTHANDS = ("name", "level", "source")
+"""Keys of a mapping that can be written as the value of this key alone, such as `networks: host`."""
+
+
+def rewritten(page: str) -> str:
+    """Return a page with its generated parts replaced by what the code now says.
+
+    Raises:
+        KeyError: The page has a part of an unknown name.
+    """
+    return PART.sub(lambda part: f"{part['begin']}\n{PARTS[part['name']]()}\n{part['end']}", page)
+
+
+def outdated() -> Iterator[tuple[Path, str]]:
+    """Yield each page whose generated parts are out of date, with its new text."""
+    for path in sorted(DOCS.rglob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        if (new := rewritten(page)) != page:
+            yield path, new
+
+
+def commands() -> str:
+    """Return all commands with their arguments, options and examples, as typer documents them."""
+    command = [sys.executable, "-m", "typer", "k8sdds.cli.main", "utils", "docs", "--name", "k8sdds"]
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    page = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    _, *sections = re.split(r"^(?=#+ `)", page, flags=re.MULTILINE)
+    summaries = dict(_summary(section) for section in sections)
+    return "".join(_section(section, summaries) for section in sections).rstrip() + "\n"
+
+
+def _summary(section: str) -> tuple[str, str]:
+    """Return the command that a section describes and the first sentence of its description."""
+    title, _, text = section.partition("\n\n")
+    return title.strip("# `"), re.split(r"(?<=\.)\s|\n\n", text, maxsplit=1)[0].replace("\n", " ")
+
+
+def _section(section: str, summaries: dict[str, str]) -> str:
+    """Return a section one level lower, without `--help`, and with links to the commands of a group."""
+    parent, _ = _summary(section)
+
+    def linked(line: re.Match[str]) -> str:
+        command = f"{parent} {line[1]}"
+        return (
+            f"* [`{line[1]}`](#{_anchor(command)}): {summaries[command]}" if command in summaries else line[0]
+        )
+
+    section = re.sub(r"^\* `([a-z-]+)`:.*$", linked, section, flags=re.MULTILINE)
+    return "#" + re.sub(r"^\* `[^`]*--help`:.*\n", "", section, flags=re.MULTILINE)
+
+
+def keys(schema: dict[str, Any], titles: dict[str, str]) -> str:
+    """Return tables of the keys of a YAML file, one for each mapping of its JSON Schema.
+
+    Args:
+        schema: the JSON Schema of the file.
+        titles: heading of each mapping, by the name of its definition (empty: the file itself), in the order of
+            the page. Definitions without a title have no table.
+    """
+    definitions = {"": schema, **schema["$defs"]}
+    tables = []
+    for name, title in titles.items():
+        definition = definitions[name]
+        definition = definition if "properties" in definition else definition["anyOf"][-1]
+        summary, _, _ = definition["description"].partition("\n\n")
+        rows = []
+        for key, value in definition["properties"].items():
+            required = key in definition.get("required", ())
+            default = "required" if required else _default(value.get("default"))
+            rows.append((f"`{key}`", _values(value, titles), default, value.get("description", "")))
+        tables.append(f"### {title}\n\n{summary}\n\n" + _table(("key", "values", "default", "meaning"), rows))
+    return "\n".join(tables)
+
+
+def _values(schema: dict[str, Any], titles: dict[str, str]) -> str:
+    """Describe the values that a key accepts."""
+    match schema:
+        case {"$ref": reference}:
+            name = reference.rpartition("/")[2]
+            return f"[mapping](#{_anchor(titles[name])})" if name in titles else "mapping"
+        case {"allOf": [only]}:
+            return _values(only, titles)
+        case {"anyOf": variants}:
+            texts = [_values(variant, titles) for variant in variants if variant.get("type") != "null"]
+            return " or ".join(dict.fromkeys(texts))
+        case {"enum": values}:
+            return ", ".join(f"`{value}`" for value in values)
+        case {"const": value}:
+            return f"`{value}`"
+        case {"type": "array", "items": items}:
+            return f"list of: {_values(items, titles)}"
+        case {"type": "integer" | "number"}:
+            return _range(schema)
+        case {"type": "boolean"}:
+            return "`true`, `false`"
+        case {"type": "object"}:
+            return "mapping"
+        case _:
+            return "text"
+
+
+def _range(schema: dict[str, Any]) -> str:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if low is not None and high is not None:
+        return f"{low:g} to {high:,.0f}"
+    limits = [
+        text.format(value)
+        for text, value in (
+            ("at least {:g}", low),
+            ("above {:g}", above),
+            ("at most {:,.0f}", high),
+            ("below {:g}", below),
+        )
+        if value is not None
+    ]
+    return "number " + ", ".join(limits) if limits else "number"
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, list) and len(value) == 1:
+        return _default(value[0])
+    if isinstance(value, dict):
+        given = {key: item for key, item in value.items() if item is not None}
+        if len(given) == 1 and next(iter(given)) in SHORTHANDS:
+            return _default(next(iter(given.values())))
+        return ""
+    if value in (None, "", []):
+        return ""
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
+
+
+def columns() -> str:
+    """Return the columns of trials.jsonl, one table for each group."""
+    tables = []
+    for group in GROUPS:
+        rows = [
+            (f"`{column.name}`", column.kind, column.source, _described(column))
+            for column in COLUMNS.values()
+            if column.group == group
+        ]
+        title = group[0].upper() + group[1:]
+        tables.append(f"### {title}\n\n" + _table(("key", "type", "source", "meaning"), rows))
+    return "\n".join(tables)
+
+
+def _described(column: Column) -> str:
+    return column.description + (f"; only in {column.only}" if column.only else "")
+
+
+def network_facts() -> str:
+    """Return one row of facts for each network."""
+    rows = []
+    for network in networks.NETWORKS.values():
+        mtu = ", ".join(
+            [str(network.default_mtu)]
+            + [
+                f"{e.default_mtu} in {e.name}"
+                for e in network.engines
+                if e.default_mtu != network.default_mtu
+            ]
+        )
+        rows.append(
+            (
+                f"`{network.name}`",
+                network.title,
+                mtu,
+                network.multicast or "none",
+                network.encryption or "none",
+                "yes" if network.policy else "no",
+                network.fidelity,
+            )
+        )
+    header = (
+        "network",
+        "plugin and mode",
+        "pod MTU",
+        "multicast between nodes",
+        "encryption",
+        "NetworkPolicy",
+        "fidelity in the lab",
+    )
+    return _table(header, rows)
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    header = tuple(header)
+    lines = [header, ("---",) * len(header), *rows]
+    cells = ([re.sub(r"(?<!\\)\|", r"\\|", cell.replace("\n", " ")) for cell in line] for line in lines)
+    return "".join("| " + " | ".join(line) + " |\n" for line in cells)
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+
+
+EXPERIMENT = {
+    "": "Experiment",
+    "Sweep": "Sweep",
+    "NetworkChoice": "Network",
+    "TestChoice": "Test",
+    "SecurityChoice": "Security",
+    "Link": "Link",
+}
+PROFILE = {
+    "": "Profile",
+    "Access": "Access",
+    "Node": "Node",
+    "Kubernetes": "Kubernetes",
+    "PodNetwork": "Network",
+    "MetricsServer": "Metrics server",
+    "Software": "Software",
+}
+PARTS: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "keys of an experiment": lambda: keys(experiments.json_schema(), EXPERIMENT),
+    "keys of a profile": lambda: keys(profiles.schema(), PROFILE),
+    "columns": columns,
+    "networks": network_facts,
+}
+"""Names in the comment lines that begin a generated part, with the function that returns its text."""
+
+
+def main() -> int:
+    """Rewrite the pages; with `--check`, list those that are out of date and return 1 if there are any."""
+    check = "--check" in sys.argv[1:]
+    pages = list(outdated())
+    for path, text in pages:
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        print(f"{'out of date' if check else 'written'}: {path.relative_to(DOCS.parent)}")
+    return 1 if check and pages else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

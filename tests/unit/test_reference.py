@@ -1,0 +1,59 @@
+"""The generated parts of docs/reference/ are in step with the code, and every link of the documentation works."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.campaign import experiments
+from k8sdds.deploy import profiles
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+def test_the_generated_pages_are_in_step_with_the_code() -> None:
+    outdated = [path.name for path, _ in REFERENCE["outdated"]()]
+    assert not outdated, "run: make docs"
+
+
+def test_every_generated_part_is_on_a_page() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for part in REFERENCE["PARTS"]:
+        assert text.count(f"<!-- generated: {part} -->") == 1
+
+
+@pytest.mark.parametrize(
+    "schema", [experiments.json_schema(), profiles.schema()], ids=["experiment", "profile"]
+)
+def test_every_key_has_a_description(schema: dict[str, Any]) -> None:
+    for definition in (schema, *schema["$defs"].values()):
+        for key, value in definition.get("properties", {}).items():
+            assert value.get("description"), f"{definition['title']}.{key} has no description"
+
+
+def test_the_commands_are_all_on_the_page() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    for command in ("k8sdds run", "k8sdds lab plan", "k8sdds security init"):
+        assert f"# `{command}`\n" in page
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda page: page.name
+)
+def test_links_to_files_work_on_a_forge(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+
+
+def test_pages_link_only_to_pages() -> None:
+    """The site contains only docs/: a link out of it would work on a forge, but not on the site."""
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).resolve().is_relative_to(ROOT / "docs"), f"{page.name}: {target}"
