@@ -21,12 +21,15 @@ from k8sdds.campaign import experiments
 from k8sdds.deploy import profiles
 from k8sdds.results.metrics import GROUPS, Column
 from k8sdds.results.record import COLUMNS
+from k8sdds.system.errors import EXIT_CODES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PART = re.compile(
     r"(?P<begin><!-- generated: (?P<name>[a-z -]+) -->\n)(?P<text>.*?)(?P<end><!-- end of generated text -->)",
     re.DOTALL,
 )
+EPILOG = re.compile(r"^\[bold\](?P<title>.+):\[/bold\]\n(?P<lines>(?:.+\n)+)", re.MULTILINE)
+"""The end of a command's help, as `k8sdds.cli.help` formats it."""
 SHORTHANDS = ("name", "level", "source")
 """Keys of a mapping that can be written as the value of this key alone, such as `networks: host`."""
 
@@ -75,7 +78,20 @@ def _section(section: str, summaries: dict[str, str]) -> str:
         )
 
     section = re.sub(r"^\* `([a-z-]+)`:.*$", linked, section, flags=re.MULTILINE)
+    section = EPILOG.sub(_listing, section)
     return "#" + re.sub(r"^\* `[^`]*--help`:.*\n", "", section, flags=re.MULTILINE)
+
+
+def _listing(epilog: re.Match[str]) -> str:
+    """Return the end of a command's help as a code block; the page has a table of the exit codes."""
+    if epilog["title"] == "Exit codes":
+        return ""
+    return f"**{epilog['title']}**:\n\n```\n{epilog['lines'].replace(chr(92) + '[', '[')}```\n"
+
+
+def exit_codes() -> str:
+    """Return a table of the exit codes."""
+    return _table(("exit code", "meaning"), ((str(code), meaning) for code, meaning in EXIT_CODES.items()))
 
 
 def keys(schema: dict[str, Any], titles: dict[str, str]) -> str:
@@ -242,6 +258,7 @@ PROFILE = {
 }
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
+    "exit codes": exit_codes,
     "keys of an experiment": lambda: keys(experiments.json_schema(), EXPERIMENT),
     "keys of a profile": lambda: keys(profiles.schema(), PROFILE),
     "columns": columns,
