@@ -113,7 +113,7 @@ std::string Raw::unsupported(const Settings& s) const {
     if (qos.writer.reliable || qos.reader.reliable)
         return "-middleware raw: plain UDP is not reliable; add -bestEffort";
     if (s.peers.empty() && !s.multicast)
-        return "-middleware raw: discovery needs an address; add -peer or -multicast";
+        return "-middleware raw: it does not discover unicast peers; add -peer ADDR for each, or -multicast";
     if (qos.batch_bytes > 0) return "-batchSize: raw sends each sample as one datagram; remove batching";
     if (s.data_length > max_datagram)
         return "-dataLen: a raw sample is one UDP datagram; give at most " + std::to_string(max_datagram);

@@ -59,6 +59,20 @@ Interface interface_of(const std::string& name_or_address) {
     return match;
 }
 
+bool has_multicast(const std::string& name_or_address) {
+    constexpr unsigned flags = IFF_UP | IFF_MULTICAST;
+    bool multicast = false;
+    ifaddrs* all = nullptr;
+    if (getifaddrs(&all) != 0) return false;
+    for (const ifaddrs* i = all; i; i = i->ifa_next) {
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || (i->ifa_flags & flags) != flags) continue;
+        multicast = multicast || name_or_address.empty() || name_or_address == i->ifa_name ||
+                    name_or_address == address_text(reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr);
+    }
+    freeifaddrs(all);
+    return multicast;
+}
+
 bool is_running(const std::string& interface) {
     bool running = false;
     ifaddrs* all = nullptr;

@@ -23,6 +23,7 @@ struct Interface {
 
 Interface interface_of(const std::string& name_or_address);   // an empty name means that none matches
 std::string address_text(in_addr);
+bool has_multicast(const std::string& name_or_address);       // of any interface, if empty
 bool is_running(const std::string& interface);            // has a carrier, which comes some time after the link is up
 
 }  // namespace k8sdds

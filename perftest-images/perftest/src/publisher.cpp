@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "settings.h"
+
 namespace k8sdds {
 
 Publisher::Publisher(const Options& options, const Settings& settings, Backend& backend, State& state,
@@ -77,7 +79,7 @@ bool Publisher::discover() {
         state_.stop(exit_unmatched, "no peer: " + std::to_string(count(&Peer::ready)) + " of " +
                                         std::to_string(peers_.size()) + " subscribers ready (matched readers " +
                                         std::to_string(matches.writer) + ", writers " + std::to_string(matches.reader) +
-                                        ") within -discoveryTimeout; check -peer, -domain, -nic, -numSubscribers and QoS");
+                                        ") within -discoveryTimeout; " + discovery_advice(options_));
     }
     return false;
 }

@@ -6,6 +6,7 @@
 
 #include "credentials.h"
 #include "qos_file.h"
+#include "sockets.h"
 
 namespace k8sdds {
 namespace {
@@ -34,7 +35,10 @@ bool is_multicast_address(const std::string& text) {
 }
 
 void check_discovery(Options& options) {
-    if (options.discovery.empty()) options.discovery = options.multicast ? "multicast" : "peers";
+    // Without addresses, peers are discovered by multicast, as PerfTest does. An interface without multicast, such as
+    // the loopback interface, reaches the processes of this host only.
+    const bool by_multicast = options.multicast || (options.peers.empty() && has_multicast(options.nic));
+    if (options.discovery.empty()) options.discovery = by_multicast ? "multicast" : "peers";
     const bool server = options.discovery == "server";
     if (server && options.discovery_servers.empty())
         throw UsageError("-discovery: server requires the address of a server; add -discoveryServer ADDR[:PORT]");
@@ -62,6 +66,16 @@ void check_combinations(Options& options) {
         throw UsageError("-multicastAddr: '" + options.multicast_address +
                          "' is not an IPv4 multicast address; give one from 224.0.0.0 to 239.255.255.255");
     if (options.iterations == 0) options.iterations = options.latency_test ? 10'000'000 : 100'000'000;
+}
+
+std::string discovery_advice(const Options& options) {
+    const std::string others =
+        std::string("-domain, -nic, ") + (options.pub ? "-numSubscribers" : "-numPublishers") + " and QoS";
+    if (options.discovery == "server") return "check -discoveryServer, " + others;
+    if (!options.peers.empty()) return "check -peer, " + others;
+    if (options.discovery == "multicast")
+        return "searched by multicast, which not every network carries: add -peer ADDR, or check " + others;
+    return "searched on this host only, without multicast: add -peer ADDR, or check " + others;
 }
 
 Settings make_settings(Options& options) {

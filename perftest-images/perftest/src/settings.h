@@ -7,5 +7,6 @@ namespace k8sdds {
 
 void check_combinations(Options&);                        // also resolves -pubRate and -discovery; throws UsageError
 Settings make_settings(Options&);                         // also reads -qosFile; throws UsageError
+std::string discovery_advice(const Options&);             // what to check when no peer is discovered
 
 }  // namespace k8sdds

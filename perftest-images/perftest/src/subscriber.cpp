@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "settings.h"
+
 namespace k8sdds {
 
 constexpr auto relaxed = std::memory_order_relaxed;
@@ -60,7 +62,7 @@ bool Subscriber::discover() {
     state_.stop(exit_unmatched, "no peer: " + std::to_string(started) + " of " + std::to_string(sources_.size()) +
                                     " publishers started (matched writers " + std::to_string(matches.reader) +
                                     ", readers " + std::to_string(matches.writer) +
-                                    ") within -discoveryTimeout; check -peer, -domain, -nic, -numPublishers and QoS");
+                                    ") within -discoveryTimeout; " + discovery_advice(options_));
     return false;
 }
 

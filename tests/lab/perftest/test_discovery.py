@@ -79,6 +79,62 @@ def test_multicast_discovery_with_unicast_samples(perftest, link, middleware):
     assert multicast_packets(link[0]) - before < 100 < publisher.k8sdds["sent"]
 
 
+PAIRS = [
+    ("cyclonedds", "cyclonedds"),
+    ("fastdds", "fastdds"),
+    ("cyclonedds", "fastdds"),
+    ("fastdds", "cyclonedds"),
+]
+
+
+@pytest.mark.parametrize(("pub", "sub"), PAIRS)
+def test_peers_are_discovered_without_an_address(perftest, link, pub, sub):
+    before = multicast_packets(link[0])
+    subscriber = perftest.sub(nic="eth0", netns=link[1], middleware=sub)
+    publisher = perftest.pub(nic="eth0", netns=link[0], middleware=pub)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert publisher.k8sdds["options"]["discovery"] == "multicast"
+    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
+    assert multicast_packets(link[0]) - before < 100 < publisher.k8sdds["sent"], "samples use unicast"
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+def test_an_address_turns_multicast_discovery_off(perftest, link, middleware):
+    before = multicast_packets(link[0])
+    subscriber = perftest.sub("-peer", A, nic="eth0", netns=link[1], middleware=middleware)
+    publisher = perftest.pub("-peer", B, nic="eth0", netns=link[0], middleware=middleware)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert publisher.k8sdds["options"]["discovery"] == "peers"
+    # The kernel sends a few IGMP packets.
+    assert multicast_packets(link[0]) - before < 10
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+def test_a_network_that_drops_multicast_needs_an_address(perftest, link, middleware):
+    for netns in link:
+        sh(
+            f"ip netns exec {netns} nft 'add table ip t; add chain ip t i {{ type filter hook input priority 0; }};"
+            " add rule ip t i ip daddr 224.0.0.0/4 drop'"
+        )
+    subscriber = perftest.sub("-discoveryTimeout", 2, nic="eth0", netns=link[1], middleware=middleware)
+    publisher = perftest.pub("-discoveryTimeout", 2, nic="eth0", netns=link[0], middleware=middleware)
+    assert (publisher.end(), subscriber.end()) == (3, 3)
+    for process in (publisher, subscriber):
+        assert "searched by multicast" in process.err and "add -peer ADDR" in process.err
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+def test_an_interface_without_multicast_reaches_this_host_only(perftest, link, middleware):
+    for netns in link:
+        sh(f"ip -n {netns} link set eth0 multicast off")
+    alone = perftest.pub("-discoveryTimeout", 1, nic="eth0", netns=link[0], middleware=middleware)
+    assert alone.end() == 3
+    assert "searched on this host only" in alone.err and "add -peer ADDR" in alone.err
+    subscriber = perftest.sub(nic="eth0", netns=link[0], middleware=middleware)
+    publisher = perftest.pub(nic="eth0", netns=link[0], middleware=middleware)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+
+
 @pytest.mark.parametrize(
     ("middleware", "args", "expected"),
     [
@@ -87,6 +143,7 @@ def test_multicast_discovery_with_unicast_samples(perftest, link, middleware):
         ("fastdds", ("-discovery", "server", "-discoveryServer", "10.0.0.1:x"), "ADDRESS:PORT"),
         ("fastdds", ("-discovery", "server", "-discoveryServer", A, "-peer", B), "-peer"),
         ("cyclonedds", ("-discovery", "server", "-discoveryServer", A), "fastdds"),
+        ("raw", ("-bestEffort",), "-peer ADDR"),
     ],
 )
 def test_unsupported_options(perftest, middleware, args, expected):

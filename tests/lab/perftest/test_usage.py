@@ -60,7 +60,7 @@ RAW = ("-pub", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1")
         (("-pub", "-batchSize", "100", "-qosFile", str(QOS / "batched.xml")), "-batchSize"),
         (("-pub", "-latencyTest", "-qosFile", str(QOS / "batched.xml")), "batched.xml:"),
         (("-pub", "-middleware", "raw", "-peer", "127.0.0.1"), "-bestEffort"),
-        (("-sub", "-middleware", "raw", "-bestEffort"), "-peer or -multicast"),
+        (("-sub", "-middleware", "raw", "-bestEffort"), "-peer ADDR for each, or -multicast"),
         ((*RAW, "-batchSize", "8192"), "-batchSize"),
         ((*RAW, "-dataLen", "65508"), "65507"),
         ((*RAW, "-nic", "nonsense"), "-nic"),
