@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from k8sdds.model.experiment import TESTS, Experiment, Sweep, TestChoice
-from k8sdds.networks import find
+from pydantic import ValidationError
+
+from k8sdds.model.experiment import NETWORK_NAMES, TESTS, Experiment, Sweep, TestChoice
+from k8sdds.networks import NETWORKS
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
@@ -17,11 +17,12 @@ from k8sdds.workloads import WORKLOADS
 PAPER_DURATION_S = 120
 """Duration of a test in the study."""
 
-KNOWN = {TESTS: {name: workload.options for name, workload in WORKLOADS.items()}}
+KNOWN = {
+    TESTS: {name: workload.options for name, workload in WORKLOADS.items()},
+    NETWORK_NAMES: list(NETWORKS),
+}
 """The validation context of experiments."""
 
-CHANGED = "changed"
-"""Name of the changed experiment where a message would have a file name."""
 PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", "sweeps")]
 PER_SWEEP = list(Sweep.model_fields)
 
@@ -53,21 +54,7 @@ def load(name: str) -> Experiment:
     experiment = yaml_text.parse(text, Experiment, str(path), KNOWN)
     lines = yaml_text.lines_of(text, "sweeps")
     sweeps = [sweep.at(f"{path}:{line}: ") for sweep, line in zip(experiment.sweeps, lines, strict=True)]
-    experiment = experiment.model_copy(update={"sweeps": sweeps})
-    for sweep in experiment.sweeps:
-        for choice in sweep.networks:
-            _require_network(choice.name, path, text)
-    return experiment
-
-
-def _require_network(network: str, path: Path, text: str) -> None:
-    try:
-        find(network)
-    except InputError as error:
-        lines = text.splitlines()
-        word = re.compile(rf"\b{re.escape(network)}\b")
-        line = next((number for number, line in enumerate(lines, 1) if word.search(line)), 1)
-        raise InputError(f"{path}:{line}: networks: {error.message}", error.remedy) from error
+    return experiment.model_copy(update={"sweeps": sweeps})
 
 
 def changed(
@@ -93,27 +80,35 @@ def changed(
         InputError: A change is not valid.
     """
     data = experiment.model_dump(mode="json", exclude_none=True)
+    options = {}  # by key: the option that changed it
     for setting in settings:
-        _set(data, setting)
+        options[_set(data, setting)] = f"--set {setting}"
     if paper:
-        data["duration_s"] = PAPER_DURATION_S
+        data["duration_s"], options["duration_s"] = PAPER_DURATION_S, "--paper"
     if repetitions is not None:
-        data["repetitions"] = repetitions
+        data["repetitions"], options["repetitions"] = repetitions, f"--repeat {repetitions}"
     if duration_s is not None:
-        data["duration_s"] = duration_s
+        data["duration_s"], options["duration_s"] = duration_s, f"--duration {duration_s:g}"
     try:
-        result = yaml_text.parse(yaml_text.dump(data), Experiment, CHANGED, KNOWN)
-    except InputError as error:
-        # The line numbers refer to the dumped text, which the user does not see.
-        message = re.sub(rf"^{CHANGED}:\d+: ", "with the command line's changes: ", error.message, flags=re.M)
-        raise InputError(message, error.remedy) from error
+        result = Experiment.model_validate(data, context=KNOWN)
+    except ValidationError as error:
+        lines = []
+        for mistake in yaml_text.mistakes(error, data, Experiment):
+            changed_key = next((key for key in mistake.keys if key in options), None)
+            lines.append(
+                f"{options[str(changed_key)]}: {mistake.message}"
+                if changed_key is not None
+                else f"{' '.join(options.values())}: {mistake.key}: {mistake.message}"
+            )
+        raise InputError("\n".join(dict.fromkeys(lines)), f"see: {Experiment.page}") from error
     sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
     if networks:
         sweeps = _only(sweeps, networks, result.baseline)
     return result.model_copy(update={"sweeps": sweeps})
 
 
-def _set(data: dict[str, Any], setting: str) -> None:
+def _set(data: dict[str, Any], setting: str) -> str:
+    """Change the data by `KEY=VALUE`, and return the top-level part of the key."""
     key, sign, text = setting.partition("=")
     if not sign or not key:
         raise InputError(f"--set {setting!r} is not KEY=VALUE", "for example: --set payload_bytes=1024")
@@ -130,6 +125,7 @@ def _set(data: dict[str, Any], setting: str) -> None:
         raise InputError(f"--set {key}: there is no such key{hint}", "see: docs/reference/experiments.md")
     for target in targets:
         _put(target, [top, *below], value, key)
+    return top
 
 
 def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:

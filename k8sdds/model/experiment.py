@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -12,12 +12,13 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationInfo,
+    field_validator,
     model_serializer,
     model_validator,
 )
 
 from k8sdds.model.security import SecurityChoice
-from k8sdds.system.strict import Strict
+from k8sdds.system.strict import Strict, mistake
 from k8sdds.system.yaml_text import nearest
 
 Reliability = Literal["reliable", "best-effort"]
@@ -46,13 +47,6 @@ def _reject_bool(value: Any) -> Any:
     return value
 
 
-def _unique(values: list[Any]) -> list[Any]:
-    for index, value in enumerate(values):
-        if value in values[:index]:
-            raise ValueError(f"{value} is listed twice")
-    return values
-
-
 class Link(Strict):
     """The links between nodes and their switch."""
 
@@ -61,6 +55,12 @@ class Link(Strict):
     )
     loss_percent: float = Field(default=0, ge=0, lt=100, description="random loss of UDP packets, one way")
     delay_us: float = Field(default=0, ge=0, description="added one-way delay")
+
+
+TESTS = "tests"
+"""Key of the validation context with the known tests: name to the model of its options."""
+NETWORK_NAMES = "network_names"
+"""Key of the validation context with the names of the known networks."""
 
 
 class NetworkChoice(Strict):
@@ -76,6 +76,14 @@ class NetworkChoice(Strict):
         description="how an encrypting network processes packets; default: the best that is available",
     )
 
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str, info: ValidationInfo) -> str:
+        known: Sequence[str] | None = (info.context or {}).get(NETWORK_NAMES)
+        if known is not None and name not in known:
+            raise ValueError(f"unknown network {name!r}{nearest(name, list(known))}")
+        return name
+
     @property
     def display_name(self) -> str:
         """The name in tables, figures and `--network`: the label, otherwise the name of the network."""
@@ -85,10 +93,6 @@ class NetworkChoice(Strict):
     @classmethod
     def _from_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
-
-
-TESTS = "tests"
-"""Key of the validation context with the known tests: name to the model of its options."""
 
 
 class TestChoice(BaseModel):
@@ -120,9 +124,8 @@ class TestChoice(BaseModel):
             raise ValueError(f"there is no test {self.name!r}{nearest(self.name, list(tests))}")
         model = tests[self.name]
         for key in self.options.keys() - model.model_fields.keys():
-            raise ValueError(
-                f"test {self.name} has no option {key!r}{nearest(key, list(model.model_fields))}"
-            )
+            known = nearest(key, list(model.model_fields))
+            raise mistake(f"test {self.name} has no option {key!r}{known}", key)
         model.model_validate(self.options)
         return self
 
@@ -225,7 +228,10 @@ class Sweep(Strict):
     @model_validator(mode="after")
     def _values_are_unique(self) -> Sweep:
         for name in LISTS:
-            _unique(getattr(self, name))
+            values = getattr(self, name)
+            for index, value in enumerate(values):
+                if value in values[:index]:
+                    raise mistake(f"{value} is listed twice", name, index)
         return self
 
 

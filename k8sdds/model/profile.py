@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from k8sdds import versions
-from k8sdds.system.strict import Strict
+from k8sdds.system.strict import Strict, mistake
 from k8sdds.system.yaml_text import nearest
 
 Role = Literal["control-plane", "worker"]
@@ -201,10 +201,10 @@ class Profile(Strict):
     def _nodes_are_distinct(cls, nodes: list[Node]) -> list[Node]:
         for what in ("name", "address"):
             seen: set[str] = set()
-            for node in nodes:
+            for index, node in enumerate(nodes):
                 value = getattr(node, what)
                 if value is not None and value in seen:
-                    raise ValueError(f"two nodes have the {what} {value}")
+                    raise mistake(f"two nodes have the {what} {value}", index, what)
                 seen.add(value)
         control_planes = [node.name for node in nodes if node.is_control_plane]
         if len(control_planes) != 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 
 class Strict(BaseModel):
@@ -14,3 +15,9 @@ class Strict(BaseModel):
     """The documentation page that explains the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def mistake(message: str, *keys: int | str) -> ValidationError:
+    """Return an error for a validator to raise that concerns keys below the value that it validates."""
+    kind = PydanticCustomError("mistake", "{message}", {"message": message})
+    return ValidationError.from_exception_data("", [InitErrorDetails(type=kind, loc=keys, input=None)])

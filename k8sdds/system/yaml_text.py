@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from io import StringIO
 from typing import Any, TypeVar
 
@@ -37,7 +39,8 @@ def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | 
         parsed: Model = model.model_validate(plain(data), context=context)
         return parsed
     except ValidationError as error:
-        raise InputError("\n".join(explain(error, data, model, source)), see) from error
+        lines = [f"{source}:{m.line}: {m.key}: {m.message}" for m in mistakes(error, data, model)]
+        raise InputError("\n".join(dict.fromkeys(lines)), see) from error
 
 
 def load(text: str, source: str) -> Any:
@@ -87,19 +90,37 @@ def plain(data: Any) -> Any:
     return data
 
 
-def explain(error: ValidationError, data: Any, model: type[BaseModel], source: str) -> list[str]:
-    """Format validation errors as `FILE:LINE: KEY: MESSAGE`, and suggest keys in place of unknown ones."""
-    lines: dict[str, None] = {}
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake in data that a user wrote."""
+
+    keys: tuple[int | str, ...]
+    """The keys and list positions that lead to it, as the user wrote them."""
+    key: str
+    """The same as text, such as `sweeps[1].payload_bytes`."""
+    line: int
+    message: str
+
+
+def mistakes(error: ValidationError, data: Any, model: type[BaseModel]) -> list[Mistake]:
+    """Return what is wrong with data, and suggest keys in place of unknown ones.
+
+    Args:
+        error: The error of the validation.
+        data: The data, from `load` if lines are of interest.
+        model: The model that the data must match.
+    """
+    found: dict[Mistake, None] = {}
     for item in error.errors():
-        path = _keys(item)
-        key = ".".join(str(part) for part in path) or "(the whole file)"
         message = item["msg"].removeprefix("Value error, ")
+        missing = item["loc"][-1] if item["type"] == "missing" else None
+        keys, key, line = _locate(data, item["loc"], missing)
         if item["type"] == "extra_forbidden":
-            message = "unknown key" + nearest(str(path[-1]), _keys_at(model, path[:-1]))
-        elif item["type"] == "missing":
+            message = "unknown key" + nearest(str(keys[-1]), _keys_at(model, keys[:-1]))
+        elif missing is not None:
             message = "this key is missing"
-        lines[f"{source}:{_line_of(data, path)}: {key}: {message}"] = None
-    return list(lines)
+        found[Mistake(keys, key, line, message)] = None
+    return list(found)
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -110,35 +131,51 @@ def nearest(word: str, known: list[str]) -> str:
     return f" (known: {', '.join(known)})" if known else ""
 
 
-def _keys(item: Any) -> list[int | str]:
-    """Return the keys that lead to an error, without the union branches that pydantic inserts."""
-    *above, last = item["loc"] or ("",)
-    # The last part of an unknown key is the user's text, which may look like a union branch.
-    unknown = item["type"] == "extra_forbidden"
-    path = [part for part in above if not _is_union_branch(part)]
-    return [*path, last] if last != "" and (unknown or not _is_union_branch(last)) else path
+def _locate(
+    data: Any, path: tuple[int | str, ...], missing: int | str | None
+) -> tuple[tuple[int | str, ...], str, int]:
+    """Follow a path of pydantic's into the data, and return its keys, as a list and as text, and its line.
 
-
-def _is_union_branch(part: int | str) -> bool:
-    # Such as 'list[int]', 'function-before[…]' or 'literal[…]'; valid keys contain no brackets or hyphens.
-    return isinstance(part, str) and any(sign in part for sign in "[(-")
-
-
-def _line_of(data: Any, path: list[int | str]) -> int:
+    Parts that the data does not have were inserted by the validation: a branch of a union, the position in
+    the list that a single value was converted to, or the key that a name alone stands for.
+    """
+    keys: list[int | str] = []
+    text: list[str] = []
     line = 1
     for part in path:
-        if isinstance(data, CommentedMap) and part in data:
-            line = data.lc.key(part)[0] + 1
+        if isinstance(data, dict):
+            matching = [name for name in data if str(name) == str(part)]
+            if not matching:
+                continue
+            name = matching[0]
+            # Without a position: plain data, or a key that was merged from an anchor.
+            line = _line(data, name, line)
+            keys.append(str(name))
+            text.append(str(name))
+            data = data[name]
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            line = _line(data, part, line)
+            keys.append(part)
+            if len(data) > 1:
+                text[-1] += f"[{part}]"
+            elif len(keys) == 2 and isinstance(data[part], dict):
+                # The only item of a top-level list, such as a single sweep, does not have to be named.
+                text.pop()
             data = data[part]
-        elif isinstance(data, CommentedSeq) and isinstance(part, int) and part < len(data):
-            line = data.lc.item(part)[0] + 1
-            data = data[part]
-        else:
-            break
-    return line
+    if missing is not None:
+        keys.append(missing)
+        text.append(str(missing))
+    return tuple(keys), ".".join(text) or "(the whole file)", line
 
 
-def _keys_at(model: type[BaseModel], path: list[int | str]) -> list[str]:
+def _line(data: Any, position: Any, default: int) -> int:
+    if not isinstance(data, CommentedMap | CommentedSeq):
+        return default
+    mark = (data.lc.data or {}).get(position)
+    return mark[0] + 1 if mark else default
+
+
+def _keys_at(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
     current: Any = model
     for part in path:
         if isinstance(part, int):

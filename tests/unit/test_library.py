@@ -138,7 +138,7 @@ def test_errors_refer_to_the_documentation_of_the_keys(tmp_path: Path) -> None:
     mine.write_text("name: mine\nsweeps:\n  - networks: [host]\n    rate: fast\n")
     with pytest.raises(InputError) as caught:
         experiments.load(str(mine))
-    assert caught.value.message.startswith(f"{mine}:4: sweeps.0.rate.0: ")
+    assert caught.value.message.startswith(f"{mine}:4: rate: ")
     assert caught.value.remedy == "see: docs/reference/experiments.md"
 
 

@@ -42,7 +42,7 @@ def test_node_overrides_the_access_of_the_profile() -> None:
         ("architecture: arm64", "architecture: arm", "32-bit ARM"),
         ("name: pi1", "name: master", "two nodes have the name master"),
         ("roles: [control-plane]", "roles: [worker]", "role control-plane, not none"),
-        ("address: 10.0.0.2", "address: -oProxyCommand=reboot", "mine.yaml:5: nodes.1.address"),
+        ("address: 10.0.0.2", "address: -oProxyCommand=reboot", "mine.yaml:5: nodes[1].address"),
         ("user: pi,", "user: '-lroot',", "access.user"),
         ("access:", "acess:", "did you mean 'access'"),
         ("name: mine", "name: mine\nkubernetes: {version: latest}", "kubernetes.version"),
@@ -51,7 +51,7 @@ def test_node_overrides_the_access_of_the_profile() -> None:
         (
             "name: mine",
             "name: mine\nnetwork: flannel",
-            "network.name: unknown network 'flannel' (did you mean 'flannel-",
+            "mine.yaml:2: network: unknown network 'flannel' (did you mean 'flannel-",
         ),
         ("name: mine", "name: mine\nnetwork: flannel-ipsec", "requires password_file"),
         ("name: mine", "name: mine\nnetwork: {name: host, password_file: f}", "does not use password_file"),
@@ -61,7 +61,7 @@ def test_node_overrides_the_access_of_the_profile() -> None:
             "name: mine\nsoftware: {source: packages, bundle: x}",
             "bundle is set, but source is packages",
         ),
-        ("name: mine", "name: mine\ntuning: [fast]", "tuning.0"),
+        ("name: mine", "name: mine\ntuning: [fast]", "mine.yaml:2: tuning: Input should be"),
     ],
 )
 def test_mistakes_are_reported_with_file_and_key(old: str, new: str, message: str) -> None:

@@ -1,10 +1,12 @@
 """Test that errors in YAML files name file, line, key and fix."""
 
 from contextlib import suppress
+from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from k8sdds.campaign import experiments
 from k8sdds.model.experiment import Experiment
@@ -29,16 +31,24 @@ def refused(text: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("payload_bytes: 64", "payload_byte: 64", "mine.yaml:4: sweeps.0.payload_byte: unknown key (did you mean 'payload_bytes'?)"),
-        ("payload_bytes: 64", "payload_bytes: 27", "mine.yaml:4: sweeps.0.payload_bytes.0: Input should be greater than or equal to 28"),
+        ("payload_bytes: 64", "payload_byte: 64", "mine.yaml:4: payload_byte: unknown key (did you mean 'payload_bytes'?)"),
+        ("payload_bytes: 64", "payload_bytes: 27", "mine.yaml:4: payload_bytes: Input should be greater than or equal to 28"),
         ("payload_bytes: 64", "payload_bytes: true", "expected a number, not true or false"),
-        ("payload_bytes: 64", "payload_bytes: [64, 64]", "64 is listed twice"),
-        ("payload_bytes: 64", "test: speed", "mine.yaml:4: sweeps.0.test.0: there is no test 'speed' (known: throughput, latency)"),
-        ("payload_bytes: 64", "test: latenc", "sweeps.0.test.0: there is no test 'latenc' (did you mean 'latency'?)"),
-        ("payload_bytes: 64", "test: {name: latency, size: 3}", "sweeps.0.test.0: test latency has no option 'size'"),
-        ("networks: [host]", "networks: []", "mine.yaml:3: sweeps.0.networks"),
-        ("networks: [host]", "networks: [{name: host, mtuu: 3}]", "mine.yaml:3: sweeps.0.networks.0.mtuu: unknown key (did you mean 'mtu'?)"),
-        ("payload_bytes: 64", "payload-bytes: 64", "mine.yaml:4: sweeps.0.payload-bytes: unknown key (did you mean 'payload_bytes'?)"),
+        ("payload_bytes: 64", "payload_bytes: [64, 64]", "mine.yaml:4: payload_bytes[1]: 64 is listed twice"),
+        ("payload_bytes: 64", "payload_bytes: [64, 27]", "mine.yaml:4: payload_bytes[1]: Input should be"),
+        ("payload_bytes: 64", "payload_bytes:\n      - 64\n      - 27", "mine.yaml:6: payload_bytes[1]: Input should be"),
+        ("payload_bytes: 64", "payload_bytes: 64\n  - networks: host\n    rate: -1", "mine.yaml:6: sweeps[1].rate: Input should be"),
+        ("payload_bytes: 64", "test:\n      - name: latency\n        size: 3", "mine.yaml:6: test.size: test latency has no option 'size'"),
+        ("networks: [host]", "networks: [host, hots]", "mine.yaml:3: networks[1]: unknown network 'hots' (did you mean 'host'?)"),
+        ("payload_bytes: 64", "security: {level: none, rtps: SIGN}", "mine.yaml:4: security: level none has no parts"),
+        ("payload_bytes: 64", "placement: {pub0: []}", "mine.yaml:4: placement.pub0: Input should be"),
+        ("name: mine", "1: mine", "mine.yaml:1: 1: unknown key"),
+        ("payload_bytes: 64", "test: speed", "mine.yaml:4: test: there is no test 'speed' (known: throughput, latency)"),
+        ("payload_bytes: 64", "test: latenc", "test: there is no test 'latenc' (did you mean 'latency'?)"),
+        ("payload_bytes: 64", "test: {name: latency, size: 3}", "test.size: test latency has no option 'size'"),
+        ("networks: [host]", "networks: []", "mine.yaml:3: networks"),
+        ("networks: [host]", "networks: [{name: host, mtuu: 3}]", "mine.yaml:3: networks.mtuu: unknown key (did you mean 'mtu'?)"),
+        ("payload_bytes: 64", "payload-bytes: 64", "mine.yaml:4: payload-bytes: unknown key (did you mean 'payload_bytes'?)"),
         ("name: mine", "name: mine\nduration-s: 3", "mine.yaml:2: duration-s: unknown key (did you mean 'duration_s'?)"),
         ("sweeps:", "link: {rate-mbit: 3}\nsweeps:", "mine.yaml:2: link.rate-mbit: unknown key (did you mean 'rate_mbit'?)"),
         ("name: mine", "name: My Experiment", "mine.yaml:1: name"),
@@ -53,8 +63,49 @@ def test_an_error_names_its_line(old: str, new: str, message: str) -> None:
 
 def test_all_errors_are_reported_at_once() -> None:
     message = refused(GOOD.replace("networks", "network").replace("64", "x"))
-    assert "mine.yaml:3: sweeps.0.network: unknown key (did you mean 'networks'?)" in message
-    assert "mine.yaml:4: sweeps.0.payload_bytes" in message
+    assert "mine.yaml:3: network: unknown key (did you mean 'networks'?)" in message
+    assert "mine.yaml:4: payload_bytes" in message
+
+
+BREAKS: dict[str, object] = {
+    "payload_bytes": 27, "rate": "fast", "subscribers": 0, "transport": "broadcast", "cpu_quota": -1, "link": 3,
+    "discovery": ["peers", "peers"], "test": {"name": "latency", "size": 3}, "networks": [{"name": "host", "mtu": 1}],
+    "duration_s": True, "no_such_key": 1,
+}  # fmt: skip
+"""Keys with a value that is wrong in every experiment."""
+
+
+@st.composite
+def broken_documents(draw: st.DrawFn) -> tuple[str, str]:
+    """Return a key with a wrong value, and an experiment with it among right ones, in any YAML style."""
+    key = draw(st.sampled_from(sorted(BREAKS)))
+    sweep: dict[str, object] = {"networks": ["host"], "payload_bytes": [64, 1024], "rate": 5, "link": {"delay_us": 3}}
+    sweeps = [dict(draw(st.permutations(list(sweep.items())))) for _ in range(draw(st.integers(1, 4)))]
+    document: dict[str, object] = {"name": "mine", "title": "a title", "sweeps": sweeps, "repetitions": 2}
+    (document if key == "duration_s" else draw(st.sampled_from(sweeps)))[key] = BREAKS[key]
+    document = dict(draw(st.permutations(list(document.items()))))
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = draw(st.sampled_from([None, False]))
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.width = 1000
+    out = StringIO()
+    yaml.dump(document, out)
+    return key, draw(st.sampled_from(["", "# a comment\n\n"])) + out.getvalue()
+
+
+@given(broken_documents())
+def test_the_line_of_an_error_contains_its_key(broken: tuple[str, str]) -> None:
+    key, text = broken
+    lines = text.splitlines()
+    for error in refused(text).splitlines():
+        where, named, _ = error.split(": ", 2)
+        line = lines[int(where.removeprefix("mine.yaml:")) - 1]
+        assert key in named
+        last = named.rpartition(".")[2].partition("[")[0]
+        # An item of a list in block style has a line of its own.
+        assert last in line or line.lstrip().startswith("- ")
+        above = next(i for i in range(lines.index(line), -1, -1) if key in lines[i])
+        assert lines[above].strip(" -").startswith(key)
 
 
 @pytest.mark.parametrize("text", ["a: [", "a: b: c", "\t", "name: x\nname: y\n", "- 1", "42", ""])
@@ -72,3 +123,23 @@ def test_the_resolved_experiment_reads_back_as_the_same() -> None:
     experiment = yaml_text.parse(GOOD, Experiment, "mine.yaml", experiments.KNOWN)
     text = yaml_text.dump(experiment.model_dump(mode="json", exclude_none=True))
     assert yaml_text.parse(text, Experiment, "again.yaml") == experiment
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        (["payload_bytes=27"], {}, "--set payload_bytes=27: Input should be greater than or equal to 28"),
+        (["payload_bytes=[64,27]"], {}, "--set payload_bytes=[64,27]: Input should be greater"),
+        (["link.rate=3"], {}, "--set link.rate=3: unknown key (did you mean 'rate_mbit'?)"),
+        (["networks=[hots]"], {}, "--set networks=[hots]: unknown network 'hots' (did you mean 'host'?)"),
+        (["test={name: latency, size: 3}"], {}, "--set test={name: latency, size: 3}: test latency has no option"),
+        ([], {"repetitions": 1001}, "--repeat 1001: Input should be less than or equal to 1000"),
+        ([], {"duration_s": 1e6}, "--duration 1e+06: Input should be less than or equal to 86400"),
+    ],
+)  # fmt: skip
+def test_an_error_of_a_change_names_the_option(settings: list[str], options: dict, message: str) -> None:
+    experiment = yaml_text.parse(GOOD, Experiment, "mine.yaml", experiments.KNOWN)
+    with pytest.raises(InputError) as caught:
+        experiments.changed(experiment, (), settings, **options)
+    assert caught.value.message.startswith(message)
+    assert "\n" not in caught.value.message
