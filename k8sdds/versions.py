@@ -30,6 +30,7 @@ ARCHITECTURE_OF_MACHINE = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm
 """Architecture by the machine name that uname reports."""
 LAST_MINOR_ON_ARM32 = 26
 """Kubernetes 1.27 and later publish no programs or images for 32-bit ARM."""
+LAST_ON_ARM32 = f"1.{LAST_MINOR_ON_ARM32}.15"
 
 # Images.
 

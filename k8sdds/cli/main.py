@@ -23,6 +23,7 @@ from k8sdds.cli import (
     doctor,
     images,
     import_,
+    init,
     kubeconfig,
     lab,
     logs,
@@ -118,6 +119,7 @@ _add(
     "k8sdds run cni-overhead --network kube-router --repeat 5",
     "k8sdds run ./my-camera.yaml --set payload_bytes=4096 --dry-run",
 )  # fmt: skip
+_add_group(MEASURE, "init", init.app)
 _add(MEASURE, "list", list_.list_, "k8sdds list", "k8sdds list --networks")
 _add(
     MEASURE, "show", show.show,

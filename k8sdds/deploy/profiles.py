@@ -29,7 +29,10 @@ def load(name: str) -> Profile:
         InputError: There is no such profile, or it is not valid.
     """
     path, text = PROFILES.read(name)
-    return parse(text, str(path))
+    profile = parse(text, str(path))
+    lines = yaml_text.lines_of(text, "nodes")
+    nodes = [node.at(f"{path}:{line}: ") for node, line in zip(profile.nodes, lines, strict=True)]
+    return profile.model_copy(update={"nodes": nodes})
 
 
 def parse(text: str, source: str) -> Profile:
@@ -69,11 +72,30 @@ def targets(profile: Profile) -> list[Target]:
     """Return how SSH reaches the machines of a profile. Local nodes must exist.
 
     Raises:
-        InputError: A file that the profile names, or a local node, does not exist.
+        InputError: The profile is an example, or a file that it names, or a local node, does not exist.
     """
+    _refuse_example(profile)
     if profile.provider == "local":
         return local_nodes.targets(profile)
     return [_target(profile, node) for node in profile.nodes]
+
+
+def _refuse_example(profile: Profile) -> None:
+    """Refuse a profile with addresses for documentation: its machines do not exist."""
+    examples = [node for node in profile.nodes if node.is_example]
+    if not examples:
+        return
+    first, more = examples[0], f" (and {len(examples) - 1} more)" if examples[1:] else ""
+    raise InputError(
+        f"{first.where}nodes.{first.name}.address: {first.address} is an example, not the address of a"
+        f" machine{more}",
+        "write a profile of your machines: k8sdds init profile --node USER@ADDRESS --node …; or copy an"
+        f" example (k8sdds init profile --like {_shipped_name(profile)}) and replace its addresses",
+    )
+
+
+def _shipped_name(profile: Profile) -> str:
+    return profile.name if profile.name in names() else "edge-lab"
 
 
 def _target(profile: Profile, node: Node) -> Target:

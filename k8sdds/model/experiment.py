@@ -51,10 +51,10 @@ class Link(Strict):
     """The links between nodes and their switch."""
 
     rate_mbit: float | None = Field(
-        default=None, gt=0, description="shaped rate; default: as fast as the CPU allows"
+        default=None, gt=0, description="shaped rate, in Mbit/s; default: as fast as the CPU allows"
     )
     loss_percent: float = Field(default=0, ge=0, lt=100, description="random loss of UDP packets, one way")
-    delay_us: float = Field(default=0, ge=0, description="added one-way delay")
+    delay_us: float = Field(default=0, ge=0, description="added one-way delay, in microseconds")
 
 
 TESTS = "tests"
@@ -153,7 +153,7 @@ class Sweep(Strict):
     )
     payload_bytes: Annotated[
         list[Annotated[int, Field(ge=28, le=64 * 1024 * 1024)]], Number, OneOrMore, Field(min_length=1)
-    ] = Field(default=[1024], description="size of a sample (PerfTest's `-dataLen`)")
+    ] = Field(default=[1024], description="size of a sample in bytes (PerfTest's `-dataLen`)")
     reliability: Annotated[list[Reliability], OneOrMore, Field(min_length=1)] = Field(
         default=["reliable"], description="whether lost samples are sent again"
     )
@@ -162,7 +162,7 @@ class Sweep(Strict):
         description="whether a publisher sends a copy to each subscriber, or one for all",
     )
     batch_bytes: Annotated[list[Annotated[int, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = Field(
-        default=[0], description="size of a batch; 0: no batching"
+        default=[0], description="size of a batch in bytes; 0: no batching"
     )
     rate: Annotated[list[Annotated[float, Field(ge=0, le=1e7)]], Number, OneOrMore, Field(min_length=1)] = (
         Field(default=[0], description="samples per second; 0: as fast as possible. Only in throughput tests")

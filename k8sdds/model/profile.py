@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from k8sdds import versions
 from k8sdds.system.strict import Strict, mistake
@@ -21,6 +22,14 @@ LABEL_VALUE = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
 HOST_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:%_-]*$"
 USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
+
+DOCUMENTATION_NETWORKS = tuple(
+    ipaddress.ip_network(text)
+    for text in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20")
+)
+"""Addresses that are reserved for documentation: RFC 5737, RFC 3849 and RFC 9637."""
+DOCUMENTATION_NAME = re.compile(r"(^|\.)example(\.(com|net|org))?$")
+"""Host names that are reserved for documentation: RFC 2606."""
 
 
 LabelName = Annotated[str, Field(pattern=LABEL_NAME)]
@@ -53,10 +62,34 @@ class Node(Access):
         description="expected architecture; deploy refuses a machine of another before it makes changes",
     )
 
+    _where: str = PrivateAttr("")
+
+    @property
+    def where(self) -> str:
+        """`FILE:LINE: ` of the node, for messages; empty if it is not from a file."""
+        return self._where
+
+    def at(self, where: str) -> Node:
+        """Return a copy of the node that is known to be from `FILE:LINE: `."""
+        copy = self.model_copy()
+        copy._where = where
+        return copy
+
     @property
     def is_control_plane(self) -> bool:
         """Whether the API server runs on this node."""
         return "control-plane" in self.roles
+
+    @property
+    def is_example(self) -> bool:
+        """Whether the address is reserved for documentation, so that no machine has it."""
+        if self.address is None:
+            return False
+        try:
+            address = ipaddress.ip_address(self.address.partition("%")[0])
+        except ValueError:
+            return bool(DOCUMENTATION_NAME.search(self.address.rstrip(".").lower()))
+        return any(address in network for network in DOCUMENTATION_NETWORKS)
 
 
 class Kubernetes(Strict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,3 +55,12 @@ class ShippedFiles:
             ) from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path} is not UTF-8 text", "give a YAML file") from error
+
+    def copy(self, like: str, name: str) -> str:
+        """Return the text of a file, which `read` finds, with another value of its key `name`.
+
+        Raises:
+            InputError: There is no such file, or it cannot be read.
+        """
+        _, text = self.read(like)
+        return re.sub(r"^name:.*$", f"name: {name}", text, count=1, flags=re.MULTILINE)

@@ -1,0 +1,47 @@
+"""Write the text of a new experiment: a commented template, or a copy of an experiment."""
+
+from __future__ import annotations
+
+from k8sdds import middleware, networks
+from k8sdds.campaign import experiments
+from k8sdds.system import yaml_template
+from k8sdds.workloads import WORKLOADS
+
+HEADER = """\
+Each sweep measures all combinations of its lists; a single value needs no brackets. Keys that are commented out
+show their default: remove the # to change them.
+"""
+
+
+def template(name: str) -> str:
+    """Return an experiment that runs as it is, with every key, its meaning, limits and default."""
+    sweep = {
+        "networks": ["host", "flannel-vxlan"],
+        "test": list(WORKLOADS),
+        "payload_bytes": [1024, 16384],
+        "subscribers": 1,
+    }
+    values = {
+        "name": name,
+        "title": "What does the network cost my application?",
+        "baseline": "host",
+        "repetitions": 3,
+        "duration_s": 3,
+        "sweeps": [sweep],
+    }
+    notes: dict[yaml_template.Path, list[str]] = {
+        ("sweeps", 0, "networks"): [f"known: {', '.join(networks.NETWORKS)}"],
+        ("sweeps", 0, "middleware"): [f"known: {', '.join(middleware.MIDDLEWARES)}"],
+    }
+    shown: dict[yaml_template.Path, object] = {("sweeps", 0, "security"): ["none"]}
+    body = yaml_template.render(experiments.json_schema(), values, notes, shown)
+    return "\n".join(yaml_template.comment(HEADER)) + "\n\n" + body
+
+
+def copy(like: str, name: str) -> str:
+    """Return the text of an installed experiment, or of a file, with another name.
+
+    Raises:
+        InputError: There is no such experiment.
+    """
+    return experiments.EXPERIMENTS.copy(like, name)

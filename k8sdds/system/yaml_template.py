@@ -1,0 +1,203 @@
+"""Write commented YAML files from a JSON Schema: every key with its meaning, limits and default."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+WIDTH = 110
+INDENT = "  "
+
+Path = tuple[str | int, ...]
+"""Keys and indexes that lead to a value."""
+Lines = list[str]
+
+
+def render(
+    schema: Mapping[str, Any],
+    values: Mapping[str, Any],
+    notes: Mapping[Path, Sequence[str]] | None = None,
+    shown_defaults: Mapping[Path, Any] | None = None,
+) -> str:
+    """Return YAML text with the given values; all other keys are commented out and show their default.
+
+    A key that is commented out starts with `#` directly before the key. Text starts with `# `. A file in which
+    all keys are enabled has the same meaning.
+
+    Args:
+        schema: JSON Schema of the file: an object with `$defs`.
+        values: The values to set, with a value for each required key.
+        notes: Further comments, one per line of text, by the path of the value that they precede.
+        shown_defaults: Defaults to show in a shorter notation than the schema's, by path.
+    """
+    template = _Template(schema, notes or {}, shown_defaults or {})
+    return "\n".join(template.mapping(schema, values, ())).lstrip("\n") + "\n"
+
+
+def comment(text: str, width: int = WIDTH) -> Lines:
+    """Return text as comment lines, without characters that YAML does not allow."""
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    text = " ".join(printable.split())
+    return [
+        f"# {line}" for line in textwrap.wrap(text, width - 2, break_long_words=False, break_on_hyphens=False)
+    ]
+
+
+def flow(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow(key)}: {flow(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str):
+        return value if _is_plain(value) else f'"{"".join(map(_escaped, value))}"'
+    return json.dumps(value)
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether text needs no quotation marks, in a list and as a value."""
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        return yaml.load(f"- {text}\n- [{text}]\n- {text}: {text}") == [text, [text], {text: text}]
+    except YAMLError:
+        return False
+
+
+class _Template:
+    def __init__(
+        self,
+        schema: Mapping[str, Any],
+        notes: Mapping[Path, Sequence[str]],
+        shown_defaults: Mapping[Path, Any],
+    ) -> None:
+        self._definitions: Mapping[str, Any] = schema.get("$defs", {})
+        self._notes = notes
+        self._shown_defaults = shown_defaults
+
+    def mapping(self, schema: Mapping[str, Any], values: Mapping[str, Any], path: Path) -> Lines:
+        """Return the lines of all keys of an object."""
+        lines: Lines = []
+        for key, property_schema in schema["properties"].items():
+            where = (*path, key)
+            lines += [] if path else [""]
+            lines += self._comment(property_schema, where)
+            if key in values:
+                lines += self._given(property_schema, key, values[key], where)
+            else:
+                lines += self._default(property_schema, key, where)
+        return lines
+
+    def _comment(self, schema: Mapping[str, Any], where: Path) -> Lines:
+        parts = schema.get("description", ""), self._limits(schema)
+        lines = comment("; ".join(filter(None, parts)), WIDTH - len(where) * len(INDENT))
+        return lines + self._note(where)
+
+    def _note(self, where: Path) -> Lines:
+        width = WIDTH - len(where) * len(INDENT)
+        return [line for note in self._notes.get(where, ()) for line in comment(note, width)]
+
+    def _given(self, schema: Mapping[str, Any], key: str, value: Any, where: Path) -> Lines:
+        nested = self._object(schema)
+        if isinstance(value, Mapping) and nested is not None:
+            return [f"{key}:", *_indented(self.mapping(nested, value, where))]
+        item = self._object(schema.get("items", {}))
+        if (
+            isinstance(value, list)
+            and item is not None
+            and all(isinstance(entry, Mapping) for entry in value)
+        ):
+            lines = [f"{key}:"]
+            for index, entry in enumerate(value):
+                lines += _indented(self._item(item, entry, (*where, index), is_last=index == len(value) - 1))
+            return lines
+        return [f"{key}: {flow(value)}"]
+
+    def _item(
+        self, schema: Mapping[str, Any], values: Mapping[str, Any], where: Path, is_last: bool
+    ) -> Lines:
+        """Return one item of a list. The last item also has the keys that are not given."""
+        properties = schema["properties"]
+        is_single = is_last and where[-1] == 0
+        lines: Lines = []
+        for key, value in values.items():
+            path = (*where, key)
+            lines += self._comment(properties[key], path) if is_single else self._note(path)
+            lines += self._given(properties[key], key, value, path)
+        if is_last:
+            others = {key: entry for key, entry in properties.items() if key not in values}
+            lines += self.mapping({"properties": others}, {}, where)
+        first = next(index for index, line in enumerate(lines) if not line.startswith("#"))
+        return [
+            *self._note(where),
+            *lines[:first],
+            f"- {lines[first]}",
+            *_indented(lines[first + 1 :]),
+        ]
+
+    def _default(self, schema: Mapping[str, Any], key: str, where: Path) -> Lines:
+        default = self._shown_defaults.get(where, schema.get("default"))
+        nested = self._object(schema)
+        if isinstance(default, Mapping) and nested is not None:
+            return [f"#{line}" for line in self._given(schema, key, self._all(nested, default), where)]
+        return [f"#{key}: {flow(default)}"]
+
+    def _all(self, schema: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values with the defaults of all other keys."""
+        return {key: values.get(key, entry.get("default")) for key, entry in schema["properties"].items()}
+
+    def _object(self, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the schema of the object that a value may be; None if it may not be an object with known keys."""
+        for part in (schema, *schema.get("anyOf", ()), *schema.get("allOf", ())):
+            resolved = self._resolved(part)
+            if "properties" in resolved:
+                return resolved
+        return None
+
+    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        reference = schema.get("$ref", "")
+        return self._definitions[reference.rpartition("/")[2]] if reference else schema
+
+    def _limits(self, schema: Mapping[str, Any]) -> str:
+        """Return the limits of a number, or the possible values; empty if there are none."""
+        for part in self._alternatives(schema):
+            if "enum" in part:
+                return "one of " + ", ".join(map(str, part["enum"]))
+            least, most = part.get("minimum"), part.get("maximum")
+            above, below = part.get("exclusiveMinimum"), part.get("exclusiveMaximum")
+            words = []
+            if least is not None and most is not None:
+                words.append(f"{least:.15g} to {most:.15g}")
+            elif least is not None:
+                words.append(f"at least {least:.15g}")
+            if above is not None:
+                words.append(f"more than {above:.15g}")
+            if least is None and most is not None:
+                words.append(f"at most {most:.15g}")
+            if below is not None:
+                words.append(f"less than {below:.15g}")
+            if words:
+                return ", ".join(words)
+        return ""
+
+    def _alternatives(self, schema: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+        """Return the schema, and those of its items and alternatives, but not those of nested objects."""
+        resolved = self._resolved(schema)
+        yield resolved
+        for part in (*resolved.get("anyOf", ()), *filter(None, [resolved.get("items")])):
+            if "properties" not in self._resolved(part):
+                yield from self._alternatives(part)
+
+
+def _indented(lines: Iterable[str]) -> Lines:
+    return [f"{INDENT}{line}" for line in lines]
