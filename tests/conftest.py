@@ -15,6 +15,9 @@ import pytest
 from k8sdds.system import cgroups
 from tests.clusters import one_machine  # noqa: F401 (a fixture)
 
+# Tests never contact the servers of official builds. Those that need them use servers of their own.
+os.environ["K8SDDS_SOFTWARE_FROM"] = "modules"
+
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
 

@@ -41,6 +41,10 @@ class Item:
     mode: str = "0755"
     links: tuple[str, ...] = ()
     """Symbolic links to the target."""
+    source: str = ""
+    """Of a downloaded program or image: its address or reference, with a digest. Empty: k8sdds built it."""
+    verified: str = ""
+    """What a downloaded program or image was verified against: `pinned`, `published` or `registry`."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,24 @@ class Bundle:
     def images(self, arch: str) -> list[Item]:
         """Return the images for an architecture."""
         return self._of("image", arch)
+
+    @property
+    def built_and_downloaded(self) -> tuple[list[str], list[str]]:
+        """Names of the programs and images of other projects that k8sdds built, and of those it downloaded."""
+        items = [
+            item for item in self.items
+            if item.kind in ("binary", "image") and not item.name.startswith(versions.LOCAL_REGISTRY)
+        ]  # fmt: skip
+        built = dict.fromkeys(item.name for item in items if not item.source)
+        return list(built), list(dict.fromkeys(item.name for item in items if item.source))
+
+    @property
+    def origin(self) -> str:
+        """Where the programs and images of other projects come from, for messages."""
+        built, downloaded = self.built_and_downloaded
+        if built and downloaded:
+            return f"official builds; built from Go modules: {', '.join(built)}"
+        return "official builds" if downloaded else "built from Go modules"
 
     @property
     def suites(self) -> tuple[str, ...]:

@@ -1,25 +1,30 @@
-"""Create a bundle: programs from Go modules, Debian layers, images, and the index with checksums."""
+"""Create a bundle: downloaded and built programs and images, Debian layers, and the index with checksums."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.bundle import cache, contents, debian, golang, native, oci, packages
+from k8sdds.bundle import cache, contents, debian, download, golang, native, oci, official, packages
 from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
-from k8sdds.bundle.contents import HOST_ARCH, Report
+from k8sdds.bundle.contents import HOST_ARCH, Install, Report
+from k8sdds.bundle.download import Official
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
+
+Parts = dict[tuple[str, str], Path | Official]
+"""By name and architecture: a built program or base layer, or the download that replaces it."""
 
 
 def cached_bundle(
@@ -36,7 +41,7 @@ def cached_bundle(
     parts = _build_parts(arches, report, only_k8sdds)
     images = [asdict(image) for image in contents.IMAGES]
     hashes = [native.hashes(arch, report) for arch in arches]
-    sources = [images, [path.name for path in parts.values()], hashes]
+    sources = [images, [_path(part).name for part in parts.values()], hashes]
     key = hashlib.sha256(oci.canonical(sources)).hexdigest()
     name = "-".join([*(["own"] if only_k8sdds else []), *arches, key[:16]])
     folder = cache_folder() / "bundles" / name
@@ -44,9 +49,12 @@ def cached_bundle(
         if missing:
             _write(folder, arches, parts, report, only_k8sdds)
             _share_files(folder, arches, parts)
+    bundle = Bundle.open(folder)
     if missing:
         cache.prune()
-    return Bundle.open(folder)
+        if not only_k8sdds:
+            report(f"Kubernetes {bundle.kubernetes}: {bundle.origin}")
+    return bundle
 
 
 def create(
@@ -82,7 +90,9 @@ def create(
                 packages.fetch(debs[suite, arch], suite, arch, report, sources)
         _write(output, arches, _build_parts(arches, report), report, debs=debs)
     cache.prune()
-    return Bundle.open(output)
+    bundle = Bundle.open(output)
+    report(f"Kubernetes {bundle.kubernetes}: {bundle.origin}")
+    return bundle
 
 
 def _check(arches: Sequence[str]) -> None:
@@ -121,25 +131,72 @@ def _selected_images(only_k8sdds: bool) -> list[contents.Image]:
     ]
 
 
-def _build_parts(
-    arches: Sequence[str], report: Report, only_k8sdds: bool = False
-) -> dict[tuple[str, str], Path]:
-    """Build the programs and base layers, by (name, arch)."""
+def _build_parts(arches: Sequence[str], report: Report, only_k8sdds: bool = False) -> Parts:
+    """Download or build the programs, and build the base layers."""
     needed = {install.program for image in _selected_images(only_k8sdds) for install in image.programs}
-    parts = {}
+    programs = [
+        program for program in contents.PROGRAMS.values() if not only_k8sdds or program.name in needed
+    ]
+    downloaded = {} if only_k8sdds else _downloaded(arches, report)
+    parts: Parts = {}
     for arch in arches:
         parts["base", arch] = debian.archive(arch, contents.BASE_PACKAGES, report)
-        for program in contents.PROGRAMS.values():
-            if only_k8sdds and program.name not in needed:
-                continue
-            parts[program.name, arch] = golang.build(program, arch, report)
+        for program in programs:
+            part = downloaded.get((program.name, arch))
+            parts[program.name, arch] = part or golang.build(program, arch, report)
     return parts
+
+
+def _downloaded(arches: Sequence[str], report: Report) -> dict[tuple[str, str], Official]:
+    """Return the official builds that replace programs, by the program's name and the architecture.
+
+    What is in the cache is used without contacting a server: official builds, else built programs.
+
+    Raises:
+        WrongChecksum: A download differs from what was pinned or published.
+        PrerequisiteError: Official builds are required, but not available.
+    """
+    source = official.selected_source()
+    if source == official.MODULES:
+        return {}
+    releases = [(release, arch) for arch in arches for release in official.RELEASES]
+    downloader = download.Downloader(official.checksums(), report)
+    found = {(release.name, arch): downloader.cached(release, arch) for release, arch in releases}
+    wanted = [
+        (release, arch) for release, arch in releases
+        if found[release.name, arch] is None and (source == official.OFFICIAL or not _is_built(release, arch))
+    ]  # fmt: skip
+    unavailable: dict[str, list[str]] = {}
+    for (release, arch), result in zip(wanted, downloader.fetch(wanted), strict=True):
+        if isinstance(result, Official):
+            found[release.name, arch] = result
+        else:
+            unavailable.setdefault(str(result), []).append(release.name)
+    for reason, names in unavailable.items():
+        missing = f"no official builds of {', '.join(dict.fromkeys(names))}: {reason}"
+        if source == official.OFFICIAL:
+            raise PrerequisiteError(missing, f"{official.VARIABLE}={official.MODULES} builds from Go modules")
+        report(f"{missing}; building from Go modules")
+    return {
+        (program, arch): part
+        for release, arch in releases
+        if (part := found[release.name, arch]) is not None
+        for program in release.programs
+    }
+
+
+def _is_built(release: official.Release, arch: str) -> bool:
+    return all(golang.is_cached(contents.PROGRAMS[name], arch) for name in release.programs)
+
+
+def _path(part: Path | Official) -> Path:
+    return part.folder if isinstance(part, Official) else part
 
 
 def _write(
     folder: Path,
     arches: Sequence[str],
-    parts: dict[tuple[str, str], Path],
+    parts: Parts,
     report: Report,
     only_k8sdds: bool = False,
     debs: Mapping[tuple[str, str], Path] | None = None,
@@ -165,12 +222,15 @@ def _write(
         raise PrerequisiteError(f"cannot write {folder}: {error.strerror}", remedy) from error
 
 
-def _share_files(folder: Path, arches: Sequence[str], parts: dict[tuple[str, str], Path]) -> None:
+def _share_files(folder: Path, arches: Sequence[str], parts: Parts) -> None:
     """Replace files of a bundle in the cache by hard links to equal cached files, to save space."""
-    pairs = [(folder / f"bin/{arch}/{install.program}", parts[install.program, arch])
+    pairs = [(folder / f"bin/{arch}/{binary.name}", binary.file)
              for arch in arches for install in contents.INSTALLS
-             if (install.program, arch) in parts]  # fmt: skip
+             if (install.program, arch) in parts
+             for binary in _binaries_of(install, parts[install.program, arch])]  # fmt: skip
+    downloads = [part for part in parts.values() if isinstance(part, Official)]
     for blob in (folder / "oci/blobs/sha256").iterdir():
+        pairs += [(blob, part.blob(blob.name)) for part in downloads]
         pairs += [(blob, other) for other in folder.parent.glob(f"[!.]*/oci/blobs/sha256/{blob.name}")]
     for path, other in pairs:
         # Another command may remove its bundle at the same time.
@@ -196,35 +256,52 @@ def copy_packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> list[It
     return items
 
 
-def _binaries(folder: Path, arch: str, parts: dict[tuple[str, str], Path]) -> list[Item]:
+@dataclass(frozen=True)
+class _Binary:
+    """A program for nodes, and where it is installed."""
+
+    name: str
+    file: Path
+    target: str
+    links: tuple[str, ...] = ()
+    source: str = ""
+    verified: str = ""
+
+
+def _binaries_of(install: Install, part: Path | Official) -> Iterator[_Binary]:
+    """Yield the programs that an install consists of: official builds have one for each link."""
+    if not isinstance(part, Official):
+        yield _Binary(install.program, part, install.target, install.links)
+        return
+    for target in install.links or (install.target,):
+        name = target.rpartition("/")[2]
+        (program,) = (program for program in part.programs if program.name == name)
+        yield _Binary(name, part.program(name), target, (), program.source, program.verified)
+
+
+def _binaries(folder: Path, arch: str, parts: Parts) -> list[Item]:
     items = []
     for install in contents.INSTALLS:
-        source, path = parts[install.program, arch], f"bin/{arch}/{install.program}"
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, folder / path)
-        (folder / path).chmod(0o755)
         version = contents.PROGRAMS[install.program].version
-        digest, size = oci.file_sha256(folder / path), source.stat().st_size
-        items.append(
-            Item(
-                "binary",
-                install.program,
-                version,
-                arch,
-                path,
-                digest,
-                size,
-                install.target,
-                links=install.links,
-            )
-        )
+        for binary in _binaries_of(install, parts[install.program, arch]):
+            path = f"bin/{arch}/{binary.name}"
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(binary.file, folder / path)
+            (folder / path).chmod(0o755)
+            digest, size = oci.file_sha256(folder / path), binary.file.stat().st_size
+            items.append(
+                Item(
+                    "binary", binary.name, version, arch, path, digest, size, binary.target,
+                    links=binary.links, source=binary.source, verified=binary.verified,
+                )
+            )  # fmt: skip
     return items
 
 
 def _images(
     layout: oci.Layout,
     arch: str,
-    parts: dict[tuple[str, str], Path],
+    parts: Parts,
     report: Report,
     only_k8sdds: bool = False,
 ) -> list[Item]:
@@ -238,15 +315,18 @@ def _images(
             shell[f"/usr/sbin/{name}"] = oci.Link("xtables-nft-multi")
     shell["/etc/nsswitch.conf"] = b"hosts: files dns\n"
     shell["/etc/passwd"] = b"root:x:0:0:root:/:/bin/sh\n"
-    base = layout.base_layer(parts["base", arch], shell)
+    base = layout.base_layer(_path(parts["base", arch]), shell)
     layers_of: dict[Any, dict[str, Any]] = {}
     items = []
     for image in _selected_images(only_k8sdds):
+        if image.programs and isinstance(part := parts[image.programs[0].program, arch], Official):
+            items.append(_downloaded_image(layout, image, arch, part))
+            continue
         layers = [base] if image.base else []
         if image.programs and image.programs not in layers_of:
             entries: dict[str, oci.Entry] = {}
             for install in image.programs:
-                entries[install.target] = parts[install.program, arch]
+                entries[install.target] = _path(parts[install.program, arch])
                 entries |= {link: oci.Link(install.target) for link in install.links}
             layers_of[image.programs] = layout.layer(entries)
         layers += [layers_of[image.programs]] if image.programs else []
@@ -258,6 +338,19 @@ def _images(
             Item("image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size)
         )
     return items
+
+
+def _downloaded_image(layout: oci.Layout, image: contents.Image, arch: str, part: Official) -> Item:
+    """Add an official image to the layout and return its item."""
+    (found,) = (found for found in part.images if found.name == image.name)
+    manifest = part.blob(found.digest)
+    blobs = [part.blob(digest) for digest in download.parts(json.loads(manifest.read_text()))]
+    content = layout.add_image(image.name, arch, manifest, blobs)
+    return Item(
+        "image", image.name, image.version, arch, f"oci/blobs/sha256/{found.digest}", found.digest,
+        sum(layer["size"] for layer in content["layers"]),
+        source=found.source, verified=found.verified,
+    )  # fmt: skip
 
 
 def architectures_of(profile: Profile, requested: Sequence[str]) -> list[str]:

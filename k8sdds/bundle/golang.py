@@ -36,11 +36,7 @@ def build(program: Program, arch: str, report: Report, modules: Path | None = No
     Raises:
         PrerequisiteError: The program cannot be built.
     """
-    source = (modules or shared("deploy") / "bundle") / program.folder
-    key = hashlib.sha256(json.dumps([versions.GO, arch, asdict(program)]).encode())
-    for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        key.update(f"\n{path.relative_to(source)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
-    built = cache_folder() / "programs" / f"{program.name}-{arch}-{key.hexdigest()[:16]}"
+    source, built = _source(program, modules), _built(program, arch, modules)
     # A cached program is used at once, even while another command builds another version of it.
     with contextlib.suppress(FileNotFoundError):
         cache.mark_used(built)
@@ -50,6 +46,24 @@ def build(program: Program, arch: str, report: Report, modules: Path | None = No
             report(f"building {program.name} {program.version} for {arch}")
             _run_build(program, arch, source, built, _toolchain(report))
     return built
+
+
+def is_cached(program: Program, arch: str) -> bool:
+    """Return whether a program is in the cache."""
+    return _built(program, arch).is_file()
+
+
+def _source(program: Program, modules: Path | None = None) -> Path:
+    return (modules or shared("deploy") / "bundle") / program.folder
+
+
+def _built(program: Program, arch: str, modules: Path | None = None) -> Path:
+    """Return the path of a program in the cache, whether it is built or not."""
+    source = _source(program, modules)
+    key = hashlib.sha256(json.dumps([versions.GO, arch, asdict(program)]).encode())
+    for path in sorted(path for path in source.rglob("*") if path.is_file()):
+        key.update(f"\n{path.relative_to(source)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return cache_folder() / "programs" / f"{program.name}-{arch}-{key.hexdigest()[:16]}"
 
 
 def _toolchain(report: Report) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,17 @@ class Layout:
         self._manifests.append(descriptor(name, arch, manifest["digest"], manifest["size"]))
         return manifest["digest"].removeprefix("sha256:")
 
+    def add_image(self, name: str, arch: str, manifest: Path, parts: Iterable[Path]) -> dict[str, Any]:
+        """Add an existing image, whose parts are named after their SHA-256; return the manifest's content."""
+        for path in (manifest, *parts):
+            if not (self.blobs / path.name).exists():
+                shutil.copyfile(path, self.blobs / path.name)
+        raw = manifest.read_bytes()
+        content: dict[str, Any] = json.loads(raw)
+        media_type = content.get("mediaType", MANIFEST)
+        self._manifests.append(descriptor(name, arch, f"sha256:{manifest.name}", len(raw), media_type))
+        return content
+
     def finish(self) -> None:
         """Write the index of all images."""
         (self.folder / "index.json").write_bytes(
@@ -112,10 +124,10 @@ class Layout:
         )
 
 
-def descriptor(name: str, arch: str, digest: str, size: int) -> dict[str, Any]:
+def descriptor(name: str, arch: str, digest: str, size: int, media_type: str = MANIFEST) -> dict[str, Any]:
     """Return an image's entry in an index, with the annotations that containerd and other tools read."""
     return {
-        "mediaType": MANIFEST, "digest": digest, "size": size,
+        "mediaType": media_type, "digest": digest, "size": size,
         "platform": {"os": "linux", "architecture": arch},
         "annotations": {
             "io.containerd.image.name": name,
@@ -134,7 +146,8 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
         for part in (manifest["config"], *manifest["layers"]):
             blobs[part["digest"].removeprefix("sha256:")] = None
         blobs[digest] = None
-        index.append(descriptor(name, arch, f"sha256:{digest}", len(raw)))
+        media_type = manifest.get("mediaType", MANIFEST)
+        index.append(descriptor(name, arch, f"sha256:{digest}", len(raw), media_type))
     with replacing(output) as unfinished, tarfile.open(unfinished, "w") as target:
         for name, data in (
             ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),

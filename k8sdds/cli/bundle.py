@@ -49,10 +49,10 @@ def create(
         typer.Option("--apt-sources", help="File with apt sources. Default: this machine's."),
     ] = None,
 ) -> None:
-    """Build a bundle from Go modules and Debian packages.
+    """Create a bundle from official builds and Debian packages.
 
-    The first build takes about 20 minutes.
-    Later builds take seconds because they use the cache; see `k8sdds bundle cache`.
+    The first bundle takes some minutes. Without internet access, it is built from Go modules, which takes 20 minutes.
+    Later bundles take seconds because they use the cache; see `k8sdds bundle cache`.
     """
     from k8sdds import bundle
     from k8sdds.bundle import packages
@@ -89,7 +89,8 @@ def list_(folder: Folder, as_json: Json = False) -> None:
     if as_json:
         print_text(json.dumps([asdict(item) for item in opened.items], indent=1))
         return
-    console().print(f"Kubernetes {opened.kubernetes}, {opened.toolchain}", highlight=False)
+    line = f"Kubernetes {opened.kubernetes}, {opened.toolchain}: {opened.origin}"
+    console().print(line, highlight=False, soft_wrap=True)
     for suite in opened.suites:
         console().print(f"packages of {suite}", highlight=False)
     for item in opened.items:
@@ -104,7 +105,7 @@ def cache_(
         typer.Option("--prune", help="Remove entries that were not used recently, as `create` does."),
     ] = False,
     empty: Annotated[
-        bool, typer.Option("--empty", help="Remove all entries. The next bundle takes about 20 minutes.")
+        bool, typer.Option("--empty", help="Remove all entries. The next bundle takes as long as the first.")
     ] = False,
     as_json: Json = False,
 ) -> None:

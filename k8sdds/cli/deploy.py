@@ -64,7 +64,8 @@ def deploy(
         return
     selection.write(selection.SelectedTestbed(selection.CLUSTER, loaded.name))
     console().print(
-        f"The cluster {loaded.name} is ready: {deployed.node_count} nodes, {loaded.network.name}.",
+        f"The cluster {loaded.name} is ready: {deployed.node_count} nodes, {loaded.network.name},"
+        f" Kubernetes {loaded.kubernetes.version} ({deployed.software}).",
         highlight=False,
         soft_wrap=True,
     )

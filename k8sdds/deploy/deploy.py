@@ -78,6 +78,8 @@ class DeployResult:
     """The plan; empty: no changes."""
     notes: Sequence[str] = ()
     node_count: int = 0
+    software: str = ""
+    """Where the cluster's software comes from, for messages."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,8 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
                 with interface.progress(actions) as observer:
                     apply_plan(profile, state, actions, connections, observer)
             elif not options.plan_only:
-                write_kubeconfig(profile, connections)
-    return DeployResult(actions, machines.notes, len(part.nodes))
+                write_kubeconfig(profile, state.software, connections)
+    return DeployResult(actions, machines.notes, len(part.nodes), state.software.origin)
 
 
 def machines_exist(profile: Profile) -> bool:
@@ -169,7 +171,8 @@ def create_machines(profile: Profile, note: Callable[[str], None]) -> Software |
 
 def survey(profile: Profile, connections: Connections) -> MachineSurvey:
     """Gather the facts of all machines, and check whether the profile fits them. Makes no changes."""
-    programs = sorted({item.target for item in contents.INSTALLS})
+    # Official builds have the programs under the names that are links to a built program.
+    programs = sorted({path for item in contents.INSTALLS for path in (item.target, *item.links)})
 
     def extra_script(name: str) -> str:
         script = tuning.facts_script(profile.tuning, profile.network.interface)
@@ -241,7 +244,7 @@ def enable_memory_cgroup(
 def desired_state(
     profile: Profile, machines: Mapping[str, Facts], bundle: Software | None, note: Callable[[str], None]
 ) -> DesiredState:
-    """Return the input of the plan. Builds the bundle if it is not in the cache, which takes about 20 minutes.
+    """Return the input of the plan. Creates the bundle if it is not in the cache, which takes minutes.
 
     Args:
         profile: The profile.
@@ -301,17 +304,21 @@ def apply_plan(
         runner.apply(actions, lambda action: phases[action.phase].apply(action, state, runner))
     except K8sddsError:
         with contextlib.suppress(K8sddsError):
-            write_kubeconfig(profile, connections)
+            write_kubeconfig(profile, state.software, connections)
         raise
-    write_kubeconfig(profile, connections)
+    write_kubeconfig(profile, state.software, connections)
 
 
-def write_kubeconfig(profile: Profile, connections: Connections) -> None:
+def write_kubeconfig(profile: Profile, software: Software, connections: Connections) -> None:
     """Write a kubeconfig that works on this machine, and the record of the cluster."""
     api_access.write_kubeconfig(profile, connections.hosts[profile.control_plane.name])
-    data = profile.model_dump(mode="json", exclude_defaults=True)
-    if (record.read(profile.name) or {}).get("profile") != data:
-        record.write(profile.name, profile=data)
+    data = {
+        "profile": profile.model_dump(mode="json", exclude_defaults=True),
+        "software": {"origin": software.origin, "downloads": software.downloads},
+    }
+    if (record.read(profile.name) or {}).items() >= data.items():
+        return
+    record.write(profile.name, **data)
 
 
 def _network(profile: Profile) -> RenderedNetwork:

@@ -34,6 +34,16 @@ class Software:
         """Whether Kubernetes comes from the bundle instead of packages and registries."""
         return self.profile.software.source == "bundle"
 
+    @property
+    def origin(self) -> str:
+        """Where Kubernetes comes from, for messages and the record."""
+        return self.bundle.origin if self.from_bundle else "packages and registries of the projects"
+
+    @property
+    def downloads(self) -> list[str]:
+        """Addresses and references, with digests, of the official builds in the bundle."""
+        return list(dict.fromkeys(item.source for item in self.bundle.items if item.source))
+
     def binaries(self, arch: str) -> tuple[Upload, ...]:
         """Return the programs to install on a node."""
         return tuple(

@@ -9,10 +9,11 @@ from k8sdds.kubernetes.kubectl import CACHE_FOLDER
 MARKER = "/etc/k8sdds/cluster"
 """File with the name of the cluster that a machine belongs to."""
 
-# Prints hashes of files. Deploy records the hash of each installed file with its inode, size and times; a file
-# for which these are unchanged is not read again.
+# Prints hashes of files, not of symbolic links. Deploy records the hash of each installed file with its inode, size
+# and times; a file for which these are unchanged is not read again.
 FILE_HASHES = r"""
-states=$(stat -L --format '%n %i %s %.9Y %.9Z' $FILES 2>/dev/null | awk '
+files=$(for file in $FILES; do [ -L "$file" ] || echo "$file"; done)
+states=$(stat -L --format '%n %i %s %.9Y %.9Z' $files 2>/dev/null | awk '
   BEGIN { while ((getline <"HASHES") > 0) { sha = $NF; sub(/ [^ ]*$/, ""); known[$0] = sha } }
   { print ($0 in known) ? "file\t" $1 " " known[$0] : "unread " $1 }')
 echo "$states" | grep ^file

@@ -1,0 +1,298 @@
+"""Download official programs and images, verify their checksums, and keep them in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from k8sdds import versions
+from k8sdds.bundle import cache, oci
+from k8sdds.bundle.contents import Report
+from k8sdds.bundle.official import Download, Release
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.files import creating_folder
+from k8sdds.system.paths import cache_folder
+
+CONNECT_TIMEOUT_S = 5
+"""A machine without internet falls back to Go modules after this time."""
+STALL_TIMEOUT_S = 60
+"""Longest time without data from a server."""
+IMAGE_TIMEOUT_S = 900
+PARALLEL = 4
+INDEX = "downloads.json"
+
+
+class Unavailable(Exception):
+    """An official build cannot be downloaded. The message contains the address and the reason."""
+
+
+class WrongChecksum(PrerequisiteError):
+    """A downloaded file does not have the expected content, so nothing else may be used in its place."""
+
+
+@dataclass(frozen=True)
+class DownloadedProgram:
+    """A downloaded program."""
+
+    name: str
+    source: str
+    """Address of the file that it comes from, with its SHA-256: URL#sha256=DIGEST."""
+    verified: str
+    """What the checksum of the file was compared with: `pinned` or `published`."""
+
+
+@dataclass(frozen=True)
+class DownloadedImage:
+    """A downloaded image of one architecture."""
+
+    name: str
+    digest: str
+    """SHA-256 of its manifest."""
+    source: str
+    """Reference with the digest of the index of all architectures: NAME@sha256:DIGEST."""
+    verified: str
+    """`pinned` if the digest of the index is pinned, else `registry`: content and digest come from the registry."""
+
+
+@dataclass(frozen=True)
+class Official:
+    """A downloaded release for one architecture, in a folder of the cache."""
+
+    folder: Path
+    programs: tuple[DownloadedProgram, ...]
+    images: tuple[DownloadedImage, ...]
+
+    def program(self, name: str) -> Path:
+        """Return the path of a program."""
+        return self.folder / "bin" / name
+
+    def blob(self, digest: str) -> Path:
+        """Return the path of a part of an image, by the SHA-256 of its content."""
+        return self.folder / "blobs" / digest
+
+
+class Downloader:
+    """Downloads releases into the cache, side by side."""
+
+    def __init__(self, pinned: Mapping[str, str], report: Report) -> None:
+        self._pinned = pinned
+        self._report = report
+        self._unreachable: dict[str, str] = {}
+
+    def cached(self, release: Release, arch: str) -> Official | None:
+        """Return a release from the cache, or None if it is not there."""
+        folder = self._folder(release, arch)
+        with contextlib.suppress(FileNotFoundError):
+            cache.mark_used(folder)
+            data = json.loads((folder / INDEX).read_text())
+            return Official(
+                folder,
+                tuple(DownloadedProgram(**program) for program in data["programs"]),
+                tuple(DownloadedImage(**image) for image in data["images"]),
+            )
+        return None
+
+    def fetch(self, wanted: Sequence[tuple[Release, str]]) -> list[Official | Unavailable]:
+        """Download releases, each for an architecture.
+
+        Returns:
+            For each, the release, or why it is not available.
+
+        Raises:
+            WrongChecksum: A file differs from what was pinned or published.
+        """
+        hosts = {host for release, _ in wanted for host in _hosts(release)}
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            self._unreachable = {host: why for host, why in pool.map(_probe, hosts) if why}
+            return list(pool.map(lambda pair: self._fetch(*pair), wanted))
+
+    def _fetch(self, release: Release, arch: str) -> Official | Unavailable:
+        for host in _hosts(release):
+            if host in self._unreachable:
+                return Unavailable(self._unreachable[host])
+        folder = self._folder(release, arch)
+        try:
+            with cache.creating(folder, f"{release.name}-{arch}.lock") as missing:
+                if missing:
+                    self._report(f"downloading {release.name} {release.version} for {arch}")
+                    self._create(folder, release, arch)
+        except Unavailable as error:
+            return error
+        return self.cached(release, arch) or Unavailable(f"{folder} was removed by another command")
+
+    def _folder(self, release: Release, arch: str) -> Path:
+        # A release is downloaded again when its pins change.
+        names = [*(file.url.format(arch=arch) for file in release.downloads), *release.images]
+        pins = {name: self._pinned.get(name) for name in names}
+        key = hashlib.sha256(oci.canonical([asdict(release), pins])).hexdigest()[:16]
+        return cache_folder() / "official" / f"{release.name}-{arch}-{key}"
+
+    def _create(self, folder: Path, release: Release, arch: str) -> None:
+        with creating_folder(folder) as unfinished:
+            (unfinished / "bin").mkdir(parents=True)
+            (unfinished / "blobs").mkdir()
+            programs = [item for file in release.downloads for item in self._file(unfinished, file, arch)]
+            images = [self._image(unfinished, name, arch) for name in release.images]
+            data = {"programs": [asdict(item) for item in programs], "images": [asdict(i) for i in images]}
+            (unfinished / INDEX).write_text(json.dumps(data, indent=1) + "\n")
+
+    def _file(self, folder: Path, file: Download, arch: str) -> list[DownloadedProgram]:
+        url = file.url.format(arch=arch)
+        pinned = self._pinned.get(url)
+        expected = pinned or self._published(url)
+        with tempfile.NamedTemporaryFile(dir=folder) as temporary:
+            digest = hashlib.sha256()
+            with _open(url) as response:
+                while chunk := _read(response, url):
+                    digest.update(chunk)
+                    temporary.write(chunk)
+            temporary.flush()
+            _compare(url, digest.hexdigest(), expected, pinned is not None)
+            names = file.members or (url.rpartition("/")[2],)
+            if file.members:
+                _unpack(Path(temporary.name), file.members, folder / "bin", url)
+            else:
+                shutil.copyfile(temporary.name, folder / "bin" / names[0])
+        for name in names:
+            (folder / "bin" / name).chmod(0o755)
+        verified = "pinned" if pinned else "published"
+        return [DownloadedProgram(name, f"{url}#sha256={digest.hexdigest()}", verified) for name in names]
+
+    def _published(self, url: str) -> str:
+        with _open(f"{url}.sha256") as response:
+            words = _read(response, url).decode("ascii", "replace").split()
+        if not words or not re.fullmatch("[0-9a-f]{64}", words[0]):
+            raise Unavailable(f"{url}.sha256 does not contain a checksum")
+        return words[0]
+
+    def _image(self, folder: Path, name: str, arch: str) -> DownloadedImage:
+        raw = _skopeo(name, "inspect", "--raw", f"docker://{name}")
+        index = hashlib.sha256(raw).hexdigest()
+        pinned = self._pinned.get(name)
+        _compare(name, index, pinned or index, pinned is not None)
+        repository = name.rpartition(":")[0]
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            # The format `dir` keeps manifest and layers byte for byte.
+            platform = ["--override-os", "linux", "--override-arch", arch]
+            copy = ["copy", "--quiet", "--preserve-digests", f"docker://{repository}@sha256:{index}"]
+            _skopeo(name, *platform, *copy, f"dir:{temporary}")
+            manifest = Path(temporary, "manifest.json").read_bytes()
+            digest = hashlib.sha256(manifest).hexdigest()
+            (folder / "blobs" / digest).write_bytes(manifest)
+            for part in parts(json.loads(manifest)):
+                (Path(temporary) / part).replace(folder / "blobs" / part)
+        return DownloadedImage(
+            name, digest, f"{repository}@sha256:{index}", "pinned" if pinned else "registry"
+        )
+
+
+def parts(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the SHA-256 of the configuration and the layers of an image."""
+    return [part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"])]
+
+
+def _hosts(release: Release) -> list[str]:
+    addresses = [*(file.url for file in release.downloads), *(f"https://{name}" for name in release.images)]
+    return list(dict.fromkeys(urllib.parse.urlsplit(address).netloc for address in addresses))
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Follow no redirect: urllib then raises HTTPError."""
+
+
+def _probe(host: str) -> tuple[str, str]:
+    """Return a host, and why it does not answer within CONNECT_TIMEOUT_S; empty if it answers."""
+    request = urllib.request.Request(f"https://{host}/", method="HEAD")
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=CONNECT_TIMEOUT_S):
+            pass
+    except urllib.error.HTTPError:
+        pass  # whether it has the files is seen when they are requested
+    except (OSError, http.client.HTTPException) as error:
+        return host, f"https://{host}: {_reason(error)}"
+    return host, ""
+
+
+def _reason(error: Exception) -> str:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    return str(getattr(reason, "strerror", None) or reason or type(error).__name__)
+
+
+def _open(url: str) -> IO[bytes]:
+    request = urllib.request.Request(url, headers={"User-Agent": f"k8sdds/{versions.K8SDDS}"})
+    try:
+        response: IO[bytes] = urllib.request.urlopen(request, timeout=STALL_TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        raise Unavailable(f"{url}: HTTP {error.code}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(f"{url}: {_reason(error)}") from error
+    return response
+
+
+def _read(response: IO[bytes], url: str) -> bytes:
+    try:
+        return response.read(1 << 20)
+    except (OSError, http.client.HTTPException) as error:
+        raise Unavailable(f"{url}: {_reason(error)}") from error
+
+
+def _compare(name: str, actual: str, expected: str, pinned: bool) -> None:
+    if actual == expected:
+        return
+    origin = "the pinned one" if pinned else "the one that is published next to it"
+    raise WrongChecksum(
+        f"{name} has the SHA-256 {actual}, but {origin} is {expected}",
+        "check that no proxy changes downloads; K8SDDS_SOFTWARE_FROM=modules builds from Go modules instead",
+    )
+
+
+def _unpack(archive: Path, members: Iterable[str], folder: Path, url: str) -> None:
+    """Write the programs in an archive to a folder, without their folders, owners and links."""
+    with tarfile.open(archive) as opened:
+        content = {member.name.rpartition("/")[2]: member for member in opened if member.isfile()}
+        for name in members:
+            if name not in content:
+                raise Unavailable(f"{url} does not contain {name}")
+            source = opened.extractfile(content[name])
+            assert source is not None
+            with (folder / name).open("wb") as target:
+                shutil.copyfileobj(source, target)
+
+
+def _skopeo(name: str, *argv: str) -> bytes:
+    """Run skopeo, which verifies the digests of all content, for an image."""
+    try:
+        done = subprocess.run(
+            ["skopeo", *argv], stdin=subprocess.DEVNULL, capture_output=True, timeout=IMAGE_TIMEOUT_S
+        )
+    except FileNotFoundError:
+        raise Unavailable(
+            "skopeo, which downloads images, is not installed (sudo apt-get install skopeo)"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{name}: no image within {IMAGE_TIMEOUT_S} s") from None
+    if done.returncode:
+        text = (done.stderr.decode(errors="replace").strip().splitlines() or ["skopeo failed"])[-1]
+        message = re.sub(r'^time="[^"]*" level=\w+ msg="?', "", text).rstrip('"')
+        if "digest" in message.lower():
+            raise WrongChecksum(
+                f"{name}: {message[:400]}", "check that no proxy changes downloads, and retry"
+            )
+        raise Unavailable(f"{name}: {message[:400]}")
+    return done.stdout

@@ -1,0 +1,91 @@
+"""Define which programs and images can be downloaded instead of built, and how they are verified. Pure data.
+
+The projects publish the same versions that k8sdds builds from Go modules. `deploy/bundle/SHA256SUMS` pins their
+checksums.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from k8sdds import versions
+from k8sdds.system.errors import InputError
+from k8sdds.system.paths import shared
+
+VARIABLE = "K8SDDS_SOFTWARE_FROM"
+"""Environment variable that selects where programs and images come from."""
+AUTO, OFFICIAL, MODULES = "auto", "official", "modules"
+"""Values of VARIABLE: official builds where they are available, else Go modules; only official builds; only modules."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that a project publishes, and its checksum at the same address with `.sha256` appended."""
+
+    url: str
+    """Address, with `{arch}` for the architecture."""
+    members: tuple[str, ...] = ()
+    """Programs in the archive. Empty: the file is a program."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """Official builds that replace programs built from Go modules."""
+
+    name: str
+    version: str
+    programs: tuple[str, ...]
+    """Names of the programs in `contents.PROGRAMS` that it replaces."""
+    downloads: tuple[Download, ...] = ()
+    images: tuple[str, ...] = ()
+
+
+_KUBERNETES = f"https://dl.k8s.io/release/v{versions.KUBERNETES}/bin/linux/{{arch}}"
+_CNI = "https://github.com/containernetworking/plugins/releases/download/v{0}/cni-plugins-linux-{{arch}}-v{0}.tgz"
+_CNI_PROGRAMS = ("bridge", "loopback", "host-local", "portmap")
+RELEASES = (
+    Release(
+        "kubernetes", versions.KUBERNETES, ("kubernetes",),
+        tuple(Download(f"{_KUBERNETES}/{program}") for program in ("kubeadm", "kubelet", "kubectl")),
+        tuple(
+            f"{versions.KUBERNETES_REGISTRY}/kube-{component}:v{versions.KUBERNETES}"
+            for component in ("apiserver", "controller-manager", "scheduler", "proxy")
+        ),
+    ),
+    Release("etcd", versions.ETCD, ("etcd",), images=(versions.ETCD_IMAGE,)),
+    Release("coredns", versions.COREDNS, ("coredns",), images=(versions.COREDNS_IMAGE,)),
+    Release("pause", versions.PAUSE, ("pause",), images=(versions.PAUSE_IMAGE,)),
+    Release(
+        "metrics-server", versions.METRICS_SERVER, ("metrics-server",), images=(versions.METRICS_SERVER_IMAGE,)
+    ),
+    Release("flanneld", versions.FLANNEL, ("flanneld",), images=(versions.FLANNEL_IMAGE,)),
+    Release(
+        "cni-plugins", versions.CNI_PLUGINS, _CNI_PROGRAMS,
+        (Download(_CNI.format(versions.CNI_PLUGINS), _CNI_PROGRAMS),),
+    ),
+    Release(
+        "cni-flannel", versions.FLANNEL_CNI_PLUGIN, ("flannel",),
+        (Download(_CNI.format(versions.FLANNEL_CNI_PLUGIN), ("flannel",)),),
+    ),
+)  # fmt: skip
+
+
+def selected_source() -> str:
+    """Return where software comes from: AUTO, OFFICIAL or MODULES. Raises InputError for another value."""
+    value = os.environ.get(VARIABLE) or AUTO
+    if value not in (AUTO, OFFICIAL, MODULES):
+        raise InputError(
+            f"{VARIABLE}={value!r} is not a source of software", f"use {AUTO}, {OFFICIAL} or {MODULES}"
+        )
+    return value
+
+
+def checksums() -> dict[str, str]:
+    """Return the pinned SHA-256 checksums, by address of a file or reference of an image.
+
+    The checksum of an image is that of its index of all architectures.
+    """
+    lines = (shared("deploy") / "bundle" / "SHA256SUMS").read_text().splitlines()
+    pairs = [line.split() for line in lines if line and not line.startswith("#")]
+    return {name: digest for digest, name in pairs}

@@ -1,0 +1,67 @@
+"""Publish programs and images as the official servers do, with TLS, in the network namespace of this process.
+
+Usage: official_servers.py FOLDER, which contains ca.pem, server.pem (certificate and key) and files/HOST/PATH. Prints
+`ready` when the servers answer. A test enters the namespaces of this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+FILES, REGISTRY = ("127.0.0.2", ("dl.k8s.io", "github.com")), ("127.0.0.3", ("registry.k8s.io", "ghcr.io"))
+
+
+class Handler(SimpleHTTPRequestHandler):
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(f"/{self.headers['Host']}{path}")
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: stop with the test
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    hosts = folder / "hosts"
+    hosts.write_text(
+        "127.0.0.1 localhost\n" + "".join(f"{a} {' '.join(names)}\n" for a, names in (FILES, REGISTRY))
+    )
+    subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
+    server = ThreadingHTTPServer((FILES[0], 443), partial(Handler, directory=folder / "files"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    settings = folder / "registry.yml"
+    settings.write_text(
+        "version: 0.1\nlog: {level: error}\n"
+        f"storage: {{filesystem: {{rootdirectory: {folder}/registry}}}}\n"
+        f"http: {{addr: '{REGISTRY[0]}:443', tls: {{certificate: {folder}/server.pem, key: {folder}/server.pem}}}}\n"
+    )
+    registry = subprocess.Popen(
+        ["docker-registry", "serve", settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(1, 9),
+    )  # fmt: skip
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex((REGISTRY[0], 443)) == 0:
+                break
+        time.sleep(0.05)
+    print("ready", flush=True)
+    os.read(0, 1)  # until the test closes its end
+    registry.kill()
+
+
+main()

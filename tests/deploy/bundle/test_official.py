@@ -1,0 +1,310 @@
+"""Create bundles from official builds: servers with the official names, in a network namespace without internet."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from k8sdds import bundle, versions
+from k8sdds.bundle import oci, official
+from k8sdds.bundle.bundle import Bundle
+from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.bundle.images import INDEX
+from k8sdds.system.paths import cache_folder
+
+HERE = Path(__file__).parent
+NAMES = ("dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io")
+OTHER_ARCH = "arm64" if HOST_ARCH == "amd64" else "amd64"
+RELEASES = {release.name: release for release in official.RELEASES}
+
+
+def certificates(folder: Path) -> None:
+    """Write ca.pem, and server.pem with a certificate for all official names and its key."""
+    now = datetime.now(UTC)
+
+    def certificate(
+        name: str, key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey, ca: bool
+    ) -> bytes:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")]))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(name) for name in NAMES]), critical=False
+            )
+        )
+        return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    (folder / "ca.pem").write_bytes(certificate("ca", ca_key, ca_key, ca=True))
+    (folder / "server.pem").write_bytes(
+        certificate("server", key, ca_key, ca=False)
+        + key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+
+
+def program(name: str) -> bytes:
+    return f"#!/bin/sh\necho {name}\n".encode()
+
+
+@dataclass
+class Internet:
+    """A network namespace with the official servers and nothing else."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+    cache: Path = Path("none")
+
+    def run(
+        self, *argv: object, source: str = official.AUTO, pinned: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the k8sdds command there, with a cache of its own."""
+        pins = self.folder / "pins.json"
+        pins.write_text(json.dumps(pinned or {}))
+        command = [sys.executable, HERE / "official_command.py", pins, *argv]
+        return self.enter(*command, **{official.VARIABLE: source, "K8SDDS_CACHE_DIR": str(self.cache)})
+
+    def enter(self, *argv: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "SSL_CERT_FILE": str(self.folder / "ca.pem"), **variables}
+        return subprocess.run(
+            ["nsenter", "-t", str(self.process.pid), "-n", "-m", *map(str, argv)],
+            capture_output=True, text=True, timeout=300, env=environment, cwd=self.folder,
+        )  # fmt: skip
+
+    def file(self, url: str) -> Path:
+        """Return where the server has the file of an address."""
+        return self.folder / "files" / url.removeprefix("https://")
+
+    def publish(self, url: str, data: bytes) -> None:
+        path = self.file(url)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        path.with_name(f"{path.name}.sha256").write_text(f"{hashlib.sha256(data).hexdigest()}  {path.name}\n")
+
+    def publish_image(self, name: str) -> str:
+        """Push an image for two architectures and return the SHA-256 of its index."""
+        folder = self.folder / "images" / hashlib.sha256(name.encode()).hexdigest()
+        layout = oci.Layout(folder)
+        manifests = []
+        for arch in (HOST_ARCH, OTHER_ARCH):
+            layer = layout.layer({"/name": f"{name} {arch}\n".encode()})
+            digest = layout.image(name, arch, ["/name"], [layer])
+            size = (layout.blobs / digest).stat().st_size
+            manifests.append({
+                "mediaType": oci.MANIFEST, "digest": f"sha256:{digest}", "size": size,
+                "platform": {"os": "linux", "architecture": arch},
+            })  # fmt: skip
+        raw = oci.canonical({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests})
+        entry = {
+            "mediaType": INDEX,
+            **layout.add(raw),
+            "annotations": {"org.opencontainers.image.ref.name": "1"},
+        }
+        (folder / "index.json").write_bytes(oci.canonical({"schemaVersion": 2, "manifests": [entry]}))
+        done = self.enter(
+            "skopeo", "copy", "--all", "--preserve-digests", f"oci:{folder}:1", f"docker://{name}"
+        )
+        assert done.returncode == 0, done.stderr
+        return hashlib.sha256(raw).hexdigest()
+
+
+def archive(members: tuple[str, ...]) -> bytes:
+    """Return an archive as the project of the CNI plugins publishes it."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
+        for name in (*members, "LICENSE"):
+            member = tarfile.TarInfo(f"./{name}")
+            member.size, member.mode = len(program(name)), 0o755
+            packed.addfile(member, io.BytesIO(program(name)))
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Internet, dict[str, str]]]:
+    """Start the servers; yield them and the checksums of everything that they publish."""
+    if os.geteuid() != 0:
+        pytest.skip("requires root for namespaces")
+    folder = tmp_path_factory.mktemp("internet")
+    certificates(folder)
+    (folder / "files").mkdir()
+    argv = ["unshare", "--net", "--mount", sys.executable, HERE / "official_servers.py", folder]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            internet = Internet(folder, process)
+            pins = {}
+            for release in official.RELEASES:
+                for file in release.downloads:
+                    url = file.url.format(arch=HOST_ARCH)
+                    internet.publish(
+                        url, archive(file.members) if file.members else program(url.rpartition("/")[2])
+                    )
+                    pins[url] = hashlib.sha256(internet.file(url).read_bytes()).hexdigest()
+                for name in release.images:
+                    pins[name] = internet.publish_image(name)
+            yield internet, pins
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def internet(servers: tuple[Internet, dict[str, str]], tmp_path: Path) -> Iterator[Internet]:
+    """Yield the servers, with a cache that contains only what no server offers: the parts of k8sdds's own images."""
+    bundle.cached_bundle(only_k8sdds=True)
+    internet, _ = servers
+    internet.cache = tmp_path / "cache"
+    link_entries(internet, "bases/*", "programs/meter-*", "programs/probe-*", "programs/routes-*")
+    yield internet
+
+
+def link_entries(internet: Internet, *patterns: str) -> None:
+    """Add hard links to entries of the real cache to the command's cache."""
+    for path in (path for pattern in patterns for path in cache_folder().glob(pattern)):
+        link = internet.cache / path.relative_to(cache_folder())
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix != ".lock" and not path.name.startswith(".") and not link.exists():
+            os.link(path, link)
+
+
+@pytest.fixture
+def pins(servers: tuple[Internet, dict[str, str]]) -> dict[str, str]:
+    return dict(servers[1])
+
+
+def test_everything_is_downloaded_and_verified(
+    internet: Internet, pins: dict[str, str], tmp_path: Path
+) -> None:
+    done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none", pinned=pins)
+    assert done.returncode == 0, done.stderr
+    assert f"Kubernetes {versions.KUBERNETES}: official builds" in done.stderr
+    created = Bundle.open(tmp_path / "bundle")
+    assert created.verify() == []
+    assert created.built_and_downloaded[0] == []
+    targets = {item.target: item for item in created.binaries(HOST_ARCH)}
+    assert set(targets) == {
+        *(f"/usr/local/bin/{name}" for name in ("kubeadm", "kubelet", "kubectl")),
+        *(f"/opt/cni/bin/{name}" for name in ("bridge", "loopback", "host-local", "portmap", "flannel")),
+    }
+    for target, item in targets.items():
+        assert created.file(item).read_bytes() == program(target.rpartition("/")[2])
+        url, _, digest = item.source.partition("#sha256=")
+        assert pins[url] == digest and item.verified == "pinned"
+    assert targets["/opt/cni/bin/flannel"].version == versions.FLANNEL_CNI_PLUGIN
+    images = {item.name: item for item in created.images(HOST_ARCH)}
+    for release in official.RELEASES:
+        for name in release.images:
+            assert images[name].source == f"{name.rpartition(':')[0]}@sha256:{pins[name]}"
+            manifest = json.loads(created.file(images[name]).read_text())
+            config = created.folder / "oci/blobs/sha256" / manifest["config"]["digest"][7:]
+            assert json.loads(config.read_text())["architecture"] == HOST_ARCH
+    assert images[versions.PERFTEST_IMAGE].source == ""
+    # What was downloaded once needs no server.
+    again = internet.enter(
+        "unshare", "--net", sys.executable, HERE / "official_command.py", internet.folder / "pins.json",
+        "bundle", "create", tmp_path / "again", "--suite", "none",
+        **{official.VARIABLE: official.AUTO, "K8SDDS_CACHE_DIR": str(internet.cache)},
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "again/bundle.json").read_bytes() == (tmp_path / "bundle/bundle.json").read_bytes()
+
+
+def test_an_unpinned_file_is_compared_with_the_published_checksum(internet: Internet, tmp_path: Path) -> None:
+    (url,) = (file.url.format(arch=HOST_ARCH) for file in RELEASES["cni-flannel"].downloads)
+    published = internet.file(f"{url}.sha256")
+    text = published.read_text()
+    done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none")
+    assert done.returncode == 0, done.stderr
+    items = json.loads((tmp_path / "bundle/bundle.json").read_text())["items"]
+    assert {item.get("verified") for item in items if item["source"]} == {"published", "registry"}
+    try:
+        published.write_text(f"{'0' * 64}\n")
+        for path in internet.cache.glob("official/cni-flannel-*[!k]"):
+            path.rename(tmp_path / path.name)
+        done = internet.run("bundle", "create", tmp_path / "other", "--suite", "none")
+    finally:
+        published.write_text(text)
+    assert done.returncode == 3 and "published next to it is 000" in done.stderr, done.stderr
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("what", ["file", "image"])
+def test_a_wrong_checksum_is_an_error_in_every_mode(
+    internet: Internet, pins: dict[str, str], tmp_path: Path, what: str
+) -> None:
+    name = versions.PAUSE_IMAGE if what == "image" else next(url for url in pins if url.endswith("/kubelet"))
+    pins[name] = "0" * 64
+    for source in (official.AUTO, official.OFFICIAL):
+        done = internet.run(
+            "bundle", "create", tmp_path / "bundle", "--suite", "none", source=source, pinned=pins
+        )
+        assert done.returncode == 3, done.stderr
+        assert f"{name} has the SHA-256" in done.stderr and f"the pinned one is {'0' * 64}" in done.stderr
+        assert not (tmp_path / "bundle").exists()
+        assert "Traceback" not in done.stderr
+
+
+def test_what_is_missing_is_built_from_modules(
+    internet: Internet, pins: dict[str, str], tmp_path: Path
+) -> None:
+    (internet.cache / "go").symlink_to(cache_folder() / "go")
+    (url,) = (file.url.format(arch=HOST_ARCH) for file in RELEASES["cni-flannel"].downloads)
+    path = internet.file(url)
+    hidden = path.with_name("hidden")
+    path.rename(hidden)
+    try:
+        strict = internet.run(
+            "bundle", "create", tmp_path / "bundle", "--suite", "none", source=official.OFFICIAL, pinned=pins
+        )
+        done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none", pinned=pins)
+    finally:
+        hidden.rename(path)
+    assert strict.returncode == 3 and f"no official builds of cni-flannel: {url}: HTTP 404" in strict.stderr
+    assert done.returncode == 0, done.stderr
+    assert f"no official builds of cni-flannel: {url}: HTTP 404; building from Go modules" in done.stderr
+    assert "official builds; built from Go modules: flannel" in done.stderr
+    created = Bundle.open(tmp_path / "bundle")
+    assert created.built_and_downloaded[0] == ["flannel"] and created.verify() == []
+
+
+def test_built_programs_in_the_cache_are_used_without_contacting_a_server(
+    internet: Internet, tmp_path: Path
+) -> None:
+    bundle.cached_bundle()
+    link_entries(internet, "programs/*")
+    done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none")
+    assert done.returncode == 0, done.stderr
+    assert "downloading" not in done.stderr and "built from Go modules" in done.stderr
+    assert not (internet.cache / "official").exists()
+
+
+def test_a_machine_without_internet_says_so(internet: Internet, tmp_path: Path) -> None:
+    done = internet.enter(
+        "unshare", "--net", sys.executable, HERE / "official_command.py", internet.folder / "pins.json",
+        "bundle", "create", tmp_path / "bundle", "--suite", "none",
+        **{official.VARIABLE: official.OFFICIAL, "K8SDDS_CACHE_DIR": str(internet.cache)},
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert "no official builds of kubernetes: https://dl.k8s.io: Network is unreachable" in done.stderr
+    assert "K8SDDS_SOFTWARE_FROM=modules builds from Go modules" in done.stderr
