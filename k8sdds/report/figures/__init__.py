@@ -1,16 +1,20 @@
 """Draw the figures of a report as PNG and SVG files, and as SVG for the HTML file.
 
-`bars` draws levels by network, `lines` draws overheads by payload and throughput by number of subscribers,
-`distributions` draws latency percentiles, and `protection` draws levels with and without protection. `canvas`
-contains the shared style. matplotlib is imported when the first figure is drawn.
+`levels` draws overheads and levels along the payload, `distributions` draws latency percentiles, `resources` draws
+CPU and memory, `subscribers` draws throughput by number of subscribers, and `protection` draws levels with and
+without protection. `estimates` draws what they have in common: means, intervals and trials. `canvas` contains the
+shared style. seaborn and matplotlib are imported when the first figure is drawn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import Figure
+from k8sdds.system import parallel
 from k8sdds.workloads import HEADLINES
 
 __all__ = ["Figure", "make"]
@@ -26,14 +30,24 @@ def make(content: Content, folder: Path) -> list[Figure]:
         old.unlink()
     if not content.settings:
         return []
-    from k8sdds.report.figures import bars, distributions, lines, protection
+    # Imported here, so that the processes that draw do not each import it.
+    import seaborn  # noqa: F401
 
-    figures: list[Figure | None] = []
+    from k8sdds.report.figures import distributions, levels, protection, resources, subscribers
+
+    tasks: list[Callable[[], list[Figure]]] = []
     for setting in content.settings:
-        figures.append(lines.overheads(content, setting, folder))
-        figures += [bars.headline(content, setting, folder, name) for name in HEADLINES]
-        figures.append(distributions.latency(content, setting, folder))
-        figures.append(bars.resources(content, setting, folder))
-    figures += lines.subscribers(content, folder)
-    figures += protection.draw(content, folder)
-    return [figure for figure in figures if figure is not None]
+        one = (
+            partial(levels.overheads, content, setting, folder),
+            *(partial(levels.headline, content, setting, folder, name) for name in HEADLINES),
+            partial(distributions.latency, content, setting, folder),
+            partial(resources.draw, content, setting, folder),
+        )
+        tasks += [partial(_drawn, draw) for draw in one]
+    tasks += [partial(draw, content, folder) for draw in (subscribers.draw, protection.draw)]
+    return [figure for figures in parallel.run(tasks) for figure in figures]
+
+
+def _drawn(draw: Callable[[], Figure | None]) -> list[Figure]:
+    figure = draw()
+    return [] if figure is None else [figure]

@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +48,10 @@ def text_width(texts: Sequence[str], size: float = FONT) -> float:
 
 def new(width: float, height: float) -> Drawing:
     """Return an empty drawing in the style of the report; the size is in inches."""
-    import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as MplFigure
 
-    mpl.rcParams.update(_style())
+    _set_theme()
     drawing = MplFigure(figsize=(width, height))
     FigureCanvasAgg(drawing)
     return drawing
@@ -84,6 +84,13 @@ def save(
     # The file has a white background and no CSS variables, which few programs except browsers support.
     (folder / f"{slug}.svg").write_text(_on_white(svg), encoding="utf-8")
     return Figure(slug, section, title, alt, caption, _inline(svg, slug, alt))
+
+
+@cache
+def _set_theme() -> None:
+    import seaborn as sns
+
+    sns.set_theme(style="ticks", rc=_style())
 
 
 def _style() -> dict[str, Any]:

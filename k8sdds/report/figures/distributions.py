@@ -1,8 +1,8 @@
-"""Draw latency distributions: percentile plots of merged histograms with a logarithmic percentile axis."""
+"""Draw latency distributions: the share of slower samples, from merged histograms, on two logarithmic axes."""
 
 from __future__ import annotations
 
-import math
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import LATENCY, Content, Point, Setting, test_of
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
+from k8sdds.report.figures.estimates import log_axis
 from k8sdds.report.theme import network_colors
 
 if TYPE_CHECKING:
@@ -88,37 +89,39 @@ def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, 
 
 
 def _panel(ax: Axes, distributions: dict[str, Distribution], styles: dict[str, NetworkColor]) -> None:
-    from matplotlib.ticker import (
-        FixedFormatter,
-        FixedLocator,
-        FuncFormatter,
-        LogLocator,
-        NullFormatter,
-        NullLocator,
-    )
+    import pandas as pd
+    import seaborn as sns
+    from matplotlib.colors import to_rgba
 
-    for label, merged in distributions.items():
-        style = styles[label]
-        xs = [1 / (1 - quantile) for quantile in merged.quantiles]
-        ax.plot(xs, merged.latency_us, color=style.light, linewidth=1.3)
-        marks = [i for i, x in enumerate(xs) if i % 12 == 6]
-        ax.plot([xs[i] for i in marks], [merged.latency_us[i] for i in marks], style.marker,
-                color=style.light, markersize=3.4, markeredgewidth=0)  # fmt: skip
+    # Share of the samples between two quantiles; the last value is that of all samples beyond the last quantile.
+    steps = [
+        (label, value, share)
+        for label, merged in distributions.items()
+        for value, share in zip(
+            [*merged.latency_us, merged.latency_us[-1]],
+            [b - a for a, b in itertools.pairwise([0, *merged.quantiles, 1])],
+            strict=True,
+        )
+    ]
+    sns.ecdfplot(
+        pd.DataFrame(steps, columns=["network", "latency_us", "share"]),
+        y="latency_us", weights="share", hue="network", complementary=True, legend=False, linewidth=1.3,
+        palette={label: styles[label].light for label in distributions}, ax=ax,
+    )  # fmt: skip
+    labels = {to_rgba(styles[label].light): label for label in distributions}
+    for line in ax.lines:
+        marker = styles[labels[to_rgba(line.get_color())]].marker
+        line.set(marker=marker, markersize=3.4, markeredgewidth=0, markevery=(6, 12))
+    ax.set(xlabel="", ylabel="")
     most = max(max(merged.quantiles) for merged in distributions.values())
     shown = [p for p in _PERCENTILES if p / 100 <= most]
     ax.set_xscale("log")
-    ax.set_xlim(1, 1 / (1 - most) if most < 1 else 10)
-    ax.xaxis.set_major_locator(FixedLocator([1 / (1 - p / 100) for p in shown]))
-    ax.xaxis.set_major_formatter(FixedFormatter([f"{p:g}" for p in shown]))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_yscale("log")
+    ax.set_xlim(1, 1 - most if most < 1 else 0.1)
+    ax.set_xticks([1 - p / 100 for p in shown], [f"{p:g}" for p in shown])
+    ax.minorticks_off()
     low = min(merged.latency_us[0] for merged in distributions.values())
     high = max(merged.latency_us[-1] for merged in distributions.values())
-    ax.set_ylim(low * 0.93, high * 1.08)
-    subs = (1, 2, 5) if math.log10(high / low) < 2.5 else (1,)
-    ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formats.number(value, 2)))
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    log_axis(ax, low * 0.93, high * 1.08)
     ax.tick_params(axis="y", labelsize=FONT - 0.5)
     ax.grid(axis="both")
 

@@ -6,7 +6,6 @@ a level other than `none`. There is one figure for each link, number of subscrib
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,14 @@ from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import PROTECTION_GROUP, Content, Row, protected_name
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.estimates import Estimate, along, log_axis, reach
 from k8sdds.report.theme import variant_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 _HEAD, _FOOT, _LEFT, _HEIGHT = 0.3, 0.45, 0.65, 2.6
 
@@ -60,16 +61,17 @@ def _figure(
         _panel(ax, levels[name], variants, styles)
         ax.set_title(formats.capital(METRICS[name].title))
         ax.set_ylabel(METRICS[name].unit, labelpad=2)
-    handles, labels = drawing.axes[0].get_legend_handles_labels()
     drawing.legend(
-        handles, labels, loc="lower center", ncols=max(1, int(WIDTH // legend)), fontsize=FONT - 0.5,
-        frameon=False, handlelength=1.8, columnspacing=1.2, borderpad=0,
+        handles=[_handle(label, styles[label]) for label in variants], loc="lower center",
+        ncols=max(1, int(WIDTH // legend)), fontsize=FONT - 0.5, frameon=False, handlelength=1.8,
+        columnspacing=1.2, borderpad=0,
     )  # fmt: skip
     n = formats.range_of([row["n"] for name in names for row in levels[name]])
     title = f"Protection: {describe(group)}"
     caption = (
-        "DDS Security levels, and networks that encrypt. Dashed: no protection. Markers: mean. Vertical"
-        f" lines: 95 % interval. Small dots: single trials. Logarithmic axes. {content.testbed} · n = {n}."
+        "DDS Security levels, and networks that encrypt. Dashed: no protection. Markers: mean. Lines: 95 %"
+        " interval (cut off at the axis). Small dots: single trials. Logarithmic axes."
+        f" {content.testbed} · n = {n}."
     )
     alt = f"{title}. " + "; ".join(
         f"{protected_name(row)} {payload(row['payload_bytes'])} {METRICS[name].title}"
@@ -79,41 +81,30 @@ def _figure(
     return save(drawing, folder, f"protection-{index + 1}", "protection", title, alt, caption)
 
 
+def _handle(label: str, style: NetworkColor) -> Line2D:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=style.light, marker=style.marker, markersize=4.2, markeredgewidth=0, linewidth=0.9,
+                  label=label)  # fmt: skip
+
+
 def _panel(ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, NetworkColor]) -> None:
     sizes = sorted({row["payload_bytes"] for row in rows})
-    step = 0.6 / max(len(variants), 1)
-    for number, label in enumerate(variants):
-        own = sorted(
-            (row for row in rows if protected_name(row) == label), key=lambda row: row["payload_bytes"]
-        )
-        style, shift = styles[label], (number - (len(variants) - 1) / 2) * step
-        xs = [sizes.index(row["payload_bytes"]) + shift for row in own]
-        plain = all(row["security"] in (None, "none") and not _encrypts(row) for row in own)
-        ax.plot(
-            xs, [row["mean"] for row in own], "--" if plain else "-", marker=style.marker, label=label,
-            color=style.light, linewidth=0.9, markersize=4.2, markeredgewidth=0,
-        )  # fmt: skip
-        for x, row in zip(xs, own, strict=True):
-            ax.plot([x] * len(row["values"]), row["values"], "o", markersize=1.8, color=style.light, alpha=0.7,
-                    markeredgewidth=0)  # fmt: skip
-            if row["ci_low"] is not None and row["ci_low"] > 0:
-                ax.plot([x, x], [row["ci_low"], min(row["ci_high"], 3 * row["mean"])], color=style.light,
-                        linewidth=0.9)  # fmt: skip
-    ax.set_yscale("log")
-    # All values can lie within one decade, so there are also ticks at 2 and 5.
-    ax.set_yticks(_ticks(*ax.get_ylim()))
-    ax.minorticks_off()
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    series: dict[str, dict[float, Estimate]] = {label: {} for label in variants}
+    for row in sorted(rows, key=lambda row: row["payload_bytes"]):
+        series[protected_name(row)][float(sizes.index(row["payload_bytes"]))] = Estimate.of_level(row)
+    series = {label: estimates for label, estimates in series.items() if estimates}
+    plain = [
+        label for label in series if not any(_protects(row) for row in rows if protected_name(row) == label)
+    ]
+    log_axis(ax, *reach([item for items in series.values() for item in items.values()], ratio=True))
+    along(ax, series, styles, 0.6 / len(variants), dashed=plain)
     ax.set_xticks(range(len(sizes)), [payload(size) for size in sizes])
     ax.set_xlabel("payload", labelpad=2)
     ax.grid(axis="y")
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [tick for d in decades for step in (1, 2, 5) if low <= (tick := step * 10.0**d) <= high]
-
-
-def _encrypts(row: Row) -> bool:
+def _protects(row: Row) -> bool:
     # Encrypting networks record their engine, but so do others, such as Weave Net's datapath.
-    return any(kind in str(row["engine"]) for kind in ("ESP", "WireGuard"))
+    encrypts = any(kind in str(row["engine"]) for kind in ("ESP", "WireGuard"))
+    return row["security"] not in (None, "none") or encrypts

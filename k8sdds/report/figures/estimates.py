@@ -1,0 +1,210 @@
+"""Draw estimates: means as markers, their 95 % intervals as lines, and single trials as small dots.
+
+seaborn draws the means and the trials. It estimates nothing itself: the means and the intervals come from
+`k8sdds.analysis`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from k8sdds.networks.network import NetworkColor
+from k8sdds.report import formats
+from k8sdds.report.content import Row
+from k8sdds.report.figures.canvas import FONT
+from k8sdds.report.theme import INK, MUTED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Styles = Mapping[str, NetworkColor]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean, its 95 % interval (None for a single trial), and the values of the trials."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    values: Sequence[float]
+    marks: tuple[float, ...] = ()
+    """Further values to mark, such as other percentiles."""
+
+    @classmethod
+    def of_level(cls, row: Row, marks: tuple[float, ...] = ()) -> Estimate:
+        """Return a level in the unit of its quantity."""
+        return cls(row["mean"], row["ci_low"], row["ci_high"], row["values"], marks)
+
+    @classmethod
+    def of_overhead(cls, row: Row) -> Estimate:
+        """Return an overhead in percent."""
+        return cls(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], row["values"])
+
+    @property
+    def measured(self) -> tuple[float, ...]:
+        """The mean, the values of the trials and the marks."""
+        return (self.mean, *self.values, *self.marks)
+
+
+Series = Mapping[float, Estimate]
+"""Estimates by their position on the axis."""
+
+
+def along(
+    ax: Axes, series: Mapping[str, Series], styles: Styles, step: float, dashed: Collection[str] = ()
+) -> None:
+    """Draw each series as a line along the x axis.
+
+    Args:
+        ax: Axes, with the final scales.
+        series: Series by label.
+        styles: Color and marker by label.
+        step: Distance by which neighboring series are shifted sideways, so that intervals do not cover each other.
+        dashed: Labels of the series whose line is dashed.
+    """
+    import pandas as pd
+    import seaborn as sns
+
+    first = -(len(series) - 1) / 2 * step
+    points = [
+        (label, x + first + index * step, estimate)
+        for index, (label, estimates) in enumerate(series.items())
+        for x, estimate in estimates.items()
+    ]
+    palette = {label: styles[label].light for label in series}
+    means = pd.DataFrame([(label, x, item.mean) for label, x, item in points], columns=["series", "x", "y"])
+    sns.lineplot(
+        means, x="x", y="y", hue="series", style="series", palette=palette,
+        markers={label: styles[label].marker for label in series},
+        dashes={label: (4, 2) if label in dashed else "" for label in series},
+        estimator=None, errorbar=None, legend=False, linewidth=0.8, markersize=4.6, markeredgewidth=0, ax=ax,
+    )  # fmt: skip
+    # The dots are next to the interval, so that its line does not cover them.
+    dots = [(label, x + 0.42 * step, value) for label, x, item in points for value in item.values]
+    trials = pd.DataFrame(dots, columns=["series", "x", "y"])
+    small = {"hue": "series", "palette": palette, "legend": False, "ax": ax}
+    sns.scatterplot(trials, x="x", y="y", s=6, linewidth=0, alpha=0.8, **small)
+    if marks := [(label, x, mark) for label, x, item in points for mark in item.marks]:
+        others = pd.DataFrame(marks, columns=["series", "x", "y"])
+        sns.scatterplot(others, x="x", y="y", marker="_", s=14, linewidth=0.8, **small)
+    bounded = [(x, item.low, item.high, palette[label]) for label, x, item in points if item.low is not None]
+    if bounded:
+        xs, lows, highs, colors = zip(*bounded, strict=True)
+        ax.vlines(xs, lows, highs, colors=colors, linewidth=1.1)
+
+
+def rows(ax: Axes, estimates: Mapping[str, Estimate], labels: Sequence[str], styles: Styles) -> None:
+    """Draw one row per label, with the mean as a number on the right. Rows can be without an estimate."""
+    import pandas as pd
+    import seaborn as sns
+
+    place = {label: float(index) for index, label in enumerate(labels)}
+    table = pd.DataFrame(
+        [(label, place[label], item.mean) for label, item in estimates.items()], columns=["series", "y", "x"]
+    )
+    palette = {label: styles[label].light for label in estimates}
+    sns.pointplot(
+        table, x="x", y="y", hue="series", palette=palette, markers=[styles[label].marker for label in estimates],
+        orient="y", native_scale=True, estimator="median", errorbar=None, linestyle="none", markersize=4.6,
+        markeredgewidth=0, legend=False, ax=ax,
+    )  # fmt: skip
+    dots = [(label, place[label] + 0.28, value) for label, item in estimates.items() for value in item.values]
+    trials = pd.DataFrame(dots, columns=["series", "y", "x"])
+    small = {"hue": "series", "palette": palette, "legend": False, "ax": ax}
+    sns.scatterplot(trials, x="x", y="y", s=6, linewidth=0, alpha=0.8, **small)
+    bounded = [
+        (place[label], item.low, item.high, palette[label])
+        for label, item in estimates.items()
+        if item.low is not None
+    ]
+    if bounded:
+        ys, lows, highs, colors = zip(*bounded, strict=True)
+        ax.hlines(ys, lows, highs, colors=colors, linewidth=1.3)
+    for label, y in place.items():
+        item = estimates.get(label)
+        for mark in item.marks if item else ():
+            ax.plot([mark, mark], [y - 0.2, y + 0.2], color=MUTED, linewidth=0.9)
+        text = formats.number(item.mean) if item else "no valid trial"
+        ax.text(
+            1.02, y, text, va="center", size=FONT - 1, color=INK if item else MUTED,
+            transform=ax.get_yaxis_transform(),
+        )  # fmt: skip
+    ax.set(ylim=(len(labels) - 0.5, -0.5), xlabel="", ylabel="")
+    ax.set_yticks(range(len(labels)), labels)
+    ax.tick_params(axis="y", length=0, pad=4)
+
+
+def reach(estimates: Iterable[Estimate], ratio: bool = False) -> tuple[float, float]:
+    """Return the range of an axis that shows all trials.
+
+    The interval of two trials can be huge, so an interval may extend the range only by 60 %, and is otherwise
+    cut off at the axis.
+
+    Args:
+        estimates: All estimates on the axis, at least one.
+        ratio: Whether the axis is logarithmic; all values must then be positive.
+    """
+    estimates = list(estimates)
+    forward = math.log if ratio else float
+    measured = [forward(value) for item in estimates for value in item.measured]
+    bounds = [
+        forward(bound)
+        for item in estimates
+        for bound in (item.low, item.high)
+        if bound is not None and (bound > 0 or not ratio) and math.isfinite(bound)
+    ]
+    low, high = min(measured), max(measured)
+    room = 0.6 * max(high - low, 0.02 if ratio else 0.02 * max(abs(low), abs(high)))
+    low, high = max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)
+    pad = 0.06 * max(high - low, 0.05 if ratio else 0.05 * max(abs(low), abs(high)))
+    low, high = low - pad, high + pad
+    return (math.exp(low), math.exp(high)) if ratio else (low, high)
+
+
+def log_axis(ax: Axes, low: float, high: float) -> None:
+    """Make the y axis logarithmic. Its values can lie within one decade, so there are also ticks at 2 and 5."""
+    ax.set_yscale("log")
+    ax.set_ylim(low, high)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [tick for d in decades for step in (1, 2, 5) if low <= (tick := step * 10.0**d) <= high]
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+
+
+def end_labels(ax: Axes, series: Mapping[str, Series], styles: Styles, height: float) -> None:
+    """Write the labels to the right of the last points, moved apart so that they do not overlap.
+
+    Args:
+        ax: Axes, with the final scales and limits.
+        series: Series by label.
+        styles: Color by label.
+        height: Height of the axes in inches.
+    """
+    to_axes = ax.transScale + ax.transLimits
+    ends = {
+        label: float(to_axes.transform((0, list(estimates.values())[-1].mean))[1])
+        for label, estimates in series.items()
+    }
+    room = (FONT + 1.5) / 72 / height
+    placed: list[list] = [[y, y, label] for label, y in sorted(ends.items(), key=lambda item: item[1])]
+    for _ in range(100):
+        moved = False
+        for below, above in itertools.pairwise(placed):
+            overlap = room - (above[0] - below[0])
+            if overlap > room * 0.01:
+                below[0] -= overlap / 2
+                above[0] += overlap / 2
+                moved = True
+        for item in placed:
+            item[0] = min(max(item[0], room / 2), 1 - room / 2)
+        if not moved:
+            break
+    for y, end, label in placed:
+        color = styles[label].light
+        ax.plot([1.0, 1.025], [end, y], color=color, linewidth=0.7, clip_on=False, transform=ax.transAxes)
+        ax.text(1.035, y, label, color=color, va="center", size=FONT - 0.5, transform=ax.transAxes)

@@ -1,0 +1,257 @@
+"""Draw the overheads and the levels of a setting along the payload or the number of subscribers.
+
+A setting with a single point gets one row per network instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from k8sdds.analysis.conditions import payload
+from k8sdds.report import formats
+from k8sdds.report.content import Content, Point, Row, Setting, test_of
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.estimates import Estimate, along, end_labels, log_axis, reach
+from k8sdds.report.figures.estimates import rows as draw_rows
+from k8sdds.report.theme import INK, network_colors
+from k8sdds.results.metrics import METRICS
+from k8sdds.workloads import HEADLINES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_HEAD, _FOOT, _LEFT = 0.3, 0.45, 0.62
+_MAX_GROUPS = 3
+_LOG_ABOVE = 5
+"""Ratio of the largest to the smallest level above which the axis is logarithmic."""
+
+_ZERO = Estimate(0, None, None, ())
+"""Extends an axis to 0."""
+
+Estimates = dict[tuple[str, Point], Estimate]
+"""Estimates by network and point."""
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    title: str
+    axis: str
+    estimates: Estimates
+    scale: Callable[[Axes, list[Estimate]], None]
+    """Sets the scale and the limits of the y axis for the estimates that a panel shows."""
+    zero: bool
+    """Whether the axis has a line at 0."""
+
+
+def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None:
+    """Draw the overhead of each headline metric in percent, as in Fig. 5 of the paper."""
+    names = [name for name in HEADLINES if setting.overheads(name)]
+    if not names:
+        return None
+    quantities = [
+        _Quantity(
+            formats.capital(METRICS[name].title),
+            f"overhead relative to {content.baseline}, %",
+            {cell: Estimate.of_overhead(row) for cell, row in setting.overheads(name).items()},
+            _overhead_scale(METRICS[name].gain),
+            zero=True,
+        )
+        for name in names
+    ]
+    caption = (
+        f"Positive values are worse than {content.baseline}. Markers: mean ratio. Lines: 95 % interval (cut off"
+        f" at the axis). Small dots: single repetitions. {content.caption(setting, None, relative=True)}."
+    )
+    return _figure(
+        content, setting, quantities, folder, "overhead", "overheads", f"Overhead: {setting.title}",
+        _overhead_alt(content, setting, names), caption,
+    )  # fmt: skip
+
+
+def headline(content: Content, setting: Setting, folder: Path, name: str) -> Figure | None:
+    """Draw the levels of a headline metric. The 90th percentile is shown with the 50th and the 99th."""
+    levels = setting.levels(name)
+    if not levels:
+        return None
+    metric, test = METRICS[name], test_of(name, setting.tests)
+    others = [name.replace("_p90_", mark) for mark in ("_p50_", "_p99_")] if "_p90_" in name else []
+    estimates = {
+        cell: Estimate.of_level(
+            row,
+            tuple(setting.levels(other)[cell]["mean"] for other in others if cell in setting.levels(other)),
+        )
+        for cell, row in levels.items()
+    }
+    marks = " Short lines: 50th and 99th percentile." if others else ""
+    caption = (
+        f"{metric.description}. {'More' if metric.gain else 'Less'} is better. Markers: mean. Lines: 95 %"
+        f" interval (cut off at the axis).{marks} Small dots: single trials."
+        f"{' Logarithmic axis.' if _is_logarithmic(list(estimates.values())) else ''}"
+        f" {content.caption(setting, test)}."
+    )
+    title = f"{formats.capital(metric.title)}: {setting.title}"
+    quantity = _Quantity("", f"{metric.title}, {metric.unit}", estimates, _level_scale, zero=False)
+    alt = _level_alt(title, setting, metric.unit, levels)
+    return _figure(content, setting, [quantity], folder, test, test, title, alt, caption)
+
+
+def _figure(
+    content: Content, setting: Setting, quantities: Sequence[_Quantity], folder: Path,
+    kind: str, section: str, title: str, alt: str, caption: str,
+) -> Figure:  # fmt: skip
+    points = sorted({at for quantity in quantities for _, at in quantity.estimates})
+    labels = [label for label in content.networks
+              if any(other == label for quantity in quantities for other, _ in quantity.estimates)]  # fmt: skip
+    draw = _rows_figure if len(points) == 1 else _lines_figure
+    drawing = draw(content, setting, quantities, points, labels)
+    slug = "-".join(part for part in (kind, setting.slug) if part)
+    return save(drawing, folder, slug, section, title, alt, caption)
+
+
+def _rows_figure(
+    content: Content,
+    setting: Setting,
+    quantities: Sequence[_Quantity],
+    points: list[Point],
+    labels: list[str],
+):
+    """Draw quantities at one point side by side, with one row per network."""
+    margin, right, gap = text_width(labels) + 0.2, 0.6, 0.2
+    count = len(quantities)
+    width = min((WIDTH - margin - count * right - (count - 1) * gap) / count, 3.2)
+    height = 0.25 * len(labels) + 0.08
+    drawing = new(margin + count * (width + right) + (count - 1) * gap, _HEAD + height + _FOOT)
+    for index, quantity in enumerate(quantities):
+        ax = axes(drawing, margin + index * (width + right + gap), _HEAD, width, height)
+        estimates = {label: quantity.estimates[label, points[0]]
+                     for label in labels if (label, points[0]) in quantity.estimates}  # fmt: skip
+        draw_rows(ax, estimates, labels, network_colors(content.networks))
+        low, high = reach([*estimates.values(), _ZERO])
+        ax.set_xlim(low if quantity.zero else 0, high)
+        if quantity.zero:
+            ax.axvline(0, color=INK, linewidth=0.8)
+        if index:
+            ax.set_yticklabels([])
+        ax.locator_params(axis="x", nbins=6)
+        ax.grid(axis="x")
+        ax.set_title(quantity.title or setting.point_label(points[0]))
+        ax.set_xlabel(quantity.axis, labelpad=2)
+    return drawing
+
+
+def _lines_figure(
+    content: Content,
+    setting: Setting,
+    quantities: Sequence[_Quantity],
+    points: list[Point],
+    labels: list[str],
+):
+    """Draw quantities along an axis: one panel for each quantity and group of points."""
+    by_payload = len({at.payload_bytes for at in points}) > 1
+    groups = _grouped(points, by_payload)
+    styles = network_colors(content.networks)
+    margin = text_width(labels, FONT - 0.5) + 0.25
+    ticks = [
+        [payload(at.payload_bytes) if by_payload else str(at.subscribers) for at in group] for group in groups
+    ]
+    # Side by side if there is room for the tick labels and for the networks, otherwise one below the other.
+    panels = [
+        (group, tick, quantity) for group, tick in zip(groups, ticks, strict=True) for quantity in quantities
+    ]
+    needed = max(len(group) * max(text_width(group) + 0.1, 0.055 * len(labels)) for group in ticks)
+    columns = min(2, len(panels)) if WIDTH / 2 - _LEFT - margin >= needed else 1
+    width = min(WIDTH / columns - _LEFT - margin, 3.4 if columns > 1 else 5.4)
+    height = max(1.9, 0.17 * len(labels) + 0.3)
+    lines = -(-len(panels) // columns)
+    drawing = new(columns * (_LEFT + width + margin), lines * (_HEAD + height + _FOOT))
+    for index, (group, tick, quantity) in enumerate(panels):
+        line, column = divmod(index, columns)
+        left, top = _LEFT + column * (_LEFT + width + margin), _HEAD + line * (_HEAD + height + _FOOT)
+        ax = axes(drawing, left, top, width, height)
+        _panel(ax, quantity, group, labels, styles, height)
+        ax.set_title(", ".join(part for part in (quantity.title, _fixed(setting, group, by_payload)) if part))
+        ax.set_ylabel(quantity.axis, labelpad=2)
+        ax.set_xticks(range(len(tick)), tick)
+        ax.set_xlim(-0.5, len(tick) - 0.5)
+        ax.set_xlabel("payload" if by_payload else "subscribers", labelpad=2)
+    return drawing
+
+
+def _panel(
+    ax: Axes, quantity: _Quantity, group: Sequence[Point], labels: Sequence[str], styles, height: float
+) -> None:
+    series = {
+        label: {float(x): quantity.estimates[label, at] for x, at in enumerate(group)
+                if (label, at) in quantity.estimates}
+        for label in labels
+    }  # fmt: skip
+    series = {label: estimates for label, estimates in series.items() if estimates}
+    quantity.scale(ax, [estimate for estimates in series.values() for estimate in estimates.values()])
+    along(ax, series, styles, min(0.13, 0.7 / len(labels)))
+    if quantity.zero:
+        ax.axhline(0, color=INK, linewidth=0.8)
+    ax.grid(axis="y")
+    end_labels(ax, series, styles, height)
+
+
+def _overhead_scale(gain: bool) -> Callable[[Axes, list[Estimate]], None]:
+    def scale(ax: Axes, estimates: list[Estimate]) -> None:
+        low, high = reach([*estimates, _ZERO])
+        # The overhead of a rate cannot exceed 100 %, and that of a time cannot fall below -100 %.
+        ax.set_ylim((low, min(high, 104)) if gain else (max(low, -104), high))
+
+    return scale
+
+
+def _level_scale(ax: Axes, estimates: list[Estimate]) -> None:
+    if _is_logarithmic(estimates):
+        log_axis(ax, *reach(estimates, ratio=True))
+    else:
+        ax.set_ylim(0, reach([*estimates, _ZERO])[1])
+
+
+def _is_logarithmic(estimates: list[Estimate]) -> bool:
+    values = [value for estimate in estimates for value in estimate.measured]
+    return min(values) > 0 and max(values) > _LOG_ABOVE * min(values)
+
+
+def _grouped(points: Sequence[Point], by_payload: bool) -> list[list[Point]]:
+    """Group points along one axis; with many groups, return the first, middle and last one."""
+    groups: dict[int, list[Point]] = {}
+    for at in points:
+        groups.setdefault(at.subscribers if by_payload else at.payload_bytes, []).append(at)
+    lines = list(groups.values())
+    if len(lines) <= _MAX_GROUPS:
+        return lines
+    return [lines[0], lines[len(lines) // 2], lines[-1]]
+
+
+def _fixed(setting: Setting, group: Sequence[Point], by_payload: bool) -> str:
+    if not by_payload:
+        return payload(group[0].payload_bytes)
+    return "" if "subscribers" in setting.values else formats.count(group[0].subscribers, "subscriber")
+
+
+def _overhead_alt(content: Content, setting: Setting, names: Sequence[str]) -> str:
+    texts = []
+    for name in names:
+        cells = [
+            f"{label} at {setting.point_label(at)} "
+            + formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
+            for (label, at), row in sorted(setting.overheads(name).items())
+        ]
+        texts.append(f"{METRICS[name].title}: {', '.join(cells)}")
+    return f"Overhead in percent relative to {content.baseline}. {'; '.join(texts)}."
+
+
+def _level_alt(title: str, setting: Setting, unit: str, levels: dict[tuple[str, Point], Row]) -> str:
+    texts = []
+    for point in sorted({at for _, at in levels}):
+        values = ", ".join(
+            f"{label} {formats.number(row['mean'])}" for (label, at), row in levels.items() if at == point
+        )
+        texts.append(f"{setting.point_label(point)} ({unit}): {values}")
+    return f"{title}. {'; '.join(texts)}."
