@@ -77,7 +77,6 @@ def _clean_cluster(selected: SelectedTestbed, everything: bool) -> tuple[list[st
 
 def _clean_this_machine(everything: bool) -> tuple[list[str], list[str], list[str]]:
     """Remove leftovers from this machine; return what was removed, kept because in use, and not removable."""
-    from k8sdds.system import ssh
     from k8sdds.testbeds.lab import records
 
     removed: list[str] = []
@@ -95,5 +94,4 @@ def _clean_this_machine(everything: bool) -> tuple[list[str], list[str], list[st
         removed_clusters, kept_clusters = nodes.clean(everything)
         removed += [f"nodes of {name}" for name in removed_clusters]
         kept += [f"nodes of {name}" for name in kept_clusters]
-    removed += ssh.clean()
     return removed, kept, failed

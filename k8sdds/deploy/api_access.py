@@ -1,8 +1,7 @@
 """Reach the API server of a deployed cluster from this machine.
 
-Local nodes are on a network of their own, so an ssh client forwards a port of 127.0.0.1 to their control plane.
-The client runs in the PID namespace of the nodes and stops with them. Other machines are reached directly, or
-through such a forward while it is needed.
+Local nodes are on a network of their own, so a port of 127.0.0.1 is forwarded to their control plane until they
+stop. Other machines are reached directly, or through a port that is forwarded over SSH while it is needed.
 """
 
 from __future__ import annotations
@@ -13,19 +12,17 @@ import re
 import shlex
 import socket
 import ssl
-import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from k8sdds import nodes, versions
-from k8sdds.deploy import local_nodes, profiles, record
+from k8sdds.deploy import profiles, record
 from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import write_atomically
-from k8sdds.system.ssh import CONNECT_S, Host, Target
+from k8sdds.system.ssh import Connections, Host, Target
 
 LOOPBACK = "127.0.0.1"
 _SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
@@ -71,17 +68,17 @@ def reachable_kubeconfig(name: str) -> Iterator[Path]:
         yield path
         return
     # The API server is behind a jump host or a firewall: forward a port over SSH.
-    address, port = _server(path)
-    local_port = _free_port()
-    client = _start_forward(_control_plane(profile), local_port, f"{address}:{port}")
-    forwarded = path.with_name(f"kubeconfig.{local_port}")
-    try:
-        write_atomically(forwarded, _with_server(path.read_text(), local_port), mode=0o600)
-        yield forwarded
-    finally:
-        forwarded.unlink(missing_ok=True)
-        client.terminate()
-        client.wait(CONNECT_S)
+    target = _control_plane(profile)
+    with (
+        Connections([target]) as connections,
+        connections.hosts[target.name].forward(*_server(path)) as local_port,
+    ):
+        forwarded = path.with_name(f"kubeconfig.{local_port}")
+        try:
+            write_atomically(forwarded, _with_server(path.read_text(), local_port), mode=0o600)
+            yield forwarded
+        finally:
+            forwarded.unlink(missing_ok=True)
 
 
 def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
@@ -105,7 +102,7 @@ def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
     tunnel = ["ssh", "-N", "-L", f"{versions.API_SERVER_PORT}:{address}:{port}", *target.options()]
     return path, (
         f"{address}:{port} cannot be reached directly from this machine. Open a tunnel in another terminal:\n"
-        f"  {shlex.join([*tunnel, target.address or target.name])}\n"
+        f"  {shlex.join([*tunnel, target.alias])}\n"
         f"then run: kubectl --server https://{LOOPBACK}:{versions.API_SERVER_PORT}"
     )
 
@@ -147,59 +144,11 @@ def _server(kubeconfig: Path) -> tuple[str, int]:
 def _local_forward(profile: Profile) -> int:
     """Return the local port that leads to the API server of local nodes. Starts the forward if it ended."""
     path = record.folder(profile.name, create=True) / "port"
-    port = int(path.read_text()) if path.exists() else 0
-    node = nodes.find(profile.name, profile.control_plane.name)
-    if port and _is_forwarded(port) and _listens(port, 3):
-        return port
-    if not port or _listens(port, 1):
-        # There was no forward yet, or another program now uses its port.
-        port = _free_port()
-    # The client runs in the PID namespace of the nodes, so that it stops when they stop for any reason. It keeps
-    # the network and the files of this machine.
-    (holder,) = {word for word in nodes.exec_argv(profile.name, "switch") if word.isdigit()}
-    command = ["nsenter", "--target", holder, "--pid", "--"]
-    destination = f"{node.address}:{versions.API_SERVER_PORT}"
-    _start_forward(local_nodes.target(node), port, destination, command)
-    write_atomically(path, str(port), mode=0o600)
+    known = int(path.read_text()) if path.exists() else 0
+    port = nodes.forward(profile.name, profile.control_plane.name, versions.API_SERVER_PORT, known)
+    if port != known:
+        write_atomically(path, str(port), mode=0o600)
     return port
-
-
-def _start_forward(
-    target: Target, port: int, destination: str, command: Sequence[str] = ()
-) -> subprocess.Popen[bytes]:
-    """Forward a local port over SSH, and return the client when the port listens.
-
-    Args:
-        target: The machine that ssh connects to.
-        port: The local port.
-        destination: ADDRESS:PORT as seen from the machine.
-        command: A command that runs ssh.
-    """
-    ssh = Host(target, Path("/nonexistent")).ssh(
-        "-N", "-L", f"{LOOPBACK}:{port}:{destination}", "-o", "ExitOnForwardFailure=yes", "-S", "none"
-    )
-    client = subprocess.Popen(
-        [*command, *ssh],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    deadline_s = time.monotonic() + 2 * CONNECT_S
-    while time.monotonic() < deadline_s:
-        if _listens(port, 1):
-            assert client.stderr is not None
-            client.stderr.close()
-            return client
-        if client.poll() is not None:
-            break
-        time.sleep(0.02)
-    client.kill()
-    lines = client.communicate()[1].decode(errors="replace").strip().splitlines()
-    raise PrerequisiteError(
-        f"{target.name}: its API server cannot be reached: {lines[-1] if lines else 'no answer'}",
-        "check the machines: k8sdds status PROFILE",
-    )
 
 
 def _answers(kubeconfig: Path) -> bool:
@@ -217,29 +166,3 @@ def _answers(kubeconfig: Path) -> bool:
             return True
     except OSError:
         return False
-
-
-def _listens(port: int, timeout_s: float) -> bool:
-    try:
-        with socket.create_connection((LOOPBACK, port), timeout=timeout_s):
-            return True
-    except OSError:
-        return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
-
-
-def _is_forwarded(port: int) -> bool:
-    """Return whether an ssh process of this machine forwards the port."""
-    prefix = f"{LOOPBACK}:{port}:".encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                program, *arguments = (entry / "cmdline").read_bytes().split(b"\0")
-                if program == b"ssh" and any(argument.startswith(prefix) for argument in arguments):
-                    return True
-    return False

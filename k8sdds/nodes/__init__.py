@@ -10,6 +10,7 @@ from k8sdds.nodes.cluster import (
     down,
     exec_argv,
     find,
+    forward,
     link_down,
     link_up,
     ls,
@@ -21,5 +22,5 @@ from k8sdds.nodes.spec import LocalNode, NodeLink, NodeSpec, SharedFolder
 
 __all__ = [
     "LocalNode", "NodeLink", "NodeSpec", "SharedFolder",
-    "clean", "connect", "down", "exec_argv", "find", "link_down", "link_up", "ls", "run", "stop", "up",
+    "clean", "connect", "down", "exec_argv", "find", "forward", "link_down", "link_up", "ls", "run", "stop", "up",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from k8sdds.nodes import access, cgroups, machine, records, switch
+from k8sdds.nodes import access, cgroups, forwarding, machine, records, switch
 from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.nodes.spec import LocalNode, NodeSpec
@@ -199,6 +199,21 @@ def connect(cluster: str, name: str, port: int) -> list[str]:
     """Return the command that connects stdin and stdout to a port of a node."""
     record = _known(cluster, name)
     return switch.proxy(record, record.machines[name].address, port)
+
+
+def forward(cluster: str, name: str, port: int, local_port: int = 0) -> int:
+    """Forward a port of this machine's loopback interface to a port of a node, until the cluster stops.
+
+    Args:
+        cluster: Name of the cluster.
+        name: The node.
+        port: Its port.
+        local_port: The port that was returned before, which is used again if possible; 0: none.
+
+    Returns:
+        The local port.
+    """
+    return forwarding.start(_known(cluster, name), name, port, local_port)
 
 
 # -- creation --------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
-"""Connect stdin and stdout to a port of a local node: `pipe.py HOLDER_PID START_TIME ADDRESS PORT`.
+"""Connect to a port of a local node: `pipe.py HOLDER_PID START_TIME ADDRESS PORT [LOCAL_PORT]`.
 
-ssh runs it as its ProxyCommand. It uses only the standard library and runs with -IS, so that it starts within
-milliseconds.
+Without LOCAL_PORT, it connects stdin and stdout, as the ProxyCommand of SSH. With LOCAL_PORT, stdin is a socket that
+listens on this port, and it connects every connection that the socket accepts.
+
+It uses only the standard library and runs with -IS, so that it starts within milliseconds.
 """
 
 import ctypes
@@ -14,8 +16,8 @@ CLONE_NEWNET = 0x40000000
 
 
 def main() -> int:
-    """Copy data in both directions until the peer closes the connection; return the exit code."""
-    pid, started, address, port = sys.argv[1:]
+    """Enter the network of the nodes and copy data until the peers close; return the exit code."""
+    pid, started, address, port, *local_port = sys.argv[1:]
     try:
         # Opened before the check of the start time, so that it cannot belong to a later process.
         namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
@@ -29,17 +31,25 @@ def main() -> int:
     if ctypes.CDLL(None, use_errno=True).setns(namespace, CLONE_NEWNET):
         print(f"k8sdds: cannot enter the switch: {os.strerror(ctypes.get_errno())}", file=sys.stderr)
         return 1
+    if local_port:
+        serve((address, int(port)))
     try:
-        peer = socket.create_connection((address, int(port)), timeout=10)
+        peer = connect((address, int(port)))
     except OSError as error:
         print(f"k8sdds: {address} port {port}: {error}", file=sys.stderr)
         return 1
-    peer.settimeout(None)
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     threading.Thread(target=send, args=(peer,), daemon=True).start()
     while data := receive(peer):
         write_all(data)
     return 0
+
+
+def connect(destination: tuple[str, int]) -> socket.socket:
+    """Connect to a node. Raises OSError."""
+    peer = socket.create_connection(destination, timeout=10)
+    peer.settimeout(None)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return peer
 
 
 def receive(peer: socket.socket) -> bytes:
@@ -63,6 +73,39 @@ def send(peer: socket.socket) -> None:
         while data := os.read(0, 262144):
             peer.sendall(data)
         peer.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def serve(destination: tuple[str, int]) -> None:
+    """Connect all connections that the listening socket on stdin accepts. Runs until it is killed."""
+    # The socket stays in the network namespace in which it was created.
+    listener = socket.socket(fileno=0)
+    while True:
+        client, _ = listener.accept()
+        threading.Thread(target=forward, args=(client, destination), daemon=True).start()
+
+
+def forward(client: socket.socket, destination: tuple[str, int]) -> None:
+    """Copy data between a client and a node until both have closed."""
+    with client:
+        try:
+            peer = connect(destination)
+        except OSError:
+            return
+        with peer:
+            back = threading.Thread(target=copy, args=(peer, client))
+            back.start()
+            copy(client, peer)
+            back.join()
+
+
+def copy(source: socket.socket, sink: socket.socket) -> None:
+    """Copy data from one connection to another until its end."""
+    try:
+        while data := receive(source):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
     except OSError:
         pass
 

@@ -26,6 +26,8 @@ class Server:
     folder: Path
     address: str
     port: int
+    options: tuple[str, ...] = ()
+    """More options of dropbear."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -42,7 +44,7 @@ class Server:
                 *("unshare", "--mount", "--uts", "sh", "-c", script, "sh"),
                 *(str(self.folder / "home"), self.name),
                 *("dropbear", "-F", "-E", "-s", "-r", str(self.key), "-p", f"{self.address}:{self.port}"),
-                *("-P", str(self.folder / f"{self.name}.pid")),
+                *("-P", str(self.folder / f"{self.name}.pid"), *self.options),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -63,17 +65,19 @@ class Server:
             self.process.wait(STARTS_S)
             self.process = None
 
-    def new_host_key(self) -> None:
+    def new_host_key(self, kind: str = "ed25519") -> None:
         """Replace the host key."""
         self.key.unlink(missing_ok=True)
-        subprocess.run(["dropbearkey", "-t", "ed25519", "-f", str(self.key)], check=True, capture_output=True)
+        subprocess.run(["dropbearkey", "-t", kind, "-f", str(self.key)], check=True, capture_output=True)
 
     def public(self) -> str:
         """Return the line of the public host key for known_hosts."""
         output = subprocess.run(
             ["dropbearkey", "-y", "-f", str(self.key)], check=True, capture_output=True, text=True
         )
-        kind, key = next(line for line in output.stdout.splitlines() if line.startswith("ssh-")).split()[:2]
+        kind, key = next(
+            line for line in output.stdout.splitlines() if line.startswith(("ssh-", "ecdsa-"))
+        ).split()[:2]
         return f"[{self.address}]:{self.port} {kind} {key}"
 
 
@@ -94,7 +98,7 @@ class Farm:
         """Path of the user's known_hosts file."""
         return self.folder / "known_hosts"
 
-    def add(self, *names: str, known: bool = True) -> list[Target]:
+    def add(self, *names: str, known: bool = True, options: tuple[str, ...] = ()) -> list[Target]:
         """Start servers of these names; `known` adds their keys to known_hosts."""
         targets = []
         for name in names:
@@ -102,7 +106,7 @@ class Farm:
             with socket.socket() as free:
                 free.bind((address, 0))
                 port = free.getsockname()[1]
-            server = Server(name, self.folder, address, port)
+            server = Server(name, self.folder, address, port, options)
             server.new_host_key()
             server.start()
             self.servers[name] = server

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import hashlib
+import os
+import shlex
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from k8sdds.deploy import facts
-from k8sdds.system import ssh
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult, Target
+from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult, Target, connection
 from tests.deploy.conftest import Farm
 
 
@@ -53,37 +60,93 @@ def test_script_is_complete_and_its_end_is_detected(farm: Farm) -> None:
 
 
 def test_all_commands_share_one_connection_that_ends(farm: Farm) -> None:
-    connections = Connections(farm.add("alpha"))
-    with connections:
+    targets = farm.add("alpha")
+    before = open_sockets(), threading.active_count()
+    with Connections(targets) as connections:
         host = connections.hosts["alpha"]
         clients = {host.run("echo $SSH_CONNECTION", root=False).out for _ in range(3)}
-        folder = host.sockets
-        assert len(clients) == 1 and len(list(folder.iterdir())) == 1
-    assert not folder.exists()
+        assert len(clients) == 1 and clients != {"\n"}
+        # A closed connection is opened again.
+        host.close()
+        assert (open_sockets(), threading.active_count()) == before
+        assert host.run("echo $SSH_CONNECTION", root=False).out not in clients
+    assert (open_sockets(), threading.active_count()) == before
+    with pytest.raises(HostError, match="interrupted"):
+        host.run("true")
 
 
-def test_leftovers_of_killed_commands_are_removed() -> None:
+def open_sockets() -> int:
+    """Return the number of sockets of this process."""
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            count += os.readlink(entry).startswith("socket:")
+    return count
+
+
+def test_twenty_machines_run_scripts_side_by_side(farm: Farm) -> None:
+    names = [f"host{number}" for number in range(20)]
+    targets = farm.add(*names)
+    before = open_sockets(), threading.active_count()
+    barrier = threading.Barrier(20, timeout=60)
+
+    def work(host: Host) -> str:
+        host.run("true")
+        barrier.wait()
+        return host.run("hostname").out.strip()
+
+    with Connections(targets) as connections:
+        assert connections.all(work, names) == {name: name for name in names}
+    assert (open_sockets(), threading.active_count()) == before
+
+
+def test_large_streams_in_all_directions(farm: Farm, tmp_path: Path) -> None:
+    # More than the windows of the protocol in each direction at the same time.
+    content = os.urandom(1 << 20) * 24
+    file = tmp_path / "content"
+    file.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    with Connections(farm.add("alpha")) as connections:
+        host = connections.hosts["alpha"]
+        done = host.send(file, "tee /dev/stderr | base64 -w 0; echo done >&2")
+        assert base64.b64decode(done.out) == content and done.err.endswith("done\n")
+        assert len(done.err) > len(content) // 2 and done.code == 0
+        assert host.send(file, "sha256sum").out.split()[0] == digest
+        # A script that does not read its input ends all the same.
+        assert host.send(file, "exit 3").code == 3
+        assert host.send(b"", "wc -c").out.strip() == "0"
+        file.unlink()
+        with pytest.raises(PrerequisiteError, match="was deleted"):
+            host.send(file, "true")
+
+
+def test_end_of_a_script(farm: Farm) -> None:
+    with Connections(farm.add("alpha")) as connections:
+        host = connections.hosts["alpha"]
+        # Its exit code is awaited after its output has ended.
+        assert host.run("exec >&- 2>&-; sleep 1; exit 9").code == 9
+        assert host.run("kill -9 $$").code == 255
+        assert host.run("echo fine").out == "fine\n"
+
+
+def test_ctrl_c_ends_running_scripts(farm: Farm) -> None:
+    (target,) = farm.add("alpha")
     script = (
-        "import time\nfrom k8sdds.system.ssh import Connections, Target\n"
-        "connections = Connections([Target('alpha')])\n"
-        "print(connections.hosts['alpha'].sockets, flush=True)\ntime.sleep(600)\n"
+        "import sys\nfrom pathlib import Path\nfrom k8sdds.system.ssh import Connections, Target\n"
+        f"target = Target('alpha', {target.address!r}, 'root', {target.port}, Path({str(target.key)!r}),"
+        f" Path({str(target.known_hosts)!r}))\n"
+        "with Connections([target]) as connections:\n"
+        "    connections.all(lambda host: (host.run('true'), print('on', flush=True), host.run('sleep 300')),"
+        " ['alpha'])\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        folder = Path(other.stdout.readline().strip())
-        used = folder.with_name(folder.name + "-used")
-        used.mkdir()
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.bind(str(used / "socket"))
-            connection.listen()
-            assert not {folder.name, used.name} & set(ssh.clean()) and folder.is_dir()
-            other.kill()
-            other.wait()
-            assert folder.name in ssh.clean() and not folder.exists()
-            assert used.is_dir()
-        # The next command finds it as well.
-        with Connections([]):
-            assert not used.exists()
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "on\n"
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGINT
+    assert stderr.strip().splitlines()[-1] == "KeyboardInterrupt" and "paramiko" not in stderr, stderr
 
 
 def test_lost_connection_is_reported(farm: Farm) -> None:
@@ -94,6 +157,65 @@ def test_lost_connection_is_reported(farm: Farm) -> None:
         # End the server's process of this connection, as a power cut does.
         with pytest.raises(HostError, match="alpha: the connection was lost while a script ran"):
             host.run("echo warning >&2; kill -9 $PPID; sleep 60", root=False)
+
+
+def test_silent_machine_is_lost(farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ALIVE_INTERVAL_S", 0.2)
+    monkeypatch.setattr(connection, "ALIVE_LIMIT_S", 1)
+    stop = "kill -STOP $PPID; cat >/dev/null; sleep 60"
+    file = tmp_path / "content"
+    with file.open("wb") as content:
+        content.truncate(256 << 20)
+    with Connections(farm.add("alpha")) as connections:
+        host = connections.hosts["alpha"]
+        # Without output, a machine that answers is not lost.
+        assert host.run("sleep 3; echo fine").out == "fine\n"
+        for run in (lambda: host.run(stop, root=False), lambda: host.send(file, stop)):
+            with pytest.raises(HostError, match="the connection was lost while a script ran"):
+                run()
+            assert host.run("echo again").out == "again\n"
+
+
+def test_login_banner_is_no_output(farm: Farm, tmp_path: Path) -> None:
+    banner = tmp_path / "banner"
+    banner.write_text("Authorized use only\n" * 20)
+    with Connections(farm.add("alpha", options=("-b", str(banner)))) as connections:
+        assert connections.hosts["alpha"].run("echo fine; exit 255") == ScriptResult(255, "fine\n", "")
+
+
+def test_proxy_command(farm: Farm, tmp_path: Path) -> None:
+    # The connection must use the command instead of the address.
+    (target,) = farm.add("alpha")
+    trail = tmp_path / "trail"
+    script = tmp_path / "proxy"
+    script.write_text(
+        "import os, socket, sys, threading\n"
+        f"open({str(trail)!r}, 'w').write(' '.join(sys.argv[1:]))\n"
+        "print('Welcome', flush=True)\n"
+        f"s = socket.create_connection(({target.address!r}, {target.port}))\n"
+        "def back():\n    while data := s.recv(65536):\n        os.write(1, data)\n    os._exit(0)\n"
+        "threading.Thread(target=back, daemon=True).start()\n"
+        "while data := os.read(0, 65536):\n    s.sendall(data)\n"
+    )
+    through = replace(target, proxy_command=(sys.executable, str(script), "a b", "%h", "%p", "%r"))
+    assert gather_values([through]) == ({"alpha": "alpha"}, {})
+    assert trail.read_text() == f"a b {target.address} {target.port} root"
+    # The command ends with the connection, also if it ignores that its input ends.
+    stubborn = ("sh", "-c", f"trap '' TERM; {shlex.join(through.proxy_command)}; sleep 1000")
+    assert gather_values([replace(target, proxy_command=stubborn)]) == ({"alpha": "alpha"}, {})
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+    assert [pid for pid in children if "sleep" in Path(f"/proc/{pid}/cmdline").read_text()] == []
+
+
+def test_failures_of_a_proxy_command(farm: Farm) -> None:
+    (target,) = farm.add("alpha")
+    for command, message in (
+        ("echo no route >&2; exit 1", "cannot be reached: no route\n"),
+        ("echo HTTP/1.1 200 OK; cat >/dev/null", "cannot be reached: no SSH server answers"),
+        ("exit 1", "cannot be reached: no SSH server answers"),
+    ):
+        results, failures = gather_values([replace(target, proxy_command=("sh", "-c", command))])
+        assert results == {} and message in failures["alpha"], failures
 
 
 def test_unknown_host_key_is_refused_until_it_is_accepted(farm: Farm) -> None:
@@ -138,34 +260,45 @@ def test_machine_that_does_not_answer_times_out(farm: Farm) -> None:
         with pytest.raises(HostError, match="no answer within 1 s"):
             connections.hosts["alpha"].run("sleep 30", timeout_s=1)
         assert time.monotonic() - started < 20
+        # The connection remains usable.
+        assert connections.hosts["alpha"].run("echo fine", timeout_s=10).out == "fine\n"
 
 
-def test_ssh_config_is_used(farm: Farm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # ssh reads the home folder of its user from the password file, so this test sets a ProxyCommand in the target
-    # instead of the user's configuration. The connection must use it instead of the address.
-    (target,) = farm.add("alpha")
-    trail = tmp_path / "trail"
-    script = tmp_path / "proxy"
-    script.write_text(
-        "#!/usr/bin/python3\nimport os, socket, sys, threading\n"
-        f"open({str(trail)!r}, 'w').write(' '.join(sys.argv[1:]))\n"
-        f"s = socket.create_connection(({target.address!r}, {target.port}))\n"
-        "def back():\n    while data := s.recv(65536):\n        os.write(1, data)\n    os._exit(0)\n"
-        "threading.Thread(target=back, daemon=True).start()\n"
-        "while data := os.read(0, 65536):\n    s.sendall(data)\n"
-    )
-    script.chmod(0o755)
-    through = Target(
-        "alpha",
-        target.address,
-        "root",
-        target.port,
-        target.key,
-        target.known_hosts,
-        (str(script), "a b", "%h"),
-    )
-    assert gather_values([through]) == ({"alpha": "alpha"}, {})
-    assert trail.read_text() == f"a b {target.address}"
+def read_all(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_forwarded_port(farm: Farm) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, Connections(farm.add("alpha")) as connections:
+        host = connections.hosts["alpha"]
+        port = server.getsockname()[1]
+        before = open_sockets()
+        host.run("true")
+        with host.forward("127.0.0.1", port) as local_port, host.forward("127.0.0.1", 1) as refused:
+            for round_ in (1, 2):
+                with socket.create_connection(("127.0.0.1", refused)) as client:
+                    assert client.recv(1) == b""
+                with socket.create_connection(("127.0.0.1", local_port)) as client:
+                    peer, _ = server.accept()
+                    with peer:
+                        client.sendall(b"request")
+                        client.shutdown(socket.SHUT_WR)
+                        assert read_all(peer) == b"request"
+                        peer.sendall(b"answer" * 100_000)
+                        peer.shutdown(socket.SHUT_WR)
+                        assert read_all(client) == b"answer" * 100_000
+                if round_ == 1:
+                    # The forward continues over a new connection.
+                    host.close()
+            # An open connection does not delay the end.
+            client = socket.create_connection(("127.0.0.1", local_port))
+            peer, _ = server.accept()
+        with client, peer:
+            assert client.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", local_port))
+        host.close()
+        assert open_sockets() == before
 
 
 def test_facts_of_a_real_machine(farm: Farm) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -140,6 +142,50 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
         nodes.down("life")
     assert traces(tmp_path) == before
     assert not records.all_clusters()
+
+
+def test_a_forwarded_port_leads_to_a_node_until_the_cluster_stops(tmp_path: Path) -> None:
+    def banner(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            return connection.recv(4)
+
+    before = traces(tmp_path)
+    try:
+        nodes.up("life", [nodes.NodeSpec("one", boot="sshd")])
+        port = nodes.forward("life", "one", 22)
+        with ThreadPoolExecutor(5) as pool:
+            assert list(pool.map(banner, [port] * 20)) == [b"SSH-"] * 20
+        # A port of the node that refuses connections does not end the forward.
+        refused = nodes.forward("life", "one", 23)
+        assert banner(refused) == banner(refused) == b""
+        assert nodes.forward("life", "one", 22, port) == port and banner(port) == b"SSH-"
+        # The port is used again after the forward was killed, unless another program uses it.
+        end_forward(port)
+        assert nodes.forward("life", "one", 22, port) == port and banner(port) == b"SSH-"
+        end_forward(port)
+        with socket.create_server(("127.0.0.1", port)):
+            other = nodes.forward("life", "one", 22, port)
+            assert other != port and banner(other) == b"SSH-"
+    finally:
+        nodes.down("life")
+    for ended in (port, refused, other):
+        with pytest.raises(ConnectionRefusedError):
+            banner(ended)
+    assert traces(tmp_path) == before
+
+
+def end_forward(port: int) -> None:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().endswith(f"\0{port}\0".encode()) and b"pipe.py" in path.read_bytes():
+                os.kill(int(path.parent.name), signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"port {port} is still forwarded")
 
 
 def test_the_next_up_completes_a_killed_one(tmp_path: Path) -> None:
