@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import platform
-import shutil
-import subprocess
 from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from k8sdds import versions
 from k8sdds.nodes import switch
 from k8sdds.nodes.records import ClusterRecord
 from k8sdds.nodes.spec import LocalNode
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.files import write_atomically
 
 
 def keygen(path: Path) -> None:
@@ -19,13 +20,12 @@ def keygen(path: Path) -> None:
     public = path.with_name(f"{path.name}.pub")
     if path.exists() and public.exists():
         return
-    path.unlink(missing_ok=True)
-    public.unlink(missing_ok=True)
-    if not shutil.which("ssh-keygen"):
-        raise PrerequisiteError("ssh-keygen is not installed", "sudo apt-get install openssh-client")
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "k8sdds", "-f", str(path)], check=True
-    )
+    key = Ed25519PrivateKey.generate()
+    encoding, private = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    content = key.private_bytes(encoding, private, serialization.NoEncryption())
+    write_atomically(path, content.decode(), mode=0o600)
+    text = serialization.ssh.serialize_ssh_public_key(key.public_key()).decode()
+    write_atomically(public, f"{text} k8sdds\n", mode=0o644)
 
 
 def write_files(record: ClusterRecord) -> None:

@@ -176,10 +176,8 @@ class Connection:
                 return HostError(name, f"login refused: there is no key to log in as {user}", remedy)
             return HostError(name, f"login refused: {user}@{self._fabric.host}: {_reason(error)}", remedy)
         transport = self._fabric.client.get_transport()
-        if transport is not None and not transport.remote_version:
-            reason = "no SSH server answers"
-        else:
-            reason = _reason(error)
+        no_server = transport is not None and not transport.remote_version
+        reason = "no SSH server answers" if no_server else _reason(error)
         return HostError(
             name,
             f"cannot be reached: {self._last_proxy_error() or reason}",

@@ -97,4 +97,7 @@ def _copy(source: Stream, sink: Stream) -> None:
 def _end(stream: Stream) -> None:
     """Wake up the threads that use a stream."""
     with contextlib.suppress(OSError, EOFError):
-        stream.shutdown(socket.SHUT_RDWR)
+        if isinstance(stream, paramiko.Channel):
+            stream.close()
+        else:
+            stream.shutdown(socket.SHUT_RDWR)
