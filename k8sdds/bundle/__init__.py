@@ -1,6 +1,6 @@
 """Create and read bundles: all the software of a cluster in one folder, for labs without internet access.
 
-`create` builds a bundle from Go modules and Debian packages; `k8sdds deploy` installs from a `Bundle`.
+`create` makes a bundle from official builds, Go modules and Debian packages; `k8sdds deploy` installs from a `Bundle`.
 """
 
 from k8sdds.bundle.bundle import Bundle, Item
