@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -93,6 +94,7 @@ class Downloader:
         self._pinned = pinned
         self._report = report
         self._unreachable: dict[str, str] = {}
+        self._stopped = threading.Event()
 
     def cached(self, release: Release, arch: str) -> Official | None:
         """Return a release from the cache, or None if it is not there."""
@@ -115,11 +117,16 @@ class Downloader:
 
         Raises:
             WrongChecksum: A file differs from what was pinned or published.
+            PrerequisiteError: The cache cannot be written.
         """
         hosts = {host for release, _ in wanted for host in _hosts(release)}
         with ThreadPoolExecutor(PARALLEL) as pool:
-            self._unreachable = {host: why for host, why in pool.map(_probe, hosts) if why}
-            return list(pool.map(lambda pair: self._fetch(*pair), wanted))
+            try:
+                self._unreachable = {host: why for host, why in pool.map(_probe, hosts) if why}
+                return list(pool.map(lambda pair: self._fetch(*pair), wanted))
+            finally:
+                # After an error or Ctrl-C, the other downloads end at once.
+                self._stopped.set()
 
     def _fetch(self, release: Release, arch: str) -> Official | Unavailable:
         for host in _hosts(release):
@@ -133,6 +140,9 @@ class Downloader:
                     self._create(folder, release, arch)
         except Unavailable as error:
             return error
+        except OSError as error:
+            remedy = "free space (k8sdds bundle cache), or set K8SDDS_CACHE_DIR to another folder"
+            raise PrerequisiteError(f"cannot write {folder}: {error.strerror or error}", remedy) from error
         return self.cached(release, arch) or Unavailable(f"{folder} was removed by another command")
 
     def _folder(self, release: Release, arch: str) -> Path:
@@ -159,6 +169,8 @@ class Downloader:
             digest = hashlib.sha256()
             with _open(url) as response:
                 while chunk := _read(response, url):
+                    if self._stopped.is_set():
+                        raise Unavailable(f"{url}: the download was stopped")
                     digest.update(chunk)
                     temporary.write(chunk)
             temporary.flush()
@@ -264,7 +276,7 @@ def _compare(name: str, actual: str, expected: str, pinned: bool) -> None:
 
 def _unpack(archive: Path, members: Iterable[str], folder: Path, url: str) -> None:
     """Write the programs in an archive to a folder, without their folders, owners and links."""
-    with tarfile.open(archive) as opened:
+    with _opened(archive, url) as opened:
         content = {member.name.rpartition("/")[2]: member for member in opened if member.isfile()}
         for name in members:
             if name not in content:
@@ -273,6 +285,13 @@ def _unpack(archive: Path, members: Iterable[str], folder: Path, url: str) -> No
             assert source is not None
             with (folder / name).open("wb") as target:
                 shutil.copyfileobj(source, target)
+
+
+def _opened(archive: Path, url: str) -> tarfile.TarFile:
+    try:
+        return tarfile.open(archive)
+    except tarfile.TarError as error:
+        raise Unavailable(f"{url} is not an archive: {error}") from error
 
 
 def _skopeo(name: str, *argv: str) -> bytes:
