@@ -57,3 +57,10 @@ def test_pages_link_only_to_pages() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).resolve().is_relative_to(ROOT / "docs"), f"{page.name}: {target}"
+
+
+def test_the_recording_names_no_place_of_the_machine_that_made_it() -> None:
+    recording = (ROOT / "docs" / "images" / "quickstart.svg").read_text(encoding="utf-8")
+    assert "k8sdds run quickstart" in recording and "valid trials" in recording
+    assert not re.search("/(home|root|srv|tmp|usr|var)/", recording)
+    assert re.findall(r"https?://[^\"]+", recording) == ["http://www.w3.org/2000/svg"]
