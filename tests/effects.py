@@ -50,6 +50,8 @@ def _compare(
         reported = facts.pairs(key)
         for name, value in values.items():
             yield (node, f"{key} {name}"), value, reported.get(name)
+    for path in effect.deleted_files:
+        yield (node, f"file {path}"), None, facts.pairs("file").get(path)
     for key, names in (("flag", effect.flags), ("leftover", effect.paths)):
         for name in names:
             yield (node, f"{key} {name}"), True, name in facts.all(key)
@@ -89,6 +91,9 @@ def _on_node(facts: Facts, effect: Effect) -> Facts:
         if entries:
             pairs = {**facts.pairs(key), **entries}
             lists[key] = [f"{name} {value}" for name, value in pairs.items()]
+    lists["file"] = [
+        line for line in lists.get("file", ()) if line.partition(" ")[0] not in effect.deleted_files
+    ]
     lists["flag"] = [*lists.get("flag", ()), *effect.flags]
     lists["leftover"] = [*lists.get("leftover", ()), *effect.paths]
     return replace(facts, values=values, lists={key: tuple(entries) for key, entries in lists.items()})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.options import AcceptKeys, Concurrency, Limit, ProfileName, Yes, load_profile
+from k8sdds.cli.options import AcceptKeys, AllowReboot, Concurrency, Limit, ProfileName, Yes, load_profile
 from k8sdds.cli.terminal import confirm, console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
@@ -26,13 +26,7 @@ def deploy(
     ] = False,
     yes: Yes = False,
     limit: Limit = None,
-    allow_reboot: Annotated[
-        bool,
-        typer.Option(
-            "--allow-reboot",
-            help="Change the kernel command line of a Raspberry Pi if needed, and reboot it.",
-        ),
-    ] = False,
+    allow_reboot: AllowReboot = False,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
     as_json: Annotated[

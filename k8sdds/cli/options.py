@@ -240,6 +240,14 @@ Concurrency = Annotated[
         rich_help_panel=MACHINES,
     ),
 ]
+AllowReboot = Annotated[
+    bool,
+    typer.Option(
+        "--allow-reboot",
+        help="Change the kernel command line of a Raspberry Pi if needed, and reboot it.",
+        rich_help_panel=MACHINES,
+    ),
+]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. Required without a terminal.")
 ]

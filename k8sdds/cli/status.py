@@ -5,15 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.options import AcceptKeys, Concurrency, Json, Limit, ProfileName, load_profile
-from k8sdds.cli.terminal import console, print_text
-from k8sdds.system.errors import PrerequisiteError
+import typer
+
+from k8sdds.cli.options import (
+    AcceptKeys,
+    AllowReboot,
+    Concurrency,
+    DryRun,
+    Json,
+    Limit,
+    ProfileName,
+    Yes,
+    load_profile,
+)
+from k8sdds.cli.terminal import agrees, console, print_note, print_text
+from k8sdds.system.errors import InputError, PrerequisiteError
 
 if TYPE_CHECKING:
     from k8sdds.deploy.facts import Facts
     from k8sdds.model.profile import Profile
+    from k8sdds.system.ssh import Connections
 
 COLUMNS = (
     "node", "arch", "system", "kernel", "cpus", "memory", "cgroup", "containerd", "kubelet", "cluster",
@@ -23,11 +36,21 @@ COLUMNS = (
 def status(
     profile: ProfileName,
     limit: Limit = None,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix",
+            help="Show and confirm fixes of the machines, and apply them: swap, memory cgroup, kernel modules.",
+        ),
+    ] = False,
+    allow_reboot: AllowReboot = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
     as_json: Json = False,
 ) -> None:
-    """Check over SSH whether the machines of a profile fit it. Makes no changes.
+    """Check over SSH whether the machines of a profile fit it. Makes no changes without --fix.
 
     Exits with code 3 if a machine cannot be reached or does not fit the profile.
     """
@@ -35,11 +58,20 @@ def status(
     from k8sdds.deploy import profiles
     from k8sdds.system.ssh import Connections
 
+    if not fix and (allow_reboot or dry_run or yes):
+        raise InputError(
+            "--allow-reboot, --dry-run and --yes require --fix", f"run: k8sdds status {profile} --fix"
+        )
+    if fix and as_json:
+        raise InputError("--fix shows its fixes as text", "leave out --json")
     loaded = load_profile(profile, limit)
     profiles.password(loaded)
+    profiles.registry_login(loaded)
     targets = [target for target in profiles.targets(loaded) if not limit or target.name in limit]
     with Connections(targets, accept_new_host_keys, concurrency) as connections:
         survey = flow.survey(loaded, connections)
+        if fix and _fix(loaded, survey.facts, connections, allow_reboot, dry_run, yes):
+            survey = flow.survey(loaded, connections)
     if as_json:
         print_text(
             json.dumps(
@@ -62,6 +94,36 @@ def status(
         raise PrerequisiteError("\n".join([f"the machines do not fit the profile {loaded.name}:", *lines]))
     if not as_json:
         console().print(f"The profile {loaded.name} fits its {len(survey.facts)} machines.", highlight=False)
+
+
+def _fix(
+    profile: Profile,
+    facts: Mapping[str, Facts],
+    connections: Connections,
+    allow_reboot: bool,
+    dry_run: bool,
+    yes: bool,
+) -> bool:
+    """Show the fixes of all machines, apply those that the user confirms, and return whether any was applied."""
+    from k8sdds.cli.deploy_progress import Progress
+    from k8sdds.deploy import fixes
+
+    planned = fixes.plan(profile, facts)
+    if not planned:
+        print_note("--fix: there is nothing to fix on the machines that can be reached")
+    agreed = []
+    for fix in planned:
+        print_note("\n".join([fix.title, *(f"  {line}" for line in fix.preview)]))
+        if dry_run:
+            continue
+        if fix.reboots and not allow_reboot:
+            print_note("  skipped: it reboots the machine; add --allow-reboot")
+        elif agrees("Apply this fix?", yes):
+            agreed.append(fix)
+    if agreed:
+        with Progress([fix.action for fix in agreed]) as observer:
+            fixes.apply(profile, agreed, connections, observer)
+    return bool(agreed)
 
 
 def _machines_table(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]) -> Any:

@@ -111,12 +111,23 @@ def confirm(question: str, yes: bool) -> None:
     """
     import typer
 
+    if not agrees(question, yes):
+        raise typer.Abort
+
+
+def agrees(question: str, yes: bool) -> bool:
+    """Return `yes`, or whether the user answers a question with yes.
+
+    Raises:
+        InputError: stdin or stdout is not a terminal.
+    """
+    import typer
+
     if yes:
-        return
+        return True
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("cannot ask for confirmation without a terminal", "add --yes to confirm")
-    if not typer.confirm(question, default=False):
-        raise typer.Abort
+    return typer.confirm(question, default=False)
 
 
 def _exit_on_closed_pipe() -> NoReturn:

@@ -104,6 +104,7 @@ class Effect:
     """Name of the cluster that the machine belongs to."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Path to SHA-256."""
+    deleted_files: tuple[str, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)
     """Reference to SHA-256 of the manifest."""

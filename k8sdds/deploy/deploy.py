@@ -267,7 +267,7 @@ def desired_state(
         images = machine.pairs("image")
         present.setdefault(machine.architecture, set(images)).intersection_update(images)
     software.check_network(bundle, install, present)
-    return DesiredState(profile, machines, bundle, install)
+    return DesiredState(profile, machines, bundle, install, profiles.registry_login(profile))
 
 
 def plan_within(state: DesiredState, limit: Collection[str] = ()) -> list[Action]:

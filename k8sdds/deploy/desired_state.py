@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from k8sdds import versions
@@ -28,6 +28,8 @@ class DesiredState:
     """By node."""
     software: Software
     network: RenderedNetwork
+    login: str = field(default="", repr=False)
+    """USER:PASSWORD of the registry mirrors; empty: they require no login."""
 
     @property
     def control_plane(self) -> str:

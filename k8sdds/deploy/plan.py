@@ -8,9 +8,9 @@ from typing import Any
 
 from k8sdds.deploy.actions import Action, Effect
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases import PHASES, control_plane, kubernetes, runtime
+from k8sdds.deploy.phases import PHASES, control_plane, kubernetes, proxy, registry, runtime
 
-FILES = runtime.FILES + kubernetes.FILES + (control_plane.CONFIG_FILE,)
+FILES = proxy.FILES + runtime.FILES + registry.FILES + kubernetes.FILES + (control_plane.CONFIG_FILE,)
 """Files whose hashes must be among the facts."""
 SYSCTLS = tuple(runtime.SYSCTLS)
 """Sysctls whose values must be among the facts."""

@@ -130,7 +130,8 @@ def _memory_cgroup(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     file = facts.values.get("boot_file")
     if file:
         remedy = (
-            f"use deploy --allow-reboot; or add to the single line of {file} and reboot: {BOOT_PARAMETERS}"
+            "use status --fix --allow-reboot, or deploy --allow-reboot; or add to the single line of"
+            f" {file} and reboot: {BOOT_PARAMETERS}"
         )
     else:
         remedy = (
@@ -258,8 +259,8 @@ def _swap(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     return [
         Problem(
             f"has {facts.number('swap_kib') // 1024} MiB of swap, which the kubelet refuses",
-            "swapoff -a; and permanently: systemctl disable --now dphys-swapfile (Raspberry Pi OS),"
-            " or remove its line from /etc/fstab",
+            "use status --fix; or by hand: swapoff -a, and disable what enables it (Raspberry Pi OS:"
+            " dphys-swapfile or rpi-swap; otherwise a line in /etc/fstab)",
         )
     ]
 

@@ -9,7 +9,7 @@ from k8sdds import networks
 from k8sdds.deploy import local_nodes, record
 from k8sdds.model.profile import Node, Profile
 from k8sdds.security import preshared
-from k8sdds.system import yaml_text
+from k8sdds.system import private_files, yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
 from k8sdds.system.ssh import Target
@@ -128,3 +128,19 @@ def password(profile: Profile) -> str | None:
     return preshared.read(
         Path(profile.network.password_file).expanduser(), "network.password_file", min_characters
     )
+
+
+def registry_login(profile: Profile) -> str:
+    """Return USER:PASSWORD of the registry mirrors, from the file that the profile names; empty without a file.
+
+    Raises:
+        InputError: The file cannot be used.
+    """
+    if profile.registry is None or profile.registry.login_file is None:
+        return ""
+    path = Path(profile.registry.login_file).expanduser()
+    remedy = f"create it: (umask 077; cat > {path}), and type USER:PASSWORD"
+    login = private_files.read_line(path, "registry.login_file", remedy)
+    if not all(login.partition(":")):
+        raise InputError(f"registry.login_file: {path} does not contain USER:PASSWORD", remedy)
+    return login

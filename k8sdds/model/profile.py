@@ -23,6 +23,11 @@ HOST_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:%_-]*$"
 USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
 
+# URLs without credentials, which have no place in a profile.
+MIRROR_URL = r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._/-]*)?$"
+PROXY_URL = r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?/?$"
+NO_PROXY = r"^[A-Za-z0-9.:/*-]+$"
+
 DOCUMENTATION_NETWORKS = tuple(
     ipaddress.ip_network(text)
     for text in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20")
@@ -170,6 +175,48 @@ class PodNetwork(Strict):
         return self
 
 
+class Registry(Strict):
+    """Registries that the nodes pull images from instead of the public ones."""
+
+    mirrors: list[Annotated[str, Field(pattern=MIRROR_URL)]] = Field(
+        min_length=1,
+        description="URLs of registries that serve the images of all registries, tried in this order",
+    )
+    ca_file: str | None = Field(
+        default=None, description="file with the certificate of the authority that signed theirs (PEM)"
+    )
+    login_file: str | None = Field(
+        default=None, description="file with USER:PASSWORD that only you can read (mode 0600)"
+    )
+
+    @model_validator(mode="after")
+    def _login_is_encrypted(self) -> Registry:
+        plain = [url for url in self.mirrors if url.startswith("http://")]
+        if plain and (self.login_file or self.ca_file):
+            raise ValueError(f"{plain[0]} is not encrypted, so login_file and ca_file require https://")
+        if len(set(self.mirrors)) < len(self.mirrors):
+            raise ValueError("a mirror is listed twice")
+        return self
+
+
+class Proxy(Strict):
+    """HTTP proxies through which the nodes reach package repositories and registries."""
+
+    http: str | None = Field(default=None, pattern=PROXY_URL, description="proxy for http:// URLs")
+    https: str | None = Field(default=None, pattern=PROXY_URL, description="proxy for https:// URLs")
+    no_proxy: list[Annotated[str, Field(pattern=NO_PROXY)]] = Field(
+        default=[],
+        description="hosts, domains and address ranges to reach directly, in addition to the nodes, their pods"
+        " and Services",
+    )
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Proxy:
+        if self.http is None and self.https is None:
+            raise ValueError("set http, https or both")
+        return self
+
+
 class MetricsServer(Strict):
     """metrics-server, which serves `kubectl top`."""
 
@@ -227,6 +274,8 @@ class Profile(Strict):
         default=MetricsServer(), description="metrics-server; `null`: not installed"
     )
     discovery_service: bool = Field(default=False, description="run a replicated Fast DDS discovery server")
+    registry: Registry | None = Field(default=None, description="mirrors of image registries; default: none")
+    proxy: Proxy | None = Field(default=None, description="HTTP proxies of the nodes; default: none")
     software: Software = Field(default=Software(), description="source of the software, or only its name")
 
     @field_validator("nodes")

@@ -150,7 +150,11 @@ class _Template:
         nested = self._object(schema)
         if isinstance(default, Mapping) and nested is not None:
             return [f"#{line}" for line in self._given(schema, key, self._all(nested, default), where)]
-        return [f"#{key}: {flow(default)}"]
+        lines = []
+        for name, entry in nested["properties"].items() if nested is not None else ():
+            about = "; ".join(filter(None, (entry.get("description", ""), self._limits(entry))))
+            lines += comment(f"{name}: {about}", WIDTH - len(where) * len(INDENT))
+        return [*lines, f"#{key}: {flow(default)}"]
 
     def _all(self, schema: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values with the defaults of all other keys."""

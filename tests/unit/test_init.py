@@ -15,7 +15,17 @@ from k8sdds.cli import init
 from k8sdds.deploy import facts, new_profile, profiles
 from k8sdds.deploy.new_profile import Login
 from k8sdds.model.experiment import Experiment, Link, Sweep
-from k8sdds.model.profile import Access, Kubernetes, MetricsServer, Node, PodNetwork, Profile, Software
+from k8sdds.model.profile import (
+    Access,
+    Kubernetes,
+    MetricsServer,
+    Node,
+    PodNetwork,
+    Profile,
+    Proxy,
+    Registry,
+    Software,
+)
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
 from tests.unit.test_preflight import PI, changed
@@ -118,7 +128,7 @@ def test_a_profile_loads_whatever_the_machines_report(
 
 def test_a_profile_has_every_key() -> None:
     text = new_profile.text("mine", [Login("alpha")], {})
-    for model in (Profile, Access, Node, Kubernetes, PodNetwork, MetricsServer, Software):
+    for model in (Profile, Access, Node, Kubernetes, PodNetwork, MetricsServer, Registry, Proxy, Software):
         assert set(model.model_fields) <= keys(text), model
 
 
@@ -235,6 +245,12 @@ def test_values_on_one_line_keep_their_meaning(value: object) -> None:
 
 
 # Examples
+
+
+def test_edge_lab_documents_every_key() -> None:
+    text = profiles.PROFILES.read("edge-lab")[1]
+    for model in (Profile, Access, Node, Kubernetes, PodNetwork, MetricsServer, Registry, Proxy):
+        assert set(model.model_fields) - {"provider"} <= keys(text), model
 
 
 @pytest.mark.parametrize("name", [name for name in profiles.names() if profiles.load(name).provider == "ssh"])

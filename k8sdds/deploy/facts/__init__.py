@@ -80,7 +80,7 @@ class Facts:
 
 LIST_KEYS = (
     "free_kib", "listens", "unit", "program", "leftover", "link", "address", "feature", "lacks", "resolves",
-    "sysctl", "file", "image", "flag", "tuning", "kube.node", "kube.object",
+    "sysctl", "file", "image", "flag", "tuning", "swap", "swap_by", "kube.node", "kube.object",
 )  # fmt: skip
 """Facts that may have several values."""
 _LINE = re.compile(r"^([A-Za-z_.]+)\t(.*)$")

@@ -12,6 +12,8 @@ from k8sdds.deploy.phases.labels import Labels
 from k8sdds.deploy.phases.metrics_server import MetricsServer, WaitForMetricsServer
 from k8sdds.deploy.phases.network import Network
 from k8sdds.deploy.phases.phase import Phase
+from k8sdds.deploy.phases.proxy import Proxy
+from k8sdds.deploy.phases.registry import Registry
 from k8sdds.deploy.phases.runtime import Runtime
 from k8sdds.deploy.phases.smoke_test import SmokeTest
 from k8sdds.deploy.phases.tuning import Tuning
@@ -19,7 +21,9 @@ from k8sdds.deploy.phases.tuning import Tuning
 PHASES: tuple[Phase, ...] = (
     Claim(),
     Tuning(),
+    Proxy(),
     Runtime(),
+    Registry(),
     Kubernetes(),
     ControlPlane(),
     Network(),

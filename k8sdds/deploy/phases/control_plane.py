@@ -10,6 +10,7 @@ from k8sdds.deploy.actions import STATE, Action, Effect, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import ETCD_DATA
 from k8sdds.deploy.network_switch import footprint
+from k8sdds.deploy.phases import proxy as proxy_phase
 from k8sdds.deploy.phases.phase import ControlPlanePhase
 from k8sdds.deploy.phases.runtime import CONTAINERD_SOCKET
 from k8sdds.kubernetes.kubectl import KUBECONFIG
@@ -68,7 +69,7 @@ class ControlPlane(ControlPlanePhase):
             f"rm -f {STATE}/initialised\n"
             + RESET
             + file_script(CONFIG_FILE, configuration(state), "0600")
-            + f"kubeadm init --config {CONFIG_FILE} --skip-token-print\n"
+            + f"{proxy_phase.environment(state)}kubeadm init --config {CONFIG_FILE} --skip-token-print\n"
             + AWAIT_API_SERVER
             + f": >{STATE}/initialised\n"
         )

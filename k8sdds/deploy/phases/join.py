@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from k8sdds import versions
 from k8sdds.deploy.actions import PRIVATE, STATE, Action, Effect, PrivateFile, file_script
 from k8sdds.deploy.desired_state import KUBELET_CONFIG, DesiredState
-from k8sdds.deploy.phases import control_plane
+from k8sdds.deploy.phases import control_plane, proxy
 from k8sdds.deploy.phases.control_plane import ControlPlane
 from k8sdds.deploy.phases.phase import ControlPlanePhase, Phase, steps
 from k8sdds.kubernetes import apply
@@ -38,7 +38,7 @@ class Join(Phase):
             f"rm -f {STATE}/joined\n"
             + control_plane.RESET
             + file_script(CONFIG_FILE, configuration(state, node), "0600")
-            + f"kubeadm join --config {CONFIG_FILE}\n: >{STATE}/joined\n"
+            + f"{proxy.environment(state)}kubeadm join --config {CONFIG_FILE}\n: >{STATE}/joined\n"
         )
         discovery = PrivateFile(
             DISCOVERY_FILE, node=state.control_plane, script=_discovery_script(state, node)

@@ -29,6 +29,8 @@ KUBERNETES_SYSCTLS = (
 """Sysctls that the kubelet and kube-proxy change. Their values are saved, so that destroy can restore them."""
 SYSCTLS_FILE = "/etc/sysctl.d/90-k8sdds.conf"
 CONFIG_FILE = "/etc/containerd/config.toml"
+REGISTRIES = "/etc/containerd/certs.d"
+"""Folder with one folder of settings per registry; `_default` is for all others."""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 FILES = (MODULES_FILE, SYSCTLS_FILE, CONFIG_FILE)
 DEBIAN_PACKAGES = ("containerd", "runc", "iptables", "conntrack", "socat", "ethtool", "ebtables")
@@ -140,4 +142,6 @@ def containerd_config(state: DesiredState, node: Node) -> str:
         '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]',
         "  SystemdCgroup = true",
     ]
+    if state.profile.registry is not None:
+        lines += ['[plugins."io.containerd.grpc.v1.cri".registry]', f'  config_path = "{REGISTRIES}"']
     return "\n".join(lines) + "\n"

@@ -1,0 +1,134 @@
+"""Configure mirrors of image registries for containerd."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from k8sdds.deploy.actions import PRIVATE, Action, Effect, PrivateFile, file_hashes, file_script
+from k8sdds.deploy.desired_state import DesiredState
+from k8sdds.deploy.phases.phase import Phase
+from k8sdds.deploy.phases.runtime import REGISTRIES
+from k8sdds.model.profile import Node
+from k8sdds.system.errors import InputError
+
+HOSTS_FILE = f"{REGISTRIES}/_default/hosts.toml"
+"""Settings for all registries without a folder of their own."""
+CA_FILE = f"{REGISTRIES}/_default/k8sdds-ca.crt"
+FILES = (HOSTS_FILE, CA_FILE)
+NEW_HOSTS_FILE = f"{PRIVATE}/hosts.toml"
+PROBE_IMAGE = "k8sdds/probe:none"
+"""An image that no registry has: asking for it shows whether a mirror can be used."""
+
+# check HOST FILE: ask one registry for an image with the settings in a file, and explain why it cannot be used.
+_CHECK = f"""\
+check() (
+  folder=$(mktemp -d -p /run); trap 'rm -rf "$folder"' EXIT
+  mkdir "$folder/_default"; cp "$2" "$folder/_default/hosts.toml"
+  output=$(ctr images pull --hosts-dir "$folder" "$1/{PROBE_IMAGE}" 2>&1) && exit 0
+  case $output in
+    *": not found"*) exit 0 ;;
+    *401*|*403*|*nauthorized*|*uthorization*|*orbidden*)
+      echo "the registry $1 rejects the login: see registry.login_file" ;;
+    *x509*|*certificate*) echo "the certificate of the registry $1 is not trusted: see registry.ca_file" ;;
+    *) echo "the registry $1 cannot be used" ;;
+  esac >&2
+  echo "$output" | tail -n 2 >&2
+  exit 1
+)
+"""
+
+
+class Registry(Phase):
+    """Write the mirrors with their certificate and login, and check them; delete them if the profile has none."""
+
+    title = "registry"
+
+    def should_run(self, state: DesiredState, node: Node, earlier: Sequence[Action]) -> bool:
+        """Return whether mirrors are configured, or were."""
+        return bool(state.profile.registry) or any(state.file_sha256(node.name, path) for path in FILES)
+
+    def plan(self, state: DesiredState, node: Node) -> list[Action]:
+        """Plan to write files that differ, or to delete those of an earlier profile."""
+        desired = files(state)
+        hashes = file_hashes(desired)
+        unwanted = tuple(p for p in FILES if p not in desired and state.file_sha256(node.name, p))
+        if not unwanted and all(state.file_sha256(node.name, path) == sha for path, sha in hashes.items()):
+            return []
+        script = "".join(f"rm -f {path}\n" for path in unwanted)
+        effect = Effect(files=hashes, deleted_files=unwanted)
+        registry = state.profile.registry
+        if registry is None:
+            return [Action(node.name, self.title, "use no mirror", script, effect=effect)]
+        if CA_FILE in desired:
+            script += file_script(CA_FILE, desired[CA_FILE])
+        private = [PrivateFile(NEW_HOSTS_FILE, desired[HOSTS_FILE].encode())]
+        # Every mirror is checked separately, before pods depend on it.
+        script += _CHECK
+        for number, url in enumerate(registry.mirrors):
+            path = f"{PRIVATE}/mirror-{number}.toml"
+            private.append(PrivateFile(path, _only_mirror(state, url).encode()))
+            script += f"check {_host(url)} {path}\n"
+        script += f"put {HOSTS_FILE} 0600 <{NEW_HOSTS_FILE}\n"
+        return [
+            Action(
+                node.name, self.title, f"pull images through {', '.join(registry.mirrors)}", script,
+                private=tuple(private), timeout_s=300,
+                remedy="correct `registry` in the profile, or make the registry reachable from the machine",
+                effect=effect,
+            )
+        ]  # fmt: skip
+
+
+def files(state: DesiredState) -> dict[str, str]:
+    """Return the files on a node; empty without a registry. They contain the login.
+
+    Raises:
+        InputError: The file with the certificate cannot be read.
+    """
+    registry = state.profile.registry
+    if registry is None:
+        return {}
+    lines = ["# Written by k8sdds."]
+    for url in registry.mirrors:
+        host = f"host.{json.dumps(url)}"
+        lines += [f"[{host}]", *_settings(state), *_login(state, f"{host}.header")]
+    desired = {HOSTS_FILE: "".join(f"{line}\n" for line in lines)}
+    if registry.ca_file:
+        desired[CA_FILE] = _certificate(Path(registry.ca_file).expanduser())
+    return desired
+
+
+def _only_mirror(state: DesiredState, url: str) -> str:
+    """Return settings with which the runtime asks this mirror, and no other registry."""
+    lines = [f"server = {json.dumps(url)}", *_settings(state), *_login(state, "header")]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _settings(state: DesiredState) -> list[str]:
+    registry = state.profile.registry
+    ca = [f'ca = "{CA_FILE}"'] if registry is not None and registry.ca_file else []
+    return ['capabilities = ["pull", "resolve"]', *ca]
+
+
+def _login(state: DesiredState, table: str) -> list[str]:
+    if not state.login:
+        return []
+    token = base64.b64encode(state.login.encode()).decode()
+    return [f"[{table}]", f'Authorization = "Basic {token}"']
+
+
+def _host(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0]
+
+
+def _certificate(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"registry.ca_file: cannot read {path}: {error}", "name a PEM file") from error
+    if "-----BEGIN CERTIFICATE-----" not in text:
+        raise InputError(f"registry.ca_file: {path} contains no certificate", "name a PEM file")
+    return text.rstrip("\n") + "\n"

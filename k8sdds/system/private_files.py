@@ -1,0 +1,33 @@
+"""Read secrets from files that only the user can read."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from k8sdds.system.errors import InputError
+
+
+def read_line(path: Path, source: str, remedy: str) -> str:
+    """Return the line of text in a file of mode 0600.
+
+    Args:
+        path: The file.
+        source: The option or key that names the file, for error messages.
+        remedy: How to create such a file.
+
+    Raises:
+        InputError: The file cannot be read, others can read it, or it does not contain exactly one line.
+    """
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise InputError(f"{source}: cannot read {path}: {error.strerror}", remedy) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: {path} is not UTF-8 text", remedy) from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(f"{source}: other users can read {path}", f"chmod 600 {path}")
+    if not text or any(not character.isprintable() for character in text):
+        raise InputError(f"{source}: {path} does not contain exactly one line of text", remedy)
+    return text

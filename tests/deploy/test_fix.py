@@ -1,0 +1,72 @@
+"""`k8sdds status --fix` on a local node whose swap a service enables, as dphys-swapfile does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from k8sdds import nodes
+from tests.conftest import Command
+
+CLUSTER = "fixes"
+# The service shows swap in the node's own view of /proc, because local nodes share the swap of this machine.
+SERVICE = """
+cat >/root/swap-on <<'END'
+#!/bin/sh -e
+sed 's/^SwapTotal:.*/SwapTotal:         102396 kB/' /proc/meminfo >/run/meminfo
+printf 'Filename Type Size Used Priority\\n/var/swap file 102396 0 -2\\n' >/run/swaps
+mount --bind /run/meminfo /proc/meminfo
+mount --bind /run/swaps /proc/swaps
+END
+chmod 755 /root/swap-on
+cat >/lib/systemd/system/dphys-swapfile.service <<'END'
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/root/swap-on
+ExecStop=/bin/umount /proc/meminfo /proc/swaps
+[Install]
+WantedBy=multi-user.target
+END
+systemctl daemon-reload
+systemctl enable --now dphys-swapfile.service
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.LocalNode]:
+    """Provide a node with swap."""
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    (created,) = nodes.up(CLUSTER, [nodes.NodeSpec("pi1")])
+    try:
+        nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=SERVICE)
+        yield created
+    finally:
+        nodes.down(CLUSTER)
+
+
+def test_swap_is_fixed_after_confirmation(node: nodes.LocalNode, tmp_path: Path, k8sdds: Command) -> None:
+    path = tmp_path / "pi.yaml"
+    path.write_text(
+        f"name: pi\naccess: {{ssh_config: {node.ssh_config}}}\nnodes: [{{name: pi1, roles: [control-plane]}}]\n"
+    )
+    ended = k8sdds("status", str(path))
+    assert ended.returncode == 3 and "99 MiB of swap" in ended.stderr and "--fix" in ended.stderr
+    ended = k8sdds("status", str(path), "--fix", "--dry-run")
+    assert "turn swap off (dphys-swapfile.service)" in ended.stderr and "99 MiB of swap" in ended.stderr
+    ended = k8sdds("status", str(path), "--fix")
+    assert ended.returncode == 2 and "--yes" in ended.stderr
+
+    ended = k8sdds("status", str(path), "--fix", "--yes")
+    assert "$ systemctl stop dphys-swapfile.service" in ended.stderr and "MiB of swap" not in ended.stderr
+    # The service stays off, and a deploy followed by destroy deletes what the fix created.
+    nodes.run(CLUSTER, "pi1", ["systemctl", "start", "dphys-swapfile.service"])
+    assert "102396" not in nodes.run(CLUSTER, "pi1", ["grep", "SwapTotal", "/proc/meminfo"])
+    made = nodes.run(CLUSTER, "pi1", ["cat", "/etc/k8sdds/made"]).split()
+    assert "/etc/systemd/system/dphys-swapfile.service.d/90-k8sdds.conf" in made
+    assert "/etc/systemd/system/dphys-swapfile.service.d" in made
+    ended = k8sdds("status", str(path), "--fix")
+    assert "nothing to fix" in ended.stderr
