@@ -64,6 +64,14 @@ def _compare(
             yield ("cluster", f"label {label} of {name}"), value, cluster.labels.get(name, {}).get(label)
     for name, own in effect.own_labels.items():
         yield ("cluster", f"own labels of {name}"), own, cluster.own_labels.get(name)
+    for name, taints in effect.own_taints.items():
+        yield ("cluster", f"own taints of {name}"), frozenset(taints), cluster.own_taints.get(name)
+        for identity, taint in taints.items():
+            yield (
+                ("cluster", f"taint {identity} of {name}"),
+                taint,
+                cluster.taints.get(name, {}).get(identity),
+            )
     for identity, applied in effect.objects.items():
         yield ("cluster", identity), applied.sha256, cluster.objects.get(identity)
         if applied.network and identity.startswith("DaemonSet/"):
@@ -131,6 +139,23 @@ def _on_control_plane(facts: Facts, effect: Effect) -> Facts:
     lists = {
         **facts.lists,
         "kube.node": tuple(nodes),
+        "kube.taints": tuple(_taints(cluster, effect)),
         "kube.object": tuple(f"{identity} {rest}" for identity, rest in objects.items()),
     }
     return replace(facts, values=values, lists=lists)
+
+
+def _taints(cluster: ClusterState, effect: Effect) -> Iterator[str]:
+    for name in dict.fromkeys([*cluster.taints, *effect.own_taints]):
+        current, own = dict(cluster.taints.get(name, {})), cluster.own_taints.get(name, frozenset())
+        if name in effect.own_taints:
+            for identity in own - set(effect.own_taints[name]):
+                current.pop(identity, None)
+            current |= effect.own_taints[name]
+            own = frozenset(effect.own_taints[name])
+        listed = []
+        for taint in current.values():
+            key_value, _, kind = taint.rpartition(":")
+            key, _, value = key_value.partition("=")
+            listed.append({"effect": kind, "key": key, **({"value": value} if value else {})})
+        yield f"{name} {','.join(sorted(own))} {json.dumps(listed) if listed else ''}"

@@ -124,6 +124,8 @@ class Effect:
     """Node to labels; None: the node does not have the label."""
     own_labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Node to the names of labels that deploy set."""
+    own_taints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Node to the taints that deploy set: KEY:EFFECT to KEY=VALUE:EFFECT."""
     objects: Mapping[str, AppliedObject] = field(default_factory=dict)
     """Identity to object."""
     deleted_objects: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,11 @@ class Service:
         return "statefulset", self.name
 
     def objects(
-        self, namespace: str, replicas: int = REPLICAS, image: str | None = None
+        self,
+        namespace: str,
+        replicas: int = REPLICAS,
+        image: str | None = None,
+        tolerations: Sequence[dict[str, str]] = (),
     ) -> list[dict[str, Any]]:
         """Return the Kubernetes objects in the order in which to create them.
 
@@ -58,6 +63,8 @@ class Service:
             if manifest["kind"] == "StatefulSet":
                 manifest["spec"]["replicas"] = replicas
                 manifest["spec"]["template"]["spec"]["containers"][0]["image"] = image
+                if tolerations:
+                    manifest["spec"]["template"]["spec"]["tolerations"] = list(tolerations)
         return objects
 
     def servers(self, namespace: str, replicas: int = REPLICAS) -> tuple[str, ...]:

@@ -37,8 +37,19 @@ DOCUMENTATION_NAME = re.compile(r"(^|\.)example(\.(com|net|org))?$")
 """Host names that are reserved for documentation: RFC 2606."""
 
 
+TAINT = (
+    r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+    r"(=([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
+)
+
 LabelName = Annotated[str, Field(pattern=LABEL_NAME)]
 LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]
+
+
+def taint_identity(taint: str) -> str:
+    """Return KEY:EFFECT of a taint, which identifies it on a node."""
+    key_value, _, effect = taint.rpartition(":")
+    return f"{key_value.partition('=')[0]}:{effect}"
 
 
 class Access(Strict):
@@ -62,10 +73,22 @@ class Node(Access):
         default=["worker"], min_length=1, description="exactly one node must have the role `control-plane`"
     )
     labels: dict[LabelName, LabelValue] = Field(default={}, description="labels of the Kubernetes node")
+    taints: list[Annotated[str, Field(pattern=TAINT)]] = Field(
+        default=[],
+        description="taints of the Kubernetes node, KEY[=VALUE]:EFFECT as for kubectl: keep all pods away except those"
+        " of k8sdds",
+    )
     architecture: Architecture | None = Field(
         default=None,
         description="expected architecture; deploy refuses a machine of another before it makes changes",
     )
+
+    @field_validator("taints")
+    @classmethod
+    def _taints_are_distinct(cls, taints: list[str]) -> list[str]:
+        if len({taint_identity(taint) for taint in taints}) < len(taints):
+            raise ValueError("two taints have the same key and effect")
+        return taints
 
     _where: str = PrivateAttr("")
 

@@ -81,6 +81,7 @@ class Facts:
 LIST_KEYS = (
     "free_kib", "listens", "unit", "program", "leftover", "link", "address", "feature", "lacks", "resolves",
     "sysctl", "file", "image", "flag", "tuning", "swap", "swap_by", "kube.node", "kube.object",
+    "kube.taints",
 )  # fmt: skip
 """Facts that may have several values."""
 _LINE = re.compile(r"^([A-Za-z_.]+)\t(.*)$")

@@ -22,6 +22,10 @@ class ClusterState:
     """By node: all its labels."""
     own_labels: dict[str, frozenset[str]] = field(default_factory=dict)
     """By node: names of the labels that deploy set."""
+    taints: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By node: all its taints, KEY:EFFECT to KEY=VALUE:EFFECT."""
+    own_taints: dict[str, frozenset[str]] = field(default_factory=dict)
+    """By node: KEY:EFFECT of the taints that deploy set."""
     objects: dict[str, str] = field(default_factory=dict)
     """By object of k8sdds: hash of its content as applied."""
     not_ready: frozenset[str] = frozenset()
@@ -45,6 +49,14 @@ def cluster_state(facts: Facts | None) -> ClusterState:
         name, is_ready, own, text = line.split(" ", 3)
         ready[name], labels[name] = is_ready == "True", json.loads(text)
         own_labels[name] = frozenset(own.split(",")) - {""}
+    taints, own_taints = {}, {}
+    for line in facts.all("kube.taints"):
+        name, own, text = (*line.split(" ", 2), "", "")[:3]
+        taints[name] = {
+            f"{taint['key']}:{taint['effect']}": f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
+            for taint in json.loads(text or "[]")
+        }
+        own_taints[name] = frozenset(own.split(",")) - {""}
     objects, not_ready, networks, proven = {}, set(), set(), ""
     for line in facts.all("kube.object"):
         identity, sha256, counts, network, proof = (*line.split(" "), "", "", "", "")[:5]
@@ -57,5 +69,6 @@ def cluster_state(facts: Facts | None) -> ClusterState:
         if identity == f"Namespace//{versions.SYSTEM_NAMESPACE}":
             proven = proof
     return ClusterState(
-        True, ready, labels, own_labels, objects, frozenset(not_ready), frozenset(networks), proven
-    )
+        True, ready, labels, own_labels, taints, own_taints, objects, frozenset(not_ready),
+        frozenset(networks), proven,
+    )  # fmt: skip

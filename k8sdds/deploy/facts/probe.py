@@ -154,7 +154,8 @@ if [ -f $KUBECONFIG ] && [ -f /etc/k8sdds/cluster ] && has kubectl; then
     '.metadata.annotations.k8sdds\.io/proven')" &
   get nodes nodes --output jsonpath="$(each kube.node .metadata.name \
     '.status.conditions[?(@.type=="Ready")].status' '.metadata.annotations.k8sdds\.io/labels' \
-    .metadata.labels)"
+    .metadata.labels)$(each kube.taints .metadata.name \
+    '.metadata.annotations.k8sdds\.io/taints' .spec.taints)"
   wait
   error=$(cat $work/*.error 2>/dev/null | tail -n 1)
   case $error in

@@ -16,6 +16,7 @@ from k8sdds.deploy.phases.proxy import Proxy
 from k8sdds.deploy.phases.registry import Registry
 from k8sdds.deploy.phases.runtime import Runtime
 from k8sdds.deploy.phases.smoke_test import SmokeTest
+from k8sdds.deploy.phases.taints import Taints
 from k8sdds.deploy.phases.tuning import Tuning
 
 PHASES: tuple[Phase, ...] = (
@@ -32,6 +33,7 @@ PHASES: tuple[Phase, ...] = (
     Join(),
     WaitForNodes(),
     Labels(),
+    Taints(),
     DiscoveryService(),
     SmokeTest(),
     WaitForMetricsServer(),

@@ -12,7 +12,8 @@ from k8sdds.deploy.phases.phase import ControlPlanePhase, apply_objects, steps
 from k8sdds.discovery import server
 from k8sdds.discovery.service import REPLICAS
 from k8sdds.kubernetes import apply
-from k8sdds.model.profile import Node
+from k8sdds.kubernetes.objects import toleration
+from k8sdds.model.profile import Node, taint_identity
 
 SERVICE = server.FASTDDS
 WORKLOAD = f"statefulset/{versions.SYSTEM_NAMESPACE}/{SERVICE.ready[1]}"
@@ -60,5 +61,9 @@ class DiscoveryService(ControlPlanePhase):
 def objects(state: DesiredState) -> list[apply.Object]:
     """Return the objects of the service and their namespace, stamped."""
     workers = sum("worker" in node.roles for node in state.profile.nodes)
-    service = SERVICE.objects(versions.SYSTEM_NAMESPACE, max(1, min(REPLICAS, workers)))
+    taints = {taint_identity(taint) for node in state.profile.nodes for taint in node.taints}
+    tolerations = [toleration(taint) for taint in sorted(taints)]
+    service = SERVICE.objects(
+        versions.SYSTEM_NAMESPACE, max(1, min(REPLICAS, workers)), tolerations=tolerations
+    )
     return apply.stamped([smoke_test.namespace(), *service])

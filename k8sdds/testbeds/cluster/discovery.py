@@ -7,6 +7,7 @@ k8sdds creates only pods, so the administrator applies deploy/discovery there.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from k8sdds import discovery, middleware, versions
@@ -26,10 +27,17 @@ KINDS = ("Service", "StatefulSet")
 class DiscoveryServers:
     """The discovery servers of a campaign, by middleware."""
 
-    def __init__(self, client: KubernetesClient, namespace: CampaignNamespace, image: str) -> None:
+    def __init__(
+        self,
+        client: KubernetesClient,
+        namespace: CampaignNamespace,
+        image: str,
+        tolerations: Sequence[dict[str, str]] = (),
+    ) -> None:
         """Create no objects yet. The servers' image is pulled from the registry of `image`."""
         self._client = client
         self._image = image
+        self._tolerations = tolerations
         self._namespace = namespace
         self._statefulsets: dict[str, dict[str, Any]] = {}
         """By middleware."""
@@ -61,7 +69,7 @@ class DiscoveryServers:
             image = middleware.find(middleware_name).service_image()
         else:
             image = sibling_image(self._image, service.image)
-        manifests = service.objects(self._namespace.name, image=image)
+        manifests = service.objects(self._namespace.name, image=image, tolerations=self._tolerations)
         needed = [manifest for manifest in manifests if manifest["kind"] in KINDS]
         for manifest in needed:
             manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._namespace.campaign

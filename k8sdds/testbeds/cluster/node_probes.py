@@ -31,6 +31,7 @@ class NodeProbes:
         with_host: bool,
         image: str,
         campaign: str,
+        tolerations: Sequence[dict[str, str]] = (),
     ) -> None:
         """Create no pods yet. `with_host`: the campaign's namespace allows pods on the nodes' own network."""
         self._client = client
@@ -38,6 +39,7 @@ class NodeProbes:
         self._with_host = with_host
         self._image = image
         self._campaign = campaign
+        self._tolerations = tolerations
         self._pods: PodPool | None = None
         self._own_namespace: CampaignNamespace | None = None
         self._has_worked = False
@@ -67,7 +69,9 @@ class NodeProbes:
             target = self._campaign_namespace
             if target.owned and not self._with_host:
                 target = self._own_namespace = namespace.create_for_node_probes(target, self._campaign)
-            self._pods = PodPool(self._client, target, self._image, MEMORY, self._campaign)
+            self._pods = PodPool(
+                self._client, target, self._image, MEMORY, self._campaign, tolerations=self._tolerations
+            )
         slots = [Slot(NAME, ROLE, node, True, None) for node in nodes]
         self._pods.ensure(slots)
         results = self._pods.run_all([(slot, [*datapath.COMMAND, *addresses]) for slot in slots])

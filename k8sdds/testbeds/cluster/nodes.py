@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import networks, versions
+from k8sdds.kubernetes.objects import toleration
 from k8sdds.model.placement import packed, spread
 from k8sdds.model.trial import Cell, Participant
 from k8sdds.system.errors import InputError
@@ -26,6 +27,8 @@ class NodeInfo:
     info: dict[str, Any]
     """`status.nodeInfo` of the Node object."""
     images: frozenset[str]
+    own_taints: frozenset[str]
+    """KEY:EFFECT of the taints that `deploy` set, which the pods of k8sdds tolerate."""
     unusable: str
     """Why participants cannot run on the node; empty: they can."""
 
@@ -34,6 +37,8 @@ class NodeInfo:
         """Parse a Node object."""
         metadata, spec, status = node["metadata"], node.get("spec", {}), node.get("status", {})
         info = status.get("nodeInfo", {})
+        listed = metadata.get("annotations", {}).get(versions.NODE_TAINTS_ANNOTATION, "")
+        own_taints = frozenset(listed.split(",")) - {""}
         return cls(
             name=metadata["name"],
             labels=metadata.get("labels", {}),
@@ -42,11 +47,12 @@ class NodeInfo:
             boot_id=info.get("bootID", ""),
             info=info,
             images=frozenset(name for image in status.get("images", []) for name in image.get("names") or []),
-            unusable=_unusable(spec, status),
+            own_taints=own_taints,
+            unusable=_unusable(spec, status, own_taints),
         )
 
 
-def _unusable(spec: dict[str, Any], status: dict[str, Any]) -> str:
+def _unusable(spec: dict[str, Any], status: dict[str, Any], tolerated: frozenset[str]) -> str:
     conditions: list[dict[str, Any]] = status.get("conditions", [])
     ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {})
     if ready.get("status") != "True":
@@ -54,9 +60,16 @@ def _unusable(spec: dict[str, Any], status: dict[str, Any]) -> str:
     if spec.get("unschedulable"):
         return "cordoned"
     for taint in spec.get("taints", []):
+        if f"{taint['key']}:{taint.get('effect')}" in tolerated:
+            continue
         if taint.get("effect") in ("NoSchedule", "NoExecute"):
             return f"taint {taint['key']}"
     return ""
+
+
+def tolerations(nodes: Sequence[NodeInfo]) -> list[dict[str, str]]:
+    """Return tolerations of the taints that `deploy` set on these nodes."""
+    return [toleration(taint) for taint in sorted({taint for node in nodes for taint in node.own_taints})]
 
 
 def usable(nodes: Sequence[NodeInfo], architectures: Sequence[str]) -> list[NodeInfo]:

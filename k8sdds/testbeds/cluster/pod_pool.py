@@ -53,14 +53,16 @@ class PodPool:
         memory: tuple[int, int],
         campaign: str,
         extra_volumes: Mapping[str, Any] | None = None,
+        tolerations: Sequence[dict[str, str]] = (),
     ) -> None:
-        """Start to watch the namespace. Image, memory and volumes apply to every pod, see `pods.pod`."""
+        """Start to watch the namespace. Image, memory, volumes and tolerations apply to every pod, see `pods.pod`."""
         self._client = client
         self._namespace = namespace
         self._image = image
         self._memory = memory
         self._campaign = campaign
         self._extra_volumes = extra_volumes
+        self._tolerations = tolerations
         self._names: dict[Slot, str] = {}
         """Names of the existing pods."""
         self._ready: dict[Slot, ReadyPod] = {}
@@ -125,7 +127,10 @@ class PodPool:
         return f"{slot.participant}-{kind}-{self._created}-{self._namespace.campaign[-6:]}"
 
     def _create(self, slot: Slot, name: str) -> None:
-        body = pods.pod(name, slot, self._image, self._namespace.campaign, self._memory, self._extra_volumes)
+        body = pods.pod(
+            name, slot, self._image, self._namespace.campaign, self._memory, self._extra_volumes,
+            self._tolerations,
+        )  # fmt: skip
         body["metadata"]["annotations"] = {
             versions.OWNER_ANNOTATION: owner(),
             versions.NAME_ANNOTATION: self._campaign,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,7 @@ def pod(
     campaign: str,
     memory: tuple[int, int],
     extra_volumes: Mapping[str, Any] | None = None,
+    tolerations: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:
     """Return the manifest of a slot's pod. On a pod network it satisfies Pod Security `restricted`.
 
@@ -64,6 +65,7 @@ def pod(
         campaign: Identifier of the campaign.
         memory: Request and limit in bytes.
         extra_volumes: `volumes` and `volumeMounts` to add.
+        tolerations: Taints of nodes to tolerate.
     """
     extra = extra_volumes or {}
     request, limit = (f"{math.ceil(size / MIB)}Mi" for size in memory)
@@ -84,6 +86,7 @@ def pod(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "affinity": _affinity(slot, campaign),
+        "tolerations": list(tolerations),
         "containers": [
             {
                 "name": "participant",

@@ -23,7 +23,7 @@ from k8sdds.testbeds.cluster.exec import NOT_STARTED, ParticipantExec
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.nodes import NodeInfo
+from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
@@ -64,6 +64,7 @@ class ClusterSession:
         self._nodes = nodes
         self._switch = switch
         with_host = any(trial.cell.network == HOST for trial in trials)
+        tolerated = tolerations(nodes or ())
         self._pods = PodPool(
             client,
             namespace,
@@ -71,9 +72,10 @@ class ClusterSession:
             memory_bytes(trial.cell for trial in trials),
             campaign,
             self._provide_volumes(trials),
+            tolerated,
         )
-        self._discovery = DiscoveryServers(client, namespace, selected.image)
-        self._probes = NodeProbes(client, namespace, with_host, image, campaign)
+        self._discovery = DiscoveryServers(client, namespace, selected.image, tolerated)
+        self._probes = NodeProbes(client, namespace, with_host, image, campaign, tolerated)
         self._verifier = PathVerifier(self._pods, self._probes, switch.interface if switch else "")
         self._metrics: MetricsCollector | None = None
         if selected.meter:

@@ -1,0 +1,224 @@
+"""Registry mirrors and proxies on a local node with a real registry, which requires TLS and a login."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from k8sdds import nodes
+from k8sdds.deploy import deploy as flow
+from k8sdds.deploy import network_install, profiles
+from k8sdds.deploy.desired_state import DesiredState
+from k8sdds.deploy.phases.phase import Phase
+from k8sdds.deploy.phases.proxy import Proxy
+from k8sdds.deploy.phases.registry import HOSTS_FILE, Registry
+from k8sdds.deploy.phases.runtime import Runtime
+from k8sdds.deploy.runner import ActionFailed, Runner
+from k8sdds.system.ssh import Connections
+from tests.effects import contradictions
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("docker-registry"), reason="needs root and docker-registry: make test"
+)
+CLUSTER = "mirrored"
+LOGIN = "puller:correct-horse-battery"
+IMAGE = "lab/tiny:1"
+CONFIG = """\
+version: 0.1
+storage: {filesystem: {rootdirectory: FOLDER/data}}
+http: {addr: 'ADDRESS'MORE}
+"""
+TLS = ", tls: {certificate: /registry/server.crt, key: /registry/server.key}"
+AUTH = "auth: {htpasswd: {realm: lab, path: /registry/htpasswd}}\n"
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the registry's program, settings, certificate, users and one image."""
+    folder = tmp_path_factory.mktemp("registry")
+    folder.chmod(0o755)
+    shutil.copy("/usr/bin/docker-registry", folder)
+    run = lambda *argv, **more: subprocess.run(argv, check=True, capture_output=True, cwd=folder, **more)  # noqa: E731
+    run(
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+        *("-days", "2", "-subj", "/CN=registry.lab", "-addext", "subjectAltName=DNS:registry.lab"),
+        *("-keyout", "server.key", "-out", "server.crt"),
+    )
+    user, _, password = LOGIN.partition(":")
+    script = 'print crypt($ARGV[0], q{$2b$05$abcdefghijklmnopqrstuu})'
+    digest = run("perl", "-e", script, password, text=True).stdout
+    (folder / "htpasswd").write_text(f"{user}:{digest}\n")
+    _push(folder)
+    more = CONFIG.replace("FOLDER", "/registry").replace("ADDRESS", ":5000").replace("MORE", TLS)
+    (folder / "config.yml").write_text(more + AUTH)
+    return folder
+
+
+def _push(folder: Path) -> None:
+    """Store an image of one file in the registry's folder, through a registry without TLS and users."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    settings = folder / "open.yml"
+    settings.write_text(CONFIG.replace("FOLDER", str(folder)).replace("ADDRESS", address).replace("MORE", ""))
+    process = subprocess.Popen(
+        ["docker-registry", "serve", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        host, _, port = address.partition(":")
+        for _ in range(100):
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
+                break
+            time.sleep(0.1)
+        layout = _image(folder / "layout")
+        subprocess.run(
+            ["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout}", f"docker://{address}/{IMAGE}"],
+            check=True,
+            capture_output=True,
+        )
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _image(folder: Path) -> Path:
+    """Write an image with one file in the OCI layout."""
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(content: bytes, kind: str) -> dict[str, object]:
+        digest = hashlib.sha256(content).hexdigest()
+        (blobs / digest).write_bytes(content)
+        media = f"application/vnd.oci.image.{kind}"
+        return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(content)}
+
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("tiny"), io.BytesIO())
+    difference = f"sha256:{hashlib.sha256(tar.getvalue()).hexdigest()}"
+    config = {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [difference]}}
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": blob(json.dumps(config).encode(), "config.v1+json"),
+        "layers": [blob(gzip.compress(tar.getvalue()), "layer.v1.tar+gzip")],
+    }
+    index = {"schemaVersion": 2, "manifests": [blob(json.dumps(manifest).encode(), "manifest.v1+json")]}
+    (folder / "index.json").write_text(json.dumps(index))
+    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    return folder
+
+
+@pytest.fixture
+def node(registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.LocalNode]:
+    """Provide a node on which the registry runs as registry.lab:5000."""
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    shared = nodes.SharedFolder(registry, "/registry")
+    (created,) = nodes.up(CLUSTER, [nodes.NodeSpec("pi1", shares=(shared,))])
+    try:
+        script = (
+            "echo 127.0.0.1 registry.lab >>/etc/hosts\n"
+            "systemd-run --unit registry /registry/docker-registry serve /registry/config.yml\n"
+            "for try in $(seq 50); do ss -Htln | grep -q :5000 && exit 0; sleep 0.2; done\n"
+            "journalctl -u registry | tail -n 5 >&2; exit 1\n"
+        )
+        nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=script)
+        yield created
+    finally:
+        nodes.down(CLUSTER)
+
+
+class Machine:
+    """The node as a machine of a profile, on which single phases of a deploy run."""
+
+    def __init__(self, node: nodes.LocalNode, folder: Path) -> None:
+        self._text = f"name: pi\naccess: {{ssh_config: {node.ssh_config}}}\n"
+        self._text += "nodes: [{name: pi1, roles: [control-plane]}]\n"
+        self._folder = folder
+        self.logs = folder / "logs"
+
+    def apply(self, keys: str, *phases: Phase) -> list[str]:
+        """Apply the actions that phases plan for a profile with these keys, and return their titles."""
+        path = self._folder / "pi.yaml"
+        path.write_text(self._text + keys)
+        profile = profiles.load(str(path))
+        titles = []
+        with Connections(profiles.targets(profile)) as connections:
+            for phase in phases:
+                facts = flow.survey(profile, connections).facts
+                network, login = network_install.render(profile), profiles.registry_login(profile)
+                state = DesiredState(profile, facts, None, network, login)  # type: ignore[arg-type]
+                if not phase.should_run(state, profile.nodes[0], ()):
+                    continue
+                actions = phase.plan(state, profile.nodes[0])
+                runner = Runner(connections, self.logs, None)  # type: ignore[arg-type]
+                for action in actions:
+                    runner.run(action)
+                assert not contradictions(flow.survey(profile, connections).facts, "pi1", actions)
+                titles += [action.title for action in actions]
+        return titles
+
+
+def on_node(*argv: str) -> str:
+    return nodes.run(CLUSTER, "pi1", list(argv))
+
+
+def test_images_are_pulled_through_a_mirror_with_certificate_and_login(
+    registry: Path, node: nodes.LocalNode, tmp_path: Path
+) -> None:
+    machine = Machine(node, tmp_path)
+    login = tmp_path / "login"
+    login.touch(0o600)
+    keys = (
+        f"registry: {{mirrors: ['https://registry.lab:5000'], ca_file: {registry / 'server.crt'},"
+        f" login_file: {login}}}\n"
+    )
+    login.write_text("puller:wrong")
+    with pytest.raises(ActionFailed, match=r"registry\.lab:5000 rejects the login"):
+        machine.apply(keys, Runtime(), Registry())
+    with pytest.raises(ActionFailed, match=r"certificate of the registry registry\.lab:5000 is not trusted"):
+        machine.apply("registry: {mirrors: ['https://registry.lab:5000']}\n", Registry())
+    with pytest.raises(ActionFailed, match=r"registry\.lab:5001 cannot be used"):
+        machine.apply("registry: {mirrors: ['https://registry.lab:5001']}\n", Registry())
+    assert not on_node("sh", "-c", f"ls {HOSTS_FILE} /run/k8sdds-deploy /run/tmp.* 2>/dev/null || :")
+
+    login.write_text(LOGIN)
+    assert machine.apply(keys, Runtime(), Registry()) == ["pull images through https://registry.lab:5000"]
+    assert machine.apply(keys, Runtime(), Registry()) == []
+    # The registry of the image does not exist: the mirror has it.
+    pull = ("ctr", "images", "pull", "--hosts-dir", "/etc/containerd/certs.d", f"registry.example/{IMAGE}")
+    assert "done" in on_node(*pull)
+    assert "/etc/containerd/certs.d" in on_node("sh", "-c", "containerd config dump | grep config_path")
+    assert on_node("stat", "-c", "%a %U", HOSTS_FILE).split() == ["600", "root"]
+    logged = "".join(path.read_text() for path in machine.logs.iterdir())
+    assert "correct-horse" not in logged and "wrong" not in logged and "Basic" not in logged
+
+    assert machine.apply("", Registry()) == ["use no mirror"]
+    assert not on_node("sh", "-c", f"ls {HOSTS_FILE} 2>/dev/null || :")
+
+
+def test_containerd_uses_the_proxy(node: nodes.LocalNode, tmp_path: Path) -> None:
+    machine = Machine(node, tmp_path)
+    keys = "proxy: {https: 'http://127.0.0.1:9', no_proxy: [registry.lab]}\n"
+    assert machine.apply(keys, Proxy()) == ["use the proxy http://127.0.0.1:9"]
+    assert machine.apply(keys, Proxy()) == []
+    environment = on_node("sh", "-c", "tr '\\0' '\\n' </proc/$(pidof -s containerd)/environ")
+    assert "HTTPS_PROXY=http://127.0.0.1:9" in environment
+    assert ",10.244.0.0/16,10.96.0.0/12,10." in environment and ",registry.lab" in environment
+    assert "127.0.0.1:9" in on_node("apt-config", "dump", "Acquire::https::Proxy")
+    assert machine.apply("", Proxy()) == ["use no proxy"]
+    assert "PROXY" not in on_node("sh", "-c", "tr '\\0' '\\n' </proc/$(pidof -s containerd)/environ")

@@ -1,0 +1,108 @@
+"""Taints of a profile: in the plan of a deploy, and tolerated by the pods of k8sdds only if deploy set them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from k8sdds.bundle import Bundle
+from k8sdds.deploy import profiles
+from k8sdds.deploy.actions import Action
+from k8sdds.deploy.facts import Facts
+from k8sdds.deploy.facts.cluster_state import cluster_state
+from k8sdds.deploy.phases import discovery_service
+from k8sdds.deploy.plan import plan
+from k8sdds.system.errors import InputError
+from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
+from tests.effects import after
+from tests.unit.test_deploy_plan import PROFILE, bundle, desired  # noqa: F401
+
+TAINT = "dedicated=robots:NoSchedule"
+
+
+def text(taints: str) -> str:
+    return PROFILE.replace("name: pi2", f"name: pi2, taints: {taints}")
+
+
+def taints(bundle: Bundle, wanted: str, machines: Mapping[str, Facts]) -> list[Action]:  # noqa: F811
+    return [action for action in plan(desired(bundle, text(wanted), machines)) if action.phase == "taints"]
+
+
+def test_taints_are_set_changed_and_removed(bundle: Bundle) -> None:  # noqa: F811
+    state = desired(bundle, text(f"['{TAINT}', quiet:NoExecute]"))
+    actions = plan(state)
+    (action,) = [action for action in actions if action.phase == "taints"]
+    assert "kubectl taint node pi2 --overwrite dedicated=robots:NoSchedule quiet=:NoExecute" in action.script
+    assert ("pi2", "join") in action.needs
+    machines = after(state.facts, "master", actions)
+    assert plan(desired(bundle, text(f"['{TAINT}', quiet:NoExecute]"), machines)) == []
+    (changed,) = taints(bundle, "['dedicated=cars:NoSchedule']", machines)
+    assert "--overwrite dedicated=cars:NoSchedule quiet:NoExecute- >" in changed.script
+    (removed,) = taints(bundle, "[]", machines)
+    assert "dedicated:NoSchedule- quiet:NoExecute-" in removed.script
+    assert removed.script.endswith("k8sdds.io/taints- >/dev/null\n")
+    machines = after(machines, "master", [removed])
+    assert taints(bundle, "[]", machines) == [] and cluster_state(machines["master"]).taints["pi2"] == {}
+
+
+def test_taints_of_the_user_stay(bundle: Bundle) -> None:  # noqa: F811
+    state = desired(bundle, text("[]"))
+    machines = after(state.facts, "master", plan(state))
+    line = 'pi2  [{"effect":"NoSchedule","key":"dedicated","value":"robots"}]'
+    lists = {**machines["master"].lists, "kube.taints": (line,)}
+    machines["master"] = replace(machines["master"], lists=lists)
+    # With the same value, it stays the user's even if the profile drops it later.
+    assert taints(bundle, f"['{TAINT}']", machines) == [] and taints(bundle, "[]", machines) == []
+
+
+def test_interrupted_change_is_completed(bundle: Bundle) -> None:  # noqa: F811
+    state = desired(bundle, text("[]"))
+    machines = after(state.facts, "master", plan(state))
+    # The annotation was written before the taint.
+    lists = {**machines["master"].lists, "kube.taints": ("pi2 dedicated:NoSchedule ",)}
+    machines["master"] = replace(machines["master"], lists=lists)
+    (action,) = taints(bundle, f"['{TAINT}']", machines)
+    assert "kubectl taint node pi2 --overwrite dedicated=robots:NoSchedule" in action.script
+    (action,) = taints(bundle, "[]", machines)
+    assert "kubectl taint" not in action.script and "k8sdds.io/taints-" in action.script
+
+
+def test_discovery_service_tolerates_the_taints_of_the_profile(bundle: Bundle) -> None:  # noqa: F811
+    expected = [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}]
+    for wanted, tolerated in ((f"['{TAINT}']", expected), ("[]", None)):
+        objects = discovery_service.objects(desired(bundle, text(wanted) + "discovery_service: true\n"))
+        (servers,) = [manifest for manifest in objects if manifest["kind"] == "StatefulSet"]
+        assert servers["spec"]["template"]["spec"].get("tolerations") == tolerated
+
+
+def test_participants_tolerate_only_taints_that_deploy_set() -> None:
+    taint = {"key": "dedicated", "value": "robots", "effect": "NoSchedule"}
+    other = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+    def node(own: str, *found: dict[str, str]) -> NodeInfo:
+        metadata = {"name": "pi2", "annotations": {"k8sdds.io/taints": own} if own else {}}
+        return NodeInfo.parse({"metadata": metadata, "spec": {"taints": list(found)}, "status": ready})
+
+    dedicated = node("dedicated:NoSchedule", taint)
+    assert not dedicated.unusable and tolerations([dedicated]) == [
+        {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
+    ]
+    assert node("", taint).unusable == "taint dedicated" and tolerations([node("", taint)]) == []
+    assert node("dedicated:NoSchedule", taint, other).unusable == f"taint {other['key']}"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("[dedicated]", "taints"),
+        ("['a=b:Never']", "taints"),
+        ("['$(x):NoSchedule']", "taints"),
+        ("['a:NoSchedule', 'a=b:NoSchedule']", "same key and effect"),
+    ],
+)
+def test_mistakes(wanted: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        profiles.parse(text(wanted), "mine.yaml")
