@@ -31,7 +31,8 @@ from k8sdds.system.ssh import Connections
 from tests.effects import contradictions
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("docker-registry"), reason="needs root and docker-registry: make test"
+    os.geteuid() != 0 or not shutil.which("docker-registry"),
+    reason="needs root and docker-registry: make test",
 )
 CLUSTER = "mirrored"
 LOGIN = "puller:correct-horse-battery"
@@ -58,7 +59,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("-keyout", "server.key", "-out", "server.crt"),
     )
     user, _, password = LOGIN.partition(":")
-    script = 'print crypt($ARGV[0], q{$2b$05$abcdefghijklmnopqrstuu})'
+    script = "print crypt($ARGV[0], q{$2b$05$abcdefghijklmnopqrstuu})"
     digest = run("perl", "-e", script, password, text=True).stdout
     (folder / "htpasswd").write_text(f"{user}:{digest}\n")
     _push(folder)
@@ -85,7 +86,14 @@ def _push(folder: Path) -> None:
             time.sleep(0.1)
         layout = _image(folder / "layout")
         subprocess.run(
-            ["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci:{layout}", f"docker://{address}/{IMAGE}"],
+            [
+                "skopeo",
+                "copy",
+                "-q",
+                "--dest-tls-verify=false",
+                f"oci:{layout}",
+                f"docker://{address}/{IMAGE}",
+            ],
             check=True,
             capture_output=True,
         )

@@ -60,7 +60,7 @@ def test_mirrors_are_configured_and_checked_on_every_node(bundle: Bundle, mirror
     hosts, only = (file.content.decode() for file in action.private)
     token = base64.b64encode(LOGIN.encode()).decode()
     assert '[host."https://mirror.lab:5000"]' in hosts and f'Authorization = "Basic {token}"' in hosts
-    assert f'ca = "{registry.CA_FILE}"' in hosts and 'server = "https://mirror.lab:5000"' in only
+    assert f'ca = "{registry.CA_FILE}"' in hosts and 'server = "http://127.0.0.1:1"' in only
     # containerd reads the folder, and is configured before.
     (configure,) = [a for a in of(actions, "runtime") if "configure containerd" in a.title]
     assert 'config_path = "/etc/containerd/certs.d"' in configure.script

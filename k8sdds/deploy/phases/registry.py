@@ -22,20 +22,24 @@ NEW_HOSTS_FILE = f"{PRIVATE}/hosts.toml"
 PROBE_IMAGE = "k8sdds/probe:none"
 """An image that no registry has: asking for it shows whether a mirror can be used."""
 
-# check HOST FILE: ask one registry for an image with the settings in a file, and explain why it cannot be used.
+NO_SERVER = "127.0.0.1:1"
+"""An address without a server. The runtime asks it when a mirror works, and does not have the image."""
+
+# check HOST FILE: ask one mirror for an image with the settings in a file, and explain why it cannot be used.
 _CHECK = f"""\
 check() (
   folder=$(mktemp -d -p /run); trap 'rm -rf "$folder"' EXIT
   mkdir "$folder/_default"; cp "$2" "$folder/_default/hosts.toml"
-  output=$(ctr images pull --hosts-dir "$folder" "$1/{PROBE_IMAGE}" 2>&1) && exit 0
-  case $output in
-    *": not found"*) exit 0 ;;
-    *401*|*403*|*nauthorized*|*uthorization*|*orbidden*)
+  # The last line has the reason of the first failure.
+  reason=$(ctr images pull --hosts-dir "$folder" "$1/{PROBE_IMAGE}" 2>&1 | tail -n 1)
+  case $reason in
+    *{NO_SERVER}/*) exit 0 ;;
+    *"401 Unauthorized"*|*"403 Forbidden"*|*"authorization failed"*|*insufficient_scope*)
       echo "the registry $1 rejects the login: see registry.login_file" ;;
     *x509*|*certificate*) echo "the certificate of the registry $1 is not trusted: see registry.ca_file" ;;
     *) echo "the registry $1 cannot be used" ;;
   esac >&2
-  echo "$output" | tail -n 2 >&2
+  echo "$reason" >&2
   exit 1
 )
 """
@@ -93,8 +97,7 @@ def files(state: DesiredState) -> dict[str, str]:
         return {}
     lines = ["# Written by k8sdds."]
     for url in registry.mirrors:
-        host = f"host.{json.dumps(url)}"
-        lines += [f"[{host}]", *_settings(state), *_login(state, f"{host}.header")]
+        lines += _host_settings(state, url)
     desired = {HOSTS_FILE: "".join(f"{line}\n" for line in lines)}
     if registry.ca_file:
         desired[CA_FILE] = _certificate(Path(registry.ca_file).expanduser())
@@ -102,22 +105,20 @@ def files(state: DesiredState) -> dict[str, str]:
 
 
 def _only_mirror(state: DesiredState, url: str) -> str:
-    """Return settings with which the runtime asks this mirror, and no other registry."""
-    lines = [f"server = {json.dumps(url)}", *_settings(state), *_login(state, "header")]
+    """Return settings with which the runtime asks this mirror, and then no other registry."""
+    lines = [f'server = "http://{NO_SERVER}"', *_host_settings(state, url)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _settings(state: DesiredState) -> list[str]:
-    registry = state.profile.registry
-    ca = [f'ca = "{CA_FILE}"'] if registry is not None and registry.ca_file else []
-    return ['capabilities = ["pull", "resolve"]', *ca]
-
-
-def _login(state: DesiredState, table: str) -> list[str]:
-    if not state.login:
-        return []
-    token = base64.b64encode(state.login.encode()).decode()
-    return [f"[{table}]", f'Authorization = "Basic {token}"']
+def _host_settings(state: DesiredState, url: str) -> list[str]:
+    table, registry = f"host.{json.dumps(url)}", state.profile.registry
+    lines = [f"[{table}]", 'capabilities = ["pull", "resolve"]']
+    if registry is not None and registry.ca_file:
+        lines.append(f'ca = "{CA_FILE}"')
+    if state.login:
+        token = base64.b64encode(state.login.encode()).decode()
+        lines += [f"[{table}.header]", f'Authorization = "Basic {token}"']
+    return lines
 
 
 def _host(url: str) -> str:
