@@ -105,7 +105,7 @@ def profile(
         if file is not None and not file.expanduser().is_file():
             raise InputError(f"{option}: the file {file} does not exist", "correct the path")
     paths = [file.expanduser().absolute() if file else None for file in (key, ssh_config)]
-    found = new_profile.look(machines, *paths, accept_new_host_keys, concurrency) if look else {}
+    found = new_profile.gather(machines, *paths, accept_new_host_keys, concurrency) if look else {}
     _write(path, new_profile.text(name, machines, found, *paths), "k8sdds status {}")
 
 

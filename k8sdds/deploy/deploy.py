@@ -29,7 +29,7 @@ from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import Facts, probe
 from k8sdds.deploy.network_install import RenderedNetwork
-from k8sdds.deploy.phases import PHASES
+from k8sdds.deploy.phases import PHASES, proxy, registry
 from k8sdds.deploy.plan import FILES, SYSCTLS, plan
 from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.deploy.software import Software
@@ -181,8 +181,23 @@ def survey(profile: Profile, connections: Connections) -> MachineSurvey:
     machines, failures = facts.gather(connections, SYSCTLS, (*FILES, *programs), extra_script)
     notes = preflight.notes(profile, machines)
     for name, machine in machines.items():
+        notes += [f"{name}: {note}" for note in _outdated(profile, machine)]
         notes += [f"{name}: {note}" for note in tuning.plan(profile.tuning, machine.all("tuning")).notes]
     return MachineSurvey(machines, failures, preflight.check(profile, machines), notes)
+
+
+def _outdated(profile: Profile, machine: Facts) -> list[str]:
+    """Return which settings of the profile a machine of its cluster does not have yet, or still has."""
+    if machine.values.get("marker") != profile.name:
+        return []
+    notes = []
+    for key, files in (("registry", registry.FILES), ("proxy", proxy.FILES)):
+        is_set = getattr(profile, key) is not None
+        if is_set != any(path in machine.pairs("file") for path in files):
+            notes.append(
+                f"{key}: {'not configured yet' if is_set else 'still configured'}; run: k8sdds deploy"
+            )
+    return notes
 
 
 def restrict(

@@ -12,7 +12,7 @@ from typing import Any
 from k8sdds import networks, versions
 from k8sdds.deploy import facts, preflight, profiles
 from k8sdds.deploy.facts import Facts
-from k8sdds.model.profile import ADDRESS, HOST_NAME, USER, Profile
+from k8sdds.model.profile import ADDRESS, HOST_NAME, USER, Profile, is_for_documentation
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Target
@@ -88,7 +88,7 @@ def logins(texts: Sequence[str]) -> list[Login]:
     return parsed
 
 
-def look(
+def gather(
     machines: Sequence[Login],
     key: Path | None = None,
     ssh_config: Path | None = None,
@@ -98,8 +98,15 @@ def look(
     """Gather the facts of machines over SSH, by address.
 
     Raises:
+        InputError: An address is an example.
         PrerequisiteError: A machine cannot be reached; contains one message and remedy for each.
     """
+    for login in machines:
+        if is_for_documentation(login.address):
+            raise InputError(
+                f"--node: {login.address} is an example, not the address of a machine",
+                "name your machines, or write the profile without reading them: --no-look",
+            )
     targets = [
         Target(login.address, login.address, login.user, login.port, key, ssh_config=ssh_config)
         for login in machines
@@ -110,7 +117,7 @@ def look(
         lines = [str(error) for error in failures.values()]
         raise PrerequisiteError(
             "\n".join(["not all machines can be reached, so no profile was written:", *lines]),
-            "correct this, or write the profile without looking at the machines: --no-look",
+            "correct this, or write the profile without reading the machines: --no-look",
         )
     return found
 
@@ -127,7 +134,7 @@ def text(
     Args:
         name: Name of the profile.
         machines: The machines, each with a different address.
-        found: Their facts by address; empty if nobody looked at the machines.
+        found: Their facts by address; empty: they were not read.
         key: Private key file, for the profile.
         ssh_config: ssh_config file, for the profile.
     """

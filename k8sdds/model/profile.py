@@ -46,6 +46,15 @@ LabelName = Annotated[str, Field(pattern=LABEL_NAME)]
 LabelValue = Annotated[str, Field(pattern=LABEL_VALUE)]
 
 
+def is_for_documentation(address: str) -> bool:
+    """Return whether an IP address or a host name is reserved for documentation."""
+    try:
+        ip_address = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return bool(DOCUMENTATION_NAME.search(address.rstrip(".").lower()))
+    return any(ip_address in network for network in DOCUMENTATION_NETWORKS)
+
+
 def taint_identity(taint: str) -> str:
     """Return KEY:EFFECT of a taint, which identifies it on a node."""
     key_value, _, effect = taint.rpartition(":")
@@ -111,13 +120,7 @@ class Node(Access):
     @property
     def is_example(self) -> bool:
         """Whether the address is reserved for documentation, so that no machine has it."""
-        if self.address is None:
-            return False
-        try:
-            address = ipaddress.ip_address(self.address.partition("%")[0])
-        except ValueError:
-            return bool(DOCUMENTATION_NAME.search(self.address.rstrip(".").lower()))
-        return any(address in network for network in DOCUMENTATION_NETWORKS)
+        return self.address is not None and is_for_documentation(self.address)
 
 
 class Kubernetes(Strict):

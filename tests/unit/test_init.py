@@ -229,6 +229,11 @@ def test_wrong_names_and_files(name: str, output: str | None, tmp_path: Path, mo
     assert not list(tmp_path.iterdir())
 
 
+def test_examples_of_machines_are_not_contacted() -> None:
+    with pytest.raises(InputError, match="pi1\\.example is an example"):
+        init.profile("mine", ["pi@pi1.example"], output="-")
+
+
 def test_a_profile_is_described_or_copied() -> None:
     for node, like in ((None, None), (["alpha"], "edge-lab")):
         with pytest.raises(InputError, match="name the machines"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import Bundle
+from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
 from k8sdds.deploy.actions import PRELUDE, Action
 from k8sdds.deploy.desired_state import DesiredState
@@ -112,6 +113,20 @@ def test_proxies_of_apt_containerd_and_kubeadm(bundle: Bundle) -> None:  # noqa:
         (kubeadm,) = [a for a in of(actions, phase, node) if f"kubeadm {command}" in a.script]
         assert f"NO_PROXY={','.join(direct)} kubeadm {command}" in kubeadm.script
         subprocess.run(["sh", "-n"], input=(PRELUDE + kubeadm.script).encode(), check=True)
+
+
+def test_status_reports_what_is_not_applied(bundle: Bundle, mirrors: str) -> None:  # noqa: F811
+    state = state_of(bundle, mirrors + PROXY)
+    machines = after(state.facts, state.control_plane, plan(state))
+    assert flow._outdated(state.profile, machines["pi1"]) == []
+    without = state_of(bundle, "").profile
+    assert [note.partition(":")[0] for note in flow._outdated(without, machines["pi1"])] == [
+        "registry",
+        "proxy",
+    ]
+    claimed = after(state.facts, state.control_plane, plan(state_of(bundle, "")))
+    assert all("not configured yet" in note for note in flow._outdated(state.profile, claimed["pi1"]))
+    assert flow._outdated(state.profile, state.facts["pi1"]) == []
 
 
 @pytest.mark.parametrize(

@@ -49,13 +49,16 @@ done
 say model "$(tr -d '\0' 2>/dev/null </proc/device-tree/model)"
 awk '$1 == "MemTotal:" { print "memory_kib\t" $2 } $1 == "SwapTotal:" { print "swap_kib\t" $2 }' /proc/meminfo
 # What enables swap: each device with its unit, services, and the generator of Raspberry Pi OS.
-awk 'NR > 1 { print $1 }' /proc/swaps 2>/dev/null | while read -r device; do
-  say swap "$device $(systemd-escape --path --suffix=swap "$device" 2>/dev/null)"
-done
-for unit in dphys-swapfile zramswap zram-config; do
-  systemctl is-enabled --quiet $unit.service 2>/dev/null && say swap_by $unit.service
-done
-[ -x /usr/lib/systemd/system-generators/rpi-swap-generator ] && say swap_by rpi-swap
+devices=$(awk 'NR > 1 { print $1 }' /proc/swaps 2>/dev/null)
+if [ -n "$devices" ]; then
+  for device in $devices; do
+    say swap "$device $(systemd-escape --path --suffix=swap "$device" 2>/dev/null)"
+  done
+  for unit in dphys-swapfile zramswap zram-config; do
+    systemctl is-enabled --quiet $unit.service 2>/dev/null && say swap_by $unit.service
+  done
+  [ -x /usr/lib/systemd/system-generators/rpi-swap-generator ] && say swap_by rpi-swap
+fi
 for folder in /var/lib /usr/local /etc; do
   say free_kib "$folder $(df -kP $folder | awk 'NR == 2 { print $4 }')"
 done
