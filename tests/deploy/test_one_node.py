@@ -26,7 +26,7 @@ NAME = "solo"
 PROFILE = """\
 name: solo
 provider: local
-nodes: [{name: only, roles: [control-plane, worker], labels: {LABELS}}]
+nodes: [{name: only, roles: [control-plane, worker], labels: {LABELS}, taints: [TAINTS]}]
 metrics_server: null
 discovery_service: DISCOVERY
 software: bundle
@@ -61,21 +61,24 @@ class Solo:
         self.path = folder / "solo.yaml"
         self.cluster = Deployed(NAME, self.state / "clusters" / NAME / "kubeconfig", self.state, ["only"], "")
 
-    def deploy(self, labels: str, discovery: bool) -> str:
-        text = PROFILE.replace("LABELS", labels).replace("DISCOVERY", str(discovery).lower())
-        self.path.write_text(text)
+    def write(self, labels: str, discovery: bool, taints: str = "", more: str = "") -> None:
+        text = PROFILE.replace("LABELS", labels).replace("TAINTS", taints)
+        self.path.write_text(text.replace("DISCOVERY", str(discovery).lower()) + more)
+
+    def deploy(self, labels: str, discovery: bool, taints: str = "") -> str:
+        self.write(labels, discovery, taints)
         done = self.cluster.k8sdds("deploy", str(self.path), "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def deploy_and_check_effects(self, labels: str, discovery: bool) -> None:
+    def deploy_and_check_effects(self, labels: str, discovery: bool, taints: str = "") -> None:
         """Deploy in this process, and compare the declared effects of all actions with the facts."""
-        text = PROFILE.replace("LABELS", labels).replace("DISCOVERY", str(discovery).lower())
-        self.path.write_text(text)
+        self.write(labels, discovery, taints)
         profile = profiles.load(str(self.path))
         actions = flow.deploy(profile, flow.Options(), Silent()).actions
         phases = {action.phase for action in actions}
         assert {"labels", "smoke test"} <= phases and ("discovery service" in phases) == discovery
+        assert ("taints" in phases) == bool(taints)
         with Connections(profiles.targets(profile)) as connections:
             survey = flow.survey(profile, connections)
         assert not survey.failures and not survey.problems
@@ -103,17 +106,28 @@ def solo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Solo]:
 
 
 def test_deploy_follows_changes_of_the_profile(solo: Solo) -> None:
-    solo.deploy_and_check_effects("rack: one, zone: a", discovery=True)
+    # The discovery service tolerates the taint, which is set before it starts.
+    taint = "'dedicated=robots:NoSchedule'"
+    solo.deploy_and_check_effects("rack: one, zone: a", discovery=True, taints=taint)
     assert solo.labels() == {"rack": "one", "zone": "a"}
     ready = solo.cluster.kubectl(
         "get", "statefulset", "-n", "k8sdds-system", "-o", "jsonpath={.items[*].status.readyReplicas}"
     )
     assert ready == "1"
-    assert solo.deploy("rack: one, zone: a", discovery=True) == "no changes\n"
+    assert solo.deploy("rack: one, zone: a", discovery=True, taints=taint) == "no changes\n"
+    taints = (
+        "get",
+        "node",
+        "only",
+        "-o",
+        "jsonpath={.spec.taints[*].key}{.metadata.annotations.k8sdds\\.io/taints}",
+    )
+    assert solo.cluster.kubectl(*taints) == "dedicateddedicated:NoSchedule"
 
     # Labels that the user sets are never changed.
     solo.cluster.kubectl("label", "node", "only", "theirs=x")
     output = solo.deploy("zone: b", discovery=False)
+    assert "taints: taint only" in output and solo.cluster.kubectl(*taints) == ""
     assert "labels: label 1 nodes" in output and "delete the discovery service" in output
     assert solo.labels() == {"zone": "b", "theirs": "x"}
     assert solo.cluster.kubectl("get", "statefulsets,services", "-n", "k8sdds-system", "-o", "name") == ""
@@ -132,8 +146,7 @@ def test_network_that_the_bundle_cannot_run_is_refused_before_nodes_are_created(
     secret = solo.path.with_name("psk")
     secret.write_text("0123456789abcdef" * 6)
     secret.chmod(0o600)
-    text = PROFILE.replace("LABELS", "").replace("DISCOVERY", "false")
-    solo.path.write_text(text + f"network: {{name: flannel-ipsec, password_file: {secret}}}\n")
+    solo.write("", False, more=f"network: {{name: flannel-ipsec, password_file: {secret}}}\n")
     done = solo.cluster.k8sdds("deploy", str(solo.path), "--yes")
     assert done.returncode == 2, done.stderr
     assert (
