@@ -17,6 +17,8 @@ from k8sdds.system.errors import InputError
 app = typer.Typer(help="Write a commented experiment or profile to start from.", no_args_is_help=True)
 
 STDOUT = "-"
+STATUS = "k8sdds status {}"
+"""The command that follows a profile."""
 _NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 Output = Annotated[
@@ -98,7 +100,9 @@ def profile(
             "for example: --node pi@192.0.2.10 --node pi@192.0.2.11; or: --like edge-lab",
         )
     if like is not None:
-        _write(path, profiles.PROFILES.copy(like, name), "k8sdds status {}")
+        text = profiles.PROFILES.copy(like, name)
+        is_example = any(node.is_example for node in profiles.parse(text, like).nodes)
+        _write(path, text, "replace the addresses, then run: k8sdds status {}" if is_example else STATUS)
         return
     machines = new_profile.logins(node or ())
     for file, option in ((key, "--key"), (ssh_config, "--ssh-config")):
@@ -106,7 +110,7 @@ def profile(
             raise InputError(f"{option}: the file {file} does not exist", "correct the path")
     paths = [file.expanduser().absolute() if file else None for file in (key, ssh_config)]
     found = new_profile.gather(machines, *paths, accept_new_host_keys, concurrency) if look else {}
-    _write(path, new_profile.text(name, machines, found, *paths), "k8sdds status {}")
+    _write(path, new_profile.text(name, machines, found, *paths), STATUS)
 
 
 def _target(name: str, output: str | None, force: bool) -> Path | None:
@@ -130,7 +134,8 @@ def _target(name: str, output: str | None, force: bool) -> Path | None:
     return path
 
 
-def _write(path: Path | None, text: str, next_command: str) -> None:
+def _write(path: Path | None, text: str, next_step: str) -> None:
+    """Write a file and print the next step, in which `{}` is the path; or print the text."""
     from k8sdds.system.files import write_atomically
 
     if path is None:
@@ -140,4 +145,4 @@ def _write(path: Path | None, text: str, next_command: str) -> None:
         write_atomically(path, text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}", "choose another file: -o FILE") from error
-    print_note(f"Wrote {path}. Next: {next_command.format(shlex.quote(str(path)))}")
+    print_note(f"Wrote {path}. Next: {next_step.format(shlex.quote(str(path)))}")

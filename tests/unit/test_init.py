@@ -229,6 +229,14 @@ def test_wrong_names_and_files(name: str, output: str | None, tmp_path: Path, mo
     assert not list(tmp_path.iterdir())
 
 
+def test_the_next_step_of_an_example_is_to_replace_its_addresses(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    init.profile("mine", like="edge-lab")
+    assert "replace the addresses, then run: k8sdds status mine.yaml" in capsys.readouterr().err
+    init.profile("local", like="one-machine")
+    assert "Next: k8sdds status local.yaml" in capsys.readouterr().err
+
+
 def test_examples_of_machines_are_not_contacted() -> None:
     with pytest.raises(InputError, match="pi1\\.example is an example"):
         init.profile("mine", ["pi@pi1.example"], output="-")
