@@ -18,8 +18,6 @@ CNI_PLUGINS = "1.9.1"
 PAUSE = "3.10.2"
 TOOLS = "1"
 """Version of the programs in deploy/bundle that k8sdds provides: probe, routes, meter."""
-DEBIAN_SUITE = "bookworm"
-"""Debian release of local nodes and of the base layer of images."""
 
 # Architectures, by Kubernetes' names.
 

@@ -85,11 +85,11 @@ INSTALLS = (
 )
 
 BASE_PACKAGES = (
-    "busybox-static", "conntrack", "ethtool", "iproute2", "ipset", "iptables", "iputils-ping",
-    "libddsc0debian", "libfastrtps2.9",
-    "libstdc++6", "nftables", "zlib1g", "libtinyxml2-9",
+    "busybox-static", "conntrack", "ethtool", "iproute2", "ipset", "iptables", "iputils-ping", "libstdc++6",
+    "nftables", "zlib1g",
 )  # fmt: skip
-"""Debian packages in the base layer, for images that need more than static programs."""
+"""Debian packages in the base layer, for images that need more than static programs. The release adds the DDS
+libraries."""
 
 SHELL = (
     "awk", "cat", "chmod", "cp", "cut", "date", "dd", "df", "echo", "env", "false", "find",

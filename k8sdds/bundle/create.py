@@ -19,6 +19,7 @@ from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
 from k8sdds.bundle.contents import HOST_ARCH, Install, Report
 from k8sdds.bundle.download import Official
 from k8sdds.model.profile import Profile
+from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
@@ -106,6 +107,7 @@ def _check(arches: Sequence[str]) -> None:
         raise InputError(
             "give each architecture once", f"for example --arch {','.join(versions.BUNDLE_ARCHITECTURES)}"
         )
+    debian_release.running("images")
     for arch in arches:
         native.check(arch)
 
@@ -137,10 +139,12 @@ def _build_parts(arches: Sequence[str], report: Report, only_k8sdds: bool = Fals
     programs = [
         program for program in contents.PROGRAMS.values() if not only_k8sdds or program.name in needed
     ]
+    release = debian_release.running("images")
+    base = (*contents.BASE_PACKAGES, *release.dds_libraries)
     downloaded = {} if only_k8sdds else _downloaded(arches, report)
     parts: Parts = {}
     for arch in arches:
-        parts["base", arch] = debian.archive(arch, contents.BASE_PACKAGES, report)
+        parts["base", arch] = debian.archive(release, arch, base, report)
         for program in programs:
             part = downloaded.get((program.name, arch))
             parts[program.name, arch] = part or golang.build(program, arch, report)

@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from k8sdds import versions
 from k8sdds.bundle import cache, oci
 from k8sdds.bundle.contents import Report
+from k8sdds.system.debian_release import Release
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
@@ -26,43 +26,46 @@ SYSROOT_FOLDERS = ("lib", "usr/bin", "usr/include", "usr/lib")
 """Folders of a sysroot that compilers read or that programs are copied from."""
 
 
-def archive(arch: str, packages: Sequence[str], report: Report) -> Path:
+def archive(release: Release, arch: str, packages: Sequence[str], report: Report) -> Path:
     """Return a tar file with packages and their dependencies, from the cache. Raises PrerequisiteError."""
-    return _cached("bases", ".tar", arch, packages, report, lambda packed, path: packed.rename(path))
+    return _cached(
+        "bases", ".tar", release.codename, arch, packages, report, lambda packed, path: packed.rename(path)
+    )
 
 
-def sysroot(arch: str, packages: Sequence[str], report: Report) -> Path:
+def sysroot(release: Release, arch: str, packages: Sequence[str], report: Report) -> Path:
     """Return a folder that a cross compiler builds against, from the cache. Raises PrerequisiteError."""
-    return _cached("sysroots", "", arch, packages, report, _unpack)
+    return _cached("sysroots", "", release.codename, arch, packages, report, _unpack)
 
 
 def _cached(
     kind: str,
     suffix: str,
+    suite: str,
     arch: str,
     packages: Sequence[str],
     report: Report,
     finish: Callable[[Path, Path], object],
 ) -> Path:
-    key = hashlib.sha256(oci.canonical([versions.DEBIAN_SUITE, packages])).hexdigest()[:12]
-    path = cache_folder() / kind / f"{versions.DEBIAN_SUITE}-{arch}-{key}{suffix}"
+    key = hashlib.sha256(oci.canonical([suite, packages])).hexdigest()[:12]
+    path = cache_folder() / kind / f"{suite}-{arch}-{key}{suffix}"
     with cache.creating(path) as missing:
         if missing:
             report(f"fetching Debian packages for {arch}")
             with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as folder:
-                _fetch(Path(folder, "base.tar"), arch, packages)
+                _fetch(Path(folder, "base.tar"), suite, arch, packages)
                 finish(Path(folder, "base.tar"), path)
     return path
 
 
-def _fetch(output: Path, arch: str, packages: Sequence[str]) -> None:
+def _fetch(output: Path, suite: str, arch: str, packages: Sequence[str]) -> None:
     if not shutil.which("mmdebstrap"):
         raise PrerequisiteError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
     mode = "root" if os.geteuid() == 0 else "unshare"
     argv = ["mmdebstrap", f"--mode={mode}", "--variant=extract", f"--architectures={arch}"]
     try:
         done = subprocess.run(
-            [*argv, f"--include={','.join(packages)}", versions.DEBIAN_SUITE, output],
+            [*argv, f"--include={','.join(packages)}", suite, output],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S,
             env={**os.environ, "SOURCE_DATE_EPOCH": "0", "TMPDIR": str(output.parent)},
         )  # fmt: skip

@@ -16,17 +16,17 @@ from k8sdds import versions
 from k8sdds.bundle import cache, oci, packages
 from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.contents import Report
+from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import replacing
 from k8sdds.system.paths import cache_folder
 
-PROGRAMS = {"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
-PACKAGE = "qemu-user-static"
+PROGRAMS = {"amd64": "qemu-x86_64", "arm64": "qemu-aarch64"}
 
 
 def inside(arch: str) -> str:
     """Return the path of an architecture's emulator inside images."""
-    return f"/opt/k8sdds/{PROGRAMS[arch]}"
+    return f"/opt/k8sdds/{PROGRAMS[arch]}-static"
 
 
 def check(arch: str, on: str) -> None:
@@ -71,12 +71,14 @@ def emulated(
 
 def fetch_emulator(arch: str, on: str, report: Report) -> Path:
     """Return the program in the cache that emulates an architecture on another; fetch it if it is missing."""
-    path = cache_folder() / "emulators" / f"{PROGRAMS[arch]}-{on}-{packages.host_suite()}"
+    release = debian_release.running("images with an emulator")
+    path = cache_folder() / "emulators" / f"{PROGRAMS[arch]}-{on}-{release.codename}"
     with cache.creating(path) as missing:
         if missing:
             report(f"fetching {PROGRAMS[arch]}")
             with replacing(path) as unfinished:
-                packages.extract_file(PACKAGE, f"/usr/bin/{PROGRAMS[arch]}", on, unfinished)
+                program = f"/usr/bin/{PROGRAMS[arch]}{release.emulator_suffix}"
+                packages.extract_file(release.emulators, program, on, unfinished)
     return path
 
 

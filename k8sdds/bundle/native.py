@@ -12,7 +12,8 @@ from pathlib import Path
 from k8sdds.bundle import architecture, cache, debian, oci
 from k8sdds.bundle.contents import HOST_ARCH, Report
 from k8sdds.middleware import MIDDLEWARES
-from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
+from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest, build_record
+from k8sdds.system import debian_release
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder, native_program, shared
 
@@ -70,8 +71,20 @@ def _installed() -> dict[str, Path]:
     """Return the installed programs: the supervisor, perftest with its middleware, the discovery server."""
     check(HOST_ARCH)
     folder = Path(native_program("k8sdds-perftest")).parent
+    _check_middlewares(folder)
     server = Path(shutil.which(SERVER) or SERVER).resolve()
     return {**_perftest(folder, Path(native_program("k8sdds-supervisor"))), SERVER: server}
+
+
+def _check_middlewares(folder: Path) -> None:
+    """Check that all backends are in a folder, because an image contains all of them."""
+    recorded = build_record(folder)
+    for name in (m.name for m in MIDDLEWARES.values() if isinstance(m, K8sddsPerftest)):
+        if not (folder / f"libk8sdds-perftest-{name}.so").is_file():
+            raise PrerequisiteError(
+                f"images contain every middleware, but {name} is {recorded.get(name, 'not built')}",
+                "install what is missing, then run make setup",
+            )
 
 
 def _perftest(folder: Path, supervisor: Path) -> dict[str, Path]:
@@ -82,13 +95,15 @@ def _perftest(folder: Path, supervisor: Path) -> dict[str, Path]:
 def _cross_compiled(arch: str, report: Report) -> dict[str, Path]:
     """Return the programs for another architecture, built against Debian's libraries, from the cache."""
     check(arch)
-    sysroot = debian.sysroot(arch, LIBRARIES, report)
+    release = debian_release.running("programs for other architectures")
+    sysroot = debian.sysroot(release, arch, LIBRARIES, report)
     built = cache_folder() / "native" / f"{arch}-{_key(arch, sysroot)}"
     with cache.creating(built) as missing:
         if missing:
             report(f"building perftest for {arch}")
             with tempfile.TemporaryDirectory(prefix=".new-", dir=built.parent) as folder:
                 _build(arch, sysroot, Path(folder))
+                _check_middlewares(Path(folder, "install/libexec/k8sdds"))
                 Path(folder, "install").rename(built)
     libexec = built / "libexec/k8sdds"
     server = (sysroot / "usr/bin" / SERVER).resolve()
@@ -141,10 +156,4 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
             lines = [line for line in log.read_text().splitlines() if "rror" in line][:3]
             raise PrerequisiteError(
                 f"cannot build perftest for {arch}: {' | '.join(lines)}", f"see the build log: {log}"
-            )
-    # The build skips a middleware whose package is missing; an image must contain all of them.
-    for name in (m.name for m in MIDDLEWARES.values() if isinstance(m, K8sddsPerftest)):
-        if not (folder / "install/libexec/k8sdds" / f"libk8sdds-perftest-{name}.so").is_file():
-            raise PrerequisiteError(
-                f"perftest for {arch} was built without {name}", f"see the build log: {log}"
             )

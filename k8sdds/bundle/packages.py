@@ -18,6 +18,7 @@ from pathlib import Path
 
 from k8sdds.bundle import cache, oci
 from k8sdds.bundle.contents import Report
+from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
@@ -30,16 +31,6 @@ NODE_PACKAGES = (
 INDEX = "Packages"
 TIMEOUT_S = 900
 SUITE = re.compile(r"[a-z][a-z0-9-]{1,30}")
-
-
-def host_suite() -> str:
-    """Return the code name of this machine's distribution, such as bookworm. Empty if it is unknown."""
-    try:
-        lines = Path("/etc/os-release").read_text().splitlines()
-    except OSError:
-        return ""
-    names = [line.partition("=")[2].strip('"') for line in lines if line.startswith("VERSION_CODENAME=")]
-    return names[0] if names else ""
 
 
 def fetch(folder: Path, suite: str, arch: str, report: Report, sources: Path | None = None) -> list[Path]:
@@ -95,7 +86,7 @@ def extract_file(package: str, inside: str, arch: str, target: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as temporary:
         apt = _Apt(Path(temporary), arch)
-        apt.write_sources(host_suite(), None)
+        apt.write_sources(debian_release.codename(), None)
         apt.run("update", "-q=2")
         apt.run("download", "-q=2", package)
         (archive,) = Path(temporary).glob("*.deb")
@@ -112,7 +103,8 @@ def extract_file(package: str, inside: str, arch: str, target: Path) -> None:
             unpacking.kill()
     if not target.exists():
         raise PrerequisiteError(
-            f"the package {package} does not contain {inside}", "use Debian 12, whose package contains it"
+            f"the package {package} of {debian_release.codename()} does not contain {inside}",
+            "report this as a defect",
         )
 
 
@@ -159,7 +151,7 @@ class _Apt:
             name = "own.sources" if sources.suffix == ".sources" else "own.list"
             shutil.copyfile(sources, self.folder / "etc/sources.list.d" / name)
             return
-        codename = host_suite()
+        codename = debian_release.codename()
         paths = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
         number = 0
         for path in paths:

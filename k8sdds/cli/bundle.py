@@ -55,15 +55,15 @@ def create(
     Later bundles take seconds because they use the cache; see `k8sdds bundle cache`.
     """
     from k8sdds import bundle
-    from k8sdds.bundle import packages
     from k8sdds.bundle.contents import HOST_ARCH
     from k8sdds.bundle.create import architectures_of
     from k8sdds.deploy import profiles
+    from k8sdds.system import debian_release
 
     arches = split_list(arch)
     if profile is not None:
         arches = architectures_of(profiles.load(profile), arches)
-    suites = [] if suite == "none" else split_list(suite or packages.host_suite())
+    suites = [] if suite == "none" else split_list(suite or debian_release.codename())
     created = bundle.create(output, arches or [HOST_ARCH], print_note, suites, sources)
     console().print(f"wrote {created.folder}: {len(created.items)} items", highlight=False)
 

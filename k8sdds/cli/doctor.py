@@ -69,8 +69,6 @@ def _diagnose() -> Iterator[Diagnosis]:
 
 
 def _programs() -> Iterator[Diagnosis]:
-    from k8sdds.middleware.k8sdds_perftest import backends
-    from k8sdds.model.experiment import DEFAULT_MIDDLEWARE
     from k8sdds.system.paths import native_program
 
     for tool, package in TOOLS.items():
@@ -82,8 +80,24 @@ def _programs() -> Iterator[Diagnosis]:
         except PrerequisiteError as error:
             yield Diagnosis(program, False, error.message, error.remedy)
             return
-    built = backends()
-    yield Diagnosis("middlewares", DEFAULT_MIDDLEWARE in built, ", ".join(built) or "none", "make setup")
+    yield from _middlewares(Path(native_program("k8sdds-perftest")).parent)
+
+
+def _middlewares(folder: Path) -> Iterator[Diagnosis]:
+    from k8sdds.middleware import MIDDLEWARES
+    from k8sdds.middleware.k8sdds_perftest import build_record
+    from k8sdds.model.experiment import DEFAULT_MIDDLEWARE
+
+    built = build_record(folder)
+    for name, middleware in MIDDLEWARES.items():
+        problems = middleware.problems([], "lab")
+        yield Diagnosis(
+            f"middleware {name}",
+            not problems,
+            "; ".join(problem.what for problem in problems) or built.get(name, "ready"),
+            "; ".join(problem.remedy for problem in problems),
+            required=name == DEFAULT_MIDDLEWARE,
+        )
 
 
 def _kernel() -> Iterator[Diagnosis]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,12 +35,11 @@ class K8sddsPerftest(Middleware):
         built = backends()
         if self.name in built:
             return []
-        return [
-            Problem(
-                f"middleware {self.name!r} is not built here (built: {', '.join(built)})",
-                "see: docs/reference/perftest.md",
-            )
-        ]
+        recorded = build_record(Path(native_program(PROGRAM)).parent).get(self.name, "")
+        if recorded.startswith("not built"):
+            return [Problem(f"middleware {self.name!r} is {recorded}", "make setup")]
+        what = f"middleware {self.name!r} is not built here (built: {', '.join(built)})"
+        return [Problem(what, "see: docs/reference/perftest.md")]
 
     def refused_qos(self, cell: Cell) -> str | None:
         """Return why the backend rejects the cell's QoS profile, or None."""
@@ -134,3 +134,15 @@ def backends() -> list[str]:
     folder = Path(native_program(PROGRAM)).parent
     prefix, suffix = f"lib{PROGRAM}-", ".so"
     return sorted(file.name[len(prefix) : -len(suffix)] for file in folder.glob(f"{prefix}*{suffix}"))
+
+
+def build_record(folder: Path) -> dict[str, str]:
+    """Return what the build recorded of each middleware: the library and its version, or why it is not built.
+
+    Args:
+        folder: The folder of the native programs. Programs built by an older k8sdds have no record.
+    """
+    try:
+        return dict(json.loads((folder / "middlewares.json").read_text()))
+    except FileNotFoundError:
+        return {}

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from k8sdds import versions
+from k8sdds.system import debian_release
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
@@ -53,8 +53,9 @@ def rootfs(report: Callable[[str], None]) -> Path:
     Raises:
         PrerequisiteError: It cannot be created.
     """
-    recipe = json.dumps([versions.DEBIAN_SUITE, PACKAGES, MASKED, FILES]).encode()
-    folder = cache_folder() / "rootfs" / f"{versions.DEBIAN_SUITE}-{hashlib.sha256(recipe).hexdigest()[:12]}"
+    suite = debian_release.running("local nodes").codename
+    recipe = json.dumps([suite, PACKAGES, MASKED, FILES]).encode()
+    folder = cache_folder() / "rootfs" / f"{suite}-{hashlib.sha256(recipe).hexdigest()[:12]}"
     if folder.is_dir():
         with contextlib.suppress(OSError):
             os.utime(folder)  # the time of its last use, by which the cache is pruned
@@ -66,17 +67,17 @@ def rootfs(report: Callable[[str], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             report(f"creating a Debian root file system in {folder} (once, about two minutes)")
-            _create(folder)
+            _create(folder, suite)
     return folder
 
 
-def _create(folder: Path) -> None:
+def _create(folder: Path, suite: str) -> None:
     log = folder.with_name(f"{folder.name}.log")
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
     try:
         with creating_folder(folder) as unfinished, log.open("w") as output:
             done = subprocess.run(
-                [*argv, versions.DEBIAN_SUITE, str(unfinished)],
+                [*argv, suite, str(unfinished)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

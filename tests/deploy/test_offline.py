@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds import bundle, nodes, versions
+from k8sdds import bundle, nodes
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
+from k8sdds.system import debian_release
 from tests.clusters import K8SDDS
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")]
@@ -60,7 +61,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_deploy_with_a_bundle_contacts_only_its_nodes(state: Path, tmp_path: Path) -> None:
-    bundle.create(tmp_path / "bundle", [HOST_ARCH], suites=[versions.DEBIAN_SUITE])
+    bundle.create(tmp_path / "bundle", [HOST_ARCH], suites=[debian_release.codename()])
     profile = tmp_path / "offline.yaml"
     profile.write_text(PROFILE.format(bundle=tmp_path / "bundle"))
     flow.create_machines(profiles.load(str(profile)), lambda _: None)

@@ -12,7 +12,6 @@
 #include <fastdds/dds/subscriber/ReadCondition.hpp>
 #include <fastdds/dds/subscriber/SampleInfo.hpp>
 #include <fastdds/dds/subscriber/Subscriber.hpp>
-#include <fastrtps/xmlparser/XMLProfileManager.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -31,11 +30,12 @@ namespace k8sdds {
 namespace {
 
 using namespace eprosima::fastdds::dds;
-using eprosima::fastrtps::types::ReturnCode_t;
-using Seconds = eprosima::fastrtps::Duration_t;
+using fastdds_api::Duration_t;
+using fastdds_api::RETCODE_OK;
+using fastdds_api::ReturnCode_t;
 
-Seconds duration(int64_t ns) {
-    if (ns == infinite) return eprosima::fastrtps::c_TimeInfinite;
+Duration_t duration(int64_t ns) {
+    if (ns == infinite) return fastdds_api::c_TimeInfinite;
     return {static_cast<int32_t>(ns / 1'000'000'000), static_cast<uint32_t>(ns % 1'000'000'000)};
 }
 
@@ -70,7 +70,7 @@ private:
         void on_data_available(DataReader* reader) override {
             Announcement a;
             SampleInfo info;
-            while (reader->take_next_sample(&a, &info) == ReturnCode_t::RETCODE_OK)
+            while (reader->take_next_sample(&a, &info) == RETCODE_OK)
                 if (info.valid_data) events->on_announcement(a);
         }
     };
@@ -104,8 +104,9 @@ void FastDds::open(const Settings& settings, Events& events) {
     settings_ = settings;
     events_ = &events;
     // Only the options configure it.
-    for (const char* name : {"FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_ENVIRONMENT_FILE", "FASTDDS_STATISTICS",
-                             "ROS_DISCOVERY_SERVER", "ROS_SUPER_CLIENT"})
+    for (const char* name : {"FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTDDS_ENVIRONMENT_FILE",
+                             "FASTDDS_BUILTIN_TRANSPORTS", "FASTDDS_STATISTICS", "ROS_DISCOVERY_SERVER",
+                             "ROS_SUPER_CLIENT"})
         unsetenv(name);
     setenv("SKIP_DEFAULT_XML_FILE", "1", 1);
     // Standard output holds only the results, but the library's default consumer logs to it.
@@ -114,9 +115,7 @@ void FastDds::open(const Settings& settings, Events& events) {
     Log::ClearConsumers();
     Log::RegisterConsumer(std::move(consumer));
     Log::SetVerbosity(settings.verbosity >= 3 ? Log::Kind::Warning : Log::Kind::Error);
-    eprosima::fastrtps::LibrarySettingsAttributes library;
-    library.intraprocess_delivery = eprosima::fastrtps::INTRAPROCESS_OFF;
-    eprosima::fastrtps::xmlparser::XMLProfileManager::library_settings(library);
+    fastdds_api::disable_intraprocess_delivery();
 
     // The library ignores an interface without carrier, even when the carrier comes up later.
     const std::string interface = interface_of(settings.nic).name;
@@ -173,16 +172,12 @@ DataWriterQos FastDds::writer_qos(const EndpointQos& e) const {
     qos.latency_budget().duration = duration(e.latency_budget_ns);
     qos.lifespan().duration = duration(e.lifespan_ns);
     // Periodic heartbeats are for the tail of a stream: a full queue and a full send buffer trigger the others.
-    auto& times = qos.reliable_writer_qos().times;
-    times.initialHeartbeatDelay = duration(0);
-    times.heartbeatPeriod = duration(10'000'000);
-    times.nackResponseDelay = duration(0);
-    times.nackSupressionDuration = duration(0);
+    fastdds_api::set_writer_times(qos, duration(10'000'000));
     if (settings_.security.enabled())
         qos.properties().properties().emplace_back("dds.sec.crypto.keysize",
                                                    settings_.security.key_bits == 256 ? "256" : "128");
     qos.publish_mode().kind = SYNCHRONOUS_PUBLISH_MODE;
-    qos.endpoint().history_memory_policy = eprosima::fastrtps::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
+    qos.endpoint().history_memory_policy = fastdds_api::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
     qos.data_sharing().off();
     return qos;
 }
@@ -205,10 +200,8 @@ DataReaderQos FastDds::reader_qos(const EndpointQos& e) const {
     if (settings_.security.enabled())
         qos.properties().properties().emplace_back("dds.sec.crypto.keysize",
                                                    settings_.security.key_bits == 256 ? "256" : "128");
-    auto& times = qos.reliable_reader_qos().times;
-    times.initialAcknackDelay = duration(0);
-    times.heartbeatResponseDelay = duration(0);
-    qos.endpoint().history_memory_policy = eprosima::fastrtps::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
+    fastdds_api::acknowledge_at_once(qos);
+    qos.endpoint().history_memory_policy = fastdds_api::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
     qos.data_sharing().off();
     return qos;
 }
@@ -293,22 +286,22 @@ std::map<std::string, Json> FastDds::effective_qos() {
 Written FastDds::write(const Sample& sample) {
     InstanceHandle_t none;
     const ReturnCode_t result = writer_->write(const_cast<Sample*>(&sample), none);
-    if (__builtin_expect(result == ReturnCode_t::RETCODE_OK, 1)) return Written::ok;
-    error_ = result();
+    if (__builtin_expect(result == RETCODE_OK, 1)) return Written::ok;
+    error_ = fastdds_api::number(result);
     // The queue of payloads is full, which is equivalent to a full history.
-    return result == ReturnCode_t::RETCODE_TIMEOUT || result == ReturnCode_t::RETCODE_OUT_OF_RESOURCES ? Written::blocked
+    return result == fastdds_api::RETCODE_TIMEOUT || result == fastdds_api::RETCODE_OUT_OF_RESOURCES ? Written::blocked
                                                                                                        : Written::failed;
 }
 
 bool FastDds::wait(int64_t timeout_ns) {
-    return waitset_->wait(active_, duration(timeout_ns)) == ReturnCode_t::RETCODE_OK;
+    return waitset_->wait(active_, duration(timeout_ns)) == RETCODE_OK;
 }
 
 unsigned FastDds::take() {
     if (!reader_) return 0;                               // called during creation; the next take() returns the samples
     SampleInfo info;
     unsigned taken = 0;
-    while (reader_->take_next_sample(&taken_, &info) == ReturnCode_t::RETCODE_OK) {
+    while (reader_->take_next_sample(&taken_, &info) == RETCODE_OK) {
         if (info.valid_data) events_->on_sample(taken_.sample);
         ++taken;
     }
@@ -320,7 +313,7 @@ unsigned FastDds::take() {
 bool FastDds::announce(const Announcement& announcement) {
     InstanceHandle_t none;
     if (!announcement_writer_) return false;
-    return announcement_writer_->write(const_cast<Announcement*>(&announcement), none) == ReturnCode_t::RETCODE_OK;
+    return announcement_writer_->write(const_cast<Announcement*>(&announcement), none) == RETCODE_OK;
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
 #include "fastdds_config.h"
 
 #include <arpa/inet.h>
-#include <fastdds/rtps/transport/UDPv4TransportDescriptor.h>
-#include <fastrtps/utils/IPLocator.h>
 #include <netdb.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 
 #include "common.h"
@@ -15,8 +12,8 @@
 namespace k8sdds {
 namespace {
 
-using eprosima::fastrtps::rtps::IPLocator;
-using eprosima::fastrtps::rtps::Locator_t;
+using fastdds_api::rtps::IPLocator;
+using fastdds_api::rtps::Locator_t;
 
 constexpr int64_t queue_bytes = 500'000;                  // the maximum of Cyclone DDS's adaptive limit
 
@@ -78,16 +75,6 @@ Locator_t locator(const std::string& address, uint32_t port = 0) {
     IPLocator::setIPv4(locator, address);
     locator.port = port;
     return locator;
-}
-
-// Returns the attributes of the server that was started as fast-discovery-server -i ID.
-eprosima::fastrtps::rtps::RemoteServerAttributes discovery_server(size_t id, const Locator_t& address) {
-    char prefix[40];
-    std::snprintf(prefix, sizeof prefix, "44.53.%02zx.5f.45.50.52.4f.53.49.4d.41", id & 0xff);
-    eprosima::fastrtps::rtps::RemoteServerAttributes server;
-    server.ReadguidPrefix(prefix);
-    server.metatrafficUnicastLocatorList.push_back(address);
-    return server;
 }
 
 void add_security(eprosima::fastdds::dds::DomainParticipantQos& qos, const Security& security) {
@@ -159,13 +146,11 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     // Explicit locators keep the library from using multicast by default.
     builtin.metatrafficUnicastLocatorList.push_back(locator(nic.address.empty() ? "0.0.0.0" : nic.address));
     if (s.discovery == Discovery::server) {
-        builtin.discovery_config.discoveryProtocol = eprosima::fastrtps::rtps::DiscoveryProtocol::CLIENT;
         for (size_t id = 0; id < s.discovery_servers.size(); ++id) {
             const auto [host, port] = address_and_port(s.discovery_servers[id]);
             const in_addr address = resolve_host(host);
             if (address.s_addr == INADDR_ANY) continue;   // see unsupported_servers()
-            builtin.discovery_config.m_DiscoveryServers.push_back(
-                discovery_server(id, locator(address_text(address), port)));
+            fastdds_api::add_discovery_server(builtin, id, locator(address_text(address), port));
         }
     } else if (s.discovery == Discovery::multicast) {
         const std::string group = multicast_group(s);

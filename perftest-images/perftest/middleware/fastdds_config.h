@@ -6,6 +6,7 @@
 #include <string>
 
 #include "backend.h"
+#include "fastdds_api.h"
 
 namespace k8sdds {
 
@@ -20,7 +21,7 @@ std::string fastdds_unsupported(const Settings&);
 eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&);
 
 // Returns the locator of the data readers with -multicast: the group and the domain's port for user multicast.
-eprosima::fastrtps::rtps::Locator_t fastdds_multicast(const Settings&);
+fastdds_api::rtps::Locator_t fastdds_multicast(const Settings&);
 
 // Returns how many unacknowledged samples a reliable writer keeps before it blocks.
 int32_t fastdds_send_queue(const Settings&);

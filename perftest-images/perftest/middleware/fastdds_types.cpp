@@ -1,6 +1,5 @@
 #include "fastdds_types.h"
 
-#include <fastcdr/Cdr.h>
 #include <fastcdr/exceptions/Exception.h>
 
 #include "common.h"
@@ -8,33 +7,36 @@
 namespace k8sdds {
 namespace {
 
-using eprosima::fastcdr::Cdr;
 using eprosima::fastcdr::FastBuffer;
-using eprosima::fastrtps::rtps::SerializedPayload_t;
+using fastdds_api::Cdr;
+using fastdds_api::read_array;
+using fastdds_api::write_array;
+using Payload = fastdds_api::WireType::Payload;
 
 constexpr uint32_t encapsulation = 4;
 constexpr uint32_t announcement_length = 64;
 
+// Returns false if the payload is shorter than the sample.
 template <typename Fill>
-bool serialize_payload(SerializedPayload_t* payload, Fill fill) {
-    FastBuffer buffer(reinterpret_cast<char*>(payload->data), payload->max_size);
-    Cdr cdr(buffer, Cdr::DEFAULT_ENDIAN, Cdr::DDS_CDR);
-    payload->encapsulation = cdr.endianness() == Cdr::BIG_ENDIANNESS ? CDR_BE : CDR_LE;
+bool serialize_payload(Payload& payload, uint32_t length, Fill fill) {
+    FastBuffer buffer(reinterpret_cast<char*>(payload.data), payload.max_size);
+    Cdr cdr(buffer, Cdr::DEFAULT_ENDIAN, fastdds_api::dds_cdr);
+    payload.encapsulation = cdr.endianness() == Cdr::BIG_ENDIANNESS ? CDR_BE : CDR_LE;
     try {
         cdr.serialize_encapsulation();
         fill(cdr);
     } catch (const eprosima::fastcdr::exception::Exception&) {
         return false;
     }
-    payload->length = static_cast<uint32_t>(cdr.getSerializedDataLength());
+    payload.length = length;
     return true;
 }
 
 // Returns false if the payload, which comes from the network, is too short.
 template <typename Fill>
-bool deserialize_payload(SerializedPayload_t* payload, Fill fill) {
-    FastBuffer buffer(reinterpret_cast<char*>(payload->data), payload->length);
-    Cdr cdr(buffer, Cdr::DEFAULT_ENDIAN, Cdr::DDS_CDR);
+bool deserialize_payload(Payload& payload, Fill fill) {
+    FastBuffer buffer(reinterpret_cast<char*>(payload.data), payload.length);
+    Cdr cdr(buffer, Cdr::DEFAULT_ENDIAN, fastdds_api::dds_cdr);
     try {
         cdr.read_encapsulation();
         fill(cdr);
@@ -46,75 +48,62 @@ bool deserialize_payload(SerializedPayload_t* payload, Fill fill) {
 
 }  // namespace
 
-SampleType::SampleType(uint64_t data_length) {
-    setName("K8sdds::Sample");
-    m_typeSize = static_cast<uint32_t>(data_length) + encapsulation;
-    m_isGetKeyDefined = false;
-    auto_fill_type_information(false);
-    auto_fill_type_object(false);
-}
+SampleType::SampleType(uint64_t data_length)
+    : WireType("K8sdds::Sample", static_cast<uint32_t>(data_length) + encapsulation) {}
 
-bool SampleType::serialize(void* data, SerializedPayload_t* payload) {
-    const auto& s = *static_cast<const Sample*>(data);
-    return serialize_payload(payload, [&](Cdr& cdr) {
+bool SampleType::write(const void* sample, Payload& payload) const {
+    const auto& s = *static_cast<const Sample*>(sample);
+    return serialize_payload(payload, size(sample), [&](Cdr& cdr) {
         uint32_t head[head_words];
         pack(s, head);
-        cdr.serializeArray(head, head_words);
+        write_array(cdr, head, head_words);
         cdr << s.payload_length;
-        cdr.serializeArray(s.payload, s.payload_length);
+        write_array(cdr, s.payload, s.payload_length);
     });
 }
 
-bool SampleType::deserialize(SerializedPayload_t* payload, void* data) {
+bool SampleType::read(Payload& payload, void* data) const {
     auto& taken = *static_cast<TakenSample*>(data);
     return deserialize_payload(payload, [&](Cdr& cdr) {
         uint32_t head[head_words], length = 0;
-        cdr.deserializeArray(head, head_words);
+        read_array(cdr, head, head_words);
         cdr >> length;
-        if (length > payload->length) throw eprosima::fastcdr::exception::NotEnoughMemoryException("length");
+        if (length > payload.length) throw eprosima::fastcdr::exception::NotEnoughMemoryException("length");
         taken.payload.resize(length);                      // allocates only for the longest sample so far
-        cdr.deserializeArray(taken.payload.data(), length);
+        read_array(cdr, taken.payload.data(), length);
         unpack(head, taken.sample);
         taken.sample.payload = taken.payload.data();
         taken.sample.payload_length = length;
     });
 }
 
-std::function<uint32_t()> SampleType::getSerializedSizeProvider(void* data) {
-    return [data] { return static_cast<const Sample*>(data)->payload_length + sample_overhead + encapsulation; };
+uint32_t SampleType::size(const void* sample) const {
+    return static_cast<const Sample*>(sample)->payload_length + sample_overhead + encapsulation;
 }
 
-AnnouncementType::AnnouncementType() {
-    setName("K8sdds::Announcement");
-    m_typeSize = announcement_length + encapsulation;
-    m_isGetKeyDefined = false;
-    auto_fill_type_information(false);
-    auto_fill_type_object(false);
-}
+AnnouncementType::AnnouncementType() : WireType("K8sdds::Announcement", announcement_length + encapsulation) {}
 
-bool AnnouncementType::serialize(void* data, SerializedPayload_t* payload) {
-    const auto& a = *static_cast<const Announcement*>(data);
-    return serialize_payload(payload, [&](Cdr& cdr) {
+bool AnnouncementType::write(const void* announcement, Payload& payload) const {
+    const auto& a = *static_cast<const Announcement*>(announcement);
+    return serialize_payload(payload, size(announcement), [&](Cdr& cdr) {
         cdr << static_cast<uint8_t>(a.kind) << static_cast<uint8_t>(a.role) << a.id << a.to << uint16_t{0};
         cdr << a.instance << a.run;
-        cdr.serializeArray(a.value, 6);
+        write_array(cdr, a.value, 6);
     });
 }
 
-bool AnnouncementType::deserialize(SerializedPayload_t* payload, void* data) {
-    auto& a = *static_cast<Announcement*>(data);
+bool AnnouncementType::read(Payload& payload, void* announcement) const {
+    auto& a = *static_cast<Announcement*>(announcement);
     return deserialize_payload(payload, [&](Cdr& cdr) {
         uint8_t kind = 0, role = 0;
         uint16_t reserved = 0;
         cdr >> kind >> role >> a.id >> a.to >> reserved >> a.instance >> a.run;
-        cdr.deserializeArray(a.value, 6);
+        read_array(cdr, a.value, 6);
         a.kind = static_cast<Kind>(kind);
         a.role = static_cast<Role>(role);
     });
 }
 
-std::function<uint32_t()> AnnouncementType::getSerializedSizeProvider(void*) {
-    return [] { return announcement_length + encapsulation; };
-}
+uint32_t AnnouncementType::size(const void*) const { return announcement_length + encapsulation; }
 
 }  // namespace k8sdds

@@ -3,11 +3,10 @@
 // per sample.
 #pragma once
 
-#include <fastdds/dds/topic/TopicDataType.hpp>
-
 #include <vector>
 
 #include "backend.h"
+#include "fastdds_api.h"
 
 namespace k8sdds {
 
@@ -18,27 +17,29 @@ struct TakenSample {
 };
 
 // Serializes a Sample, deserializes into a TakenSample.
-class SampleType final : public eprosima::fastdds::dds::TopicDataType {
+class SampleType final : public fastdds_api::WireType {
 public:
     explicit SampleType(uint64_t data_length);
-    bool serialize(void* sample, eprosima::fastrtps::rtps::SerializedPayload_t* payload) override;
-    bool deserialize(eprosima::fastrtps::rtps::SerializedPayload_t* payload, void* taken) override;
-    std::function<uint32_t()> getSerializedSizeProvider(void* sample) override;
-    void* createData() override { return new TakenSample; }
-    void deleteData(void* taken) override { delete static_cast<TakenSample*>(taken); }
-    bool getKey(void*, eprosima::fastrtps::rtps::InstanceHandle_t*, bool) override { return false; }
+
+private:
+    bool write(const void* sample, Payload& payload) const override;
+    bool read(Payload& payload, void* taken) const override;
+    uint32_t size(const void* sample) const override;
+    void* create() const override { return new TakenSample; }
+    void destroy(void* taken) const override { delete static_cast<TakenSample*>(taken); }
 };
 
 // Serializes and deserializes an Announcement.
-class AnnouncementType final : public eprosima::fastdds::dds::TopicDataType {
+class AnnouncementType final : public fastdds_api::WireType {
 public:
     AnnouncementType();
-    bool serialize(void* announcement, eprosima::fastrtps::rtps::SerializedPayload_t* payload) override;
-    bool deserialize(eprosima::fastrtps::rtps::SerializedPayload_t* payload, void* announcement) override;
-    std::function<uint32_t()> getSerializedSizeProvider(void*) override;
-    void* createData() override { return new Announcement; }
-    void deleteData(void* announcement) override { delete static_cast<Announcement*>(announcement); }
-    bool getKey(void*, eprosima::fastrtps::rtps::InstanceHandle_t*, bool) override { return false; }
+
+private:
+    bool write(const void* announcement, Payload& payload) const override;
+    bool read(Payload& payload, void* announcement) const override;
+    uint32_t size(const void* announcement) const override;
+    void* create() const override { return new Announcement; }
+    void destroy(void* announcement) const override { delete static_cast<Announcement*>(announcement); }
 };
 
 }  // namespace k8sdds

@@ -12,12 +12,14 @@ import pytest
 
 from k8sdds.bundle import Bundle, architecture, debian, emulation, images, native
 from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 from k8sdds.versions import BUNDLE_ARCHITECTURES
-from k8sdds.versions import DEBIAN_SUITE as SUITE
 from tests.conftest import Command
 
+RELEASE = debian_release.running("bundles")
+SUITE = RELEASE.codename
 OTHER = "amd64" if HOST_ARCH == "arm64" else "arm64"
 
 
@@ -85,7 +87,7 @@ def test_programs_of_the_other_architecture_run_in_the_emulator() -> None:
     """The programs of the image run without binfmt_misc."""
     programs_by_path = native.programs("perftest", OTHER, print)
     emulator = emulation.fetch_emulator(OTHER, HOST_ARCH, print)
-    root = debian.sysroot(OTHER, native.LIBRARIES, print)
+    root = debian.sysroot(RELEASE, OTHER, native.LIBRARIES, print)
     argv = [emulator, "-L", root, programs_by_path["/opt/k8sdds/k8sdds-perftest"], "-version"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

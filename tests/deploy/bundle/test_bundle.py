@@ -18,11 +18,12 @@ from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import images as importing
 from k8sdds.deploy import profiles, software
 from k8sdds.model.profile import Software
+from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Target
 from k8sdds.versions import BUNDLE_ARCHITECTURES
-from k8sdds.versions import DEBIAN_SUITE as SUITE
 
+SUITE = debian_release.running("bundles").codename
 # The package's function of this name hides the module.
 create = importlib.import_module("k8sdds.bundle.create")
 
@@ -106,7 +107,10 @@ def test_containerd_runs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             # Through ssh as well, and another image of the same name is not taken for it.
             assert importing.load(host, archive, digests=digests).code == 0
             other = importing.load(host, archive, digests=[digests[0], (digests[1][0], "0" * 64)])
-            assert other.code == 1 and f"{digests[1][0]} sha256:{'0' * 64} is missing after the import" in other.err
+            assert (
+                other.code == 1
+                and f"{digests[1][0]} sha256:{'0' * 64} is missing after the import" in other.err
+            )
         listed = nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "ls", "-q"]).split()
         # Beside the names containerd lists digests.
         assert {"k8sdds.local/one:1", "k8sdds.local/two:1"} <= set(listed)
@@ -231,8 +235,8 @@ def test_packages_install_only_from_the_bundle(tmp_path: Path, monkeypatch: pyte
     (folder / "bundle.json").write_text(json.dumps(index | {"items": index["items"] + items}))
     bundle = Bundle.open(folder)
     assert bundle.verify() == [] and bundle.suites == (SUITE,)
-    with pytest.raises(PrerequisiteError, match=f"trixie.*{SUITE}"):
-        bundle.packages(HOST_ARCH, "trixie")
+    with pytest.raises(PrerequisiteError, match=f"noble.*{SUITE}"):
+        bundle.packages(HOST_ARCH, "noble")
     folders = {bundle.file(item).parent for item in bundle.packages(HOST_ARCH, SUITE)}
     assert len(folders) == 1
     try:

@@ -1,0 +1,75 @@
+"""Identify the Debian release of this machine. Local nodes, images and bundles are built from the same release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from k8sdds.system.errors import PrerequisiteError
+
+OS_RELEASE = Path("/etc/os-release")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A Debian release that k8sdds supports, with the names of packages that differ between releases."""
+
+    codename: str
+    number: int
+    dds_libraries: tuple[str, ...]
+    """Shared libraries that perftest loads."""
+    emulators: str
+    """Package with statically linked emulators for user programs."""
+    emulator_suffix: str
+    """Suffix of their names: `-static` in /usr/bin/qemu-aarch64-static."""
+
+
+RELEASES = {
+    release.codename: release
+    for release in (
+        Release(
+            "bookworm", 12, ("libddsc0debian", "libfastrtps2.9", "libtinyxml2-9"),
+            "qemu-user-static", "-static",
+        ),
+        Release(
+            "trixie", 13, ("libddsc0t64", "libfastdds3.1", "libtinyxml2-11"),
+            "qemu-user", "",
+        ),
+    )
+}  # fmt: skip
+
+
+def os_release() -> dict[str, str]:
+    """Return the keys of /etc/os-release. Empty if there is no such file."""
+    try:
+        lines = OS_RELEASE.read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
+    return {key: value.strip("\"'") for key, _, value in pairs}
+
+
+def codename() -> str:
+    """Return the code name of this machine's distribution, such as bookworm. Empty if it is unknown."""
+    return os_release().get("VERSION_CODENAME", "")
+
+
+def running(purpose: str) -> Release:
+    """Return the Debian release of this machine.
+
+    Args:
+        purpose: What is built from the release, in the plural, for the error message: "images".
+
+    Raises:
+        PrerequisiteError: This machine does not run a Debian release that k8sdds supports.
+    """
+    facts = os_release()
+    known = RELEASES.get(facts.get("VERSION_CODENAME", ""))
+    if facts.get("ID") == "debian" and known is not None:
+        return known
+    name = facts.get("PRETTY_NAME") or "an unknown distribution"
+    supported = " or ".join(str(release.number) for release in RELEASES.values())
+    raise PrerequisiteError(
+        f"{purpose} are built from the Debian release of this machine, which runs {name}",
+        f"use a machine or a virtual machine with Debian {supported}; the lab also runs on other distributions",
+    )
