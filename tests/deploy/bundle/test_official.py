@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -26,7 +27,9 @@ from k8sdds.bundle.bundle import Bundle
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.bundle.images import INDEX
 from k8sdds.system.paths import cache_folder
+from tests.clusters import run
 
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
 HERE = Path(__file__).parent
 NAMES = ("dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io")
 OTHER_ARCH = "arm64" if HOST_ARCH == "amd64" else "amd64"
@@ -130,43 +133,47 @@ class Internet:
         return hashlib.sha256(raw).hexdigest()
 
 
-def archive(members: tuple[str, ...]) -> bytes:
+def archive(programs: dict[str, bytes]) -> bytes:
     """Return an archive as the project of the CNI plugins publishes it."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
-        for name in (*members, "LICENSE"):
+        for name, content in {**programs, "LICENSE": b"text"}.items():
             member = tarfile.TarInfo(f"./{name}")
-            member.size, member.mode = len(program(name)), 0o755
-            packed.addfile(member, io.BytesIO(program(name)))
+            member.size, member.mode = len(content), 0o755
+            packed.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Internet, dict[str, str]]]:
-    """Start the servers; yield them and the checksums of everything that they publish."""
-    if os.geteuid() != 0:
-        pytest.skip("requires root for namespaces")
-    folder = tmp_path_factory.mktemp("internet")
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[Internet]:
+    """Start the servers, which have no files yet."""
     certificates(folder)
     (folder / "files").mkdir()
     argv = ["unshare", "--net", "--mount", sys.executable, HERE / "official_servers.py", folder]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
-            internet = Internet(folder, process)
-            pins = {}
-            for release in official.RELEASES:
-                for file in release.downloads:
-                    url = file.url.format(arch=HOST_ARCH)
-                    internet.publish(
-                        url, archive(file.members) if file.members else program(url.rpartition("/")[2])
-                    )
-                    pins[url] = hashlib.sha256(internet.file(url).read_bytes()).hexdigest()
-                for name in release.images:
-                    pins[name] = internet.publish_image(name)
-            yield internet, pins
+            yield Internet(folder, process)
         finally:
             process.kill()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Internet, dict[str, str]]]:
+    """Start the servers; yield them and the checksums of everything that they publish."""
+    with serving(tmp_path_factory.mktemp("internet")) as internet:
+        pins = {}
+        for release in official.RELEASES:
+            for file in release.downloads:
+                url = file.url.format(arch=HOST_ARCH)
+                name = url.rpartition("/")[2]
+                internet.publish(
+                    url, archive({n: program(n) for n in file.members}) if file.members else program(name)
+                )
+                pins[url] = hashlib.sha256(internet.file(url).read_bytes()).hexdigest()
+            for name in release.images:
+                pins[name] = internet.publish_image(name)
+        yield internet, pins
 
 
 @pytest.fixture
@@ -308,3 +315,55 @@ def test_a_machine_without_internet_says_so(internet: Internet, tmp_path: Path) 
     assert done.returncode == 3, done.stderr
     assert "no official builds of kubernetes: https://dl.k8s.io: Network is unreachable" in done.stderr
     assert "K8SDDS_SOFTWARE_FROM=modules builds from Go modules" in done.stderr
+
+
+PROFILE = """name: official
+provider: local
+software: {{source: bundle, bundle: {bundle}}}
+nodes:
+  - {{name: alone, roles: [control-plane, worker]}}
+"""
+
+
+@pytest.mark.long
+def test_a_cluster_runs_on_official_builds(tmp_path: Path) -> None:
+    """The servers publish working software in the form of the projects: Docker images with compressed layers."""
+    built = bundle.cached_bundle()
+    programs = {item.name: built.file(item).read_bytes() for item in built.binaries(HOST_ARCH)}
+    programs |= dict.fromkeys(("kubeadm", "kubelet", "kubectl"), programs["kubernetes"])
+    images = {item.name: item for item in built.images(HOST_ARCH)}
+    (tmp_path / "internet").mkdir()
+    with serving(tmp_path / "internet") as internet:
+        internet.cache = tmp_path / "cache"
+        link_entries(internet, "bases/*", "programs/meter-*", "programs/probe-*", "programs/routes-*")
+        for release in official.RELEASES:
+            for file in release.downloads:
+                name = file.url.rpartition("/")[2]
+                members = {member: programs[member] for member in file.members}
+                internet.publish(
+                    file.url.format(arch=HOST_ARCH), archive(members) if members else programs[name]
+                )
+            for name in release.images:
+                packed = internet.folder / "image.tar"
+                oci.archive(built.folder / "oci", [(name, HOST_ARCH, images[name].sha256)], packed)
+                copy = ("skopeo", "copy", "--format", "v2s2", f"oci-archive:{packed}", f"docker://{name}")
+                assert internet.enter(*copy).returncode == 0
+        done = internet.run(
+            "bundle", "create", tmp_path / "bundle", "--suite", "none", source=official.OFFICIAL
+        )
+        assert done.returncode == 0, done.stderr
+    profile, state = tmp_path / "official.yaml", tmp_path / "state"
+    profile.write_text(PROFILE.format(bundle=tmp_path / "bundle"))
+    state.mkdir(mode=0o700)
+    try:
+        done = run(state, "deploy", str(profile), "--yes")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"Kubernetes {versions.KUBERNETES} (official builds)" in done.stdout
+        assert "alone: smoke test: run a pod" in done.stdout
+        again = run(state, "deploy", str(profile), "--yes")
+        assert again.stdout == "no changes\n", again.stdout + again.stderr
+        record = json.loads((state / "clusters/official/cluster.json").read_text())
+        assert record["software"]["origin"] == "official builds"
+        assert any(source.startswith("https://dl.k8s.io/") for source in record["software"]["downloads"])
+    finally:
+        run(state, "destroy", str(profile), "--yes")
