@@ -254,6 +254,8 @@ PROFILE = {
     "Kubernetes": "Kubernetes",
     "PodNetwork": "Network",
     "MetricsServer": "Metrics server",
+    "Registry": "Registry",
+    "Proxy": "Proxy",
     "Software": "Software",
 }
 PARTS: dict[str, Callable[[], str]] = {

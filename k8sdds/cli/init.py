@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.help import examples
+from k8sdds.cli.help import MACHINES, OUTPUT, examples
 from k8sdds.cli.options import AcceptKeys, Concurrency, complete_experiments, complete_profiles
 from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
@@ -23,9 +23,17 @@ _NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 Output = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="File to write; -: stdout. Default: NAME.yaml."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File to write; -: stdout. Default: NAME.yaml.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Overwrite the file if it exists.", rich_help_panel=OUTPUT)
+]
 
 
 @app.command(
@@ -66,15 +74,32 @@ def profile(
     node: Annotated[
         list[str] | None,
         typer.Option(
-            "--node", metavar="[USER@]ADDRESS[:PORT]", help="A machine of the cluster (repeatable)."
+            "--node",
+            metavar="[USER@]ADDRESS[:PORT]",
+            help="A machine of the cluster (repeatable).",
+            rich_help_panel=MACHINES,
         ),
     ] = None,
     look: Annotated[
-        bool, typer.Option("--look/--no-look", help="Read the machines over SSH and fill in what they are.")
+        bool,
+        typer.Option(
+            "--look/--no-look",
+            help="Read the machines over SSH and fill in what they are.",
+            rich_help_panel=MACHINES,
+        ),
     ] = True,
-    key: Annotated[Path | None, typer.Option("--key", help="Private key file for SSH.")] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="FILE", help="Private key file for SSH.", rich_help_panel=MACHINES),
+    ] = None,
     ssh_config: Annotated[
-        Path | None, typer.Option("--ssh-config", help="ssh_config file. Default: your own.")
+        Path | None,
+        typer.Option(
+            "--ssh-config",
+            metavar="FILE",
+            help="ssh_config file. Default: your own.",
+            rich_help_panel=MACHINES,
+        ),
     ] = None,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
