@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import ClaimsFile, Json
+from k8sdds.cli.options import ClaimsFile
+from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result, to_json
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
@@ -51,7 +51,7 @@ def pack(
         description = dataclasses.replace(description, title=title)
     packed = artifact.pack(runs, output, description)
     if as_json:
-        print_text(json.dumps({**dataclasses.asdict(packed), "path": str(packed.path)}, indent=1))
+        print_text(to_json(dataclasses.asdict(packed)))
         return
     console().print(
         f"{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB",
@@ -74,19 +74,19 @@ def verify(
         str | None, typer.Option("--expect", metavar="ID", help="Content id that the authors published.")
     ] = None,
     as_json: Json = False,
+    form: DataFormat = "table",
 ) -> None:
     """Verify an artifact: report changed, missing and added files."""
     from k8sdds import artifact
 
+    form = choose(form, as_json)
     verified = artifact.verify(file, expect)
-    if as_json:
-        print_text(json.dumps(dataclasses.asdict(verified), indent=1))
+    intact = f"{file} is intact: {verified.files} files, content id {verified.content_id}"
+    if form != TABLE:
+        print_result(form, dataclasses.asdict(verified))
+    elif not verified.findings:
+        console().print(intact, highlight=False, soft_wrap=True)
     if not verified.findings:
-        if not as_json:
-            console().print(
-                f"{file} is intact: {verified.files} files, content id {verified.content_id}",
-                highlight=False, soft_wrap=True,
-            )  # fmt: skip
         return
     lines = [str(finding) for finding in verified.findings[:MAX_SHOWN]]
     if len(verified.findings) > MAX_SHOWN:

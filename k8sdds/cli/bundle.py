@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import Json, split_list
-from k8sdds.cli.terminal import console, print_note, print_text
+from k8sdds.cli.options import split_list
+from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
+from k8sdds.cli.terminal import console, print_note
 from k8sdds.system.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds.bundle import Bundle
+    from k8sdds.bundle.cache import Usage
 
 app = typer.Typer(
     help="Build and verify bundles: all software of a cluster in one folder, with checksums.",
@@ -81,14 +86,16 @@ def verify(folder: Folder) -> None:
 
 
 @app.command("list", epilog=examples("k8sdds bundle list usb/bundle"))
-def list_(folder: Folder, as_json: Json = False) -> None:
+def list_(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> None:
     """List the content of a bundle."""
     from k8sdds import bundle
 
+    form = choose(form, as_json)
     opened = bundle.Bundle.open(folder)
-    if as_json:
-        print_text(json.dumps([asdict(item) for item in opened.items], indent=1))
-        return
+    print_result(form, [asdict(item) for item in opened.items], lambda: _show(opened))
+
+
+def _show(opened: Bundle) -> None:
     line = f"Kubernetes {opened.kubernetes}, {opened.toolchain}: {opened.origin}"
     console().print(line, highlight=False, soft_wrap=True)
     for suite in opened.suites:
@@ -108,29 +115,33 @@ def cache_(
         bool, typer.Option("--empty", help="Remove all entries. The next bundle takes as long as the first.")
     ] = False,
     as_json: Json = False,
+    form: RowsFormat = "table",
 ) -> None:
     """Show the size of the cache, or remove entries. Entries that local nodes use are kept."""
-    from datetime import UTC, datetime
-
     from k8sdds.bundle import cache
-    from k8sdds.system.paths import cache_folder
 
+    form = choose(form, as_json)
     if prune and empty:
         raise InputError("--prune and --empty exclude each other", "use --empty to remove everything")
     kept: list[str] = []
     if prune or empty:
         freed, kept = cache.empty() if empty else (cache.prune(), [])
-        if not as_json:
+        if form == TABLE:
             console().print(f"freed {freed / 1e6:.1f} MB", highlight=False)
     usage = cache.usage()
-    if as_json:
-        print_text(json.dumps([asdict(kind) for kind in usage], indent=1))
-        return
+    print_result(form, [asdict(kind) for kind in usage], lambda: _show_usage(usage))
+    if kept and form == TABLE:
+        console().print(f"kept because local nodes use them: {', '.join(kept)}", highlight=False)
+
+
+def _show_usage(usage: Sequence[Usage]) -> None:
+    from datetime import UTC, datetime
+
+    from k8sdds.system.paths import cache_folder
+
     for kind in usage:
         used = datetime.fromtimestamp(kind.used_s, UTC).strftime("%Y-%m-%d %H:%M") if kind.things else ""
         line = f"{kind.kind:10} {kind.things:5} {kind.size_bytes / 1e6:10.1f} MB  {used}"
         console().print(line.rstrip(), highlight=False, markup=False)
     total = sum(kind.size_bytes for kind in usage)
     console().print(f"{cache_folder()}: {total / 1e6:.1f} MB", highlight=False, soft_wrap=True)
-    if kept:
-        console().print(f"kept because local nodes use them: {', '.join(kept)}", highlight=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import ClaimsFile, FailIf, Json, OutputFolder
+from k8sdds.cli.options import ClaimsFile, FailIf, OutputFolder
+from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
@@ -27,16 +28,21 @@ def claims(
     output: OutputFolder = None,
     fail_if: FailIf = None,
     as_json: Json = False,
+    form: RowsFormat = "table",
 ) -> None:
     """Judge claims with the data of run folders: supported or contradicted, and by which test."""
     from k8sdds import claims as claim_files
 
+    form = choose(form, as_json)
     loaded = claim_files.load(file)
     for claim_id in only or ():
         claim_files.find(loaded, claim_id)
     if list_:
-        for claim in loaded.claims:
-            print_text(f"{claim.id}\n  {claim.claim}\n  {claim.paper}; {claim.command or claim.because}")
+        listed = [
+            {key: getattr(claim, key) for key in ("id", "claim", "paper", "command", "because")}
+            for claim in loaded.claims
+        ]
+        print_result(form, listed, lambda: _show_list(listed))
         return
     if not runs:
         raise InputError(
@@ -49,12 +55,22 @@ def claims(
     from k8sdds.results.run_folder import RunFolder
 
     judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
-    if as_json:
-        print_text(export.to_json(claims_report.data(loaded, judged)))
-    else:
-        claims_report.show(loaded, judged, console())
+    print_result(
+        form,
+        claims_report.data(loaded, judged),
+        lambda: claims_report.show(loaded, judged, console()),
+        rows=claims_report.rows(judged),
+        as_json=export.to_json,
+    )
     if output is not None:
         for path in claims_report.write(loaded, judged, output):
-            console(stderr=as_json).print(str(path), highlight=False, soft_wrap=True)
+            console(stderr=form != TABLE).print(str(path), highlight=False, soft_wrap=True)
     if fail_if is not None:
         fail_condition.fail_if(claims_report.rows(judged), fail_if)
+
+
+def _show_list(claims: list[dict[str, Any]]) -> None:
+    for claim in claims:
+        print_text(
+            f"{claim['id']}\n  {claim['claim']}\n  {claim['paper']}; {claim['command'] or claim['because']}"
+        )

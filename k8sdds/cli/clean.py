@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import Context, Json, Kubeconfig
+from k8sdds.cli.options import Context, Kubeconfig
+from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.cli.testbed import cluster_api, select
 from k8sdds.system.errors import PrerequisiteError

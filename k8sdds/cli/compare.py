@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.options import FailIf, Json, OutputFolder
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.options import FailIf, OutputFolder
+from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
+from k8sdds.cli.terminal import console
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def compare(
     output: OutputFolder = None,
     fail_if: FailIf = None,
     as_json: Json = False,
+    form: RowsFormat = "table",
 ) -> None:
     """Compare two run folders, or two networks of one run folder, cell by cell.
 
@@ -44,6 +46,7 @@ def compare(
     from k8sdds.results.metrics import METRICS
     from k8sdds.system.yaml_text import nearest
 
+    form = choose(form, as_json)
     for name in quantity or ():
         if name not in METRICS or not METRICS[name].log:
             comparable = [known.name for known in METRICS.values() if known.log]
@@ -52,13 +55,17 @@ def compare(
     if overheads and any(side.label for side in sides):
         raise InputError("--overheads compares run folders, not networks", "leave out @LABEL")
     compared = comparison.compare(*sides, quantity or (), overheads)
-    if as_json:
-        print_text(export.to_json(comparison_report.data(*sides, compared, overheads)))
-    else:
-        comparison_report.show(*sides, compared, overheads, console())
+    data = comparison_report.data(*sides, compared, overheads)
+    print_result(
+        form,
+        data,
+        lambda: comparison_report.show(*sides, compared, overheads, console()),
+        rows=data["rows"],
+        as_json=export.to_json,
+    )
     if output is not None:
         for path in comparison_report.write(*sides, compared, overheads, output):
-            console(stderr=as_json).print(str(path), highlight=False, soft_wrap=True)
+            console(stderr=form != TABLE).print(str(path), highlight=False, soft_wrap=True)
     if fail_if is not None:
         fail_condition.fail_if(compared.rows, fail_if)
 

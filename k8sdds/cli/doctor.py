@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.output import Json, RowsFormat, choose, print_result
+from k8sdds.cli.terminal import console
 from k8sdds.networks.network import Network
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
@@ -45,21 +44,23 @@ class Diagnosis:
         }  # fmt: skip
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(as_json: Json = False, form: RowsFormat = "table") -> None:
     """Check this machine's prerequisites and suggest fixes. Makes no changes."""
+    form = choose(form, as_json)
     diagnoses = list(_diagnose())
-    if as_json:
-        print_text(json.dumps([diagnosis.to_json() for diagnosis in diagnoses], indent=1))
-    else:
-        for diagnosis in diagnoses:
-            status = "ok  " if diagnosis.ok else ("FAIL" if diagnosis.required else "note")
-            line = f"{status} {diagnosis.subject}: {diagnosis.message}"
-            console().print(line, highlight=False, markup=False)
-            if not diagnosis.ok and diagnosis.remedy:
-                console().print(f"       → {diagnosis.remedy}", highlight=False, markup=False)
+    print_result(form, [diagnosis.to_json() for diagnosis in diagnoses], lambda: _show(diagnoses))
     missing = [diagnosis.subject for diagnosis in diagnoses if not diagnosis.ok and diagnosis.required]
     if missing:
         raise PrerequisiteError(f"missing prerequisites: {', '.join(missing)}", "apply the fixes above")
+
+
+def _show(diagnoses: Sequence[Diagnosis]) -> None:
+    for diagnosis in diagnoses:
+        status = "ok  " if diagnosis.ok else ("FAIL" if diagnosis.required else "note")
+        line = f"{status} {diagnosis.subject}: {diagnosis.message}"
+        console().print(line, highlight=False, markup=False)
+        if not diagnosis.ok and diagnosis.remedy:
+            console().print(f"       → {diagnosis.remedy}", highlight=False, markup=False)
 
 
 def _diagnose() -> Iterator[Diagnosis]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.options import Json
+from k8sdds.cli.output import Json, to_json
 from k8sdds.cli.terminal import console, print_step, print_text
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def import_(
         path, output, layout, maps or (), skip or (), baseline, command=["k8sdds", *sys.argv[1:]]
     )
     if as_json:
-        print_text(json.dumps({"run": str(output), "copies": imported.copies, **imported.account}, indent=1))
+        print_text(to_json({"run": str(output), "copies": imported.copies, **imported.account}))
         return
     _print_account(imported)
     _print_tables(imported)

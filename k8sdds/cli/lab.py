@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import Experiment, Json, PskFile, Settings, complete_networks
+from k8sdds.cli.options import Experiment, PskFile, Settings, complete_networks
+from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.cli.testbed import read_psk
 from k8sdds.system.errors import InputError, PrerequisiteError
@@ -104,10 +104,11 @@ def up(
 
 
 @app.command("ls", epilog=examples("k8sdds lab ls", "k8sdds lab ls --json"))
-def list_(as_json: Json = False) -> None:
+def list_(as_json: Json = False, form: RowsFormat = "table") -> None:
     """List the labs on this machine: from `lab up`, running campaigns and killed campaigns."""
     from k8sdds.testbeds.lab import records
 
+    form = choose(form, as_json)
     rows = [
         {
             "lab": record.name,
@@ -121,9 +122,10 @@ def list_(as_json: Json = False) -> None:
         for record in records.all_labs()
         for network in record.holders
     ]
-    if as_json:
-        print_text(json.dumps(rows, indent=1))
-        return
+    print_result(form, rows, lambda: _show(rows))
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
     if not rows:
         console().print("No lab is up. To build one: k8sdds lab up quickstart")
         return

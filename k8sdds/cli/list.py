@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, format_duration, print_step, print_text
+from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result, print_table
+from k8sdds.cli.terminal import format_duration, print_step
 
 
 def list_(
@@ -16,29 +15,14 @@ def list_(
         bool, typer.Option("--networks", help="List the networks instead of the experiments.")
     ] = False,
     as_json: Json = False,
+    form: RowsFormat = "table",
 ) -> None:
     """List the installed experiments, or the networks."""
+    form = choose(form, as_json)
     rows = _networks() if networks else _experiments()
-    if as_json:
-        print_text(json.dumps(rows, indent=1))
-        return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = list(rows[0])
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
-    console().print(table)
-    if not networks:
+    print_result(form, rows, lambda: print_table(rows))
+    if form == TABLE and not networks:
         print_step("\nTry: k8sdds show NAME, k8sdds run NAME. NAME can also be the path of a YAML file.")
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value or "–")
 
 
 def _experiments() -> list[dict[str, Any]]:

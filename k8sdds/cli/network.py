@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -10,7 +9,8 @@ import typer
 
 from k8sdds.cli import list as list_command
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import AcceptKeys, Json, ProfileName, complete_networks
+from k8sdds.cli.options import AcceptKeys, ProfileName, complete_networks
+from k8sdds.cli.output import Json, RowsFormat, to_json
 from k8sdds.cli.terminal import print_note, print_text
 
 app = typer.Typer(
@@ -40,9 +40,9 @@ Password = Annotated[
 
 
 @app.command("list", epilog=examples("k8sdds network list"))
-def list_(as_json: Json = False) -> None:
+def list_(as_json: Json = False, form: RowsFormat = "table") -> None:
     """List the networks and their properties, like `k8sdds list --networks`."""
-    list_command.list_(networks=True, as_json=as_json)
+    list_command.list_(networks=True, as_json=as_json, form=form)
 
 
 @app.command(
@@ -110,7 +110,7 @@ def switch(
     new_network = network_install.choose_network(loaded, network, mtu, interface, password_file)
     result = deployed_clusters.switch_and_verify(loaded, new_network, accept_new_host_keys, print_note)
     if as_json:
-        print_text(json.dumps(asdict(result), indent=1))
+        print_text(to_json(asdict(result)))
         return
     if not result.changed:
         print_text(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from k8sdds import versions
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, print_note, print_step, print_text
+from k8sdds.cli.output import Json, RowsFormat, choose, print_result
+from k8sdds.cli.terminal import console, print_note, print_step
 from k8sdds.system.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds import nodes
 
 app = typer.Typer(
     help="Create local nodes from namespaces, with systemd, sshd and containerd. Root only.",
@@ -64,14 +66,17 @@ def up(
 def list_(
     cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Only this cluster's nodes.")] = None,
     as_json: Json = False,
+    form: RowsFormat = "table",
 ) -> None:
     """List the local nodes on this machine."""
     from k8sdds import nodes
 
+    form = choose(form, as_json)
     listed = nodes.ls(cluster)
-    if as_json:
-        print_text(json.dumps([asdict(node) for node in listed], indent=1, default=str))
-        return
+    print_result(form, [asdict(node) for node in listed], lambda: _show(listed))
+
+
+def _show(listed: list[nodes.LocalNode]) -> None:
     if not listed:
         console().print("There are no local nodes. To create some: k8sdds nodes up")
     for node in listed:

@@ -68,7 +68,6 @@ def complete_testbeds(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", rich_help_panel=OUTPUT)]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Print what would be done, and change nothing.", rich_help_panel=OUTPUT),

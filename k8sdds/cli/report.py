@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import Json
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result
+from k8sdds.cli.terminal import console
 
 
 def report(
     folder: Annotated[Path, typer.Argument(help="A run folder, such as runs/TIME-EXPERIMENT.")],
     as_json: Json = False,
+    form: DataFormat = "table",
 ) -> None:
-    """Write the report of a run folder: summary, tables, figures and one HTML file."""
+    """Write the report of a run folder: summary, tables, figures and one HTML file.
+
+    With --format json or yaml, prints the report's content instead, and writes nothing.
+    """
     from k8sdds import report as reports
     from k8sdds.results.run_folder import RunFolder
 
+    form = choose(form, as_json)
     run = RunFolder.open(folder)
-    if as_json:
-        print_text(json.dumps(reports.summarize(run), indent=1))
-        return
-    reports.write_report(run, console())
+    if form == TABLE:
+        reports.write_report(run, console())
+    else:
+        print_result(form, reports.summarize(run))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from k8sdds.cli.terminal import print_text
+from k8sdds.cli.output import print_result
 
 
 class Kind(StrEnum):
@@ -21,6 +20,7 @@ class Kind(StrEnum):
 
 def schema(
     kind: Annotated[Kind, typer.Argument(help="Kind of file.")] = Kind.EXPERIMENT,
+    form: Annotated[Literal["json", "yaml"], typer.Option("--format", help="Format of the schema.")] = "json",
 ) -> None:
     """Print the JSON Schema of experiment or profile files (for editors), or of a line of trials.jsonl."""
     from k8sdds.campaign import experiments
@@ -32,4 +32,4 @@ def schema(
         Kind.PROFILE: profiles.schema,
         Kind.RECORD: TrialRecord.model_json_schema,
     }
-    print_text(json.dumps(schemas[kind](), indent=1))
+    print_result(form, schemas[kind]())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import Json
+from k8sdds.cli.output import Json, RowsFormat, choose, print_result, print_table, to_json
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.system.errors import InputError
 
@@ -40,7 +39,7 @@ def init(
     members = participants(publishers, subscribers)
     facts = directory.init(folder, members, days, key, range(command.DOMAINS.stop))
     if as_json:
-        print_text(json.dumps(facts, indent=1))
+        print_text(to_json(facts))
         return
     console().print(
         f"Created {folder}: {len(members)} participants, valid until {facts['not_after']}.\n"
@@ -52,51 +51,48 @@ def init(
 
 
 @app.command(epilog=examples("k8sdds security show credentials"))
-def show(folder: Folder, as_json: Json = False) -> None:
-    """Show participants, permissions, expiry dates and fingerprints. Never shows a private key."""
-    from rich.table import Table
+def show(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> None:
+    """Show participants, permissions, expiry dates and fingerprints. Never shows a private key.
 
+    The rows of --format csv are the participants.
+    """
     from k8sdds.security import directory
 
+    form = choose(form, as_json)
     facts = directory.show(folder)
-    if as_json:
-        print_text(json.dumps(facts, indent=1))
-        return
+    participants = [{"participant": name, **facts["participants"][name]} for name in facts["participants"]]
+    print_result(form, facts, lambda: _show(facts), rows=participants)
+
+
+def _show(facts: dict[str, Any]) -> None:
     out = console()
     out.print(f"identity CA     sha256 {facts['identity_ca_sha256']}", highlight=False, soft_wrap=True)
     out.print(f"permissions CA  sha256 {facts['permissions_ca_sha256']}", highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("participant", "subject", "until", "publishes", "subscribes", "sha256"):
-        table.add_column(column, overflow="fold")
-    for name, participant in facts["participants"].items():
-        table.add_row(
-            name, participant["subject"], participant["not_after"][:10], ", ".join(participant["publish"]),
-            ", ".join(participant["subscribe"]), participant["certificate_sha256"][:16] + "…",
-        )  # fmt: skip
-    out.print(table)
+    print_table(
+        [
+            {
+                "participant": name,
+                "subject": participant["subject"],
+                "until": participant["not_after"][:10],
+                "publishes": participant["publish"],
+                "subscribes": participant["subscribe"],
+                "sha256": participant["certificate_sha256"][:16] + "…",
+            }
+            for name, participant in facts["participants"].items()
+        ]
+    )
     out.print(f"governance: {', '.join(facts['levels'])}", highlight=False)
 
 
 @app.command(epilog=examples("k8sdds security check credentials"))
-def check(folder: Folder, as_json: Json = False) -> None:
+def check(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> None:
     """Verify certificates, keys, signatures and expiry dates as a middleware would."""
     from k8sdds.security import directory
 
+    form = choose(form, as_json)
     findings = directory.check(folder)
-    if as_json:
-        print_text(
-            json.dumps(
-                [
-                    {"subject": finding.subject, "ok": finding.ok, "says": finding.message}
-                    for finding in findings
-                ],
-                indent=1,
-            )
-        )
-    else:
-        for finding in findings:
-            sign = "ok  " if finding.ok else "BAD "
-            console().print(f"{sign} {finding.subject}: {finding.message}", highlight=False, markup=False)
+    rows = [{"subject": finding.subject, "ok": finding.ok, "says": finding.message} for finding in findings]
+    print_result(form, rows, lambda: _show_checks(rows))
     bad = [finding for finding in findings if not finding.ok]
     if bad:
         raise InputError(
@@ -106,17 +102,26 @@ def check(folder: Folder, as_json: Json = False) -> None:
         )
 
 
+def _show_checks(checks: list[dict[str, Any]]) -> None:
+    for check in checks:
+        sign = "ok  " if check["ok"] else "BAD "
+        console().print(f"{sign} {check['subject']}: {check['says']}", highlight=False, markup=False)
+
+
 @app.command(epilog=examples("k8sdds security levels"))
-def levels(as_json: Json = False) -> None:
+def levels(as_json: Json = False, form: RowsFormat = "table") -> None:
     """List the protection levels that experiments can use."""
     from k8sdds.security import levels as protection_levels
 
-    rows = {}
+    form = choose(form, as_json)
+    described = {}
     for name in protection_levels.names():
         protection = protection_levels.load(name)
-        rows[name] = protection.describe() if protection else "no DDS Security"
-    if as_json:
-        print_text(json.dumps(rows, indent=1))
-        return
-    for name, description in rows.items():
+        described[name] = protection.describe() if protection else "no DDS Security"
+    rows = [{"level": name, "protection": description} for name, description in described.items()]
+    print_result(form, described, lambda: _show_levels(described), rows=rows)
+
+
+def _show_levels(described: dict[str, str]) -> None:
+    for name, description in described.items():
         console().print(f"{name:<32} {description}", highlight=False, markup=False)

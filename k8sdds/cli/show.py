@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from k8sdds.cli.options import Duration, Experiment, Json, Networks, Paper, Repeat, Settings
-from k8sdds.cli.terminal import console, format_duration, format_size, print_step, print_text
+from k8sdds.cli.options import Duration, Experiment, Networks, Paper, Repeat, Settings
+from k8sdds.cli.output import Json, RowsFormat, choose, print_result
+from k8sdds.cli.terminal import console, format_duration, format_size, print_step
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ def show(
         bool, typer.Option("--commands", help="Also show the command line of each pod.")
     ] = False,
     as_json: Json = False,
+    form: RowsFormat = "table",
 ) -> None:
     """Show the cells of an experiment, its estimated duration and, on request, the command lines."""
+    form = choose(form, as_json)
     from k8sdds.campaign import experiments, preflight
     from k8sdds.campaign.expansion import expand
     from k8sdds.networks import with_engines
@@ -44,16 +46,13 @@ def show(
         for index, cell in enumerate(expansion.cells)
     ]
     problems = [str(problem) for problem in preflight.contradictions(expansion)]
-    if as_json:
-        data = {
-            "experiment": changed.model_dump(mode="json"),
-            "estimate_s": preflight.estimate_s(expansion),
-            "cells": cells,
-            "problems": problems,
-        }
-        print_text(json.dumps(data, indent=1))
-        return
-    _print(expansion, cells, problems, commands)
+    data = {
+        "experiment": changed.model_dump(mode="json"),
+        "estimate_s": preflight.estimate_s(expansion),
+        "cells": cells,
+        "problems": problems,
+    }
+    print_result(form, data, lambda: _print(expansion, cells, problems, commands), rows=cells)
 
 
 def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], commands: bool) -> None:

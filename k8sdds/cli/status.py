@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,13 +13,13 @@ from k8sdds.cli.options import (
     AllowReboot,
     Concurrency,
     DryRun,
-    Json,
     Limit,
     ProfileName,
     Yes,
     load_profile,
 )
-from k8sdds.cli.terminal import agrees, console, print_note, print_text
+from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result, print_table
+from k8sdds.cli.terminal import agrees, console, print_note
 from k8sdds.system.errors import InputError, PrerequisiteError
 
 if TYPE_CHECKING:
@@ -49,11 +48,14 @@ def status(
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
     as_json: Json = False,
+    form: RowsFormat = "table",
 ) -> None:
     """Check over SSH whether the machines of a profile fit it. Makes no changes without --fix.
 
     Exits with code 3 if a machine cannot be reached or does not fit the profile.
+    The rows of --format csv are the machines.
     """
+    form = choose(form, as_json)
     from k8sdds.deploy import deploy as flow
     from k8sdds.deploy import profiles
     from k8sdds.system.ssh import Connections
@@ -72,27 +74,19 @@ def status(
         survey = flow.survey(loaded, connections)
         if fix and _fix(loaded, survey.facts, connections, allow_reboot, dry_run, yes):
             survey = flow.survey(loaded, connections)
-    if as_json:
-        print_text(
-            json.dumps(
-                {
-                    "profile": loaded.name,
-                    "machines": {name: facts.to_json() for name, facts in survey.facts.items()},
-                    "unreached": {name: error.message for name, error in survey.failures.items()},
-                    "problems": [asdict(problem) for problem in survey.problems],
-                    "notes": survey.notes,
-                },
-                indent=1,
-            )
-        )
-    else:
-        console().print(_machines_table(loaded, [target.name for target in targets], survey.facts))
-        for note in survey.notes:
-            console().print(note, highlight=False, markup=False, soft_wrap=True)
+    data = {
+        "profile": loaded.name,
+        "machines": {name: facts.to_json() for name, facts in survey.facts.items()},
+        "unreached": {name: error.message for name, error in survey.failures.items()},
+        "problems": [asdict(problem) for problem in survey.problems],
+        "notes": survey.notes,
+    }
+    rows = _machines(loaded, [target.name for target in targets], survey.facts)
+    print_result(form, data, lambda: _show(rows, survey.notes), rows=rows)
     if survey.failures or survey.problems:
         lines = [str(problem) for problem in (*survey.failures.values(), *survey.problems)]
         raise PrerequisiteError("\n".join([f"the machines do not fit the profile {loaded.name}:", *lines]))
-    if not as_json:
+    if form == TABLE:
         console().print(f"The profile {loaded.name} fits its {len(survey.facts)} machines.", highlight=False)
 
 
@@ -113,7 +107,9 @@ def _fix(
         print_note("--fix: there is nothing to fix on the machines that can be reached")
     agreed = []
     for fix in planned:
-        print_note("\n".join([fix.title, *(f"  {line}" for line in fix.preview)]))
+        preview = "\n".join([fix.title, *(f"  {line}" for line in fix.preview)])
+        # Printed with --quiet too: the user confirms what is shown.
+        console(stderr=True).print(preview, highlight=False, markup=False, soft_wrap=True)
         if dry_run:
             continue
         if fix.reboots and not allow_reboot:
@@ -126,26 +122,28 @@ def _fix(
     return bool(agreed)
 
 
-def _machines_table(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]) -> Any:
-    """Return a table with one row per machine of a profile."""
-    from rich.table import Table
+def _show(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> None:
+    print_table(rows)
+    for note in notes:
+        console().print(note, highlight=False, markup=False, soft_wrap=True)
 
+
+def _machines(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]) -> list[dict[str, Any]]:
+    """Return one row per machine of a profile."""
     from k8sdds.deploy.facts.cluster_state import cluster_state
 
     cluster = cluster_state(facts.get(profile.control_plane.name))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in COLUMNS:
-        table.add_column(column, overflow="fold")
+    rows = []
     for name in names:
         machine = facts.get(name)
         if machine is None:
-            table.add_row(name, "unreachable")
+            rows.append({**dict.fromkeys(COLUMNS, ""), "node": name, "arch": "unreachable"})
             continue
         values = machine.values
         membership = values.get("marker") or ("foreign" if machine.all("leftover") else "none")
         if values.get("marker") == profile.name:
             membership = {True: "ready", False: "not ready", None: "not joined"}[cluster.ready.get(name)]
-        table.add_row(
+        row = (
             name,
             machine.architecture,
             values.get("os.PRETTY_NAME", "?"),
@@ -153,8 +151,9 @@ def _machines_table(profile: Profile, names: Sequence[str], facts: Mapping[str, 
             values.get("cpus", "?"),
             f"{machine.number('memory_kib') / 1024**2:.1f} GiB",
             f"v{values.get('cgroup', '?')}",
-            values.get("containerd") or "–",
-            machine.pairs("program").get("kubelet") or "–",
+            values.get("containerd") or "",
+            machine.pairs("program").get("kubelet") or "",
             membership,
         )
-    return table
+        rows.append(dict(zip(COLUMNS, row, strict=True)))
+    return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +14,14 @@ import typer
 from k8sdds.cli.options import (
     Context,
     Image,
-    Json,
     Kubeconfig,
     Meter,
     Namespace,
     PodNetwork,
     complete_testbeds,
 )
-from k8sdds.cli.terminal import console, print_step, print_text
+from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result
+from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
@@ -43,8 +42,10 @@ def testbed(
     image: Image = None,
     meter: Meter = None,
     as_json: Json = False,
+    form: DataFormat = "table",
 ) -> None:
     """Show or change the current testbed, where `k8sdds run` measures."""
+    form = choose(form, as_json)
     options = (kubeconfig, context, namespace, pod_network, image, meter)
     if name is None and any(option is not None for option in options):
         raise InputError("these options require a testbed", "run: k8sdds testbed cluster --kubeconfig FILE")
@@ -54,11 +55,12 @@ def testbed(
             _check_access(selected)
         selection.write(selected)
     selected = selection.read()
-    if as_json:
-        print_text(json.dumps(asdict(selected), indent=1))
-        return
-    console().print(f"Testbed: {selected.describe()}", highlight=False)
-    if name is None:
+    print_result(
+        form,
+        asdict(selected),
+        lambda: console().print(f"Testbed: {selected.describe()}", highlight=False),
+    )
+    if name is None and form == TABLE:
         names = " | ".join([LAB, *selection.deployed_names(), CLUSTER])
         print_step(f"To change it: k8sdds testbed {names}")
 

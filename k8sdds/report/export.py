@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,7 @@ def write(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         paths[0].write_text(html, encoding="utf-8")
-        with open(paths[1], "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({key: _csv_cell(row[key]) for key in columns} for row in rows)
+        paths[1].write_text(to_csv(rows, columns), encoding="utf-8", newline="")
         paths[2].write_text(to_json(data) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(
@@ -58,9 +56,22 @@ def to_json(data: Any) -> str:
     return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False)
 
 
+def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Return rows as CSV with a header. Numbers have ten digits; lists are joined, mappings become JSON."""
+    file = StringIO()
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _csv_cell(row.get(key)) for key in columns} for row in rows)
+    return file.getvalue()
+
+
 def _csv_cell(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.10g}" if math.isfinite(value) else ""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return json.dumps(value)
     return value
 
 

@@ -28,6 +28,7 @@ def k8sdds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
                 patch.setenv(name, value)
             # The consoles of an earlier call may be those of a terminal.
             terminal.console.cache_clear()
+            terminal.set_verbosity(terminal.Verbosity.NORMAL)
             capfd.readouterr()
             with _effective_user(user), pytest.raises(SystemExit) as ended:
                 main.run()

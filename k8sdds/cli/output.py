@@ -1,0 +1,94 @@
+"""Print the result of a reading command as text, JSON, YAML or CSV."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+from k8sdds.cli.help import OUTPUT
+from k8sdds.cli.terminal import console, print_text
+from k8sdds.system.errors import InputError
+
+TABLE = "table"
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=OUTPUT)]
+
+_format = typer.Option(
+    "--format", help="Format of the result; table is text for people.", rich_help_panel=OUTPUT
+)
+RowsFormat = Annotated[Literal["table", "json", "yaml", "csv"], _format]
+"""Format of a result that consists of rows."""
+DataFormat = Annotated[Literal["table", "json", "yaml"], _format]
+"""Format of any other result."""
+
+
+def choose(form: str, as_json: bool) -> str:
+    """Return the format that `--format` and `--json` select.
+
+    Raises:
+        InputError: The two options contradict each other.
+    """
+    if not as_json:
+        return form
+    if form not in (TABLE, "json"):
+        raise InputError(f"--json and --format {form} exclude each other", "leave out one of them")
+    return "json"
+
+
+def to_json(data: Any) -> str:
+    """Return data as JSON; what JSON does not have, such as a path, becomes text."""
+    return json.dumps(data, indent=1, default=str)
+
+
+def print_result(
+    form: str,
+    data: Any,
+    show: Callable[[], None] | None = None,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    as_json: Callable[[Any], str] = to_json,
+) -> None:
+    """Print the result of a command.
+
+    Args:
+        form: The format, from `choose`.
+        data: The whole result, for JSON and YAML.
+        show: Prints the result as text; None: the command has no text.
+        rows: The rows for CSV; None: `data`.
+        as_json: Formats the data as JSON.
+    """
+    if form == TABLE and show is not None:
+        show()
+    elif form == "csv":
+        from k8sdds.report import export
+
+        rows = data if rows is None else rows
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        if columns:
+            print_text(export.to_csv(rows, columns).rstrip("\n"))
+    elif form == "yaml":
+        from k8sdds.system import yaml_text
+
+        print_text(yaml_text.dump(json.loads(as_json(data))).rstrip("\n"))
+    else:
+        print_text(as_json(data))
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows, which have the same columns, as a table."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in rows[0] if rows else ():
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
+    console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, list) else str(value or "–")

@@ -1,0 +1,95 @@
+"""Results as text, JSON, YAML and CSV: all formats have the same content."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from k8sdds.cli import output
+from k8sdds.cli.main import command_tree
+from k8sdds.report import export
+from tests.conftest import Command
+
+ROWS = [
+    ("list",), ("list", "--networks"), ("network", "list"), ("show", "quickstart"), ("claims", "--list"),
+    ("security", "levels"),
+]  # fmt: skip
+DOCUMENTS = [("testbed",), ("schema", "record")]
+
+
+def yaml(text: str) -> object:
+    return YAML(typ="safe", pure=True).load(text)
+
+
+@pytest.mark.parametrize("args", ROWS + DOCUMENTS, ids=" ".join)
+def test_yaml_has_the_content_of_json(k8sdds: Command, args: tuple[str, ...]) -> None:
+    expected = k8sdds(*args, "--format", "json")
+    assert expected.returncode == 0
+    assert yaml(k8sdds(*args, "--format", "yaml").stdout) == json.loads(expected.stdout)
+    if args[0] != "schema":
+        assert k8sdds(*args, "--json").stdout == expected.stdout
+
+
+@pytest.mark.parametrize("args", ROWS, ids=" ".join)
+def test_csv_has_a_row_for_each_item(k8sdds: Command, args: tuple[str, ...]) -> None:
+    data = json.loads(k8sdds(*args, "--format", "json").stdout)
+    items = data["cells"] if args[0] == "show" else list(data)
+    rows = list(csv.DictReader(io.StringIO(k8sdds(*args, "--format", "csv").stdout)))
+    assert len(rows) == len(items)
+    if isinstance(items[0], dict):
+        for row, item in zip(rows, items, strict=True):
+            assert list(row) == list(item)
+            assert all(row[key] == str(value) for key, value in item.items() if isinstance(value, str | int))
+
+
+def test_a_format_that_a_result_does_not_have_is_refused(k8sdds: Command) -> None:
+    done = k8sdds("testbed", "--format", "csv")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'csv' is not one of 'table', 'json', 'yaml'" in done.stderr
+    done = k8sdds("list", "--json", "--format", "yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--json and --format yaml exclude each other" in done.stderr
+
+
+def test_nothing_but_the_result_is_printed(k8sdds: Command, tmp_path: Path) -> None:
+    assert k8sdds("nodes", "ls", "--format", "csv").stdout == ""
+    assert json.loads(k8sdds("lab", "ls", "--format", "json").stdout) == []
+
+
+def test_every_reading_command_has_formats() -> None:
+    tree = command_tree()
+    reading = {
+        "list", "show", "testbed", "schema", "report", "compare", "claims", "status", "doctor", "network list",
+        "nodes ls", "lab ls", "bundle list", "bundle cache", "security show", "security check", "security levels",
+        "artifact verify",
+    }  # fmt: skip
+    for path in reading:
+        command = tree
+        for name in path.split():
+            command = command.commands[name]
+        assert any("--format" in param.opts for param in command.params), path
+
+
+cells = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]))
+)
+
+
+@given(st.lists(st.fixed_dictionaries({"a": cells, "b, c": cells}), min_size=1))
+def test_any_text_survives_csv(rows: list[dict[str, object]]) -> None:
+    read = list(csv.DictReader(io.StringIO(export.to_csv(rows, ["a", "b, c"]))))
+    assert read == [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows]
+
+
+def test_json_of_other_types_is_text() -> None:
+    assert json.loads(output.to_json({"path": Path("/a")})) == {"path": "/a"}
