@@ -11,8 +11,10 @@ verification  report changed, missing and added files of an artifact
 
 from __future__ import annotations
 
-from k8sdds.artifact.archive import PackedArtifact, pack
+from k8sdds.artifact.archive import PackedArtifact, check_output, pack
 from k8sdds.artifact.contents import Description
 from k8sdds.artifact.verification import Verification, VerificationIssue, verify
 
-__all__ = ["Description", "PackedArtifact", "Verification", "VerificationIssue", "pack", "verify"]
+__all__ = [
+    "Description", "PackedArtifact", "Verification", "VerificationIssue", "check_output", "pack", "verify",
+]  # fmt: skip

@@ -55,12 +55,7 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
             folders have the same name. In these cases no file is left behind.
     """
     description = description or Description()
-    if output.suffix != ".zip":
-        raise InputError(
-            f"{output}: an artifact must be a ZIP file", "use an --output name that ends in .zip"
-        )
-    if output.exists():
-        raise InputError(f"{output} already exists", "remove it, or use another --output")
+    check_output(output)
     runs = [_packed_run(RunFolder.open(folder)) for folder in folders]
     names = [run.name for run in runs]
     for name in names:
@@ -82,6 +77,16 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
         ) from error
     left_out = [(f"{run.name}/{path}", reason) for run in runs for path, reason in run.left_out]
     return PackedArtifact(output, content_id, count, output.stat().st_size, left_out)
+
+
+def check_output(output: Path) -> None:
+    """Check the name of an archive to write. Raises InputError."""
+    if output.suffix != ".zip":
+        raise InputError(
+            f"{output}: an artifact must be a ZIP file", "use an --output name that ends in .zip"
+        )
+    if output.exists():
+        raise InputError(f"{output} already exists", "remove it, or use another --output")
 
 
 def _packed_run(folder: RunFolder) -> PackedRun:

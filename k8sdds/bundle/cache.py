@@ -78,10 +78,10 @@ def usage() -> list[Usage]:
     return usages
 
 
-def prune() -> int:
+def prune(dry_run: bool = False) -> int:
     """Remove entries that were not used recently and are beyond `KEEP`; return the bytes freed.
 
-    Entries that are mounted in running local nodes are kept.
+    Entries that are mounted in running local nodes are kept. With `dry_run`, nothing is removed.
     """
     protected, has_nodes = _mounted_in_nodes()
     freed = 0
@@ -92,12 +92,14 @@ def prune() -> int:
         for number, path in _by_use(cache_folder() / kind):
             if (number < kept and not _is_unfinished(path)) or path in protected:
                 continue
-            freed += remove(path, older_than_s=RECENT_S)
+            freed += remove(path, RECENT_S, dry_run)
     return freed
 
 
-def empty() -> tuple[int, list[str]]:
+def empty(dry_run: bool = False) -> tuple[int, list[str]]:
     """Remove all entries except those mounted in running local nodes, even if another command is using them.
+
+    With `dry_run`, nothing is removed.
 
     Returns:
         The bytes freed, and the kinds of the entries that were kept.
@@ -109,7 +111,7 @@ def empty() -> tuple[int, list[str]]:
             if path in protected or folder in protected or (folder.name == "rootfs" and has_nodes):
                 kept.add(folder.name)
             elif not path.name.endswith(".lock"):
-                freed += remove(path)
+                freed += remove(path, dry_run=dry_run)
     return freed, sorted(kept)
 
 
@@ -153,13 +155,15 @@ def _mounted_in_nodes() -> tuple[set[Path], bool]:
     return mounted, has_nodes
 
 
-def remove(path: Path, older_than_s: float | None = None) -> int:
-    """Remove an entry, atomically for other commands; return the bytes freed."""
+def remove(path: Path, older_than_s: float | None = None, dry_run: bool = False) -> int:
+    """Remove an entry, atomically for other commands, unless `dry_run`; return the bytes freed."""
     renamed = path.with_name(f".{path.name.lstrip('.')}.gone")
     try:
         if older_than_s is not None and time.time() - path.lstat().st_mtime < older_than_s:
             return 0
         freed = _size(path, set(), last_links=True)
+        if dry_run:
+            return freed
         path.rename(renamed)
     except OSError:
         return 0  # another command removed it, or it belongs to another user

@@ -78,8 +78,8 @@ def create(
         InputError: An argument is invalid.
         PrerequisiteError: A part of the bundle cannot be built or fetched.
     """
-    _check(arches)
-    _check_output(output)
+    check(output, arches)
+    _check_writable(output)
     # Packages first, because a failure to fetch them shows within seconds, while the build takes minutes.
     with tempfile.TemporaryDirectory() as fetched:
         debs = {}
@@ -112,9 +112,19 @@ def _check(arches: Sequence[str]) -> None:
         native.check(arch)
 
 
-def _check_output(output: Path) -> None:
+def check(output: Path, arches: Sequence[str]) -> None:
+    """Check that a bundle can be created. Makes no changes.
+
+    Raises:
+        InputError: An argument is invalid.
+        PrerequisiteError: A program that the build requires is missing.
+    """
+    _check(arches)
     if output.exists():
         raise InputError(f"{output} exists already", "give a new folder")
+
+
+def _check_writable(output: Path) -> None:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         # Fail now rather than after the build.

@@ -19,18 +19,23 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 PUSH_TIMEOUT_S = 1800
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Check, before images are built, that all names are images of k8sdds. Raises InputError."""
-    known = {
-        image.name.removeprefix(versions.LOCAL_REGISTRY): ""
-        for image in IMAGES
-        if image.name.startswith(versions.LOCAL_REGISTRY)
-    }
-    known |= {name.partition(":")[0]: name for name in known}
+def references(names: Sequence[str]) -> list[str]:
+    """Return the references of the images of k8sdds with these names, or of all, before they are built.
+
+    Raises:
+        InputError: There is no image with one of the names.
+    """
+    every = [image.name for image in IMAGES if image.name.startswith(versions.LOCAL_REGISTRY)]
+    tagged = {name.removeprefix(versions.LOCAL_REGISTRY): name for name in every}
+    short = {name.partition(":")[0]: reference for name, reference in tagged.items()}
+    known = tagged | short
+    selected = []
     for name in names:
-        if name.removeprefix(versions.LOCAL_REGISTRY) not in known:
-            choice = ", ".join(name for name, reference in known.items() if reference)
-            raise InputError(f"there is no image {name!r}", f"use one of: {choice}")
+        reference = known.get(name.removeprefix(versions.LOCAL_REGISTRY))
+        if reference is None:
+            raise InputError(f"there is no image {name!r}", f"use one of: {', '.join(short)}")
+        selected.append(reference)
+    return selected or every
 
 
 def select(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import ClaimsFile
+from k8sdds.cli.options import ClaimsFile, DryRun
 from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result, to_json
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
@@ -36,6 +37,7 @@ def pack(
     ] = None,
     author: Annotated[list[str] | None, typer.Option("--author", help="An author (repeatable).")] = None,
     claims: ClaimsFile = "k8sdds-paper",
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Pack run folders into one file that others can verify, analyze and reproduce.
@@ -49,12 +51,17 @@ def pack(
     description = artifact.Description(license=license_, authors=tuple(author or ()), claims=claims)
     if title:
         description = dataclasses.replace(description, title=title)
-    packed = artifact.pack(runs, output, description)
+    with TemporaryDirectory() as scratch:
+        target = output
+        if dry_run:
+            artifact.check_output(output)
+            target = Path(scratch, output.name)
+        packed = dataclasses.replace(artifact.pack(runs, target, description), path=output)
     if as_json:
         print_text(to_json(dataclasses.asdict(packed)))
         return
     console().print(
-        f"{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB",
+        f"{'would write ' if dry_run else ''}{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB",
         highlight=False,
         soft_wrap=True,
     )

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds import versions
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import split_list
+from k8sdds.cli.options import DryRun, split_list
 from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
-from k8sdds.cli.terminal import console, print_note
+from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def create(
         Path | None,
         typer.Option("--apt-sources", help="File with apt sources. Default: this machine's."),
     ] = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Create a bundle from official builds and Debian packages.
 
@@ -61,7 +63,7 @@ def create(
     """
     from k8sdds import bundle
     from k8sdds.bundle.contents import HOST_ARCH
-    from k8sdds.bundle.create import architectures_of
+    from k8sdds.bundle.create import architectures_of, check
     from k8sdds.deploy import profiles
     from k8sdds.system import debian_release
 
@@ -69,7 +71,15 @@ def create(
     if profile is not None:
         arches = architectures_of(profiles.load(profile), arches)
     suites = [] if suite == "none" else split_list(suite or debian_release.codename())
-    created = bundle.create(output, arches or [HOST_ARCH], print_note, suites, sources)
+    arches = arches or [HOST_ARCH]
+    if dry_run:
+        check(output, arches)
+        print_text(
+            f"would write Kubernetes {versions.KUBERNETES} for {', '.join(arches)}"
+            f" with packages of {', '.join(suites) or 'no distribution'} to {output}"
+        )
+        return
+    created = bundle.create(output, arches, print_note, suites, sources)
     console().print(f"wrote {created.folder}: {len(created.items)} items", highlight=False)
 
 
@@ -114,6 +124,7 @@ def cache_(
     empty: Annotated[
         bool, typer.Option("--empty", help="Remove all entries. The next bundle takes as long as the first.")
     ] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
     form: RowsFormat = "table",
 ) -> None:
@@ -125,9 +136,9 @@ def cache_(
         raise InputError("--prune and --empty exclude each other", "use --empty to remove everything")
     kept: list[str] = []
     if prune or empty:
-        freed, kept = cache.empty() if empty else (cache.prune(), [])
+        freed, kept = cache.empty(dry_run) if empty else (cache.prune(dry_run), [])
         if form == TABLE:
-            console().print(f"freed {freed / 1e6:.1f} MB", highlight=False)
+            console().print(f"{'would free' if dry_run else 'freed'} {freed / 1e6:.1f} MB", highlight=False)
     usage = cache.usage()
     print_result(form, [asdict(kind) for kind in usage], lambda: _show_usage(usage))
     if kept and form == TABLE:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import Context, Kubeconfig
+from k8sdds.cli.options import Context, DryRun, Kubeconfig
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.cli.testbed import cluster_api, select
@@ -36,20 +36,23 @@ def clean(
             help="Clean this existing namespace. Default: the namespaces of all campaigns.",
         ),
     ] = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Remove leftovers of killed commands and power cuts. Touches only what k8sdds created."""
     cluster_options = kubeconfig or context or namespace
     selected = select(on or (CLUSTER if cluster_options else LAB), kubeconfig, context, namespace)
     if selected.testbed == LAB:
-        removed, kept, failed = _clean_this_machine(everything)
+        removed, kept, failed = _clean_this_machine(everything, dry_run)
     else:
-        removed, kept, failed = _clean_cluster(selected, everything)
+        removed, kept, failed = _clean_cluster(selected, everything, dry_run)
     if as_json:
-        print_text(json.dumps({"removed": removed, "kept": kept, "failed": failed}))
+        key = "would_remove" if dry_run else "removed"
+        print_text(json.dumps({key: removed, "kept": kept, "failed": failed}))
     else:
+        done = "would remove" if dry_run else "removed"
         for name in removed:
-            console().print(f"removed {name}", highlight=False)
+            console().print(f"{done} {name}", highlight=False)
         for name in kept:
             console().print(f"kept {name}: it is in use", highlight=False)
         if not removed and not kept and not failed:
@@ -60,7 +63,9 @@ def clean(
         )
 
 
-def _clean_cluster(selected: SelectedTestbed, everything: bool) -> tuple[list[str], list[str], list[str]]:
+def _clean_cluster(
+    selected: SelectedTestbed, everything: bool, dry_run: bool
+) -> tuple[list[str], list[str], list[str]]:
     """Remove leftovers from a cluster; return what was removed, kept because in use, and not removable."""
     from k8sdds.testbeds.cluster import namespace as campaign_namespace
 
@@ -71,12 +76,13 @@ def _clean_cluster(selected: SelectedTestbed, everything: bool) -> tuple[list[st
             if leftover.in_use and not everything:
                 kept.append(f"{name} ({leftover.in_use})")
                 continue
-            leftover.namespace.delete()
+            if not dry_run:
+                leftover.namespace.delete()
             removed.append(name)
     return removed, kept, []
 
 
-def _clean_this_machine(everything: bool) -> tuple[list[str], list[str], list[str]]:
+def _clean_this_machine(everything: bool, dry_run: bool) -> tuple[list[str], list[str], list[str]]:
     """Remove leftovers from this machine; return what was removed, kept because in use, and not removable."""
     from k8sdds.testbeds.lab import records
 
@@ -87,12 +93,12 @@ def _clean_this_machine(everything: bool) -> tuple[list[str], list[str], list[st
         if record.in_use and not (everything and record.kind == "lab"):
             kept.append(record.name)
             continue
-        remaining = records.remove(record)
+        remaining = [] if dry_run else records.remove(record)
         (failed if remaining else removed).append(record.name)
     if os.geteuid() == 0:
         from k8sdds import nodes
 
-        removed_clusters, kept_clusters = nodes.clean(everything)
+        removed_clusters, kept_clusters = nodes.clean(everything, dry_run)
         removed += [f"nodes of {name}" for name in removed_clusters]
         kept += [f"nodes of {name}" for name in kept_clusters]
     return removed, kept, failed

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.options import AcceptKeys, AllowReboot, Concurrency, Limit, ProfileName, Yes, load_profile
+from k8sdds.cli.options import (
+    AcceptKeys,
+    AllowReboot,
+    Concurrency,
+    DryRun,
+    Limit,
+    ProfileName,
+    Yes,
+    load_profile,
+)
 from k8sdds.cli.terminal import confirm, console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
@@ -21,16 +30,15 @@ if TYPE_CHECKING:
 
 def deploy(
     profile: ProfileName,
-    show_plan: Annotated[
-        bool, typer.Option("--plan", help="Show the planned changes without making them.")
-    ] = False,
+    dry_run: DryRun = False,
+    show_plan: Annotated[bool, typer.Option("--plan", hidden=True, help="The same as --dry-run.")] = False,
     yes: Yes = False,
     limit: Limit = None,
     allow_reboot: AllowReboot = False,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
     as_json: Annotated[
-        bool, typer.Option("--json", help="With --plan: print the plan as JSON, including all scripts.")
+        bool, typer.Option("--json", help="With --dry-run: print the plan as JSON, including all scripts.")
     ] = False,
 ) -> None:
     """Build a cluster on the machines of a profile. Run it again to finish or update the cluster.
@@ -41,14 +49,15 @@ def deploy(
     from k8sdds.deploy import record
 
     loaded = load_profile(profile, limit)
-    if as_json and not show_plan:
-        raise InputError("--json requires --plan", f"run: k8sdds deploy {profile} --plan --json")
-    if show_plan and not flow.machines_exist(loaded):
+    dry_run = dry_run or show_plan
+    if as_json and not dry_run:
+        raise InputError("--json requires --dry-run", f"run: k8sdds deploy {profile} --dry-run --json")
+    if dry_run and not flow.machines_exist(loaded):
         _show_local_nodes_plan(loaded, as_json)
         return
-    options = flow.Options(limit or (), allow_reboot, show_plan, accept_new_host_keys, concurrency)
+    options = flow.Options(limit or (), allow_reboot, dry_run, accept_new_host_keys, concurrency)
     deployed = flow.deploy(loaded, options, _Terminal(yes))
-    if show_plan:
+    if dry_run:
         _show(deployed.actions, deployed.notes, as_json)
         return
     if not deployed.actions:

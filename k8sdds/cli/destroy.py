@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import AcceptKeys, Concurrency, ProfileName, Yes, load_profile
+from k8sdds.cli.options import AcceptKeys, Concurrency, DryRun, ProfileName, Yes, load_profile
 from k8sdds.cli.terminal import confirm, console
 from k8sdds.testbeds import selection
 
@@ -20,6 +20,7 @@ def destroy(
             "--purge", help="Also remove the packages that deploy installed and the logs on this machine."
         ),
     ] = False,
+    dry_run: DryRun = False,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
 ) -> None:
@@ -28,9 +29,16 @@ def destroy(
     from k8sdds.deploy import destroy as flow
 
     loaded = load_profile(profile)
-    options = flow.Options(purge, accept_new_host_keys, concurrency)
+    options = flow.Options(purge, accept_new_host_keys, concurrency, dry_run)
     destroyed = flow.destroy(loaded, options, lambda question: confirm(question, yes), Progress)
-    selection.deselect(loaded.name)
+    if dry_run and destroyed.changed:
+        for action in destroyed.actions:
+            console().print(f"would change {action.node}: {action.title}", highlight=False)
+        for node in destroyed.local_nodes:
+            console().print(f"would delete {node} and all its data", highlight=False)
+        return
+    if not dry_run:
+        selection.deselect(loaded.name)
     if not destroyed.changed:
         console().print("Nothing to destroy.", highlight=False)
     elif destroyed.local_nodes:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import AcceptKeys, Concurrency, Limit, ProfileName, load_profile, split_list
-from k8sdds.cli.terminal import console, print_note
+from k8sdds.cli.options import AcceptKeys, Concurrency, DryRun, Limit, ProfileName, load_profile, split_list
+from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,8 +35,17 @@ def _build_bundle(arch: str, names: Sequence[str]) -> Bundle:
     from k8sdds.bundle import images
     from k8sdds.bundle.contents import HOST_ARCH
 
-    images.check_names(names)
+    images.references(names)
     return bundle.cached_bundle(split_list(arch) or [HOST_ARCH], print_note, only_k8sdds=True)
+
+
+def _show_planned(what: str, names: Sequence[str], arch: str, where: str) -> None:
+    from k8sdds.bundle import images
+    from k8sdds.bundle.contents import HOST_ARCH
+
+    arches = ", ".join(split_list(arch) or [HOST_ARCH])
+    for reference in images.references(names):
+        print_text(f"would {what} {reference} for {arches}{where}")
 
 
 @app.command(epilog=examples("k8sdds images build", "k8sdds images build --arch arm64 --output images.tar"))
@@ -47,6 +56,7 @@ def build(
         Path | None,
         typer.Option("--output", "-o", help="Also write an OCI archive (one architecture only)."),
     ] = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Build the images.
 
@@ -58,6 +68,9 @@ def build(
         raise InputError(f"--output {output}: an archive holds one architecture", "choose one: --arch")
     if output is not None and output.exists():
         raise InputError(f"{output} exists already", "choose a new file")
+    if dry_run:
+        _show_planned("build", names or (), arch, f" and write {output}" if output else "")
+        return
     built = _build_bundle(arch, names or ())
     for built_arch in built.arches:
         items = images.select(built, built_arch, names or ())
@@ -80,10 +93,14 @@ def push(
     plain_http: Annotated[
         bool, typer.Option("--plain-http", help="Use HTTP: the registry has no TLS.")
     ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Push the images to a registry with skopeo, as multi-architecture images."""
     from k8sdds.bundle import images
 
+    if dry_run:
+        _show_planned("build and push", names or (), arch, f" to {target}")
+        return
     built = _build_bundle(arch, names or ())
     items = [item for built_arch in built.arches for item in images.select(built, built_arch, names or ())]
     for reference in images.push(built, items, target, plain_http):
@@ -105,6 +122,7 @@ def load(
             help="Load the images of another architecture together with the emulator, as IMAGE-ARCH.",
         ),
     ] = "",
+    dry_run: DryRun = False,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
 ) -> None:
@@ -136,6 +154,10 @@ def load(
                 )
             if emulate:
                 emulation.check(emulate, arch)
+        if dry_run:
+            for name, arch in arches.items():
+                _show_planned("load", names or (), emulate or arch, f" on {name}")
+            return
         built = _build_bundle(emulate or ",".join(sorted(set(arches.values()))), names or ())
         # Per architecture of the nodes: the archive, and the name and digest of each image in it.
         archives: dict[str, tuple[Path, list[tuple[str, str]]]] = {}

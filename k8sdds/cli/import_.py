@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import textwrap
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json, to_json
 from k8sdds.cli.terminal import console, print_step, print_text
 
@@ -41,20 +43,31 @@ def import_(
     baseline: Annotated[
         str, typer.Option("--baseline", help="Label of the baseline network for overheads.")
     ] = "host",
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Import published RTI PerfTest logs as a run folder and report how each file was used."""
     from k8sdds import importing
 
-    imported = importing.import_folder(
-        path, output, layout, maps or (), skip or (), baseline, command=["k8sdds", *sys.argv[1:]]
-    )
+    with TemporaryDirectory() as scratch:
+        target = output
+        if dry_run:
+            importing.run_folder.require_new(output)
+            target = Path(scratch, output.name)
+        imported = importing.import_folder(
+            path, target, layout, maps or (), skip or (), baseline, command=["k8sdds", *sys.argv[1:]]
+        )
+        _show(imported, output, as_json)
+    if not as_json:
+        print_step(f"would write {output}" if dry_run else f"Next: k8sdds report {output}")
+
+
+def _show(imported: Import, output: Path, as_json: bool) -> None:
     if as_json:
         print_text(to_json({"run": str(output), "copies": imported.copies, **imported.account}))
         return
     _print_account(imported)
     _print_tables(imported)
-    print_step(f"Next: k8sdds report {output}")
 
 
 def _print_account(imported: Import) -> None:

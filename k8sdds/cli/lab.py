@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import Experiment, PskFile, Settings, complete_networks
+from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings, complete_networks
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.cli.testbed import read_psk
@@ -68,11 +68,13 @@ def up(
     settings: Settings = None,
     name: Name = "lab",
     psk_file: PskFile = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Build an experiment's networks and keep them until `k8sdds lab down`."""
     from k8sdds.campaign.preflight import refuse
     from k8sdds.model.trial import Trial
     from k8sdds.testbeds.lab import records
+    from k8sdds.testbeds.lab.plan import make_plan
     from k8sdds.testbeds.lab.testbed import Lab
 
     if not name.replace("-", "").replace("_", "").isalnum():
@@ -89,6 +91,12 @@ def up(
         refuse(
             lab.check([Trial(cell=c, testbed="lab", repetition=0, duration_s=1, warmup_s=0) for c in cells])
         )
+        if dry_run:
+            for cell in cells:
+                planned = make_plan(cell)
+                pods = " ".join(planned.datapath.attachments)
+                print_text(f"would build {cell.network_label}: {planned.key.nodes} nodes, pods {pods}")
+            return
         lab.up(cells)
         lab.detach()
     except BaseException:
@@ -217,13 +225,16 @@ def graph(
 
 
 @app.command(epilog=examples("k8sdds lab down", "k8sdds lab down --name mine"))
-def down(name: Name = "lab") -> None:
+def down(name: Name = "lab", dry_run: DryRun = False) -> None:
     """Remove a lab that `k8sdds lab up` created."""
     from k8sdds.testbeds.lab import records
 
     record = records.find(name)
     if record.kind != "lab":
         raise InputError(f"{name!r} belongs to a campaign", "stop the campaign, or run: k8sdds clean")
+    if dry_run:
+        print_text(f"would remove {name}: {', '.join(record.holders)}")
+        return
     remaining = records.remove(record)
     if remaining:
         raise PrerequisiteError(f"cannot remove: {', '.join(remaining)}")

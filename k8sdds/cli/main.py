@@ -163,7 +163,7 @@ _add(
 _add(
     CLUSTER, "deploy", deploy.deploy,
     "k8sdds deploy one-machine",
-    "k8sdds deploy ./my-lab.yaml --plan",
+    "k8sdds deploy ./my-lab.yaml --dry-run",
     "k8sdds deploy ./my-lab.yaml --limit worker2 --yes",
 )  # fmt: skip
 _add(CLUSTER, "status", status.status, "k8sdds status ./my-lab.yaml", "k8sdds status ./my-lab.yaml --json")

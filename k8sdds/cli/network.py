@@ -9,7 +9,7 @@ import typer
 
 from k8sdds.cli import list as list_command
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import AcceptKeys, ProfileName, complete_networks
+from k8sdds.cli.options import AcceptKeys, DryRun, ProfileName, complete_networks
 from k8sdds.cli.output import Json, RowsFormat, to_json
 from k8sdds.cli.terminal import print_note, print_text
 
@@ -86,6 +86,7 @@ def show(
     epilog=examples(
         "k8sdds network switch one-machine kube-router",
         "k8sdds network switch ./my-lab.yaml weavenet-encrypt --password-file weave.key",
+        "k8sdds network switch one-machine flannel-vxlan --dry-run",
     )
 )
 def switch(
@@ -94,6 +95,7 @@ def switch(
     mtu: Mtu = None,
     interface: Interface = None,
     password_file: Password = None,
+    dry_run: DryRun = False,
     accept_new_host_keys: AcceptKeys = False,
     as_json: Json = False,
 ) -> None:
@@ -108,7 +110,9 @@ def switch(
 
     loaded = profiles.load(profile)
     new_network = network_install.choose_network(loaded, network, mtu, interface, password_file)
-    result = deployed_clusters.switch_and_verify(loaded, new_network, accept_new_host_keys, print_note)
+    result = deployed_clusters.switch_and_verify(
+        loaded, new_network, accept_new_host_keys, print_note, dry_run
+    )
     if as_json:
         print_text(to_json(asdict(result)))
         return
@@ -118,6 +122,12 @@ def switch(
         )
         return
     leftovers = sum(map(len, result.removed.values()))
+    if dry_run:
+        print_text(
+            f"would remove what other networks left: {leftovers} items on {len(result.removed)} nodes; would install"
+            f" {network}, and recreate every pod that uses the pod network"
+        )
+        return
     print_text(
         f"{loaded.name} now has {network} ({result.took_s:.0f} s): removed {leftovers} leftovers of the old"
         f" network from {len(result.removed)} nodes, recreated {len(result.recreated)} pods"

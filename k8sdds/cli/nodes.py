@@ -10,8 +10,9 @@ import typer
 
 from k8sdds import versions
 from k8sdds.cli.help import examples
+from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
-from k8sdds.cli.terminal import console, print_note, print_step
+from k8sdds.cli.terminal import console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def up(
         float | None, typer.Option("--delay-ms", min=0, help="One-way delay of each link in ms.")
     ] = None,
     mtu: Annotated[int, typer.Option("--mtu", min=576, max=9000, help="MTU of each link in bytes.")] = 1500,
+    dry_run: DryRun = False,
 ) -> None:
     """Create nodes and boot stopped ones. Running nodes are kept."""
     from k8sdds import nodes
@@ -56,6 +58,13 @@ def up(
         nodes.NodeSpec(name, boot=boot, link=link)  # type: ignore[arg-type]
         for name in names or [f"node{number}" for number in range(1, count + 1)]
     ]
+    if dry_run:
+        states = {node.name: node.state for node in nodes.ls(cluster)}
+        todo = {"stopped": "would boot", "running": "would keep", "boots": "would keep"}
+        for spec in specs:
+            what = todo[states[spec.name]] if spec.name in states else "would create and boot"
+            print_text(f"{what} {spec.name} of {cluster}")
+        return
     running = nodes.up(cluster, specs, print_note)
     for node in running:
         console().print(f"{node.name}: {node.address}", highlight=False)
@@ -114,10 +123,13 @@ def connect(
 
 
 @app.command(epilog=examples("k8sdds nodes stop node2"))
-def stop(node: Node, cluster: Cluster = "local") -> None:
+def stop(node: Node, cluster: Cluster = "local", dry_run: DryRun = False) -> None:
     """Power off a node without a shutdown. Its disk is kept; `up` boots it again."""
     from k8sdds import nodes
 
+    if dry_run:
+        print_text(f"would power off {nodes.find(cluster, node).name} of {cluster}")
+        return
     nodes.stop(cluster, node)
 
 
@@ -125,11 +137,17 @@ def stop(node: Node, cluster: Cluster = "local") -> None:
 def down(
     names: Annotated[list[str] | None, typer.Argument(help="Only these nodes.")] = None,
     cluster: Cluster = "local",
+    dry_run: DryRun = False,
 ) -> None:
     """Delete nodes and all their data."""
     from k8sdds import nodes
 
     for name in names or ():
         nodes.find(cluster, name)
+    if dry_run:
+        for node in nodes.ls(cluster):
+            if not names or node.name in names:
+                print_text(f"would delete {node.name} of {cluster} and all its data")
+        return
     removed = nodes.down(cluster, names or None)
     console().print(f"removed {', '.join(removed)}" if removed else "Nothing to remove.", highlight=False)

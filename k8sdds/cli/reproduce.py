@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import ClaimsFile, Repeat, Seed
+from k8sdds.cli.options import ClaimsFile, DryRun, Repeat, Seed
 from k8sdds.cli.terminal import console, format_duration
 from k8sdds.system.errors import InputError, InvalidTrials
 
@@ -26,9 +26,7 @@ def reproduce(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Parent of the new run folders. Default: runs/.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show commands and durations without measuring.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Measure the experiments of claims in the lab and print the verdicts.
 

@@ -16,6 +16,7 @@ import typer
 
 from k8sdds.cli.options import (
     Context,
+    DryRun,
     Duration,
     Image,
     Kubeconfig,
@@ -61,9 +62,7 @@ def run(
         Path | None,
         typer.Option("--output", "-o", help="Run folder to create. Default: runs/TIME-EXPERIMENT."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Run all preflight checks without measuring.")
-    ] = False,
+    dry_run: DryRun = False,
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Measure the missing trials of this run folder.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from k8sdds.cli.help import examples
+from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result, print_table, to_json
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.system.errors import InputError
@@ -26,6 +27,7 @@ def init(
     ] = 1,
     days: Annotated[int, typer.Option(min=1, max=3650, help="Validity in days.")] = 365,
     key: Annotated[Literal["ec", "rsa"], typer.Option(help="Key type: EC P-256 or RSA 2048.")] = "ec",
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Create two certificate authorities, credentials per participant, and governance files for all levels.
@@ -37,6 +39,13 @@ def init(
     from k8sdds.security import directory
 
     members = participants(publishers, subscribers)
+    if dry_run:
+        directory.require_new(folder)
+        names = ", ".join(member.name for member in members)
+        print_text(
+            f"would create {folder}: two authorities and credentials of {names}, valid for {days} days"
+        )
+        return
     facts = directory.init(folder, members, days, key, range(command.DOMAINS.stop))
     if as_json:
         print_text(to_json(facts))

@@ -13,6 +13,7 @@ import typer
 
 from k8sdds.cli.options import (
     Context,
+    DryRun,
     Image,
     Kubeconfig,
     Meter,
@@ -41,6 +42,7 @@ def testbed(
     pod_network: PodNetwork = None,
     image: Image = None,
     meter: Meter = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
     form: DataFormat = "table",
 ) -> None:
@@ -53,12 +55,15 @@ def testbed(
         selected = select(name, *options)
         if selected.testbed == CLUSTER:
             _check_access(selected)
-        selection.write(selected)
-    selected = selection.read()
+        if not dry_run:
+            selection.write(selected)
+    else:
+        selected = selection.read()
+    title = "would select the testbed" if dry_run and name is not None else "Testbed"
     print_result(
         form,
         asdict(selected),
-        lambda: console().print(f"Testbed: {selected.describe()}", highlight=False),
+        lambda: console().print(f"{title}: {selected.describe()}", highlight=False),
     )
     if name is None and form == TABLE:
         names = " | ".join([LAB, *selection.deployed_names(), CLUSTER])

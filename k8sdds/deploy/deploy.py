@@ -46,7 +46,7 @@ class Options:
     """Nodes to change; empty: all. Other workers may be unreachable."""
     allow_reboot: bool = False
     """Whether machines may be rebooted to enable the memory cgroup."""
-    plan_only: bool = False
+    dry_run: bool = False
     accept_new_host_keys: bool = False
     concurrency: int = 20
 
@@ -112,7 +112,7 @@ class MachineSurvey:
 def deploy(profile: Profile, options: Options, interface: Interface) -> DeployResult:
     """Build, complete or update the cluster of a profile.
 
-    With `options.plan_only`, local nodes must exist already and nothing is changed.
+    With `options.dry_run`, local nodes must exist already and nothing is changed.
 
     Raises:
         InputError: The profile does not fit its machines or its bundle.
@@ -128,7 +128,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
         targets = profiles.targets(profile)
         with Connections(targets, options.accept_new_host_keys, options.concurrency) as connections:
             part, machines = restrict(profile, survey(profile, connections), options.limit)
-            if options.allow_reboot and not options.plan_only:
+            if options.allow_reboot and not options.dry_run:
                 names = machines_to_reboot(part, machines, options.limit)
                 if names:
                     question = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
@@ -140,7 +140,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             interface.step("planning")
             state = desired_state(part, machines.facts, bundle, interface.note)
             actions = plan_within(state, options.limit)
-            if actions and not options.plan_only:
+            if actions and not options.dry_run:
                 if not create_nodes:
                     interface.confirm_plan(actions, machines.notes)
                 for note in machines.notes:
@@ -148,7 +148,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
                 interface.step("applying the plan")
                 with interface.progress(actions) as observer:
                     apply_plan(profile, state, actions, connections, observer)
-            elif not options.plan_only:
+            elif not options.dry_run:
                 write_kubeconfig(profile, state.software, connections)
     return DeployResult(actions, machines.notes, len(part.nodes), state.software.origin)
 

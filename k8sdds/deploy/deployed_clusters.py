@@ -6,7 +6,14 @@ from collections.abc import Mapping
 
 from k8sdds.deploy import network_install, profiles, record
 from k8sdds.deploy.deploy import survey
-from k8sdds.deploy.network_switch.switch import Progress, SwitchResult, current, run_smoke_test, switch
+from k8sdds.deploy.network_switch.switch import (
+    Progress,
+    SwitchResult,
+    current,
+    preview,
+    run_smoke_test,
+    switch,
+)
 from k8sdds.kubernetes.kubectl import Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.system.ssh import Connections
@@ -37,7 +44,11 @@ def switch_cluster(
 
 
 def switch_and_verify(
-    profile: Profile, network: PodNetwork, accept_new_host_keys: bool, progress: Progress
+    profile: Profile,
+    network: PodNetwork,
+    accept_new_host_keys: bool,
+    progress: Progress,
+    dry_run: bool = False,
 ) -> SwitchResult:
     """Switch the cluster of a profile to another network and run the smoke test on it.
 
@@ -46,6 +57,7 @@ def switch_and_verify(
         network: The network to install.
         accept_new_host_keys: Whether to trust unknown SSH host keys.
         progress: Receives progress messages.
+        dry_run: Only return what would be done.
 
     Raises:
         InputError: The network does not fit the profile.
@@ -57,6 +69,8 @@ def switch_and_verify(
     with record.locked(profile.name), Connections(targets, accept_new_host_keys) as connections:
         # Check that the machines support the new network before the old one is removed.
         survey(desired, connections).raise_problems(desired)
+        if dry_run:
+            return preview(profile, network, connections)
         result = switch(profile, network, connections, progress)
         if result.changed:
             progress("verifying that the nodes exchange datagrams")

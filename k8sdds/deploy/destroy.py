@@ -107,6 +107,8 @@ class Options:
     """Whether to remove packages that deploy installed, and the logs on this machine."""
     accept_new_host_keys: bool = False
     concurrency: int = 20
+    dry_run: bool = False
+    """Whether to change nothing, and only return what would be done."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,8 @@ class Destroyed:
     """False: there was nothing to destroy."""
     local_nodes: Sequence[str] = ()
     """Names of the deleted local nodes."""
+    actions: Sequence[Action] = ()
+    """The changes of other machines."""
 
 
 def destroy(
@@ -137,7 +141,7 @@ def destroy(
         PrerequisiteError: A machine cannot be reached or changed, or leftovers of the network remain.
     """
     if profile.provider == "local":
-        return _delete_local_nodes(profile, confirm)
+        return _delete_local_nodes(profile, options, confirm)
     targets = profiles.targets(profile)
     with (
         record.locked(profile.name),
@@ -145,19 +149,23 @@ def destroy(
     ):
         machines = survey(profile, connections)
         actions = plan(profile, machines, options.purge)
+        if options.dry_run:
+            return Destroyed(bool(actions), actions=actions)
         if actions:
             names = ", ".join(dict.fromkeys(action.node for action in actions))
             confirm(f"Destroy cluster {profile.name} on these machines: {names}?")
             with progress(actions) as observer:
                 apply_plan(profile, machines, actions, connections, observer)
     record.delete(profile.name, keep_logs=not options.purge)
-    return Destroyed(bool(actions))
+    return Destroyed(bool(actions), actions=actions)
 
 
-def _delete_local_nodes(profile: Profile, confirm: Callable[[str], None]) -> Destroyed:
+def _delete_local_nodes(profile: Profile, options: Options, confirm: Callable[[str], None]) -> Destroyed:
     names = list(local_nodes.existing(profile))
     if not names and record.read(profile.name) is None:
         return Destroyed(False)
+    if options.dry_run:
+        return Destroyed(True, names)
     confirm(f"Delete the local nodes {', '.join(names)} and all their data?")
     with record.locked(profile.name):
         local_nodes.delete(profile)

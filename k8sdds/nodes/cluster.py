@@ -125,11 +125,12 @@ def down(cluster: str, names: Sequence[str] | None = None) -> list[str]:
     return removed
 
 
-def clean(everything: bool) -> tuple[list[str], list[str]]:
+def clean(everything: bool, dry_run: bool = False) -> tuple[list[str], list[str]]:
     """Remove leftovers: clusters whose holder has ended, and data folders without a record.
 
     Args:
         everything: Also remove running clusters.
+        dry_run: Remove nothing, and only return the names.
 
     Returns:
         The names of the removed and of the kept clusters.
@@ -139,11 +140,13 @@ def clean(everything: bool) -> tuple[list[str], list[str]]:
         if record.alive and not everything:
             kept.append(record.cluster)
         else:
-            down(record.cluster)
+            if not dry_run:
+                down(record.cluster)
             removed.append(record.cluster)
     for owner in (cache_folder() / "nodes").glob(f"*/{OWNER}"):
         if not Path(owner.read_text(), "record.json").exists():
-            _remove_unrecorded(owner.parent)
+            if not dry_run:
+                _remove_unrecorded(owner.parent)
             removed.append(owner.parent.name)
     return removed, kept
 

@@ -54,10 +54,7 @@ def init(
     Raises:
         InputError: The folder exists and is not empty, or it cannot be written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(
-            f"{folder} already exists", "name a folder that does not exist: keys are never replaced"
-        )
+    require_new(folder)
     credentials = Credentials.valid_for(timedelta(days=days), domains, kind)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +64,14 @@ def init(
     except OSError as error:
         raise InputError(f"cannot write {folder}: {error.strerror}", "name another folder") from error
     return show(folder)
+
+
+def require_new(folder: Path) -> None:
+    """Raise InputError if a folder exists and is not empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(
+            f"{folder} already exists", "name a folder that does not exist: keys are never replaced"
+        )
 
 
 def _write(folder: Path, credentials: Credentials, participants: list[Participant]) -> None:

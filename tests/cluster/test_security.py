@@ -30,5 +30,5 @@ def test_every_level_is_measured_on_a_network_that_the_campaign_installs(
         assert row["network_proof"].startswith("routed by eth0, no tunnel")
         assert row["link_bytes"]["carried"]["sub0"] >= row["received"] * row["payload_bytes"]
     # The original network is installed again.
-    done = one_machine.k8sdds("deploy", one_machine.name, "--plan")
+    done = one_machine.k8sdds("deploy", one_machine.name, "--dry-run")
     assert "no changes" in done.stdout, done.stdout

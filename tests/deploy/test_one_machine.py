@@ -31,7 +31,7 @@ def test_three_nodes_are_ready_and_pass_the_smoke_test(one_machine: Deployed) ->
 def test_second_deploy_changes_nothing(one_machine: Deployed) -> None:
     done = one_machine.k8sdds("deploy", "one-machine", "--yes")
     assert (done.returncode, done.stdout) == (0, "no changes\n"), done.stderr
-    plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--plan", "--json").stdout)
+    plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--dry-run", "--json").stdout)
     assert plan["actions"] == []
 
 

@@ -80,6 +80,16 @@ def switch(
     return _Switch(profile, network, connections, progress).run()
 
 
+def preview(profile: Profile, network: PodNetwork, connections: Connections) -> SwitchResult:
+    """Return what `switch` would do. Makes no changes.
+
+    Raises:
+        InputError: The network does not fit the profile.
+        PrerequisiteError: A machine or the cluster does not answer.
+    """
+    return _Switch(profile, network, connections, lambda line: None).preview()
+
+
 def run_smoke_test(profile: Profile, connections: Connections) -> None:
     """Run the smoke test on the profile's network.
 
@@ -133,6 +143,22 @@ class _Switch:
             removed=removed,
             left=self._verify_no_foreign_leftovers() if changed or foreign is None else foreign,
             recreated=recreated,
+            took_s=time.monotonic() - start,
+        )
+
+    def preview(self) -> SwitchResult:
+        """Return what `run` would change."""
+        start = time.monotonic()
+        self.nodes = self._profile_nodes()
+        foreign = self._foreign_leftovers() if self._is_installed() else None
+        changed = foreign is None or any(foreign.values())
+        removed = self._leftovers(self._probe()) if changed else {}
+        return SwitchResult(
+            network=self.install.name,
+            changed=changed,
+            removed={node: [str(leftover) for leftover in leftovers] for node, leftovers in removed.items()},
+            left={},
+            recreated=(),
             took_s=time.monotonic() - start,
         )
 

@@ -1,0 +1,102 @@
+"""--dry-run: every command that changes something has it, and it changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from k8sdds.cli.main import command_tree
+from tests.conftest import Command
+from tests.unit.test_help import LEAVES, leaves
+
+READ_ONLY = {
+    "list", "show", "schema", "compare", "claims", "status", "kubeconfig", "doctor", "lab plan", "lab ls",
+    "network list", "network show", "nodes ls", "bundle verify", "bundle list", "artifact verify", "security show",
+    "security check", "security levels",
+}  # fmt: skip
+RUNS_OR_WRITES_WHAT_THE_USER_NAMES = {
+    "report", "logs", "lab graph", "lab exec", "nodes exec", "nodes connect",
+}  # fmt: skip
+
+
+def test_every_command_that_changes_something_has_a_dry_run() -> None:
+    assert leaves(command_tree()).keys() == LEAVES.keys()
+    with_dry_run = {
+        path for path, leaf in LEAVES.items() if any("--dry-run" in param.opts for param in leaf.params)
+    }
+    assert with_dry_run == LEAVES.keys() - READ_ONLY - RUNS_OR_WRITES_WHAT_THE_USER_NAMES
+
+
+def test_dry_run_has_the_same_meaning_everywhere() -> None:
+    texts = {p.help for leaf in LEAVES.values() for p in leaf.params if "--dry-run" in p.opts}
+    assert texts == {"Print what would be done, and change nothing."}
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Map each file and folder to its content, except empty folders of state and cache."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.endswith(".lock")
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("security", "init", "credentials", "--subscribers", "2"), "would create credentials: "),
+        (("testbed", "lab"), "would select the testbed: lab"),
+        (("deploy", "one-machine"), "would create the local nodes"),
+        (("destroy", "one-machine"), "Nothing to destroy"),
+        (("nodes", "up", "alpha", "--cluster", "mine"), "would create and boot alpha of mine"),
+        (("nodes", "down", "--cluster", "mine"), ""),
+        (("bundle", "create", "usb/bundle", "--suite", "none"), "would write Kubernetes"),
+        (("bundle", "cache", "--prune"), "would free 0.0 MB"),
+        (("images", "build", "perftest", "--output", "a.tar"), "would build k8sdds.local/perftest:"),
+        (("images", "push", "registry.example.org/robots"), " to registry.example.org/robots"),
+        (("clean",), "Nothing to clean"),
+        (("reproduce", "flannel-vxlan-slower"), "k8sdds run"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_dry_run_changes_nothing(
+    k8sdds: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
+    before = snapshot(tmp_path)
+    done = k8sdds(*args, "--dry-run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert message in done.stdout
+    assert snapshot(tmp_path) == before
+    assert not (tmp_path / "usb").exists()
+
+
+def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "credentials").mkdir()
+    (tmp_path / "credentials" / "mine").touch()
+    for args, message in (
+        (("security", "init", "credentials"), "already exists"),
+        (("bundle", "create", "credentials"), "exists already"),
+        (("images", "build", "no-such-image"), "there is no image"),
+        (("deploy", "no-such-profile"), "there is no profile"),
+    ):
+        done = k8sdds(*args, "--dry-run")
+        assert done.returncode == 2
+        assert message in done.stderr
+
+
+def test_a_dry_run_of_clean_names_what_it_would_remove(
+    k8sdds: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from k8sdds.testbeds.lab import records
+
+    state = tmp_path / "state-None"
+    state.mkdir(mode=0o700, exist_ok=True)
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
+    records.create(records.LabRecord("old", "campaign", owner=(2**22 + 1, 1)))
+    assert k8sdds("clean", "--dry-run").stdout == "would remove old\n"
+    assert (state / "old.json").exists()
+    assert k8sdds("clean").stdout == "removed old\n"
+    assert not (state / "old.json").exists()
