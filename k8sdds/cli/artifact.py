@@ -30,7 +30,10 @@ MAX_SHOWN = 50
 def pack(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="ZIP file to write.")],
-    title: Annotated[str | None, typer.Option("--title", help="Title of the artifact.")] = None,
+    title: Annotated[
+        str | None,
+        typer.Option("--title", help="Title of the artifact. Default: Results of k8sdds."),
+    ] = None,
     license_: Annotated[
         str | None,
         typer.Option("--license", metavar="SPDX-ID", help="License of the data, such as CC-BY-4.0."),

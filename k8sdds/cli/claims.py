@@ -20,7 +20,8 @@ def claims(
     ] = None,
     file: ClaimsFile = "k8sdds-paper",
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="ID", help="Judge only this claim (repeatable).")
+        list[str] | None,
+        typer.Option("--only", metavar="ID", help="Judge only this claim (repeatable). Default: all claims."),
     ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List the claims and the commands that measure them.")

@@ -28,7 +28,10 @@ def compare(
     quantity: Annotated[
         list[str] | None,
         typer.Option(
-            "--quantity", metavar="NAME", help="Compare this metric, such as latency_p99_us (repeatable)."
+            "--quantity",
+            metavar="NAME",
+            help="Compare this metric, such as latency_p99_us (repeatable)."
+            " Default: the headline metric of each test.",
         ),
     ] = None,
     output: OutputFolder = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli.help import OUTPUT
 from k8sdds.cli.options import (
     AcceptKeys,
     AllowReboot,
@@ -30,15 +31,20 @@ if TYPE_CHECKING:
 
 def deploy(
     profile: ProfileName,
-    dry_run: DryRun = False,
-    show_plan: Annotated[bool, typer.Option("--plan", hidden=True, help="The same as --dry-run.")] = False,
     yes: Yes = False,
     limit: Limit = None,
     allow_reboot: AllowReboot = False,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
+    dry_run: DryRun = False,
+    show_plan: Annotated[bool, typer.Option("--plan", hidden=True, help="The same as --dry-run.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="With --dry-run: print the plan as JSON, including all scripts.")
+        bool,
+        typer.Option(
+            "--json",
+            help="With --dry-run: print the plan as JSON, including all scripts.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
 ) -> None:
     """Build a cluster on the machines of a profile. Run it again to finish or update the cluster.

@@ -20,9 +20,9 @@ def destroy(
             "--purge", help="Also remove the packages that deploy installed and the logs on this machine."
         ),
     ] = False,
-    dry_run: DryRun = False,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
+    dry_run: DryRun = False,
 ) -> None:
     """Remove a cluster and restore its machines. Local nodes are deleted."""
     from k8sdds.cli.deploy_progress import Progress

@@ -122,9 +122,9 @@ def load(
             help="Load the images of another architecture together with the emulator, as IMAGE-ARCH.",
         ),
     ] = "",
-    dry_run: DryRun = False,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
+    dry_run: DryRun = False,
 ) -> None:
     """Import the images into containerd on the nodes of a profile over SSH, without a registry."""
     from k8sdds.bundle import emulation, images

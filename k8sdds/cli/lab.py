@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.help import examples
+from k8sdds.cli.help import SELECTION, examples
 from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings, complete_networks
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_step, print_text
@@ -26,6 +26,7 @@ Networks = Annotated[
         metavar="NETWORK",
         help="Only this network (repeatable). Default: all networks of the experiment.",
         autocompletion=complete_networks,
+        rich_help_panel=SELECTION,
     ),
 ]
 Name = Annotated[str, typer.Option("--name", help="Name of the lab; several labs can be up.")]

@@ -25,17 +25,25 @@ Name = Annotated[
 ]
 Mtu = Annotated[
     int | None,
-    typer.Option("--mtu", min=576, max=65535, help="MTU of the pods. Default: the network's default."),
+    typer.Option(
+        "--mtu", min=576, max=65535, help="MTU of the pods, in bytes. Default: the network's default."
+    ),
 ]
 Interface = Annotated[
     str | None,
     typer.Option(
-        "--interface", help="Interface between the nodes. Default: the interface of the default route."
+        "--interface",
+        metavar="NAME",
+        help="Network interface between the nodes. Default: the interface of the default route.",
     ),
 ]
 Password = Annotated[
     str | None,
-    typer.Option("--password-file", help="File (mode 0600) with the secret of an encrypted network."),
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="File (mode 0600) with the secret of an encrypted network. Default: as in the profile.",
+    ),
 ]
 
 
@@ -95,8 +103,8 @@ def switch(
     mtu: Mtu = None,
     interface: Interface = None,
     password_file: Password = None,
-    dry_run: DryRun = False,
     accept_new_host_keys: AcceptKeys = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Replace the network of a cluster without rebuilding the cluster.

@@ -40,10 +40,12 @@ def up(
         str, typer.Option("--boot", help="First process of each node: systemd, or sshd alone.")
     ] = "systemd",
     rate: Annotated[
-        float | None, typer.Option("--rate-mbps", min=0.1, help="Rate of each link in Mbit/s.")
+        float | None,
+        typer.Option("--rate-mbps", min=0.1, help="Rate of each link in Mbit/s. Default: unlimited."),
     ] = None,
     delay: Annotated[
-        float | None, typer.Option("--delay-ms", min=0, help="One-way delay of each link in ms.")
+        float | None,
+        typer.Option("--delay-ms", min=0, help="One-way delay of each link in ms. Default: none."),
     ] = None,
     mtu: Annotated[int, typer.Option("--mtu", min=576, max=9000, help="MTU of each link in bytes.")] = 1500,
     dry_run: DryRun = False,
@@ -73,7 +75,9 @@ def up(
 
 @app.command("ls", epilog=examples("k8sdds nodes ls", "k8sdds nodes ls --cluster mine --json"))
 def list_(
-    cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Only this cluster's nodes.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", help="Only this cluster's nodes. Default: all clusters.")
+    ] = None,
     as_json: Json = False,
     form: RowsFormat = "table",
 ) -> None:
@@ -135,7 +139,9 @@ def stop(node: Node, cluster: Cluster = "local", dry_run: DryRun = False) -> Non
 
 @app.command(epilog=examples("k8sdds nodes down", "k8sdds nodes down node2 --cluster mine"))
 def down(
-    names: Annotated[list[str] | None, typer.Argument(help="Only these nodes.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Only these nodes. Default: all nodes of the cluster.")
+    ] = None,
     cluster: Cluster = "local",
     dry_run: DryRun = False,
 ) -> None:

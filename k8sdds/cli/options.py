@@ -271,8 +271,8 @@ FailIf = Annotated[
     typer.Option(
         "--fail-if",
         metavar="CONDITION",
-        help="Exit with code 6 if a row meets this condition, such as 'worse and change_percent < -5'."
-        " The columns of the CSV output are its variables.",
+        help="Exit with code 6 if a row of the result meets this condition, an expression in pandas syntax with"
+        " the columns of --format csv.",
         rich_help_panel=OUTPUT,
     ),
 ]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from k8sdds.cli.help import OUTPUT
 from k8sdds.cli.options import ClaimsFile, DryRun, Repeat, Seed
 from k8sdds.cli.terminal import console, format_duration
 from k8sdds.system.errors import InputError, InvalidTrials
@@ -24,7 +25,14 @@ def reproduce(
     repeat: Repeat = None,
     seed: Seed = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Parent of the new run folders. Default: runs/.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Parent of the new run folders. Default: runs/.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:

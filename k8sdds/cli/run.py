@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from k8sdds.cli.help import OUTPUT
 from k8sdds.cli.options import (
     Context,
     DryRun,
@@ -58,13 +59,9 @@ def run(
     settings: Settings = None,
     paper: Paper = False,
     seed: Seed = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Run folder to create. Default: runs/TIME-EXPERIMENT."),
-    ] = None,
-    dry_run: DryRun = False,
     resume: Annotated[
-        Path | None, typer.Option("--resume", help="Measure the missing trials of this run folder.")
+        Path | None,
+        typer.Option("--resume", metavar="FOLDER", help="Measure the missing trials of this run folder."),
     ] = None,
     on: TestbedName = None,
     kubeconfig: Kubeconfig = None,
@@ -74,6 +71,17 @@ def run(
     image: Image = None,
     meter: Meter = None,
     psk_file: PskFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Run folder to create. Default: runs/TIME-EXPERIMENT.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Measure an experiment on the current testbed and write its report.
 

@@ -64,8 +64,8 @@ def status(
         raise InputError(
             "--allow-reboot, --dry-run and --yes require --fix", f"run: k8sdds status {profile} --fix"
         )
-    if fix and as_json:
-        raise InputError("--fix shows its fixes as text", "leave out --json")
+    if fix and form != TABLE:
+        raise InputError("--fix shows its fixes as text", "leave out --json and --format")
     loaded = load_profile(profile, limit)
     profiles.password(loaded)
     profiles.registry_login(loaded)

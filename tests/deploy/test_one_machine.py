@@ -105,6 +105,8 @@ def test_two_such_clusters_fit_into_the_usual_128_inotify_instances(
 
 
 def test_commands_without_a_terminal_require_yes(one_machine: Deployed) -> None:
+    planned = one_machine.k8sdds("destroy", "one-machine", "--dry-run").stdout.splitlines()
+    assert planned == [f"would delete {node} and all its data" for node in one_machine.nodes]
     done = one_machine.k8sdds("destroy", "one-machine")
     assert done.returncode == 2 and "--yes" in done.stderr
     done = one_machine.k8sdds("deploy", "one-machine", "--limit", "nobody")

@@ -122,6 +122,9 @@ def test_destroy_restores_the_state_before_deploy(site: Site) -> None:
     check_commands_with_a_worker_down(site)
     # After a network switch, leftovers of neither network remain.
     site.k8sdds("network", "switch", profile, "host")
+    planned = site.k8sdds("destroy", profile, "--dry-run").stdout
+    assert "stop everything that runs in the cluster" in planned
+    assert site.k8sdds("destroy", profile, "--dry-run").stdout == planned
     assert site.k8sdds("destroy", profile, "--yes").stdout.splitlines()[-1] == "removed"
     assert_same(site.machine_states(), before)
     # The logs remain on this machine, and a second destroy finds nothing.

@@ -129,6 +129,8 @@ def without_pods(lines_by_node: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def switched(cluster: Deployed, name: str) -> dict[str, Any]:
+    planned = cluster.k8sdds("network", "switch", cluster.name, name, "--dry-run", "--json")
+    assert planned.returncode == 0, planned.stderr
     done = cluster.k8sdds("network", "switch", cluster.name, name, "--json", timeout_s=900)
     assert done.returncode == 0, done.stderr
     assert "exchange datagrams" in done.stderr  # the smoke test, which must pass
@@ -136,6 +138,8 @@ def switched(cluster: Deployed, name: str) -> dict[str, Any]:
     assert answer["network"] == name and answer["changed"]
     assert set(answer["left"]) == set(cluster.nodes) and not any(answer["left"].values())
     assert all(answer["removed"].values())
+    plan = json.loads(planned.stdout)
+    assert (plan["changed"], plan["removed"]) == (True, answer["removed"])
     return answer
 
 

@@ -27,6 +27,10 @@ USERS = pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "ordinary u
 
 @USERS
 def test_a_lab_can_be_created_entered_and_removed(k8sdds: Command, user: int | None) -> None:
+    planned = k8sdds("lab", "up", "multicast-4sub", "--network", "weavenet", "--dry-run", user=user)
+    assert planned.stdout == "would build weavenet: 5 nodes, pods pub0 sub0 sub1 sub2 sub3\n", planned.stderr
+    assert "No lab is up" in k8sdds("lab", "ls", user=user).stdout
+
     created = k8sdds("lab", "up", "multicast-4sub", "--network", "weavenet", user=user)
     assert created.returncode == 0, created.stderr
     assert "weavenet: 5 nodes, pods pub0 sub0 sub1 sub2 sub3" in created.stdout
@@ -47,12 +51,14 @@ def test_a_lab_can_be_created_entered_and_removed(k8sdds: Command, user: int | N
     assert "is already up" in again.stderr
 
     assert "kept lab: it is in use" in k8sdds("clean", user=user).stdout
-    assert k8sdds("lab", "down", user=user).returncode == 0
+    assert k8sdds("lab", "down", "--dry-run", user=user).stdout == "would remove lab: weavenet\n"
+    assert k8sdds("lab", "down", user=user).stdout == "lab: removed\n"
     assert "No lab is up" in k8sdds("lab", "ls", user=user).stdout
 
 
 def test_clean_all_removes_a_running_lab(k8sdds: Command) -> None:
     assert k8sdds("lab", "up", "quickstart", "--network", "kube-router", "--name", "mine").returncode == 0
+    assert "would remove mine" in k8sdds("clean", "--all", "--dry-run").stdout
     assert "removed mine" in k8sdds("clean", "--all").stdout
 
 

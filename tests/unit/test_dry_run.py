@@ -12,12 +12,12 @@ from tests.conftest import Command
 from tests.unit.test_help import LEAVES, leaves
 
 READ_ONLY = {
-    "list", "show", "schema", "compare", "claims", "status", "kubeconfig", "doctor", "lab plan", "lab ls",
+    "list", "show", "schema", "compare", "claims", "kubeconfig", "doctor", "lab plan", "lab ls",
     "network list", "network show", "nodes ls", "bundle verify", "bundle list", "artifact verify", "security show",
     "security check", "security levels",
 }  # fmt: skip
 RUNS_OR_WRITES_WHAT_THE_USER_NAMES = {
-    "report", "logs", "lab graph", "lab exec", "nodes exec", "nodes connect",
+    "report", "logs", "lab graph", "lab exec", "nodes exec", "nodes connect", "init experiment", "init profile",
 }  # fmt: skip
 
 
