@@ -1,12 +1,13 @@
-# make run:      set up, then measure the quickstart experiment in the lab and report it
-# make test:     set up, then everything that a change must pass
-# make test-all: the long tests too
-# make unit:     unit tests only: no root, nothing beyond Python
-# make lab:      tests with real namespaces, packets and DDS on this machine
-# make cluster:  tests with local nodes and real Kubernetes clusters
-# make lint:     ruff, import layers, types
-# make docs:     the generated pages of docs/, then the site in build/site
-# make setup:    what the others share; leaves a working .venv/bin/k8sdds
+# make run:       set up, then measure the quickstart experiment in the lab and report it
+# make test:      set up, then everything that a change must pass
+# make test-all:  the long tests too
+# make unit:      unit tests only: no root, nothing beyond Python
+# make lab:       tests with real namespaces, packets and DDS on this machine
+# make cluster:   tests with local nodes and real Kubernetes clusters
+# make test-data: download the data that the authors of the study published, for tests that need it
+# make lint:      ruff, import layers, types
+# make docs:      the generated pages of docs/, then the site in build/site
+# make setup:     what the others share; leaves a working .venv/bin/k8sdds
 
 VENV := .venv
 BUILD := build/native
@@ -16,19 +17,26 @@ PYTEST := $(PYTHON) -m pytest
 UNIT := tests/unit --numprocesses auto
 REAL := tests/lab tests/deploy tests/cluster
 SHORT := -m "not long"
+# What all parts of the tests skipped; the last part shows it.
+SKIPPED := build/skipped.json
 
-.PHONY: run test test-all unit lab cluster lint docs setup prepare prepare-tests native clean
+.PHONY: run test test-all unit lab cluster lint docs test-data setup prepare prepare-tests native clean
 
 run: setup
 	@$(VENV)/bin/k8sdds run quickstart
 
 test: prepare-tests setup lint
-	@$(PYTEST) $(UNIT) $(SHORT)
-	@$(PYTEST) $(REAL) $(SHORT)
+	@rm -f $(SKIPPED)
+	@$(PYTEST) $(UNIT) $(SHORT) --skipped $(SKIPPED)
+	@$(PYTEST) $(REAL) $(SHORT) --skipped $(SKIPPED)
 
 test-all: prepare-tests setup lint
-	@$(PYTEST) $(UNIT)
-	@$(PYTEST) $(REAL)
+	@rm -f $(SKIPPED)
+	@$(PYTEST) $(UNIT) --skipped $(SKIPPED)
+	@$(PYTEST) $(REAL) --skipped $(SKIPPED)
+
+test-data: $(VENV)/.test-ready
+	@$(PYTHON) -m tests.published_data
 
 unit: $(VENV)/.test-ready
 	@$(PYTEST) $(UNIT) $(SHORT)
