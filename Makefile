@@ -10,7 +10,6 @@
 # make setup:     what the others share; leaves a working .venv/bin/k8sdds
 
 VENV := .venv
-BUILD := build/native
 PYTHON := $(VENV)/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Unit tests share nothing, so they run on all cores; the others share this machine's namespaces and cgroups.
@@ -20,17 +19,21 @@ SHORT := -m "not long"
 # What all parts of the tests skipped; the last part shows it.
 SKIPPED := build/skipped.json
 
-.PHONY: run test test-all unit lab cluster lint docs test-data setup prepare prepare-tests native clean
+# What must be installed before `k8sdds setup` can install everything else. pip compiles hdrhistogram except on x86_64.
+BOOTSTRAP := python3 python3-venv $(if $(filter x86_64,$(shell uname -m)),,gcc libc6-dev python3-dev)
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: run test test-all unit lab cluster lint docs test-data setup setup-tests bootstrap clean
 
 run: setup
 	@$(VENV)/bin/k8sdds run quickstart
 
-test: prepare-tests setup lint
+test: setup-tests lint
 	@rm -f $(SKIPPED)
 	@$(PYTEST) $(UNIT) $(SHORT) --skipped $(SKIPPED)
 	@$(PYTEST) $(REAL) $(SHORT) --skipped $(SKIPPED)
 
-test-all: prepare-tests setup lint
+test-all: setup-tests lint
 	@rm -f $(SKIPPED)
 	@$(PYTEST) $(UNIT) --skipped $(SKIPPED)
 	@$(PYTEST) $(REAL) --skipped $(SKIPPED)
@@ -41,10 +44,10 @@ test-data: $(VENV)/.test-ready
 unit: $(VENV)/.test-ready
 	@$(PYTEST) $(UNIT) $(SHORT)
 
-lab: prepare-tests setup $(VENV)/.test-ready
+lab: setup-tests
 	@$(PYTEST) tests/lab $(SHORT)
 
-cluster: prepare-tests setup $(VENV)/.test-ready
+cluster: setup-tests
 	@$(PYTEST) tests/deploy tests/cluster $(SHORT)
 
 lint: $(VENV)/.test-ready | build
@@ -56,16 +59,23 @@ docs: $(VENV)/.docs-ready | build
 	@$(PYTHON) scripts/reference.py
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
-setup: prepare $(VENV)/.ready native
+setup: $(VENV)/.ready
+	@$(VENV)/bin/k8sdds setup --yes --for deploy
 
-prepare:
-	@scripts/prepare run
+setup-tests: $(VENV)/.test-ready
+	@$(VENV)/bin/k8sdds setup --yes --for tests
 
-prepare-tests:
-	@scripts/prepare test
+bootstrap:
+	@command -v apt-get >/dev/null || exit 0; \
+	installed=$$(dpkg-query --show --showformat '$${db:Status-Status}\n' $(BOOTSTRAP) 2>/dev/null | grep -cx installed); \
+	[ "$$installed" -eq $(words $(BOOTSTRAP)) ] || { \
+	    echo "Installing packages: $(BOOTSTRAP)"; \
+	    $(AS_ROOT) apt-get update -q=2; \
+	    $(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -q=2 -y --no-install-recommends \
+	        $(BOOTSTRAP) >/dev/null; }
 
 # The system's Python where there is one: the lab's packages belong to it.
-$(VENV)/.ready: pyproject.toml setup.py constraints.txt | build
+$(VENV)/.ready: pyproject.toml setup.py constraints.txt | build bootstrap
 	@echo "Setting up Python packages in $(VENV)"
 	@$$(command -v /usr/bin/python3 || command -v python3) -m venv $(VENV)
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
@@ -81,9 +91,6 @@ $(VENV)/.docs-ready: $(VENV)/.ready
 
 build:
 	@mkdir -p $@
-
-native: $(VENV)/.ready
-	@scripts/build-native $(BUILD) $(VENV)
 
 clean:
 	rm -rf build $(VENV)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from k8sdds.claims.model import Claims
 
 DISK_OF_SETUP = "about 2 GB"
-"""Disk space that `make setup` needs: Debian packages, Python packages, native programs."""
+"""Disk space that `k8sdds setup` needs: Debian packages, Python packages, native programs."""
 
 
 def text(

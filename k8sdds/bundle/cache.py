@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.system.paths import cache_folder
+from k8sdds.system.paths import LIBEXEC, built_folder, cache_folder
 
 KEEP = {
-    "archives": 6, "bases": 2, "bundles": 3, "emulators": 1, "native": 2, "official": 2, "packages": 2,
+    "archives": 6, "bases": 2, "bundles": 3, "emulators": 1, LIBEXEC: 3, "native": 2, "official": 2, "packages": 2,
     "programs": 2, "rootfs": 2, "sysroots": 2, "unpacked": 2,
 }  # fmt: skip
 """Number of most recently used entries to keep per group. A deploy uses three archives per architecture."""
@@ -97,7 +97,9 @@ def prune(dry_run: bool = False) -> int:
 
 
 def empty(dry_run: bool = False) -> tuple[int, list[str]]:
-    """Remove all entries except those mounted in running local nodes, even if another command is using them.
+    """Remove all entries, even if another command is using them.
+
+    Entries mounted in running local nodes are kept, and so are the native programs of this installation.
 
     With `dry_run`, nothing is removed.
 
@@ -105,6 +107,7 @@ def empty(dry_run: bool = False) -> tuple[int, list[str]]:
         The bytes freed, and the kinds of the entries that were kept.
     """
     protected, has_nodes = _mounted_in_nodes()
+    protected.add(built_folder())
     freed, kept = 0, set()
     for folder in _kinds():
         for path in folder.iterdir():

@@ -60,7 +60,7 @@ def _cached(
 
 def _fetch(output: Path, suite: str, arch: str, packages: Sequence[str]) -> None:
     if not shutil.which("mmdebstrap"):
-        raise PrerequisiteError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
+        raise PrerequisiteError("mmdebstrap is not installed", "run: k8sdds setup --for deploy")
     mode = "root" if os.geteuid() == 0 else "unshare"
     argv = ["mmdebstrap", f"--mode={mode}", "--variant=extract", f"--architectures={arch}"]
     try:

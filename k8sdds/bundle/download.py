@@ -302,7 +302,7 @@ def _skopeo(name: str, *argv: str) -> bytes:
         )
     except FileNotFoundError:
         raise Unavailable(
-            "skopeo, which downloads images, is not installed (sudo apt-get install skopeo)"
+            "skopeo, which downloads images, is not installed (k8sdds setup --for deploy)"
         ) from None
     except subprocess.TimeoutExpired:
         raise Unavailable(f"{name}: no image within {IMAGE_TIMEOUT_S} s") from None

@@ -90,7 +90,7 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
         )
     if not shutil.which("skopeo"):
         raise PrerequisiteError(
-            "skopeo, which pushes images, is not installed", "sudo apt-get install skopeo"
+            "skopeo, which pushes images, is not installed", "run: k8sdds setup --for deploy"
         )
     pushed = []
     for name in dict.fromkeys(item.name for item in items):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
@@ -13,7 +12,7 @@ from k8sdds.bundle import architecture, cache, debian, oci
 from k8sdds.bundle.contents import HOST_ARCH, Report
 from k8sdds.middleware import MIDDLEWARES
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest, build_record
-from k8sdds.system import debian_release
+from k8sdds.system import cmake, debian_release
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder, native_program, shared
 
@@ -24,8 +23,6 @@ LIBRARIES = (
 """Debian packages that perftest is built against, and the package with the Fast DDS discovery server."""
 TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 SERVER = "fast-discovery-server"
-BUILD_TIMEOUT_S = 1200
-"""The build takes about two minutes on two shared cores."""
 
 
 def programs(group: str, arch: str, report: Report) -> dict[str, Path]:
@@ -39,7 +36,7 @@ def programs(group: str, arch: str, report: Report) -> dict[str, Path]:
         actual = architecture.of_file(path)
         if actual not in (arch, None):
             raise PrerequisiteError(
-                f"{path} is built for {actual}, not for {arch}", "run make setup, or check K8SDDS_LIBEXEC"
+                f"{path} is built for {actual}, not for {arch}", "run k8sdds setup, or check K8SDDS_LIBEXEC"
             )
     if group == "discovery":
         script = Path(native_program("discovery-server"))
@@ -58,13 +55,18 @@ def check(arch: str) -> None:
     if arch == HOST_ARCH:
         native_program("k8sdds-perftest")
         if shutil.which(SERVER) is None:
-            raise PrerequisiteError(f"{SERVER} is not installed", "sudo apt-get install fastdds-tools")
+            raise PrerequisiteError(f"{SERVER} is not installed", "run: k8sdds setup --for deploy")
         return
     compiler = f"{TRIPLETS[arch]}-g++"
     if shutil.which(compiler) is None:
-        package = f"g++-{TRIPLETS[arch].replace('_', '-')}"
-        raise PrerequisiteError(f"the compiler for {arch}, {compiler}, is not installed",
-                        f"sudo apt-get install {package}")  # fmt: skip
+        raise PrerequisiteError(
+            f"the compiler for {arch}, {compiler}, is not installed", f"run: k8sdds setup --for deploy-{arch}"
+        )
+
+
+def cross_compiler(arch: str) -> str:
+    """Return the Debian package of the compiler for another architecture."""
+    return f"g++-{TRIPLETS[arch].replace('_', '-')}"
 
 
 def _installed() -> dict[str, Path]:
@@ -83,7 +85,7 @@ def _check_middlewares(folder: Path) -> None:
         if not (folder / f"libk8sdds-perftest-{name}.so").is_file():
             raise PrerequisiteError(
                 f"images contain every middleware, but {name} is {recorded.get(name, 'not built')}",
-                "install what is missing, then run make setup",
+                "install what is missing, then run k8sdds setup",
             )
 
 
@@ -124,7 +126,7 @@ def _key(arch: str, sysroot: Path) -> str:
 def _build(arch: str, sysroot: Path, folder: Path) -> None:
     triplet = TRIPLETS[arch]
     settings = {
-        "CMAKE_BUILD_TYPE": "Release", "CMAKE_INSTALL_PREFIX": folder / "install",
+        "CMAKE_INSTALL_PREFIX": folder / "install",
         "CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": triplet.partition("-")[0],
         "CMAKE_C_COMPILER": f"{triplet}-gcc", "CMAKE_CXX_COMPILER": f"{triplet}-g++",
         "CMAKE_SYSROOT": sysroot, "CMAKE_LIBRARY_ARCHITECTURE": triplet,
@@ -134,26 +136,8 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
         "CMAKE_FIND_ROOT_PATH_MODE_PROGRAM": "NEVER", "CMAKE_FIND_ROOT_PATH_MODE_LIBRARY": "ONLY",
         "CMAKE_FIND_ROOT_PATH_MODE_INCLUDE": "ONLY", "CMAKE_FIND_ROOT_PATH_MODE_PACKAGE": "ONLY",
     }  # fmt: skip
-    configure = ["cmake", "-S", shared("perftest-images"), "-B", folder / "build", "-G", "Ninja"]
-    configure += [f"-D{key}={value}" for key, value in settings.items()]
     log = folder.parent / f"{arch}.log"
-    for argv in (configure, ["cmake", "--build", folder / "build", "--target", "install/strip"]):
-        try:
-            with log.open("a" if argv[1] == "--build" else "w") as output:
-                done = subprocess.run(
-                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    timeout=BUILD_TIMEOUT_S, env={**os.environ, "LC_ALL": "C"},
-                )  # fmt: skip
-        except FileNotFoundError:
-            raise PrerequisiteError(
-                "cmake is not installed", "sudo apt-get install cmake ninja-build"
-            ) from None
-        except subprocess.TimeoutExpired:
-            raise PrerequisiteError(
-                f"building perftest for {arch} timed out after {BUILD_TIMEOUT_S} s"
-            ) from None
-        if done.returncode:
-            lines = [line for line in log.read_text().splitlines() if "rror" in line][:3]
-            raise PrerequisiteError(
-                f"cannot build perftest for {arch}: {' | '.join(lines)}", f"see the build log: {log}"
-            )
+    cmake.build(
+        f"perftest for {arch}", shared("perftest-images"), folder / "build", log, settings, "install/strip",
+        f"k8sdds setup --for deploy-{arch}",
+    )  # fmt: skip

@@ -139,7 +139,7 @@ def _middleware_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]
             problems.append(Problem(what, remedy, input=True))
         elif service and service.program and not shutil.which(service.program):
             what = f"{service.title}: the program {service.program} is not installed"
-            problems.append(Problem(what, f"sudo apt-get install {service.package}"))
+            problems.append(Problem(what, "run: k8sdds setup"))
     return problems
 
 

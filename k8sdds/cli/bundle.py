@@ -142,7 +142,7 @@ def cache_(
     usage = cache.usage()
     print_result(form, [asdict(kind) for kind in usage], lambda: _show_usage(usage))
     if kept and form == TABLE:
-        console().print(f"kept because local nodes use them: {', '.join(kept)}", highlight=False)
+        console().print(f"kept because they are in use: {', '.join(kept)}", highlight=False)
 
 
 def _show_usage(usage: Sequence[Usage]) -> None:

@@ -15,12 +15,6 @@ from k8sdds.networks.network import Network
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
 
-TOOLS = {
-    "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
-    "unshare": "util-linux", "nsenter": "util-linux",
-}  # fmt: skip
-"""Tools that the lab runs, each with the Debian package that provides it."""
-
 MIN_BUFFER_BYTES = 4 * 1024 * 1024
 """Smallest limit of socket receive buffers at which throughput tests do not lose samples in the kernel."""
 
@@ -70,11 +64,12 @@ def _diagnose() -> Iterator[Diagnosis]:
 
 
 def _programs() -> Iterator[Diagnosis]:
+    from k8sdds.setup.packages import TOOLS
     from k8sdds.system.paths import native_program
 
-    for tool, package in TOOLS.items():
+    for tool in TOOLS:
         if not shutil.which(tool):
-            yield Diagnosis(tool, False, "not found", f"sudo apt-get install {package}")
+            yield Diagnosis(tool, False, "not found", "run: k8sdds setup")
     for program in ("k8sdds-perftest", "k8sdds-supervisor"):
         try:
             yield Diagnosis(program, True, native_program(program))

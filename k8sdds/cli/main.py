@@ -33,6 +33,7 @@ from k8sdds.cli import (
     reproduce,
     schema,
     security,
+    setup,
     show,
     status,
     testbed,
@@ -174,6 +175,7 @@ _add(
 )
 _add_group(CLUSTER, "network", network.app)
 _add_group(CLUSTER, "nodes", nodes.app)
+_add(LAB, "setup", setup.setup, "k8sdds setup", "k8sdds setup --for deploy-arm64", "k8sdds setup --dry-run")
 _add(LAB, "doctor", doctor.doctor, "k8sdds doctor", "k8sdds doctor --json")
 _add(LAB, "clean", clean.clean, "k8sdds clean", "k8sdds clean --all", "k8sdds clean --testbed cluster")
 _add_group(LAB, "lab", lab.app)

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from k8sdds.system.errors import InputError
+from k8sdds.system.paths import locate_documents
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +96,7 @@ def print_note(text: str) -> None:
 
 def print_error(error: BaseException) -> None:
     """Print an error to stderr; with `--verbose`, also the errors that caused it."""
-    print(f"k8sdds: {error}", file=sys.stderr)
+    print(f"k8sdds: {locate_documents(str(error))}", file=sys.stderr)
     cause = error.__cause__
     while cause is not None and _verbosity == Verbosity.VERBOSE:
         print(f"  caused by {type(cause).__name__}: {cause}", file=sys.stderr)

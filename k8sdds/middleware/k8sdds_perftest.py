@@ -37,7 +37,7 @@ class K8sddsPerftest(Middleware):
             return []
         recorded = build_record(Path(native_program(PROGRAM)).parent).get(self.name, "")
         if recorded.startswith("not built"):
-            return [Problem(f"middleware {self.name!r} is {recorded}", "make setup")]
+            return [Problem(f"middleware {self.name!r} is {recorded}", "run: k8sdds setup")]
         what = f"middleware {self.name!r} is not built here (built: {', '.join(built)})"
         return [Problem(what, "see: docs/reference/perftest.md")]
 

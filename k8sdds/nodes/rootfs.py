@@ -61,7 +61,7 @@ def rootfs(report: Callable[[str], None]) -> Path:
             os.utime(folder)  # the time of its last use, by which the cache is pruned
         return folder
     if not shutil.which("mmdebstrap"):
-        raise PrerequisiteError("mmdebstrap is not installed", "sudo apt-get install mmdebstrap")
+        raise PrerequisiteError("mmdebstrap is not installed", "run: k8sdds setup --for deploy")
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -145,7 +145,7 @@ def check(folder: Path, now: datetime | None = None) -> list[CredentialCheck]:
     now = now or datetime.now(UTC)
     facts = show(folder)
     if not shutil.which("openssl"):
-        raise PrerequisiteError("the program openssl is not installed", "sudo apt-get install openssl")
+        raise PrerequisiteError("the program openssl is not installed", "run: k8sdds setup")
     checks = []
     authorities = {}
     for name in (IDENTITY_CA, PERMISSIONS_CA):

@@ -71,7 +71,7 @@ NFT_INGRESS = Feature(
     "nftables",
 )  # fmt: skip
 ESP = Feature(
-    "esp", ("esp4",), "IPsec in the kernel",
+    "esp", ("esp4", "xfrm_user"), "IPsec in the kernel",
     "ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 1 mode tunnel"
     " aead 'rfc4106(gcm(aes))' 0x0102030405060708090a0b0c0d0e0f1011121314 128",
 )  # fmt: skip
@@ -131,18 +131,23 @@ def available(feature: Feature) -> bool:
 
 def remedy(feature: Feature) -> str:
     """Return what the user can do about a missing feature."""
-    unloaded = [module for module in feature.modules if _is_loadable(module)]
+    unloaded = unloaded_modules(feature)
     if unloaded:
         return f"sudo modprobe --all {' '.join(unloaded)}"
     if feature.package and (not feature.modules or _failure(feature).endswith("not found")):
-        return f"sudo apt-get install {feature.package}"
+        return "run: k8sdds setup"
     return f"this kernel has no module {feature.modules[0]}; use a network or link that does not need it"
+
+
+def unloaded_modules(feature: Feature) -> list[str]:
+    """Return the kernel modules of a feature that this machine has but has not loaded."""
+    return [module for module in feature.modules if _is_loadable(module)]
 
 
 @cache
 def _failure(feature: Feature) -> str:
     """Return why a feature does not work, or an empty string. Results are cached per process."""
-    unloaded = [module for module in feature.modules if _is_loadable(module)]
+    unloaded = unloaded_modules(feature)
     if unloaded:
         return f"{NOT_LOADED}: kernel module {', '.join(unloaded)}"
     argv = [*unshare_argv(), "sh", "-c", feature.command]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
+import platform
+import pwd
+import re
 import sys
+from functools import cache
 from pathlib import Path
 
 from k8sdds.system.errors import PrerequisiteError
@@ -11,8 +17,11 @@ from k8sdds.system.errors import PrerequisiteError
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SHIPPED = _PACKAGE / "_shipped"
 """Where setup.py copies the shipped folders; a source tree has them next to the package instead."""
-CHECKOUT = None if _SHIPPED.is_dir() else _PACKAGE.parent
+CHECKOUT: Path | None = None if _SHIPPED.is_dir() else _PACKAGE.parent
 """The source tree, if k8sdds runs from one."""
+_ROOT = CHECKOUT or _SHIPPED
+LIBEXEC = "libexec"
+"""Folder of the cache with the native programs of this machine."""
 
 
 def shared(kind: str) -> Path:
@@ -21,10 +30,15 @@ def shared(kind: str) -> Path:
     Raises:
         PrerequisiteError: The folder is missing.
     """
-    folder = (CHECKOUT or _SHIPPED) / kind
+    folder = _ROOT / kind
     if not folder.is_dir():
         raise PrerequisiteError(f"the folder {folder} is missing from this installation", "reinstall k8sdds")
     return folder
+
+
+def locate_documents(text: str) -> str:
+    """Return a message in which the pages that it names (docs/….md) have the paths that they have here."""
+    return re.sub(r"\bdocs/[\w/-]+\.md", lambda page: os.path.relpath(_ROOT / page[0]), text)
 
 
 def private_folder(participant: str) -> Path:
@@ -35,16 +49,57 @@ def private_folder(participant: str) -> Path:
 def native_program(name: str) -> str:
     """Return the path of a native program: `k8sdds-perftest` or `k8sdds-supervisor`.
 
-    Searches $K8SDDS_LIBEXEC if it is set; else the installation.
+    Searches $K8SDDS_LIBEXEC if it is set; else the folder that `k8sdds setup` builds into, then the installation
+    prefix, where a distribution's package has the programs.
 
     Raises:
         PrerequisiteError: The program is not built.
     """
     given = os.environ.get("K8SDDS_LIBEXEC")
-    folder = Path(given) if given else Path(sys.prefix) / "libexec" / "k8sdds"
-    if os.access(folder / name, os.X_OK):
-        return str(folder / name)
-    raise PrerequisiteError(f"the program {name} is not in {folder}", "build it: make setup")
+    folders = [Path(given)] if given else [*_built_folders(), Path(sys.prefix) / "libexec" / "k8sdds"]
+    for folder in folders:
+        if os.access(folder / name, os.X_OK):
+            return str(folder / name)
+    raise PrerequisiteError(
+        f"the program {name} is not in {' or '.join(str(folder) for folder in folders)}",
+        "build it: k8sdds setup",
+    )
+
+
+def built_folder() -> Path:
+    """Return the folder that `k8sdds setup` builds the native programs into.
+
+    It is build/ in a source tree, which needs incremental builds; else a folder of the cache for exactly these
+    sources and this system.
+    """
+    if CHECKOUT is not None:
+        return CHECKOUT / "build" / "libexec" / "k8sdds"
+    return cache_folder() / LIBEXEC / _native_key()
+
+
+def _built_folders() -> list[Path]:
+    """Return where `k8sdds setup` has built: for this user, or for the owner of the installation.
+
+    Root uses what the owner of the installation built, as in `sudo k8sdds`. It trusts that user, whose Python
+    code it runs.
+    """
+    folders = [built_folder()]
+    owner = Path(sys.prefix).stat().st_uid
+    if CHECKOUT is None and os.geteuid() == 0 and owner != 0:
+        with contextlib.suppress(KeyError):
+            folders.append(_default_cache(Path(pwd.getpwuid(owner).pw_dir)) / LIBEXEC / _native_key())
+    return folders
+
+
+@cache
+def _native_key() -> str:
+    """Return a name that changes with the sources of the native programs, the architecture and the system."""
+    sources = shared("perftest-images")
+    system = platform.freedesktop_os_release()
+    key = hashlib.sha256(f"{system.get('ID')} {system.get('VERSION_ID')}".encode())
+    for path in sorted(path for path in sources.rglob("*") if path.is_file()):
+        key.update(f"\n{path.relative_to(sources)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return f"{platform.machine()}-{key.hexdigest()[:16]}"
 
 
 def cache_folder() -> Path:
@@ -56,7 +111,7 @@ def cache_folder() -> Path:
         PrerequisiteError: The folder cannot be created.
     """
     given = os.environ.get("K8SDDS_CACHE_DIR")
-    path = Path(given).absolute() if given else Path.home() / ".cache" / "k8sdds"
+    path = Path(given).absolute() if given else _default_cache(Path.home())
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -64,6 +119,10 @@ def cache_folder() -> Path:
             f"cannot create {path}: {error.strerror}", "set K8SDDS_CACHE_DIR to a folder that you can write"
         ) from error
     return path
+
+
+def _default_cache(home: Path) -> Path:
+    return home / ".cache" / "k8sdds"
 
 
 def state_folder() -> Path:

@@ -89,7 +89,7 @@ def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings
     if not image:
         raise PrerequisiteError(
             "middleware connext needs an image with RTI's PerfTest, which k8sdds may not distribute",
-            f"build one (perftest-images/connext) and set {IMAGE} and {VERSION} (docs/how-to/connext.md)",
+            f"build one and set {IMAGE} and {VERSION} (docs/how-to/connext.md)",
         )
     version = _given_version(environment)
     if version is None:

@@ -1,0 +1,55 @@
+"""`k8sdds setup`: prepare this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from k8sdds.cli.options import DryRun, Yes
+from k8sdds.cli.terminal import confirm, console, print_note
+from k8sdds.system.errors import InputError
+
+
+def complete_purposes(incomplete: str) -> list[str]:
+    """Complete the names of purposes."""
+    from k8sdds.setup import PURPOSES
+
+    return [name for name in PURPOSES if name.startswith(incomplete)]
+
+
+def setup(
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for",
+            metavar="PURPOSE",
+            help="lab (default): measure in the lab. deploy: create clusters. deploy-arm64, deploy-amd64: create"
+            " clusters of such machines, with a cross compiler if necessary. tests: run the tests. (Repeatable.)",
+            autocompletion=complete_purposes,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Prepare this machine: install Debian packages, load kernel modules, build the native programs.
+
+    Shows what is missing and asks before it changes anything. Uses sudo unless you are root.
+    """
+    from k8sdds.setup import PURPOSES, apply, plan
+
+    names = names or ["lab"]
+    for name in names:
+        if name not in PURPOSES:
+            raise InputError(
+                f"--for {name}: there is no such purpose",
+                f"use one of: {', '.join(PURPOSES)}",
+            )
+    missing = plan([PURPOSES[name] for name in names])
+    for line in missing.describe():
+        console().print(line, highlight=False, markup=False, soft_wrap=True)
+    if not missing.describe():
+        console().print(f"This machine is set up for: {', '.join(names)}", highlight=False)
+    elif not dry_run:
+        confirm("Continue?", yes)
+        apply(missing, print_note)

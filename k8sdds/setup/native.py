@@ -1,0 +1,86 @@
+"""Build the native programs for this machine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from k8sdds.bundle import cache
+from k8sdds.middleware import MIDDLEWARES
+from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest, backends, build_record
+from k8sdds.system import cmake
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.paths import CHECKOUT, built_folder, native_program, shared
+
+PROGRAMS = ("k8sdds-perftest", "k8sdds-supervisor")
+COMPILER = ("c++", "cmake", "ninja")
+_WHAT = "the native programs"
+_SETUP = "k8sdds setup"
+
+
+def is_current() -> bool:
+    """Return whether all programs exist, with all middlewares, and correspond to their sources."""
+    try:
+        for program in PROGRAMS:
+            native_program(program)
+    except PrerequisiteError:
+        return False
+    return not missing_middlewares() and (CHECKOUT is None or _is_up_to_date(CHECKOUT / "build" / "native"))
+
+
+def can_build() -> bool:
+    """Return whether a compiler and its tools are installed."""
+    return all(shutil.which(tool) for tool in COMPILER)
+
+
+def build(report: Callable[[str], None]) -> None:
+    """Build and install the programs, and report each middleware that could not be built.
+
+    Raises:
+        PrerequisiteError: The build fails.
+    """
+    report(f"building {_WHAT} (takes a few minutes)")
+    log = _build_in_cache() if CHECKOUT is None else _build(CHECKOUT / "build" / "native", CHECKOUT / "build")
+    for program in PROGRAMS:
+        native_program(program)
+    for name in missing_middlewares():
+        reason = build_record(Path(native_program(PROGRAMS[0])).parent).get(name, "not built")
+        report(f"middleware {name}: {reason}; see the build log: {log}")
+
+
+def missing_middlewares() -> list[str]:
+    """Return the names of the middlewares of k8sdds-perftest that are not built."""
+    names = [name for name, middleware in MIDDLEWARES.items() if isinstance(middleware, K8sddsPerftest)]
+    return [name for name in names if name not in backends()]
+
+
+def _build_in_cache() -> Path:
+    """Build the programs in the cache and return the build log."""
+    target = built_folder()
+    log = target.with_suffix(".log")
+    # The lock lets a second command wait instead of building the same.
+    with cache.creating(target):
+        if not is_current():
+            with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
+                _build(Path(folder, "native"), Path(folder, "install"), log)
+                cache.remove(target)
+                Path(folder, "install", "libexec", "k8sdds").rename(target)
+    cache.prune()
+    return log
+
+
+def _build(folder: Path, prefix: Path, log: Path | None = None) -> Path:
+    log = log or folder / "build.log"
+    settings = {"CMAKE_INSTALL_PREFIX": prefix}
+    cmake.build(_WHAT, shared("perftest-images"), folder, log, settings, "install", _SETUP)
+    return log
+
+
+def _is_up_to_date(folder: Path) -> bool:
+    if not (folder / "build.ninja").is_file() or not shutil.which("ninja"):
+        return False
+    done = subprocess.run(["ninja", "-C", folder, "-n"], capture_output=True, text=True)
+    return done.returncode == 0 and "no work to do" in done.stdout

@@ -1,0 +1,153 @@
+"""List the Debian packages that each use of k8sdds requires, and install those that are missing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.bundle.native import LIBRARIES, cross_compiler
+from k8sdds.discovery.server import FASTDDS
+from k8sdds.networks import features
+from k8sdds.setup.root import as_root
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.versions import BUNDLE_ARCHITECTURES
+
+TOOLS = {
+    "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
+    "unshare": "util-linux", "nsenter": "util-linux",
+}  # fmt: skip
+"""Tools that the lab runs, each with the package that provides it."""
+BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
+"""What the native programs are built with."""
+LAB = tuple(
+    dict.fromkeys(
+        [*BUILD, *TOOLS.values(), "ethtool", "openssl", "procps", FASTDDS.package]
+        + [package for feature in features() for package in feature.package.split()]
+    )
+)
+RENAMED = {"libfastrtps-dev": "libfastdds-dev"}
+"""Packages that have another name in newer releases."""
+DEPLOY = (*LAB, "mmdebstrap", "skopeo")
+TESTS = (
+    *DEPLOY, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio", "docker-registry", "dropbear-bin",
+    "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz", "kmod", "openssh-client",
+    "qemu-system-x86",
+    *(cross_compiler(arch) for arch in BUNDLE_ARCHITECTURES if arch != HOST_ARCH),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """Something that a machine can be set up for."""
+
+    name: str
+    title: str
+    packages: tuple[str, ...]
+
+
+PURPOSES = {
+    purpose.name: purpose
+    for purpose in (
+        Purpose("lab", "measure in the lab", LAB),
+        Purpose("deploy", "create clusters and bundles, and push images", DEPLOY),
+        *(
+            Purpose(
+                f"deploy-{arch}",
+                f"the same for machines with {arch}",
+                DEPLOY if arch == HOST_ARCH else (*DEPLOY, cross_compiler(arch)),
+            )
+            for arch in BUNDLE_ARCHITECTURES
+        ),
+        Purpose("tests", "run the tests of k8sdds", TESTS),
+    )
+}
+
+_POLICY = Path("/usr/sbin/policy-rc.d")
+"""Program that Debian's maintainer scripts run before they start a service."""
+_UNITS = Path("/lib/systemd/system")
+_SERVICES = ("docker-registry.service", "strongswan.service")
+"""Services of these packages, which must not run: k8sdds starts their programs itself, in namespaces."""
+
+
+def missing(packages: Sequence[str]) -> list[str]:
+    """Return the packages that are not installed under any of their names.
+
+    Raises:
+        PrerequisiteError: This system has no Debian packages.
+    """
+    if not shutil.which("dpkg-query") or not shutil.which("apt-get"):
+        raise PrerequisiteError(
+            "apt-get is not installed: k8sdds setup installs packages of Debian and its relatives",
+            f"install what corresponds to these packages yourself: {' '.join(packages)}",
+        )
+    names = [name for package in packages for name in _names(package)]
+    shown = subprocess.run(
+        ["dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", *names],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    installed = {line.split()[0] for line in shown.stdout.splitlines() if line.endswith(" installed")}
+    return [package for package in packages if installed.isdisjoint(_names(package))]
+
+
+def install(packages: Sequence[str]) -> None:
+    """Install packages without starting their services, now or at boot.
+
+    Raises:
+        PrerequisiteError: A package is not available, or apt-get fails.
+    """
+    _apt_get("update", "-q=2")
+    names = [available_name(package) or _unavailable(package) for package in packages]
+    new_services = [service for service in _SERVICES if not (_UNITS / service).exists()]
+    with _services_stopped():
+        _apt_get("install", "-q=2", "--yes", "--no-install-recommends", *names)
+    enabled = [service for service in new_services if (_UNITS / service).exists()]
+    if enabled and shutil.which("systemctl"):
+        as_root("systemctl", "disable", "--quiet", *enabled)
+
+
+def available_name(package: str) -> str | None:
+    """Return the name under which the apt sources of this machine provide a package; None if they do not."""
+    for name in _names(package):
+        shown = subprocess.run(["apt-cache", "show", name], capture_output=True, text=True)
+        if shown.returncode == 0 and shown.stdout:
+            return name
+    return None
+
+
+def _names(package: str) -> list[str]:
+    return [package, *([RENAMED[package]] if package in RENAMED else [])]
+
+
+def _unavailable(package: str) -> NoReturn:
+    raise PrerequisiteError(
+        f"the package {package} is not in this machine's apt sources",
+        "add a source that provides it; on Ubuntu, enable the component universe",
+    )
+
+
+def _apt_get(*args: str) -> None:
+    done = as_root("env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "apt-get", *args)
+    if done:
+        raise PrerequisiteError(
+            f"apt-get {args[0]} failed with exit code {done}", "see the messages above; then run it again"
+        )
+
+
+@contextlib.contextmanager
+def _services_stopped() -> Iterator[None]:
+    """Prevent maintainer scripts from starting services. An existing policy of the administrator is kept."""
+    if os.path.lexists(_POLICY):
+        yield
+        return
+    try:
+        as_root("install", "-m", "755", "/dev/stdin", str(_POLICY), text="#!/bin/sh\nexit 101\n")
+        yield
+    finally:
+        as_root("rm", "-f", str(_POLICY))

@@ -1,0 +1,41 @@
+"""Run commands as root, directly or with sudo."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+
+def is_available() -> bool:
+    """Return whether this user may be able to run commands as root."""
+    return os.geteuid() == 0 or shutil.which("sudo") is not None
+
+
+def as_root(*argv: str, text: str | None = None) -> int:
+    """Run a command as root and return its exit code. Its messages appear on stderr.
+
+    Ctrl-C is passed on, and the command ends in an orderly way before this function raises KeyboardInterrupt: a
+    package manager must not be killed.
+
+    Args:
+        argv: The command.
+        text: Its standard input. By default, the command has the terminal, on which sudo asks for a password.
+    """
+    command = argv if os.geteuid() == 0 else ("sudo", "--", *argv)
+    process = subprocess.Popen(
+        command, stdin=None if text is None else subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    interrupted = False
+    if text is not None and process.stdin is not None:
+        process.stdin.write(text)
+        process.stdin.close()
+    while True:
+        try:
+            code = process.wait()
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
+    return code

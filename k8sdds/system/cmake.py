@@ -1,0 +1,51 @@
+"""Build C and C++ programs with CMake and Ninja."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from k8sdds.system.errors import PrerequisiteError
+
+TIMEOUT_S = 3600
+"""The build of perftest takes about two minutes on two shared cores, and several times as long on a Raspberry Pi."""
+
+
+def build(
+    what: str, sources: Path, folder: Path, log: Path, settings: Mapping[str, object], target: str, setup: str
+) -> None:
+    """Build and install programs. A second build in the same folder is incremental.
+
+    Args:
+        what: What messages call the programs.
+        sources: Folder with CMakeLists.txt.
+        folder: Folder of the intermediate files.
+        log: File for the output of the build.
+        settings: CMake variables, such as CMAKE_INSTALL_PREFIX.
+        target: `install`, or `install/strip` to remove debug information.
+        setup: The command that installs CMake and the libraries.
+
+    Raises:
+        PrerequisiteError: CMake is not installed, or the build fails.
+    """
+    configure = ["cmake", "-S", sources, "-B", folder, "-G", "Ninja"]
+    configure += [f"-D{key}={value}" for key, value in {"CMAKE_BUILD_TYPE": "Release", **settings}.items()]
+    folder.mkdir(parents=True, exist_ok=True)
+    with log.open("w+") as output:
+        for argv in (configure, ["cmake", "--build", folder, "--target", target]):
+            try:
+                done = subprocess.run(
+                    argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    timeout=TIMEOUT_S, env={**os.environ, "LC_ALL": "C"},
+                )  # fmt: skip
+            except FileNotFoundError:
+                raise PrerequisiteError("cmake is not installed", f"run: {setup}") from None
+            except subprocess.TimeoutExpired:
+                raise PrerequisiteError(f"building {what} timed out after {TIMEOUT_S} s") from None
+            if done.returncode:
+                lines = [line.strip() for line in log.read_text().splitlines() if "rror" in line][:3]
+                raise PrerequisiteError(
+                    f"cannot build {what}: {' | '.join(lines)}", f"see the build log: {log}"
+                )

@@ -1,0 +1,111 @@
+"""`k8sdds setup` finds what is missing on this machine, and says what an ordinary user can do about it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from k8sdds import networks, setup
+from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.setup import native, packages, root
+from k8sdds.system import paths
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.versions import BUNDLE_ARCHITECTURES
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = "k8sdds-no-such-package"
+
+
+def test_the_lab_gets_the_programs_of_every_feature_and_library() -> None:
+    needed = {name for feature in networks.features() for name in feature.package.split()}
+    assert needed <= set(packages.LAB)
+    assert set(packages.TOOLS.values()) <= set(packages.LAB)
+
+
+def test_other_architectures_get_a_cross_compiler() -> None:
+    for arch in BUNDLE_ARCHITECTURES:
+        compilers = {name for name in setup.PURPOSES[f"deploy-{arch}"].packages if name.startswith("g++-")}
+        assert len(compilers) == (arch != HOST_ARCH)
+        assert {"skopeo", "mmdebstrap"} <= set(setup.PURPOSES[f"deploy-{arch}"].packages)
+    assert "g++-aarch64-linux-gnu" in packages.TESTS or HOST_ARCH == "arm64"
+
+
+needs_apt = pytest.mark.skipif(not shutil.which("apt-get"), reason="this system has no Debian packages")
+
+
+@needs_apt
+def test_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert packages.missing(["dpkg", NOWHERE, "apt"]) == [NOWHERE]
+    monkeypatch.setitem(packages.RENAMED, NOWHERE, "dpkg")
+    assert packages.missing([NOWHERE]) == []
+
+
+@needs_apt
+def test_without_root_the_message_has_the_command_for_the_administrator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(root, "is_available", lambda: False)
+    notes: list[str] = []
+    with pytest.raises(PrerequisiteError, match=f"without root: {NOWHERE}") as error:
+        setup.apply(setup.Plan(packages=(NOWHERE,), modules=("esp4",)), notes.append)
+    assert f"apt-get install {NOWHERE}" in error.value.remedy
+    assert "report" in error.value.remedy
+    assert len(notes) == 1 and "esp4" in notes[0]
+
+
+def test_without_apt_the_message_lists_the_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PrerequisiteError, match="apt-get is not installed") as error:
+        setup.plan([setup.PURPOSES["lab"]])
+    assert "cyclonedds-dev" in error.value.remedy
+    assert not native.can_build()
+
+
+@needs_apt
+def test_packages_are_found_under_the_names_of_this_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert packages.available_name("dpkg") == "dpkg"
+    assert packages.available_name(NOWHERE) is None
+    monkeypatch.setitem(packages.RENAMED, NOWHERE, "dpkg")
+    assert packages.available_name(NOWHERE) == "dpkg"
+
+
+def test_a_plan_lists_every_change() -> None:
+    lines = setup.Plan(("a", "b"), ("vxlan",), build=True).describe()
+    assert [line for line in lines if "a, b" in line] and [line for line in lines if "vxlan" in line]
+    assert str(paths.built_folder()) in lines[-1]
+    assert setup.Plan().describe() == []
+
+
+def test_programs_are_built_again_when_their_sources_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(paths, "_ROOT", tmp_path)
+    source = tmp_path / "perftest-images" / "main.cpp"
+    source.parent.mkdir()
+    keys = set()
+    for text in ("one", "two", "one"):
+        source.write_text(text)
+        keys.add(paths._native_key.__wrapped__())
+    assert len(keys) == 2
+
+
+def test_messages_name_pages_that_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = "\n".join(path.read_text() for path in (ROOT / "k8sdds").rglob("*.py"))
+    pages = set(re.findall(r"\bdocs/[\w/-]+\.md", texts))
+    assert pages
+    for page in pages:
+        assert Path(paths.locate_documents(f"see {page}").removeprefix("see ")).is_file(), page
+
+
+def test_messages_name_no_command_of_the_source_tree() -> None:
+    named = [
+        f"{path.name}: {line}"
+        for path in (ROOT / "k8sdds").rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r"\bmake (setup|run|test)\b|perftest-images/\w+/", line) and '"' in line
+    ]
+    assert named == []
