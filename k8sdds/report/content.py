@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from k8sdds import workloads
@@ -21,6 +21,7 @@ from k8sdds.report import formats
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS, Metric
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system import parallel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +51,9 @@ Curve = dict[int, Row]
 
 _DEFAULTS = {"publishers": 1, "security": "none", "rate": 0, "batch_bytes": 0, "placement": "spread"}
 """Values that captions omit. The experiment in the run folder lists them."""
+
+_MANY_TRIALS = 2000
+"""With fewer trials, a second process costs more than it saves, because each process imports scipy."""
 
 INTERVAL = "95 % interval (t on log ratios, paired within repetition)"
 
@@ -313,8 +317,8 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     labels = list(dict.fromkeys([*(known if isinstance(known, dict) else {}), *table[UNIT]]))
     baseline = campaign.get("baseline") or ("host" if "host" in labels else None)
     labels.sort(key=lambda label: label != baseline)
-    levels = overhead.levels(best)
-    overheads = overhead.overheads(best, baseline)
+    tasks = [partial(overhead.levels, best), partial(overhead.overheads, best, baseline)]
+    levels, overheads = parallel.run(tasks) if len(best) >= _MANY_TRIALS else [task() for task in tasks]
     return Content(
         run, campaign, table, best, levels, overheads, baseline, labels,
         _settings(best, levels, overheads), run.events(),

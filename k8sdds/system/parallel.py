@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -31,6 +32,8 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     shares = [tasks[number::count] for number in range(count)]
     context = multiprocessing.get_context("fork")
     children = []
+    # Garbage collections then leave the memory shared by all processes alone, so that it is not copied.
+    gc.freeze()
     try:
         for share in shares[1:]:
             receiver, sender = context.Pipe(duplex=False)
@@ -42,6 +45,7 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
         for share, (_, receiver) in zip(shares[1:], children, strict=True):
             outcomes.append(_receive(receiver, share))
     finally:
+        gc.unfreeze()
         for process, receiver in children:
             receiver.close()
             process.terminate()

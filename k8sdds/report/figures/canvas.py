@@ -75,7 +75,8 @@ def save(
     """
     import matplotlib as mpl
 
-    drawing.savefig(folder / f"{slug}.png", dpi=DPI, facecolor="white")
+    # The default compression takes twice as long for files that are a quarter smaller.
+    drawing.savefig(folder / f"{slug}.png", dpi=DPI, facecolor="white", pil_kwargs={"compress_level": 1})
     buffer = io.StringIO()
     # Ids contain a hash of the slug, so that figures on one page do not share clip paths.
     with mpl.rc_context({"svg.hashsalt": slug}):

@@ -34,16 +34,21 @@ class Estimate:
     values: Sequence[float]
     marks: tuple[float, ...] = ()
     """Further values to mark, such as other percentiles."""
+    text: str = ""
+    """The mean as text."""
 
     @classmethod
     def of_level(cls, row: Row, marks: tuple[float, ...] = ()) -> Estimate:
         """Return a level in the unit of its quantity."""
-        return cls(row["mean"], row["ci_low"], row["ci_high"], row["values"], marks)
+        text = formats.number(row["mean"])
+        return cls(row["mean"], row["ci_low"], row["ci_high"], row["values"], marks, text)
 
     @classmethod
     def of_overhead(cls, row: Row) -> Estimate:
         """Return an overhead in percent."""
-        return cls(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], row["values"])
+        mean, low, high = (row[key] for key in ("overhead_percent", "ci_low_percent", "ci_high_percent"))
+        text = formats.percent(mean, low, high).partition(" ")[0]
+        return cls(mean, low, high, row["values"], text=text)
 
     @property
     def measured(self) -> tuple[float, ...]:
@@ -129,7 +134,7 @@ def rows(ax: Axes, estimates: Mapping[str, Estimate], labels: Sequence[str], sty
         item = estimates.get(label)
         for mark in item.marks if item else ():
             ax.plot([mark, mark], [y - 0.2, y + 0.2], color=MUTED, linewidth=0.9)
-        text = formats.number(item.mean) if item else "no valid trial"
+        text = item.text if item else "no valid trial"
         ax.text(
             1.02, y, text, va="center", size=FONT - 1, color=INK if item else MUTED,
             transform=ax.get_yaxis_transform(),

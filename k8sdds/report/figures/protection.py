@@ -52,17 +52,19 @@ def _figure(
     variants.sort(key=lambda label: (content.networks.index(label.split(" ")[0])
                                      if label.split(" ")[0] in content.networks else 99, label))  # fmt: skip
     styles = variant_colors(variants)
+    protected = {protected_name(row) for name in names for row in levels[name] if _protects(row)}
+    plain = [label for label in variants if label not in protected]
     legend = text_width(variants, FONT - 0.5) + 0.4
     width = (WIDTH - len(names) * _LEFT) / len(names) - 0.05
     rows = -(-len(variants) // max(1, int(WIDTH // legend)))
     drawing = new(WIDTH, _HEAD + _HEIGHT + _FOOT + 0.17 * rows + 0.1)
     for column, name in enumerate(names):
         ax = axes(drawing, _LEFT + column * (_LEFT + width + 0.05), _HEAD, width, _HEIGHT)
-        _panel(ax, levels[name], variants, styles)
+        _panel(ax, levels[name], variants, styles, plain)
         ax.set_title(formats.capital(METRICS[name].title))
         ax.set_ylabel(METRICS[name].unit, labelpad=2)
     drawing.legend(
-        handles=[_handle(label, styles[label]) for label in variants], loc="lower center",
+        handles=[_handle(label, styles[label], label in plain) for label in variants], loc="lower center",
         ncols=max(1, int(WIDTH // legend)), fontsize=FONT - 0.5, frameon=False, handlelength=1.8,
         columnspacing=1.2, borderpad=0,
     )  # fmt: skip
@@ -81,22 +83,23 @@ def _figure(
     return save(drawing, folder, f"protection-{index + 1}", "protection", title, alt, caption)
 
 
-def _handle(label: str, style: NetworkColor) -> Line2D:
+def _handle(label: str, style: NetworkColor, dashed: bool) -> Line2D:
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], color=style.light, marker=style.marker, markersize=4.2, markeredgewidth=0, linewidth=0.9,
-                  label=label)  # fmt: skip
+    return Line2D(
+        [], [], color=style.light, linestyle="--" if dashed else "-", linewidth=0.9, marker=style.marker,
+        markersize=4.2, markeredgewidth=0, label=label,
+    )  # fmt: skip
 
 
-def _panel(ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, NetworkColor]) -> None:
+def _panel(
+    ax: Axes, rows: list[Row], variants: list[str], styles: dict[str, NetworkColor], plain: list[str]
+) -> None:
     sizes = sorted({row["payload_bytes"] for row in rows})
     series: dict[str, dict[float, Estimate]] = {label: {} for label in variants}
     for row in sorted(rows, key=lambda row: row["payload_bytes"]):
         series[protected_name(row)][float(sizes.index(row["payload_bytes"]))] = Estimate.of_level(row)
     series = {label: estimates for label, estimates in series.items() if estimates}
-    plain = [
-        label for label in series if not any(_protects(row) for row in rows if protected_name(row) == label)
-    ]
     log_axis(ax, *reach([item for items in series.values() for item in items.values()], ratio=True))
     along(ax, series, styles, 0.6 / len(variants), dashed=plain)
     ax.set_xticks(range(len(sizes)), [payload(size) for size in sizes])

@@ -17,8 +17,8 @@ STYLES = {
 }
 # No interval of these means could be computed from these trials.
 SERIES = {
-    "host": {0.0: Estimate(5.0, 1.0, 6.0, [70.0, 80.0]), 1.0: Estimate(7.0, 6.5, 9.0, [90.0])},
-    "weavenet": {0.0: Estimate(3.0, 2.0, 8.0, [60.0, 65.0], (4.0,)), 1.0: Estimate(2.0, None, None, [50.0])},
+    "host": {0.0: Estimate(5.0, 1.0, 6.0, [70.0, 80.0], text="5.00"), 1.0: Estimate(7.0, 6.5, 9.0, [90.0])},
+    "weavenet": {0.0: Estimate(3.0, 2.0, 8.0, [60.0, 65.0], (4.0,), "3.00"), 1.0: Estimate(2.0, None, None, [50.0])},
 }
 STEP = 0.2
 
