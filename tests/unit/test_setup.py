@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +18,7 @@ from k8sdds.setup import native, packages, root
 from k8sdds.system import paths
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.versions import BUNDLE_ARCHITECTURES
+from tests.conftest import NOBODY
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "k8sdds-no-such-package"
@@ -90,6 +95,29 @@ def test_programs_are_built_again_when_their_sources_change(
         source.write_text(text)
         keys.add(paths._native_key.__wrapped__())
     assert len(keys) == 2
+
+
+def test_root_uses_what_the_owner_of_the_installation_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    prefix, home = tmp_path / "venv", tmp_path / "home"
+    prefix.mkdir()
+    if os.geteuid() == 0:
+        os.chown(prefix, NOBODY, NOBODY)
+    monkeypatch.setattr(paths, "CHECKOUT", None)
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(pwd, "getpwuid", lambda user: SimpleNamespace(pw_dir=str(home)))
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache of root"))
+    monkeypatch.delenv("K8SDDS_LIBEXEC", raising=False)
+    program = home / ".cache/k8sdds/libexec" / paths.built_folder().name / "k8sdds-perftest"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    assert paths.native_program("k8sdds-perftest") == str(program)
+    own = paths.built_folder() / "k8sdds-perftest"
+    own.parent.mkdir(parents=True)
+    own.touch(mode=0o755)
+    assert paths.native_program("k8sdds-perftest") == str(own)
 
 
 def test_messages_name_pages_that_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
