@@ -37,8 +37,8 @@ _verbosity = Verbosity.NORMAL
 def set_verbosity(verbosity: Verbosity) -> None:
     """Set how much this process prints; `VERBOSE` also prints each command that it runs."""
     global _verbosity
-    if verbosity == Verbosity.VERBOSE != _verbosity:
-        sys.addaudithook(_print_command)
+    if verbosity == Verbosity.VERBOSE:
+        _watch_commands()
     _verbosity = verbosity
 
 
@@ -47,12 +47,23 @@ def quiet() -> bool:
     return _verbosity == Verbosity.QUIET
 
 
+@cache
+def _watch_commands() -> None:
+    # Once per process, because an audit hook cannot be removed.
+    sys.addaudithook(_print_command)
+
+
 def _print_command(event: str, arguments: tuple[Any, ...]) -> None:
-    """Print the command of an audit event that starts a program."""
-    if event not in ("subprocess.Popen", "os.exec") or _verbosity != Verbosity.VERBOSE:
+    """Print the command of an audit event that starts a program, here or on another machine."""
+    if _verbosity != Verbosity.VERBOSE:
         return
     # Arguments never contain secrets, because every user of the machine can read them.
-    argv = [os.fsdecode(argument) for argument in arguments[1]]
+    if event in ("subprocess.Popen", "os.exec"):
+        argv = [os.fsdecode(argument) for argument in arguments[1]]
+    elif event == "k8sdds.ssh":
+        argv = ["ssh", *arguments]
+    else:
+        return
     shown = [a if len(a) <= MAX_SHOWN_ARGUMENT else f"{a[:MAX_SHOWN_ARGUMENT]}…" for a in argv]
     sys.stderr.write(f"+ {shlex.join(shown)}\n")
 

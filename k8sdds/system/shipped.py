@@ -51,7 +51,8 @@ class ShippedFiles:
             return path, path.read_text(encoding="utf-8")
         except OSError as error:
             raise InputError(
-                f"cannot read {path}: {error.strerror}", f"give the name of a {self.kind} or a YAML file"
+                f"cannot read {path}: {error.strerror}",
+                f"give the name of an installed {self.kind}, or the path of a YAML file",
             ) from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path} is not UTF-8 text", "give a YAML file") from error

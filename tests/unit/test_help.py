@@ -7,11 +7,13 @@ import pty
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from k8sdds.cli import terminal
 from k8sdds.cli.main import command_tree
 from k8sdds.system.errors import EXIT_CODES, K8sddsError
 from tests.conftest import K8SDDS
@@ -137,6 +139,21 @@ def test_verbose_prints_commands_and_causes(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.yaml")
     assert "caused by FileNotFoundError" in run("-v", "show", missing).stderr
     assert "caused by" not in run("show", missing).stderr
+
+
+def test_verbose_prints_commands_on_other_machines(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for verbosity, printed in (
+        (terminal.Verbosity.NORMAL, ""),
+        (terminal.Verbosity.VERBOSE, "+ ssh pi1 'exec sh -s'\n"),
+    ):
+        terminal.set_verbosity(verbosity)
+        try:
+            sys.audit("k8sdds.ssh", "pi1", "exec sh -s")
+        finally:
+            terminal.set_verbosity(terminal.Verbosity.NORMAL)
+        assert capfd.readouterr().err == printed
 
 
 def test_no_error_is_a_traceback() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import shlex
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -97,6 +98,8 @@ class Host:
         from k8sdds.system.ssh import session
 
         transport = self._transport()
+        # For `--verbose`, like the audit events of local programs. The script on stdin may contain secrets.
+        sys.audit("k8sdds.ssh", self.name, shell)
         try:
             code, out, err = session.execute(transport, shell, stdin, timeout_s)
         except session.CommandTimeout as error:
