@@ -10,8 +10,14 @@ from tests.conftest import Command
 
 
 def test_pack_and_verify(k8sdds: Command, run_folder: RunFolder, tmp_path: Path) -> None:
-    packed = k8sdds("artifact", "pack", str(run_folder.path), "-o", "a.zip", "--license", "CC-BY-4.0")
+    pack = ("artifact", "pack", str(run_folder.path), "-o", "a.zip", "--license", "CC-BY-4.0")
+    planned = k8sdds(*pack, "--dry-run")
+    assert not (tmp_path / "a.zip").exists()
+    packed = k8sdds(*pack)
     assert packed.returncode == 0, packed.stderr
+    assert planned.stdout == f"would write {packed.stdout}"
+    again = k8sdds(*pack, "--dry-run")
+    assert again.returncode == 2 and "already exists" in again.stderr
     content_id = packed.stdout.split("content id: ")[1].split()[0]
     whole = k8sdds("artifact", "verify", "a.zip", "--expect", content_id)
     assert whole.returncode == 0 and content_id in whole.stdout

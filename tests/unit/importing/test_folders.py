@@ -212,7 +212,11 @@ def test_a_failed_write_leaves_no_folder(tmp_path):
 
 def test_an_imported_folder_cannot_be_resumed(tmp_path, k8sdds):
     trial(tmp_path / "in" / "host")
-    assert k8sdds("import", "in", "-o", "out").returncode == 0
+    planned = k8sdds("import", "in", "-o", "out", "--dry-run")
+    assert not (tmp_path / "out").exists()
+    imported = k8sdds("import", "in", "-o", "out")
+    assert imported.returncode == 0
+    assert planned.stdout == imported.stdout.replace("Next: k8sdds report out", "would write out")
     done = k8sdds("run", "--resume", "out")
     assert done.returncode == 2 and "imported" in done.stderr
 
