@@ -57,6 +57,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Show what was not tested, and how to test it, in one block at the end."""
+    if hasattr(config, "workerinput"):
+        return  # the process that distributes the tests has the reports of all workers
     counts = Counter(
         report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped")
     )
