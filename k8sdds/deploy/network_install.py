@@ -101,10 +101,10 @@ def choose_network(
     try:
         return PodNetwork.model_validate(options, context={"pod_networks": networks.pod_networks()})
     except ValidationError as error:
-        message = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise InputError(
-            message.replace("password_file", "--password-file"), "see: k8sdds network switch --help"
-        ) from error
+        mistake = yaml_text.mistakes(error, options, PodNetwork)[0]
+        option = f"--{mistake.keys[0]} {options[str(mistake.keys[0])]}: " if mistake.keys else ""
+        message = option + mistake.message.replace("password_file", "--password-file")
+        raise InputError(message, "see: k8sdds network switch --help") from error
 
 
 def with_network(profile: Profile, network: PodNetwork) -> Profile:

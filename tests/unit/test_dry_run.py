@@ -81,6 +81,7 @@ def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> N
         (("bundle", "create", "credentials"), "exists already"),
         (("images", "build", "no-such-image"), "there is no image"),
         (("deploy", "no-such-profile"), "there is no profile"),
+        (("network", "switch", "one-machine", "host", "--interface", "e;x"), "--interface e;x: String should match"),
     ):
         done = k8sdds(*args, "--dry-run")
         assert done.returncode == 2
