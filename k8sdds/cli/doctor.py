@@ -14,6 +14,7 @@ from k8sdds.cli.terminal import console
 from k8sdds.networks.network import Network
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
+from k8sdds.system.paths import locate_documents
 
 MIN_BUFFER_BYTES = 4 * 1024 * 1024
 """Smallest limit of socket receive buffers at which throughput tests do not lose samples in the kernel."""
@@ -54,7 +55,8 @@ def _show(diagnoses: Sequence[Diagnosis]) -> None:
         line = f"{status} {diagnosis.subject}: {diagnosis.message}"
         console().print(line, highlight=False, markup=False)
         if not diagnosis.ok and diagnosis.remedy:
-            console().print(f"       → {diagnosis.remedy}", highlight=False, markup=False)
+            remedy = locate_documents(diagnosis.remedy)
+            console().print(f"       → {remedy}", highlight=False, markup=False)
 
 
 def _diagnose() -> Iterator[Diagnosis]:

@@ -13,7 +13,7 @@ from k8sdds.middleware import MIDDLEWARES
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest, backends, build_record
 from k8sdds.system import cmake
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.paths import CHECKOUT, built_folder, native_program, shared
+from k8sdds.system.paths import CHECKOUT, built_folder, cache_folder, native_program, shared
 
 PROGRAMS = ("k8sdds-perftest", "k8sdds-supervisor")
 COMPILER = ("c++", "cmake", "ninja")
@@ -59,6 +59,7 @@ def missing_middlewares() -> list[str]:
 
 def _build_in_cache() -> Path:
     """Build the programs in the cache and return the build log."""
+    cache_folder()  # creates it for this user only
     target = built_folder()
     log = target.with_suffix(".log")
     # The lock lets a second command wait instead of building the same.

@@ -74,7 +74,7 @@ def built_folder() -> Path:
     """
     if CHECKOUT is not None:
         return CHECKOUT / "build" / "libexec" / "k8sdds"
-    return cache_folder() / LIBEXEC / _native_key()
+    return _cache_path() / LIBEXEC / _native_key()
 
 
 def _built_folders() -> list[Path]:
@@ -110,8 +110,7 @@ def cache_folder() -> Path:
     Raises:
         PrerequisiteError: The folder cannot be created.
     """
-    given = os.environ.get("K8SDDS_CACHE_DIR")
-    path = Path(given).absolute() if given else _default_cache(Path.home())
+    path = _cache_path()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -119,6 +118,11 @@ def cache_folder() -> Path:
             f"cannot create {path}: {error.strerror}", "set K8SDDS_CACHE_DIR to a folder that you can write"
         ) from error
     return path
+
+
+def _cache_path() -> Path:
+    given = os.environ.get("K8SDDS_CACHE_DIR")
+    return Path(given).absolute() if given else _default_cache(Path.home())
 
 
 def _default_cache(home: Path) -> Path:

@@ -120,6 +120,17 @@ def test_root_uses_what_the_owner_of_the_installation_built(
     assert paths.native_program("k8sdds-perftest") == str(own)
 
 
+def test_programs_of_a_distribution_need_no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(paths, "CHECKOUT", None)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", "/proc/no-such-folder")
+    monkeypatch.delenv("K8SDDS_LIBEXEC", raising=False)
+    program = tmp_path / "libexec" / "k8sdds" / "k8sdds-perftest"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    assert paths.native_program("k8sdds-perftest") == str(program)
+
+
 def test_messages_name_pages_that_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     texts = "\n".join(path.read_text() for path in (ROOT / "k8sdds").rglob("*.py"))
