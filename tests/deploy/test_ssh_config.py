@@ -256,6 +256,9 @@ def test_only_the_named_keys_are_offered(
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
         run_add(agent, other.read_text())
     assert gather_values([target]) == ({"alpha": "alpha"}, {})
+    farm.login_key.with_name("login.pub").rename(farm.folder / "moved")
+    assert gather_values([target]) == ({"alpha": "alpha"}, {})
+    (farm.folder / "moved").rename(farm.login_key.with_name("login.pub"))
     results, failures = gather_values([replace(target, key=None)])
     assert results == {} and "login refused" in failures["alpha"]
     # The key of a file comes first if the agent has it.

@@ -32,7 +32,8 @@ class Identities(AuthStrategy):  # type: ignore[misc]
         self._only_files = config.flag(options, "identitiesonly")
         configured = [Path(name).expanduser() for name in options.get("identityfile", ())]
         self._files = configured or [config.USER_FOLDER.expanduser() / name for name in DEFAULT_FILES]
-        self._agent = _Agent(options.get("identityagent", "SSH_AUTH_SOCK"))
+        self._agent_name = options.get("identityagent", "SSH_AUTH_SOCK")
+        self._agent: _Agent | None = None
         self.encrypted: list[Path] = []
         """Key files that require a passphrase and are not in the agent."""
         self.offered = 0
@@ -41,16 +42,20 @@ class Identities(AuthStrategy):  # type: ignore[misc]
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
         """Yield keys: those of the agent that are also files, others of the agent, and those of files."""
         files = {path: _public_key(path) for path in self._files if path.is_file()}
-        in_agent = {key.asbytes(): key for key in self._agent.get_keys()}
-        named = [in_agent[public] for public in files.values() if public in in_agent]
-        # The public half of a file may be missing. Then any key of the agent may be the one that is meant.
-        others = not self._only_files or None in files.values()
-        keys: list[PKey] = [*named, *(key for key in in_agent.values() if others and key not in named)]
-        for key in keys:
+        self._agent = _Agent(self._agent_name)
+        agent_keys: tuple[PKey, ...] = self._agent.get_keys()
+        in_agent = {key.asbytes() for key in agent_keys}
+        named = [key for key in agent_keys if key.asbytes() in files.values()]
+        others = [key for key in agent_keys if key not in named]
+        for key in named if self._only_files else [*named, *others]:
             yield self._source(key)
         for path, public in files.items():
-            key = None if public in in_agent else self._load(path)
-            if key is not None:
+            loaded = None if public in in_agent else self._load(path)
+            if loaded is not None:
+                yield self._source(loaded)
+        if self._only_files and any(files[path] is None for path in self.encrypted):
+            # Without its public file, any key of the agent may be the encrypted one.
+            for key in others:
                 yield self._source(key)
 
     def authenticate(self, transport: object) -> object:
@@ -58,7 +63,8 @@ class Identities(AuthStrategy):  # type: ignore[misc]
         try:
             return super().authenticate(transport)
         finally:
-            self._agent.close()
+            if self._agent is not None:
+                self._agent.close()
 
     def _source(self, key: PKey) -> InMemoryPrivateKey:
         self.offered += 1
