@@ -41,6 +41,7 @@ def _compare(
         yield (node, "marker"), effect.marker, facts.values.get("marker")
     pairs = {
         "file": effect.files,
+        "symlink": effect.symlinks,
         "sysctl": effect.sysctls,
         "image": {name: f"sha256:{sha}" for name, sha in effect.images.items()},
         "program": effect.programs,
@@ -91,6 +92,7 @@ def _on_node(facts: Facts, effect: Effect) -> Facts:
     lists = {key: list(entries) for key, entries in facts.lists.items()}
     for key, entries in {
         "file": effect.files,
+        "symlink": effect.symlinks,
         "sysctl": effect.sysctls,
         "image": {name: f"sha256:{sha}" for name, sha in effect.images.items()},
         "program": effect.programs,
@@ -99,9 +101,9 @@ def _on_node(facts: Facts, effect: Effect) -> Facts:
         if entries:
             pairs = {**facts.pairs(key), **entries}
             lists[key] = [f"{name} {value}" for name, value in pairs.items()]
-    lists["file"] = [
-        line for line in lists.get("file", ()) if line.partition(" ")[0] not in effect.deleted_files
-    ]
+    # A link replaces a file at its path, and a file a link.
+    for key, gone in (("file", {*effect.deleted_files, *effect.symlinks}), ("symlink", set(effect.files))):
+        lists[key] = [line for line in lists.get(key, ()) if line.partition(" ")[0] not in gone]
     lists["flag"] = [*lists.get("flag", ()), *effect.flags]
     lists["leftover"] = [*lists.get("leftover", ()), *effect.paths]
     return replace(facts, values=values, lists={key: tuple(entries) for key, entries in lists.items()})

@@ -104,6 +104,8 @@ class Effect:
     """Name of the cluster that the machine belongs to."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Path to SHA-256."""
+    symlinks: Mapping[str, str] = field(default_factory=dict)
+    """Path of a symbolic link to its target."""
     deleted_files: tuple[str, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)

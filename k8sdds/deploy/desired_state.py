@@ -76,6 +76,10 @@ class DesiredState:
         """Return the hash of a file on a node; empty if the file does not exist."""
         return self.facts[node].pairs("file").get(path, "")
 
+    def symlink_target(self, node: str, path: str) -> str:
+        """Return the target of a symbolic link on a node; empty if there is no such link."""
+        return self.facts[node].pairs("symlink").get(path, "")
+
     def workers(self) -> list[Node]:
         """Return the nodes that join the control plane."""
         return [node for node in self.profile.nodes if not node.is_control_plane]

@@ -145,6 +145,34 @@ def test_second_plan_is_empty(bundle: Bundle) -> None:
     assert plan(desired(bundle, machines=deployed(desired(bundle)))) == []
 
 
+def test_official_programs_replace_links_and_links_replace_them_again(bundle: Bundle) -> None:
+    """A built program stays on a node when official builds replace its links."""
+    names = {
+        f"/usr/local/bin/{name}": hashlib.sha256(name.encode()).hexdigest() for name in ("kubeadm", "kubelet")
+    }
+    others = [item for item in bundle.items if item.kind != "binary"]
+    official = [
+        Item("binary", path.rpartition("/")[2], "1.36.3", arch, f"bin/{arch}/p", sha, 1, path)
+        for arch in bundle.arches for path, sha in names.items()
+    ]  # fmt: skip
+    downloaded = replace(bundle, items=(*official, *others))
+    built = deployed(desired(bundle))
+    with_files = deployed(desired(downloaded, machines=built))
+    assert with_files["pi1"].pairs("file").items() >= names.items()
+    assert plan(desired(downloaded, machines=with_files)) == []
+    planned = [a for a in plan(desired(bundle, machines=with_files)) if a.phase == "kubernetes packages"]
+    assert [a.node for a in planned] == list(NODES)
+    for action in planned:
+        assert action.uploads == () and "systemctl restart kubelet" in action.script
+        assert all(f"ln -sfn /usr/local/bin/kubernetes {path}\n" in action.script for path in names)
+    assert plan(desired(bundle, machines=deployed(desired(bundle, machines=with_files)))) == []
+    # A deleted link is restored alone.
+    pi1 = without(built["pi1"], "symlink", "/usr/local/bin/kubeadm /usr/local/bin/kubernetes")
+    (restore,) = [a for a in plan(desired(bundle, machines={**built, "pi1": pi1})) if a.node == "pi1"]
+    assert "ln -sfn /usr/local/bin/kubernetes /usr/local/bin/kubeadm\n" in restore.script
+    assert "/usr/local/bin/kubelet" not in restore.script
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_interrupted_deploy_is_completed_without_repeating_changes(bundle: Bundle, seed: int) -> None:
     chance = random.Random(seed)

@@ -179,7 +179,9 @@ def test_probe_reads_only_files_that_changed_since_deploy(tmp_path: Path) -> Non
     times = paths["replaced"].stat()
     paths["replaced"].write_text("another!"[: times.st_size])
     os.utime(paths["replaced"], ns=(times.st_atime_ns, times.st_mtime_ns))
-    files = " ".join(map(str, (*paths.values(), tmp_path / "missing")))
+    link = tmp_path / "link"
+    link.symlink_to(paths["untouched"])
+    files = " ".join(map(str, (*paths.values(), tmp_path / "missing", link)))
     script = f"FILES='{files}'\n" + probe.FILE_HASHES.replace(HASHES, str(known))
     output = subprocess.run(
         ["sh"], input=script, capture_output=True, text=True, check=True, timeout=20
@@ -188,6 +190,7 @@ def test_probe_reads_only_files_that_changed_since_deploy(tmp_path: Path) -> Non
         str(path): name if name == "untouched" else hashlib.sha256(path.read_bytes()).hexdigest()
         for name, path in paths.items()
     }
+    assert facts.parse(output).pairs("symlink") == {str(link): str(paths["untouched"])}
     # Before the first deploy, no hashes are known.
     known.unlink()
     output = subprocess.run(["sh"], input=script, capture_output=True, text=True, timeout=20).stdout

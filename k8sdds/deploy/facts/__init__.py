@@ -80,7 +80,7 @@ class Facts:
 
 LIST_KEYS = (
     "free_kib", "listens", "unit", "program", "leftover", "link", "address", "feature", "lacks", "resolves",
-    "sysctl", "file", "image", "flag", "tuning", "swap", "swap_by", "kube.node", "kube.object",
+    "sysctl", "file", "symlink", "image", "flag", "tuning", "swap", "swap_by", "kube.node", "kube.object",
     "kube.taints",
 )  # fmt: skip
 """Facts that may have several values."""
@@ -126,7 +126,7 @@ def gather(
     Args:
         connections: The machines.
         sysctls: Sysctls whose values are facts.
-        files: Files whose hashes are facts.
+        files: Files whose hashes are facts, and symbolic links whose targets are.
         extra_script: Returns an addition to the probe's script for the machine of a name.
 
     Returns:

@@ -9,10 +9,13 @@ from k8sdds.kubernetes.kubectl import CACHE_FOLDER
 MARKER = "/etc/k8sdds/cluster"
 """File with the name of the cluster that a machine belongs to."""
 
-# Prints hashes of files, not of symbolic links. Deploy records the hash of each installed file with its inode, size
-# and times; a file for which these are unchanged is not read again.
+# Prints targets of symbolic links and hashes of other files. Deploy records the hash of each installed file with its
+# inode, size and times; a file for which these are unchanged is not read again.
 FILE_HASHES = r"""
-files=$(for file in $FILES; do [ -L "$file" ] || echo "$file"; done)
+files=
+for file in $FILES; do
+  if [ -L "$file" ]; then printf 'symlink\t%s\n' "$file $(readlink "$file")"; else files="$files $file"; fi
+done
 states=$(stat -L --format '%n %i %s %.9Y %.9Z' $files 2>/dev/null | awk '
   BEGIN { while ((getline <"HASHES") > 0) { sha = $NF; sub(/ [^ ]*$/, ""); known[$0] = sha } }
   { print ($0 in known) ? "file\t" $1 " " known[$0] : "unread " $1 }')
@@ -183,7 +186,7 @@ def script(
     Args:
         names: Host names to resolve.
         sysctls: Sysctls to read.
-        files: Files to hash.
+        files: Files to hash, and symbolic links to read.
         extra: An additional script that runs at the same time.
     """
     variables = {"NAMES": names, "SYSCTLS": sysctls, "FILES": files}

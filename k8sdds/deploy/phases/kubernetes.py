@@ -72,11 +72,16 @@ class Kubernetes(Phase):
         files = {UNIT_FILE: UNIT, DROP_IN_FILE: DROP_IN}
         hashes = file_hashes(files)
         stale = [path for path in files if state.file_sha256(node.name, path) != hashes[path]]
-        if not uploads and not stale:
+        # Official builds are files where built programs have links: both must be checked after a change of source.
+        links = {
+            path: target for path, target in state.software.links(architecture).items()
+            if state.symlink_target(node.name, path) != target
+        }  # fmt: skip
+        if not uploads and not stale and not links:
             return []
         script = "".join(file_script(path, files[path]) for path in stale)
-        for link, target in state.software.links(architecture).items():
-            script += f"keep {shlex.quote(link)}; ln -sfn {shlex.quote(target)} {shlex.quote(link)}\n"
+        for path, target in links.items():
+            script += f"keep {shlex.quote(path)}; ln -sfn {shlex.quote(target)} {shlex.quote(path)}\n"
         script += "systemctl daemon-reload\nsystemctl enable kubelet >/dev/null 2>&1\n"
         if state.is_joined(node.name):
             script += "systemctl restart kubelet\n"
@@ -87,7 +92,7 @@ class Kubernetes(Phase):
         return [
             Action(
                 node.name, self.title, f"install Kubernetes {version} from the bundle", script, uploads,
-                timeout_s=900, effect=Effect(files=installed),
+                timeout_s=900, effect=Effect(files=installed, symlinks=links),
             )
         ]  # fmt: skip
 
