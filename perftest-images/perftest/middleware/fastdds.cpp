@@ -168,6 +168,9 @@ DataWriterQos FastDds::writer_qos(const EndpointQos& e) const {
     limits.max_samples = limits.max_samples_per_instance =
         e.keep_all ? fastdds_send_queue(settings_) : static_cast<int32_t>(e.depth);
     limits.allocated_samples = std::min(limits.max_samples, 64);
+    // A payload is returned to the pool only after it has been sent, even if the history has dropped its sample. With
+    // the default of 1, Fast DDS 3 often had none for a sample of several fragments that replaced another.
+    limits.extra_samples = 16;
     qos.deadline().period = duration(e.deadline_ns);
     qos.latency_budget().duration = duration(e.latency_budget_ns);
     qos.lifespan().duration = duration(e.lifespan_ns);
