@@ -13,6 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,33 @@ class Usage:
     """Time at which any entry was last used, in seconds since 1970."""
 
 
+class NotCached(Exception):
+    """An entry is missing, and `frozen` prevents its creation."""
+
+
+_frozen = ContextVar("_frozen", default=False)
+
+
+@contextlib.contextmanager
+def frozen() -> Iterator[None]:
+    """Leave the cache unchanged in this block: raise NotCached instead of creating an entry."""
+    token = _frozen.set(True)
+    try:
+        yield
+    finally:
+        _frozen.reset(token)
+
+
+def check_not_frozen(missing: str) -> None:
+    """Raise NotCached in a block of `frozen`.
+
+    Args:
+        missing: What would be created.
+    """
+    if _frozen.get():
+        raise NotCached(missing)
+
+
 @contextlib.contextmanager
 def creating(path: Path, lock: str = ".lock") -> Iterator[bool]:
     """Hold an exclusive lock and yield whether an entry is missing. On exit, mark the entry as used.
@@ -48,7 +76,14 @@ def creating(path: Path, lock: str = ".lock") -> Iterator[bool]:
     Args:
         path: The entry, which the caller must create if it is missing.
         lock: Name of the lock file, in the folder of the entry.
+
+    Raises:
+        NotCached: The entry is missing in a block of `frozen`.
     """
+    if _frozen.get() and path.exists():
+        yield False
+        return
+    check_not_frozen(f"{path.parent.name}/{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / lock).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -57,9 +92,12 @@ def creating(path: Path, lock: str = ".lock") -> Iterator[bool]:
 
 
 def mark_used(path: Path) -> None:
-    """Set the time of an entry's last use to now. Raises FileNotFoundError."""
+    """Set the time of an entry's last use to now, except in a block of `frozen`. Raises FileNotFoundError."""
     try:
-        os.utime(path)
+        if _frozen.get():
+            path.stat()
+        else:
+            os.utime(path)
     except FileNotFoundError:
         raise
     except OSError:

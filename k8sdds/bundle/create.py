@@ -37,6 +37,10 @@ def cached_bundle(
         arches: Architectures.
         report: Called with each step that takes long.
         only_k8sdds: Include only the images of k8sdds, which can be created without building Kubernetes.
+
+    Raises:
+        NotCached: In a block of `cache.frozen`, a part of the bundle is not in the cache.
+        PrerequisiteError: A part of the bundle cannot be built or fetched.
     """
     _check(arches)
     parts = _build_parts(arches, report, only_k8sdds)
@@ -167,6 +171,7 @@ def _downloaded(arches: Sequence[str], report: Report) -> dict[tuple[str, str], 
     What is in the cache is used without contacting a server: official builds, else built programs.
 
     Raises:
+        NotCached: In a block of `cache.frozen`, a download is necessary.
         WrongChecksum: A download differs from what was pinned or published.
         PrerequisiteError: Official builds are required, but not available.
     """
@@ -180,6 +185,8 @@ def _downloaded(arches: Sequence[str], report: Report) -> dict[tuple[str, str], 
         (release, arch) for release, arch in releases
         if found[release.name, arch] is None and (source == official.OFFICIAL or not _is_built(release, arch))
     ]  # fmt: skip
+    for release, arch in wanted:
+        cache.check_not_frozen(f"{release.name} {release.version} for {arch}")
     unavailable: dict[str, list[str]] = {}
     for (release, arch), result in zip(wanted, downloader.fetch(wanted), strict=True):
         if isinstance(result, Official):

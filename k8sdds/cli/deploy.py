@@ -64,7 +64,10 @@ def deploy(
     options = flow.Options(limit or (), allow_reboot, dry_run, accept_new_host_keys, concurrency)
     deployed = flow.deploy(loaded, options, _Terminal(yes))
     if dry_run:
-        _show(deployed.actions, deployed.notes, as_json)
+        if deployed.missing:
+            _show_software_plan(deployed.missing, deployed.notes, as_json)
+        else:
+            _show(deployed.actions, deployed.notes, as_json)
         return
     if not deployed.actions:
         if limit:
@@ -127,6 +130,23 @@ def _show_local_nodes_plan(profile: Profile, as_json: bool) -> None:
         f" {profile.kubernetes.version} with {profile.network.name} on them;"
         " the changes on each node are planned once the nodes exist",
         highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _show_software_plan(missing: str, notes: Sequence[str], as_json: bool) -> None:
+    """Show the plan of a deploy whose software is not in the cache."""
+    if as_json:
+        print_text(json.dumps({"missing": missing, "actions": None, "notes": list(notes)}, indent=1))
+        return
+    for note in notes:
+        console().print(note, highlight=False, markup=False, soft_wrap=True)
+    console().print(
+        f"would first add missing software to the cache, starting with {missing}: downloads take minutes, builds"
+        " without internet access 20 minutes; would then plan the changes on each machine, and ask before applying"
+        " them",
+        highlight=False,
+        markup=False,
         soft_wrap=True,
     )
 

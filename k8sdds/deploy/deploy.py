@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from k8sdds import versions
-from k8sdds.bundle import contents
+from k8sdds.bundle import cache, contents
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import (
     api_access,
@@ -80,6 +80,8 @@ class DeployResult:
     node_count: int = 0
     software: str = ""
     """Where the cluster's software comes from, for messages."""
+    missing: str = ""
+    """Dry run only: software that is not in the cache. The changes of the machines cannot be planned without it."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class MachineSurvey:
 def deploy(profile: Profile, options: Options, interface: Interface) -> DeployResult:
     """Build, complete or update the cluster of a profile.
 
-    With `options.dry_run`, local nodes must exist already and nothing is changed.
+    With `options.dry_run`, local nodes must exist already and nothing is changed, including the cache.
 
     Raises:
         InputError: The profile does not fit its machines or its bundle.
@@ -123,7 +125,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
         if create_nodes:
             interface.confirm(f"Create {len(profile.nodes)} local nodes and a cluster on them?")
             interface.step("creating local nodes")
-        bundle = create_machines(profile, interface.note)
+        bundle = None if options.dry_run else create_machines(profile, interface.note)
         interface.step(f"connecting to {len(profile.nodes)} machines, and gathering facts")
         targets = profiles.targets(profile)
         with Connections(targets, options.accept_new_host_keys, options.concurrency) as connections:
@@ -138,7 +140,11 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             interface.step("checking prerequisites")
             machines.raise_problems(profile)
             interface.step("planning")
-            state = desired_state(part, machines.facts, bundle, interface.note)
+            try:
+                with cache.frozen() if options.dry_run else contextlib.nullcontext():
+                    state = desired_state(part, machines.facts, bundle, interface.note)
+            except cache.NotCached as error:
+                return DeployResult((), machines.notes, len(part.nodes), missing=str(error))
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
                 if not create_nodes:
@@ -264,11 +270,12 @@ def desired_state(
     Args:
         profile: The profile.
         machines: The facts of its machines.
-        bundle: The software of local nodes; None: select it for the machines' architectures.
+        bundle: The software that local nodes share; None: select it for the machines' architectures.
         note: Receives the progress of building.
 
     Raises:
         InputError: The bundle does not contain what the profile requires.
+        NotCached: In a block of `cache.frozen`, software is not in the cache.
     """
     if bundle is None:
         architectures = {machine.architecture for machine in machines.values()}

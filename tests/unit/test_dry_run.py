@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
+import os
 from pathlib import Path
 
 import pytest
 
+from k8sdds.bundle import cache, cached_bundle, native, official, packages
+from k8sdds.cli import deploy as command
 from k8sdds.cli.main import command_tree
+from k8sdds.deploy import deploy as flow
+from k8sdds.system import debian_release
 from tests.conftest import Command
 from tests.unit.test_help import LEAVES, leaves
 
@@ -86,6 +93,57 @@ def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> N
         done = k8sdds(*args, "--dry-run")
         assert done.returncode == 2
         assert message in done.stderr
+
+
+@pytest.mark.parametrize("source", ["official", "modules"])
+def test_a_frozen_cache_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv(official.VARIABLE, source)
+    release = next(iter(debian_release.RELEASES.values()))
+    monkeypatch.setattr(debian_release, "running", lambda what: release)
+    monkeypatch.setattr(native, "check", lambda arch: None)
+    steps: list[str] = []
+    with cache.frozen(), pytest.raises(cache.NotCached):
+        cached_bundle(report=steps.append)
+    with cache.frozen(), pytest.raises(cache.NotCached):
+        packages.cached("bookworm", "amd64", steps.append)
+    assert not steps
+    assert not list((tmp_path / "cache").rglob("*"))
+
+
+def test_a_frozen_cache_serves_its_entries_unchanged(tmp_path: Path) -> None:
+    entry = tmp_path / "programs" / "probe"
+    with cache.creating(entry):
+        entry.touch()
+    os.utime(entry, (1, 1))
+    with cache.frozen(), cache.creating(entry) as missing:
+        assert not missing
+        cache.mark_used(entry)
+    assert entry.stat().st_mtime == 1
+
+
+def test_a_dry_run_of_deploy_names_software_that_is_not_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def state(*args: object) -> None:
+        with cache.creating(tmp_path / "official" / "kubernetes"):
+            raise AssertionError("the entry would be created")
+
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(flow, "machines_exist", lambda profile: True)
+    monkeypatch.setattr(flow, "create_machines", state)
+    monkeypatch.setattr(flow, "Connections", lambda *args: contextlib.nullcontext())
+    monkeypatch.setattr(flow.profiles, "targets", lambda profile: [])
+    monkeypatch.setattr(flow, "survey", lambda *args: flow.MachineSurvey({}, notes=["a note"]))
+    monkeypatch.setattr(flow, "desired_state", state)
+    command.deploy("one-machine", dry_run=True)
+    note, plan = capsys.readouterr().out.splitlines()
+    assert note == "a note"
+    assert plan.startswith("would first add missing software to the cache, starting with official/kubernetes: ")
+    command.deploy("one-machine", dry_run=True, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == {"missing": "official/kubernetes", "actions": None, "notes": ["a note"]}
+    assert not (tmp_path / "official").exists()
 
 
 def test_a_dry_run_of_clean_names_what_it_would_remove(
