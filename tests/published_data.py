@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,18 @@ def clone(folder: Path, repository: str = REPOSITORY, commit: str = COMMIT) -> N
     git("-c", "advice.detachedHead=false", "checkout", "--quiet", "--force", commit)
 
 
-if __name__ == "__main__":
-    clone(CLONE)
+def main() -> None:
+    """Clone the data into the folder in which the tests look for it."""
+    try:
+        clone(CLONE)
+    except FileNotFoundError:
+        sys.exit("git is not installed\n  → install it, and run make test-data again")
+    except subprocess.CalledProcessError:  # git has printed the reason
+        sys.exit(
+            f"cannot clone {REPOSITORY}\n  → run make test-data again, or set {VARIABLE} to a clone of it"
+        )
     print(f"{CLONE}: {REPOSITORY} at {COMMIT}")
+
+
+if __name__ == "__main__":
+    main()

@@ -48,24 +48,19 @@ class Purpose:
     """Something that a machine can be set up for."""
 
     name: str
-    title: str
     packages: tuple[str, ...]
 
 
 PURPOSES = {
     purpose.name: purpose
     for purpose in (
-        Purpose("lab", "measure in the lab", LAB),
-        Purpose("deploy", "create clusters and bundles, and push images", DEPLOY),
+        Purpose("lab", LAB),
+        Purpose("deploy", DEPLOY),
         *(
-            Purpose(
-                f"deploy-{arch}",
-                f"the same for machines with {arch}",
-                DEPLOY if arch == HOST_ARCH else (*DEPLOY, cross_compiler(arch)),
-            )
+            Purpose(f"deploy-{arch}", DEPLOY if arch == HOST_ARCH else (*DEPLOY, cross_compiler(arch)))
             for arch in BUNDLE_ARCHITECTURES
         ),
-        Purpose("tests", "run the tests of k8sdds", TESTS),
+        Purpose("tests", TESTS),
     )
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -27,9 +28,10 @@ def as_root(*argv: str, text: str | None = None) -> int:
         command, stdin=None if text is None else subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
     interrupted = False
-    if text is not None and process.stdin is not None:
-        process.stdin.write(text)
-        process.stdin.close()
+    if process.stdin is not None:
+        # sudo closes its end without reading if it refuses the command; the exit code reports that.
+        with contextlib.suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(text or "")
     while True:
         try:
             code = process.wait()

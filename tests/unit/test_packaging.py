@@ -71,6 +71,12 @@ def test_constraints_pin_every_dependency() -> None:
     assert expected <= {normalized(name) for name in pins}
 
 
+def test_the_source_distribution_has_the_files_that_the_readme_links_to() -> None:
+    linked = re.findall(r"\]\(([\w.]+)\)", (ROOT / "README.md").read_text())
+    included = (ROOT / "MANIFEST.in").read_text().split()
+    assert "SECURITY.md" in linked and set(linked) <= set(included)
+
+
 def test_files_agree_on_the_version() -> None:
     cmake = (ROOT / "perftest-images/CMakeLists.txt").read_text()
     assert f"project(k8sdds-images VERSION {K8SDDS} " in cmake

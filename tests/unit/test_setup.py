@@ -77,6 +77,17 @@ def test_packages_are_found_under_the_names_of_this_release(monkeypatch: pytest.
     assert packages.available_name(NOWHERE) == "dpkg"
 
 
+def test_a_command_that_does_not_read_its_input_reports_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sudo = tmp_path / "sudo"
+    sudo.write_text("#!/bin/sh\nexec <&-\nexit 1\n")
+    sudo.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    assert root.as_root("install", "-m", "755", "/dev/stdin", "/nowhere", text="x" * 1_000_000) == 1
+
+
 def test_a_plan_lists_every_change() -> None:
     lines = setup.Plan(("a", "b"), ("vxlan",), build=True).describe()
     assert [line for line in lines if "a, b" in line] and [line for line in lines if "vxlan" in line]

@@ -70,7 +70,7 @@ def draw(plans: Sequence[Plan], target: Path) -> None:
             return
         if not shutil.which("dot"):
             raise PrerequisiteError(
-                "Graphviz is not installed", "sudo apt-get install graphviz, or write a .dot file"
+                "Graphviz is not installed", "install the Debian package graphviz, or write a .dot file"
             )
         done = subprocess.run(["dot", f"-T{kind}"], input=text.encode(), capture_output=True)
         if done.returncode:
