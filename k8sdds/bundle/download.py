@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import http.client
 import json
@@ -12,17 +13,19 @@ import subprocess
 import tarfile
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from k8sdds import versions
-from k8sdds.bundle import cache, oci
+from k8sdds.bundle import cache, oci, official
 from k8sdds.bundle.contents import Report
 from k8sdds.bundle.official import Download, Release
 from k8sdds.system.errors import PrerequisiteError
@@ -34,6 +37,8 @@ CONNECT_TIMEOUT_S = 5
 STALL_TIMEOUT_S = 60
 """Longest time without data from a server."""
 IMAGE_TIMEOUT_S = 900
+STOP_INTERVAL_S = 0.5
+"""How often a download of an image checks whether it must stop."""
 PARALLEL = 4
 INDEX = "downloads.json"
 
@@ -43,7 +48,15 @@ class Unavailable(Exception):
 
 
 class WrongChecksum(PrerequisiteError):
-    """A downloaded file does not have the expected content, so nothing else may be used in its place."""
+    """A download does not have the expected content. Nothing is used in its place unless the user decides so."""
+
+    def __init__(self, message: str, expected: str) -> None:
+        """Add the remedy. `expected` tells where the expected checksum comes from."""
+        super().__init__(
+            f"{message}; nothing was installed",
+            f"a proxy or mirror may have changed the download, the project may have replaced it, or {expected} may be"
+            f" wrong; to continue without it, build from Go modules: {official.VARIABLE}={official.MODULES}",
+        )
 
 
 @dataclass(frozen=True)
@@ -169,8 +182,7 @@ class Downloader:
             digest = hashlib.sha256()
             with _open(url) as response:
                 while chunk := _read(response, url):
-                    if self._stopped.is_set():
-                        raise Unavailable(f"{url}: the download was stopped")
+                    self._check_stopped(url)
                     digest.update(chunk)
                     temporary.write(chunk)
             temporary.flush()
@@ -193,7 +205,7 @@ class Downloader:
         return words[0]
 
     def _image(self, folder: Path, name: str, arch: str) -> DownloadedImage:
-        raw = _skopeo(name, "inspect", "--raw", f"docker://{name}")
+        raw = self._skopeo(name, "inspect", "--raw", f"docker://{name}")
         index = hashlib.sha256(raw).hexdigest()
         pinned = self._pinned.get(name)
         _compare(name, index, pinned or index, pinned is not None)
@@ -202,7 +214,7 @@ class Downloader:
             # The format `dir` keeps manifest and layers byte for byte.
             platform = ["--override-os", "linux", "--override-arch", arch]
             copy = ["copy", "--quiet", "--preserve-digests", f"docker://{repository}@sha256:{index}"]
-            _skopeo(name, *platform, *copy, f"dir:{temporary}")
+            self._skopeo(name, *platform, *copy, f"dir:{temporary}")
             manifest = Path(temporary, "manifest.json").read_bytes()
             digest = hashlib.sha256(manifest).hexdigest()
             (folder / "blobs" / digest).write_bytes(manifest)
@@ -211,6 +223,45 @@ class Downloader:
         return DownloadedImage(
             name, digest, f"{repository}@sha256:{index}", "pinned" if pinned else "registry"
         )
+
+    def _skopeo(self, name: str, *argv: str) -> bytes:
+        """Run skopeo, which verifies the digests of all content, for an image."""
+        try:
+            process = subprocess.Popen(
+                ["skopeo", *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        except FileNotFoundError:
+            raise Unavailable(
+                "skopeo, which downloads images, is not installed (k8sdds setup --for deploy)"
+            ) from None
+        deadline_s = time.monotonic() + IMAGE_TIMEOUT_S
+        with process:
+            try:
+                output, errors = self._communicate(process, name, deadline_s)
+            finally:
+                process.kill()
+        if process.returncode:
+            text = (errors.decode(errors="replace").strip().splitlines() or ["skopeo failed"])[-1]
+            message = re.sub(r'^time="[^"]*" level=\w+ msg="?', "", text).rstrip('"')
+            if "digest" in message.lower():
+                raise WrongChecksum(f"{name}: {message[:400]}", "the registry's copy")
+            raise Unavailable(f"{name}: {message[:400]}")
+        return output
+
+    def _communicate(
+        self, process: subprocess.Popen[bytes], name: str, deadline_s: float
+    ) -> tuple[bytes, bytes]:
+        while True:
+            try:
+                return process.communicate(timeout=STOP_INTERVAL_S)
+            except subprocess.TimeoutExpired:
+                self._check_stopped(name)
+            if time.monotonic() > deadline_s:
+                raise Unavailable(f"{name}: no image within {IMAGE_TIMEOUT_S} s")
+
+    def _check_stopped(self, name: str) -> None:
+        if self._stopped.is_set():
+            raise Unavailable(f"{name}: the download was stopped")
 
 
 def parts(manifest: Mapping[str, Any]) -> list[str]:
@@ -246,10 +297,10 @@ def _reason(error: Exception) -> str:
     return str(getattr(reason, "strerror", None) or reason or type(error).__name__)
 
 
-def _open(url: str) -> IO[bytes]:
+def _open(url: str) -> http.client.HTTPResponse:
     request = urllib.request.Request(url, headers={"User-Agent": f"k8sdds/{versions.K8SDDS}"})
     try:
-        response: IO[bytes] = urllib.request.urlopen(request, timeout=STALL_TIMEOUT_S)
+        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=STALL_TIMEOUT_S)
     except urllib.error.HTTPError as error:
         raise Unavailable(f"{url}: HTTP {error.code}") from error
     except (OSError, http.client.HTTPException) as error:
@@ -257,11 +308,16 @@ def _open(url: str) -> IO[bytes]:
     return response
 
 
-def _read(response: IO[bytes], url: str) -> bytes:
+def _read(response: http.client.HTTPResponse, url: str) -> bytes:
+    """Return the next part of a file; nothing at its end."""
     try:
-        return response.read(1 << 20)
+        data = response.read(1 << 20)
     except (OSError, http.client.HTTPException) as error:
         raise Unavailable(f"{url}: {_reason(error)}") from error
+    if not data and response.length:
+        # http.client reports a connection that was closed early as the end of the file.
+        raise Unavailable(f"{url}: the connection was closed {response.length} bytes before the end")
+    return data
 
 
 def _compare(name: str, actual: str, expected: str, pinned: bool) -> None:
@@ -270,48 +326,21 @@ def _compare(name: str, actual: str, expected: str, pinned: bool) -> None:
     origin = "the pinned one" if pinned else "the one that is published next to it"
     raise WrongChecksum(
         f"{name} has the SHA-256 {actual}, but {origin} is {expected}",
-        "check that no proxy changes downloads; K8SDDS_SOFTWARE_FROM=modules builds from Go modules instead",
+        f"the checksum in {official.checksum_file()}" if pinned else f"the checksum in {name}.sha256",
     )
 
 
 def _unpack(archive: Path, members: Iterable[str], folder: Path, url: str) -> None:
     """Write the programs in an archive to a folder, without their folders, owners and links."""
-    with _opened(archive, url) as opened:
-        content = {member.name.rpartition("/")[2]: member for member in opened if member.isfile()}
-        for name in members:
-            if name not in content:
-                raise Unavailable(f"{url} does not contain {name}")
-            source = opened.extractfile(content[name])
-            assert source is not None
-            with (folder / name).open("wb") as target:
-                shutil.copyfileobj(source, target)
-
-
-def _opened(archive: Path, url: str) -> tarfile.TarFile:
     try:
-        return tarfile.open(archive)
-    except tarfile.TarError as error:
+        with tarfile.open(archive) as opened:
+            content = {member.name.rpartition("/")[2]: member for member in opened if member.isfile()}
+            for name in members:
+                if name not in content:
+                    raise Unavailable(f"{url} does not contain {name}")
+                source = opened.extractfile(content[name])
+                assert source is not None
+                with (folder / name).open("wb") as target:
+                    shutil.copyfileobj(source, target)
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise Unavailable(f"{url} is not an archive: {error}") from error
-
-
-def _skopeo(name: str, *argv: str) -> bytes:
-    """Run skopeo, which verifies the digests of all content, for an image."""
-    try:
-        done = subprocess.run(
-            ["skopeo", *argv], stdin=subprocess.DEVNULL, capture_output=True, timeout=IMAGE_TIMEOUT_S
-        )
-    except FileNotFoundError:
-        raise Unavailable(
-            "skopeo, which downloads images, is not installed (k8sdds setup --for deploy)"
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"{name}: no image within {IMAGE_TIMEOUT_S} s") from None
-    if done.returncode:
-        text = (done.stderr.decode(errors="replace").strip().splitlines() or ["skopeo failed"])[-1]
-        message = re.sub(r'^time="[^"]*" level=\w+ msg="?', "", text).rstrip('"')
-        if "digest" in message.lower():
-            raise WrongChecksum(
-                f"{name}: {message[:400]}", "check that no proxy changes downloads, and retry"
-            )
-        raise Unavailable(f"{name}: {message[:400]}")
-    return done.stdout

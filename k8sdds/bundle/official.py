@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from k8sdds import versions
 from k8sdds.system.errors import InputError
@@ -81,11 +82,16 @@ def selected_source() -> str:
     return value
 
 
+def checksum_file() -> Path:
+    """Return the path of the file with the pinned checksums."""
+    return shared("deploy") / "bundle" / "SHA256SUMS"
+
+
 def checksums() -> dict[str, str]:
     """Return the pinned SHA-256 checksums, by address of a file or reference of an image.
 
     The checksum of an image is that of its index of all architectures.
     """
-    lines = (shared("deploy") / "bundle" / "SHA256SUMS").read_text().splitlines()
+    lines = checksum_file().read_text().splitlines()
     pairs = [line.split() for line in lines if line and not line.startswith("#")]
     return {name: digest for digest, name in pairs}

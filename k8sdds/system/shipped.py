@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import shared
 from k8sdds.system.yaml_text import nearest
@@ -64,4 +65,5 @@ class ShippedFiles:
             InputError: There is no such file, or it cannot be read.
         """
         _, text = self.read(like)
-        return re.sub(r"^name:.*$", f"name: {name}", text, count=1, flags=re.MULTILINE)
+        line = f"name: {yaml_template.flow(name)}"
+        return re.sub(r"^name:.*$", lambda _: line, text, count=1, flags=re.MULTILINE)

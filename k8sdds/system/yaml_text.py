@@ -53,6 +53,8 @@ def load(text: str, source: str) -> Any:
         raise InputError(f"{where}: not valid YAML: {error.problem or error.context}") from error
     except YAMLError as error:
         raise InputError(f"{source}: not valid YAML: {error}") from error
+    except RecursionError:
+        raise InputError(f"{source}: too many nested lists or mappings") from None
 
 
 def load_all(text: str) -> list[Any]:

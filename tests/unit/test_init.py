@@ -73,6 +73,12 @@ def test_a_copy_of_an_experiment_differs_only_in_its_name(like: str, tmp_path: P
     assert copied.model_dump() == {**experiments.load(like).model_dump(), "name": "mine"}
 
 
+@pytest.mark.parametrize("name", ["true", "1", "1e5", "null"])
+def test_a_name_that_yaml_reads_as_another_type_is_quoted(name: str, tmp_path: Path) -> None:
+    for text in (new_experiment.copy("quickstart", name), new_experiment.template(name)):
+        assert load_experiment(text, tmp_path).name == name
+
+
 @pytest.mark.parametrize("like", profiles.names())
 def test_a_copy_of_a_profile_differs_only_in_its_name(like: str) -> None:
     copied = profiles.parse(profiles.PROFILES.copy(like, "mine"), "mine.yaml")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import random
 import re
+import tarfile
+from pathlib import Path
 
 import pytest
 
 from k8sdds import versions
-from k8sdds.bundle import contents, official
+from k8sdds.bundle import contents, download, official
 from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.system.errors import InputError
 
@@ -48,6 +52,18 @@ def test_pins_refer_to_downloads() -> None:
     assert set(official.checksums()) <= known
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in official.checksums().values())
     assert {name for name in known if name.startswith("https:")} <= set(official.checksums())
+
+
+@pytest.mark.parametrize("damaged", [b"", b"text", b"cut"])
+def test_a_damaged_archive_is_not_available(damaged: bytes, tmp_path: Path) -> None:
+    archive = tmp_path / "plugins.tgz"
+    with tarfile.open(archive, "w:gz") as packed:
+        member = tarfile.TarInfo("./bridge")
+        member.size = 10_000
+        packed.addfile(member, io.BytesIO(random.randbytes(member.size)))
+    archive.write_bytes(archive.read_bytes()[:5000] if damaged == b"cut" else damaged)
+    with pytest.raises(download.Unavailable, match="URL is not an archive"):
+        download._unpack(archive, ["bridge"], tmp_path, "URL")
 
 
 def test_an_unknown_source_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,12 @@ BREAKS: dict[str, object] = {
 def broken_documents(draw: st.DrawFn) -> tuple[str, str]:
     """Return a key with a wrong value, and an experiment with it among right ones, in any YAML style."""
     key = draw(st.sampled_from(sorted(BREAKS)))
-    sweep: dict[str, object] = {"networks": ["host"], "payload_bytes": [64, 1024], "rate": 5, "link": {"delay_us": 3}}
+    sweep: dict[str, object] = {
+        "networks": ["host"],
+        "payload_bytes": [64, 1024],
+        "rate": 5,
+        "link": {"delay_us": 3},
+    }
     sweeps = [dict(draw(st.permutations(list(sweep.items())))) for _ in range(draw(st.integers(1, 4)))]
     document: dict[str, object] = {"name": "mine", "title": "a title", "sweeps": sweeps, "repetitions": 2}
     (document if key == "duration_s" else draw(st.sampled_from(sweeps)))[key] = BREAKS[key]
@@ -108,7 +113,7 @@ def test_the_line_of_an_error_contains_its_key(broken: tuple[str, str]) -> None:
         assert lines[above].strip(" -").startswith(key)
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: b: c", "\t", "name: x\nname: y\n", "- 1", "42", ""])
+@pytest.mark.parametrize("text", ["a: [", "a: b: c", "\t", "name: x\nname: y\n", "- 1", "42", "", "[" * 2000])
 def test_text_that_is_not_a_mapping_is_rejected_with_a_line(text: str) -> None:
     assert refused(text).startswith("mine.yaml")
 

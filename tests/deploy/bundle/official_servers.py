@@ -17,6 +17,7 @@ import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import IO
 
 FILES, REGISTRY = ("127.0.0.2", ("dl.k8s.io", "github.com")), ("127.0.0.3", ("registry.k8s.io", "ghcr.io"))
 
@@ -24,6 +25,14 @@ FILES, REGISTRY = ("127.0.0.2", ("dl.k8s.io", "github.com")), ("127.0.0.3", ("re
 class Handler(SimpleHTTPRequestHandler):
     def translate_path(self, path: str) -> str:
         return super().translate_path(f"/{self.headers['Host']}{path}")
+
+    def copyfile(self, source: IO[bytes], outputfile: IO[bytes]) -> None:  # type: ignore[override]
+        """Send a file; half of it if the file `truncated` exists in the folder of the servers."""
+        if (Path(self.directory).parent / "truncated").exists() and not self.path.endswith(".sha256"):
+            data = source.read()
+            outputfile.write(data[: len(data) // 2])
+        else:
+            super().copyfile(source, outputfile)
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""

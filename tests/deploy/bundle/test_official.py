@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -268,8 +269,26 @@ def test_a_wrong_checksum_is_an_error_in_every_mode(
         )
         assert done.returncode == 3, done.stderr
         assert f"{name} has the SHA-256" in done.stderr and f"the pinned one is {'0' * 64}" in done.stderr
+        assert "deploy/bundle/SHA256SUMS" in done.stderr
+        assert f"build from Go modules: {official.VARIABLE}={official.MODULES}" in done.stderr
         assert not (tmp_path / "bundle").exists()
         assert "Traceback" not in done.stderr
+
+
+def test_a_lost_connection_is_not_a_wrong_checksum(
+    internet: Internet, pins: dict[str, str], tmp_path: Path
+) -> None:
+    truncated = internet.folder / "truncated"
+    truncated.touch()
+    try:
+        done = internet.run(
+            "bundle", "create", tmp_path / "bundle", "--suite", "none", source=official.OFFICIAL, pinned=pins
+        )
+    finally:
+        truncated.unlink()
+    assert done.returncode == 3, done.stderr
+    assert re.search("kubeadm: the connection was closed [0-9]+ bytes before the end", done.stderr)
+    assert "SHA-256" not in done.stderr
 
 
 def test_what_is_missing_is_built_from_modules(
