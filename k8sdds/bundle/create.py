@@ -42,7 +42,7 @@ def cached_bundle(
         NotCached: In a block of `cache.frozen`, a part of the bundle is not in the cache.
         PrerequisiteError: A part of the bundle cannot be built or fetched.
     """
-    _check(arches)
+    check_architectures(arches)
     parts = _build_parts(arches, report, only_k8sdds)
     images = [asdict(image) for image in contents.IMAGES]
     hashes = [native.hashes(arch, report) for arch in arches]
@@ -82,7 +82,7 @@ def create(
         InputError: An argument is invalid.
         PrerequisiteError: A part of the bundle cannot be built or fetched.
     """
-    check(output, arches)
+    check(output, arches, suites)
     _check_writable(output)
     # Packages first, because a failure to fetch them shows within seconds, while the build takes minutes.
     with tempfile.TemporaryDirectory() as fetched:
@@ -100,7 +100,13 @@ def create(
     return bundle
 
 
-def _check(arches: Sequence[str]) -> None:
+def check_architectures(arches: Sequence[str]) -> None:
+    """Check that images and bundles can be created for these architectures. Makes no changes.
+
+    Raises:
+        InputError: An architecture is unknown or given twice.
+        PrerequisiteError: A program that the build requires is missing.
+    """
     for arch in arches:
         if arch not in versions.BUNDLE_ARCHITECTURES:
             raise InputError(
@@ -116,14 +122,16 @@ def _check(arches: Sequence[str]) -> None:
         native.check(arch)
 
 
-def check(output: Path, arches: Sequence[str]) -> None:
+def check(output: Path, arches: Sequence[str], suites: Sequence[str] = ()) -> None:
     """Check that a bundle can be created. Makes no changes.
 
     Raises:
         InputError: An argument is invalid.
         PrerequisiteError: A program that the build requires is missing.
     """
-    _check(arches)
+    check_architectures(arches)
+    for suite in suites:
+        packages.check_suite(suite)
     if output.exists():
         raise InputError(f"{output} exists already", "give a new folder")
 

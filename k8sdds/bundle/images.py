@@ -66,6 +66,13 @@ def short_name(item: Item) -> str:
     return item.name.removeprefix(versions.LOCAL_REGISTRY).partition(":")[0]
 
 
+def check_target(target: str) -> None:
+    """Check the target of a push. Raises InputError."""
+    if not target.strip("/") or "://" in target:
+        what = f"{target} is a URL" if target.strip("/") else "no registry is given"
+        raise InputError(what, "give REGISTRY or REGISTRY/PATH, such as registry.example/lab")
+
+
 def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = False) -> list[str]:
     """Push images to TARGET/NAME:VERSION with skopeo; all architectures of a name become one image.
 
@@ -84,10 +91,7 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
         InputError: The target is not valid.
         PrerequisiteError: skopeo is not installed or failed.
     """
-    if not target.strip("/"):
-        raise InputError(
-            "no registry is given", "give REGISTRY or REGISTRY/PATH, such as registry.example/lab"
-        )
+    check_target(target)
     if not shutil.which("skopeo"):
         raise PrerequisiteError(
             "skopeo, which pushes images, is not installed", "run: k8sdds setup --for deploy"

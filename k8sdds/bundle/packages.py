@@ -33,6 +33,14 @@ TIMEOUT_S = 900
 SUITE = re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
+def check_suite(suite: str) -> None:
+    """Check the code name of a distribution. Raises InputError."""
+    if not SUITE.fullmatch(suite):
+        raise InputError(
+            f"{suite!r} is not the name of a suite", "use a code name such as bookworm, trixie or noble"
+        )
+
+
 def fetch(folder: Path, suite: str, arch: str, report: Report, sources: Path | None = None) -> list[Path]:
     """Fetch NODE_PACKAGES and their dependencies into a new folder and write the index.
 
@@ -51,10 +59,7 @@ def fetch(folder: Path, suite: str, arch: str, report: Report, sources: Path | N
         InputError: An argument is wrong.
         PrerequisiteError: The packages cannot be fetched.
     """
-    if not SUITE.fullmatch(suite):
-        raise InputError(
-            f"{suite!r} is not the name of a suite", "use a code name such as bookworm, trixie or noble"
-        )
+    check_suite(suite)
     if sources is not None and not sources.is_file():
         raise InputError(
             f"there is no file {sources}", "give a file with apt sources, as in /etc/apt/sources.list"

@@ -28,17 +28,19 @@ MAX_SHOWN = 50
     epilog=examples("k8sdds artifact pack runs/mine --output mine.zip --license CC-BY-4.0"),
 )
 def pack(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="ZIP file to write.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="ZIP file to write.")],
     title: Annotated[
         str | None,
-        typer.Option("--title", help="Title of the artifact. Default: Results of k8sdds."),
+        typer.Option("--title", metavar="TEXT", help="Title of the artifact. Default: Results of k8sdds."),
     ] = None,
     license_: Annotated[
         str | None,
         typer.Option("--license", metavar="SPDX-ID", help="License of the data, such as CC-BY-4.0."),
     ] = None,
-    author: Annotated[list[str] | None, typer.Option("--author", help="An author (repeatable).")] = None,
+    author: Annotated[
+        list[str] | None, typer.Option("--author", metavar="NAME", help="An author (repeatable).")
+    ] = None,
     claims: ClaimsFile = "k8sdds-paper",
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -79,7 +81,9 @@ def pack(
 
 @app.command("verify", epilog=examples("k8sdds artifact verify mine.zip"))
 def verify(
-    file: Annotated[Path, typer.Argument(help="The ZIP file of an artifact, or the unpacked folder.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The ZIP file of an artifact, or the unpacked folder.")
+    ],
     expect: Annotated[
         str | None, typer.Option("--expect", metavar="ID", help="Content id that the authors published.")
     ] = None,

@@ -24,7 +24,9 @@ app = typer.Typer(
     help="Build and verify bundles: all software of a cluster in one folder, with checksums.",
     no_args_is_help=True,
 )
-Folder = Annotated[Path, typer.Argument(help="The folder of the bundle, or a .tar file of it.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="BUNDLE", help="The folder of the bundle, or a .tar file of it.")
+]
 
 
 @app.command(
@@ -33,26 +35,35 @@ Folder = Annotated[Path, typer.Argument(help="The folder of the bundle, or a .ta
     )
 )
 def create(
-    output: Annotated[Path, typer.Argument(help="Folder to create.")],
+    output: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to create.")],
     arch: Annotated[
         str,
-        typer.Option("--arch", help="Architectures, comma-separated: amd64, arm64. Default: this machine's."),
+        typer.Option(
+            "--arch",
+            metavar="ARCH,…",
+            help="Architectures, comma-separated: amd64, arm64. Default: this machine's.",
+        ),
     ] = "",
     profile: Annotated[
         str | None,
-        typer.Option("--profile", help="Build for the machines of this profile (name, or path of a file)."),
+        typer.Option(
+            "--profile",
+            metavar="PROFILE",
+            help="Build for the machines of this profile (name, or path of a file).",
+        ),
     ] = None,
     suite: Annotated[
         str,
         typer.Option(
             "--suite",
+            metavar="SUITE,…",
             help="Distributions of the nodes, comma-separated: bookworm, trixie, …; or none."
             " Default: this machine's.",
         ),
     ] = "",
     sources: Annotated[
         Path | None,
-        typer.Option("--apt-sources", help="File with apt sources. Default: this machine's."),
+        typer.Option("--apt-sources", metavar="FILE", help="File with apt sources. Default: this machine's."),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -73,7 +84,7 @@ def create(
     suites = [] if suite == "none" else split_list(suite or debian_release.codename())
     arches = arches or [HOST_ARCH]
     if dry_run:
-        check(output, arches)
+        check(output, arches, suites)
         print_text(
             f"would write Kubernetes {versions.KUBERNETES} for {', '.join(arches)}"
             f" with packages of {', '.join(suites) or 'no distribution'} to {output}"

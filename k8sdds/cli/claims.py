@@ -16,7 +16,7 @@ from k8sdds.system.errors import InputError
 def claims(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(help="Run folders, measured or imported.", show_default=False),
+        typer.Argument(metavar="RUN", help="Run folders, measured or imported.", show_default=False),
     ] = None,
     file: ClaimsFile = "k8sdds-paper",
     only: Annotated[

@@ -21,12 +21,14 @@ app = typer.Typer(
     help="Build the container images without a daemon; copy them to a file, a registry or nodes.",
     no_args_is_help=True,
 )
-Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[IMAGE]…", help="Only these images. Default: all.")
-]
+Names = Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Only these images. Default: all.")]
 Arch = Annotated[
     str,
-    typer.Option("--arch", help="Architectures, comma-separated: amd64, arm64. Default: this machine's."),
+    typer.Option(
+        "--arch",
+        metavar="ARCH,…",
+        help="Architectures, comma-separated: amd64, arm64. Default: this machine's.",
+    ),
 ]
 
 
@@ -42,10 +44,12 @@ def _build_bundle(arch: str, names: Sequence[str]) -> Bundle:
 def _show_planned(what: str, names: Sequence[str], arch: str, where: str) -> None:
     from k8sdds.bundle import images
     from k8sdds.bundle.contents import HOST_ARCH
+    from k8sdds.bundle.create import check_architectures
 
-    arches = ", ".join(split_list(arch) or [HOST_ARCH])
+    arches = split_list(arch) or [HOST_ARCH]
+    check_architectures(arches)
     for reference in images.references(names):
-        print_text(f"would {what} {reference} for {arches}{where}")
+        print_text(f"would {what} {reference} for {', '.join(arches)}{where}")
 
 
 @app.command(epilog=examples("k8sdds images build", "k8sdds images build --arch arm64 --output images.tar"))
@@ -54,7 +58,9 @@ def build(
     arch: Arch = "",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Also write an OCI archive (one architecture only)."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Also write an OCI archive (one architecture only)."
+        ),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -87,7 +93,9 @@ def build(
 
 @app.command(epilog=examples("k8sdds images push registry.example.org/robots --arch amd64,arm64"))
 def push(
-    target: Annotated[str, typer.Argument(help="REGISTRY or REGISTRY/PATH to push the images to.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="REGISTRY or REGISTRY/PATH to push the images to.")
+    ],
     names: Names = None,
     arch: Arch = "",
     plain_http: Annotated[
@@ -98,6 +106,7 @@ def push(
     """Push the images to a registry with skopeo, as multi-architecture images."""
     from k8sdds.bundle import images
 
+    images.check_target(target)
     if dry_run:
         _show_planned("build and push", names or (), arch, f" to {target}")
         return

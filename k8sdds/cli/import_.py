@@ -22,11 +22,17 @@ MAX_SHOWN = 8
 
 
 def import_(
-    path: Annotated[Path, typer.Argument(help="A folder with RTI PerfTest logs at any depth.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to create.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder with RTI PerfTest logs at any depth.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Run folder to create.")],
     layout: Annotated[
         str,
-        typer.Option("--layout", help="Meaning of the folder names: k8sdds (the paper's artifact), or auto."),
+        typer.Option(
+            "--layout",
+            metavar="LAYOUT",
+            help="Meaning of the folder names: k8sdds (the paper's artifact), or auto.",
+        ),
     ] = "auto",
     maps: Annotated[
         list[str] | None,
@@ -41,7 +47,8 @@ def import_(
         typer.Option("--skip", metavar="GLOB", help="Leave out these files or folders (repeatable)."),
     ] = None,
     baseline: Annotated[
-        str, typer.Option("--baseline", help="Label of the baseline network for overheads.")
+        str,
+        typer.Option("--baseline", metavar="NETWORK", help="Label of the baseline network for overheads."),
     ] = "host",
     dry_run: DryRun = False,
     as_json: Json = False,

@@ -42,7 +42,7 @@ Force = Annotated[
     )
 )
 def experiment(
-    name: Annotated[str, typer.Argument(help="Name of the experiment.")] = "my-experiment",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the experiment.")] = "my-experiment",
     like: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +70,9 @@ def experiment(
     )
 )
 def profile(
-    name: Annotated[str, typer.Argument(help="Name of the profile and of its cluster.")] = "my-lab",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the profile and of its cluster.")
+    ] = "my-lab",
     node: Annotated[
         list[str] | None,
         typer.Option(

@@ -29,7 +29,7 @@ Networks = Annotated[
         rich_help_panel=SELECTION,
     ),
 ]
-Name = Annotated[str, typer.Option("--name", help="Name of the lab; several labs can be up.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the lab; several labs can be up.")]
 
 
 def _cells(experiment: str, networks: list[str] | None, settings: list[str] | None) -> list[Any]:
@@ -171,10 +171,12 @@ def exec_(
     target: Annotated[
         str,
         typer.Argument(
-            help="NETWORK/POD or NETWORK/NODE, such as flannel-vxlan/node0.", autocompletion=_complete_targets
+            metavar="TARGET",
+            help="NETWORK/POD or NETWORK/NODE, such as flannel-vxlan/node0.",
+            autocompletion=_complete_targets,
         ),
     ],
-    command: Annotated[list[str], typer.Argument(help="The command, after --.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, after --.")],
     name: Name = "lab",
 ) -> None:
     """Run a command in a pod or on a node of a lab that is up."""
@@ -210,9 +212,9 @@ def exec_(
 @app.command(epilog=examples("k8sdds lab graph quickstart --output lab.svg"))
 def graph(
     experiment: Experiment,
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .svg, .png or .dot.")] = Path(
-        "lab.svg"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write: .svg, .png or .dot.")
+    ] = Path("lab.svg"),
     network: Networks = None,
     settings: Settings = None,
 ) -> None:

@@ -16,7 +16,10 @@ def logs(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="File to write. Default: NAME-logs-TIME.tar.gz in this directory."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write. Default: NAME-logs-TIME.tar.gz in this directory.",
         ),
     ] = None,
     accept_new_host_keys: AcceptKeys = False,

@@ -188,13 +188,17 @@ def command_tree() -> Any:
     """Return the whole command, in which every command accepts `--verbose` and `--quiet`."""
     root = typer.main.get_command(app)
     everywhere = [param for param in root.params if param.name in ("verbose", "quiet")]
+    context = typer.Context(root, **root.context_settings)
 
-    def extend(group: Any) -> None:
-        for command in group.commands.values():
-            if hasattr(command, "commands"):
-                extend(command)
-            else:
-                command.params.extend(everywhere)
+    def extend(command: Any) -> None:
+        for below in getattr(command, "commands", {}).values():
+            if not hasattr(below, "commands"):
+                below.params.extend(everywhere)
+            extend(below)
+        # Newer versions of typer show the type of a flag, as if the flag took a value.
+        for param in (*command.params, command.get_help_option(context)):
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
 
     extend(root)
     return root

@@ -26,7 +26,11 @@ Name = Annotated[
 Mtu = Annotated[
     int | None,
     typer.Option(
-        "--mtu", min=576, max=65535, help="MTU of the pods, in bytes. Default: the network's default."
+        "--mtu",
+        metavar="BYTES",
+        min=576,
+        max=65535,
+        help="MTU of the pods, in bytes. Default: the network's default.",
     ),
 ]
 Interface = Annotated[
@@ -63,7 +67,7 @@ def show(
     network: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NETWORK]",
+            metavar="NETWORK",
             help="Network to show. Default: the network of the profile.",
             autocompletion=complete_networks,
         ),

@@ -23,8 +23,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Cluster = Annotated[str, typer.Option("--cluster", "-c", help="Name of the cluster of nodes.")]
-Node = Annotated[str, typer.Argument(help="Name of the node; see `nodes ls`.")]
+Cluster = Annotated[
+    str, typer.Option("--cluster", "-c", metavar="NAME", help="Name of the cluster of nodes.")
+]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node; see `nodes ls`.")]
 
 
 @app.command(
@@ -32,22 +34,31 @@ Node = Annotated[str, typer.Argument(help="Name of the node; see `nodes ls`.")]
 )
 def up(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names of the nodes. Default: node1, node2, …")
+        list[str] | None, typer.Argument(metavar="NODE", help="Names of the nodes. Default: node1, node2, …")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, max=100, help="Number of nodes without names.")] = 3,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", min=1, max=100, help="Number of nodes without names.")
+    ] = 3,
     cluster: Cluster = "local",
     boot: Annotated[
-        str, typer.Option("--boot", help="First process of each node: systemd, or sshd alone.")
+        str,
+        typer.Option("--boot", metavar="PROGRAM", help="First process of each node: systemd, or sshd alone."),
     ] = "systemd",
     rate: Annotated[
         float | None,
-        typer.Option("--rate-mbps", min=0.1, help="Rate of each link in Mbit/s. Default: unlimited."),
+        typer.Option(
+            "--rate-mbps", metavar="MBPS", min=0.1, help="Rate of each link in Mbit/s. Default: unlimited."
+        ),
     ] = None,
     delay: Annotated[
         float | None,
-        typer.Option("--delay-ms", min=0, help="One-way delay of each link in ms. Default: none."),
+        typer.Option(
+            "--delay-ms", metavar="MS", min=0, help="One-way delay of each link in ms. Default: none."
+        ),
     ] = None,
-    mtu: Annotated[int, typer.Option("--mtu", min=576, max=9000, help="MTU of each link in bytes.")] = 1500,
+    mtu: Annotated[
+        int, typer.Option("--mtu", metavar="BYTES", min=576, max=9000, help="MTU of each link in bytes.")
+    ] = 1500,
     dry_run: DryRun = False,
 ) -> None:
     """Create nodes and boot stopped ones. Running nodes are kept."""
@@ -76,7 +87,10 @@ def up(
 @app.command("ls", epilog=examples("k8sdds nodes ls", "k8sdds nodes ls --cluster mine --json"))
 def list_(
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Only this cluster's nodes. Default: all clusters.")
+        str | None,
+        typer.Option(
+            "--cluster", "-c", metavar="NAME", help="Only this cluster's nodes. Default: all clusters."
+        ),
     ] = None,
     as_json: Json = False,
     form: RowsFormat = "table",
@@ -102,8 +116,8 @@ def _show(listed: list[nodes.LocalNode]) -> None:
     epilog=examples("k8sdds nodes exec node1 -- systemctl status", "k8sdds nodes exec switch -- ip addr"),
 )
 def exec_(
-    node: Annotated[str, typer.Argument(help="Name of the node, or `switch`.")],
-    command: Annotated[list[str], typer.Argument(help="The command, after --.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node, or `switch`.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, after --.")],
     cluster: Cluster = "local",
 ) -> None:
     """Run a command in a node as root, without SSH."""
@@ -116,7 +130,9 @@ def exec_(
 @app.command(epilog=examples("k8sdds nodes connect node1 22"))
 def connect(
     node: Node,
-    port: Annotated[int, typer.Argument(min=1, max=65535, help="TCP port of the node.")] = versions.SSH_PORT,
+    port: Annotated[
+        int, typer.Argument(metavar="PORT", min=1, max=65535, help="TCP port of the node.")
+    ] = versions.SSH_PORT,
     cluster: Cluster = "local",
 ) -> None:
     """Connect stdin and stdout to a TCP port of a node, for the ProxyCommand of ssh."""
@@ -140,7 +156,8 @@ def stop(node: Node, cluster: Cluster = "local", dry_run: DryRun = False) -> Non
 @app.command(epilog=examples("k8sdds nodes down", "k8sdds nodes down node2 --cluster mine"))
 def down(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Only these nodes. Default: all nodes of the cluster.")
+        list[str] | None,
+        typer.Argument(metavar="NODE", help="Only these nodes. Default: all nodes of the cluster."),
     ] = None,
     cluster: Cluster = "local",
     dry_run: DryRun = False,

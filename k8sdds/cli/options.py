@@ -77,6 +77,7 @@ DryRun = Annotated[
 Experiment = Annotated[
     str,
     typer.Argument(
+        metavar="EXPERIMENT",
         help="Name of an experiment (see: k8sdds list), or path of a YAML file.",
         autocompletion=complete_experiments,
     ),
@@ -95,6 +96,7 @@ Repeat = Annotated[
     int | None,
     typer.Option(
         "--repeat",
+        metavar="N",
         min=1,
         help="Number of repetitions of every cell. Default: as in the experiment.",
         rich_help_panel=SELECTION,
@@ -104,6 +106,7 @@ Duration = Annotated[
     float | None,
     typer.Option(
         "--duration",
+        metavar="SECONDS",
         min=0.1,
         help="Measured duration of each trial, in seconds. Default: as in the experiment.",
         rich_help_panel=SELECTION,
@@ -137,7 +140,10 @@ PskFile = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option(
-        "--seed", help="Seed of the random order of trials. Default: random.", rich_help_panel=SELECTION
+        "--seed",
+        metavar="N",
+        help="Seed of the random order of trials. Default: random.",
+        rich_help_panel=SELECTION,
     ),
 ]
 
@@ -210,7 +216,10 @@ Image = Annotated[
 
 # Profiles and machines
 ProfileName = Annotated[
-    str, typer.Argument(help="Name of a profile, or path of a YAML file.", autocompletion=complete_profiles)
+    str,
+    typer.Argument(
+        metavar="PROFILE", help="Name of a profile, or path of a YAML file.", autocompletion=complete_profiles
+    ),
 ]
 Limit = Annotated[
     list[str] | None,
@@ -233,6 +242,7 @@ Concurrency = Annotated[
     int,
     typer.Option(
         "--concurrency",
+        metavar="N",
         min=1,
         max=200,
         help="Number of machines to work on in parallel.",

@@ -12,7 +12,9 @@ from k8sdds.cli.terminal import console
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A run folder, such as runs/TIME-EXPERIMENT.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/TIME-EXPERIMENT.")
+    ],
     as_json: Json = False,
     form: DataFormat = "table",
 ) -> None:

@@ -15,7 +15,7 @@ from k8sdds.system.errors import InputError, InvalidTrials
 
 def reproduce(
     claim_ids: Annotated[
-        list[str], typer.Argument(metavar="CLAIM…", help="Ids of claims; see: k8sdds claims --list.")
+        list[str], typer.Argument(metavar="CLAIM", help="Ids of claims; see: k8sdds claims --list.")
     ],
     file: ClaimsFile = "k8sdds-paper",
     with_: Annotated[

@@ -49,6 +49,7 @@ def run(
     experiment: Annotated[
         str | None,
         typer.Argument(
+            metavar="EXPERIMENT",
             help="Name of an experiment (see: k8sdds list), or path of a YAML file.",
             autocompletion=complete_experiments,
         ),

@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 def schema(
-    kind: Annotated[Kind, typer.Argument(help="Kind of file.")] = Kind.EXPERIMENT,
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="Kind of file.")] = Kind.EXPERIMENT,
     form: Annotated[Literal["json", "yaml"], typer.Option("--format", help="Format of the schema.")] = "json",
 ) -> None:
     """Print the JSON Schema of experiment or profile files (for editors), or of a line of trials.jsonl."""

@@ -21,11 +21,13 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the crede
 @app.command(epilog=examples("k8sdds security init credentials --subscribers 4 --days 30"))
 def init(
     folder: Folder,
-    publishers: Annotated[int, typer.Option(min=1, max=100, help="Number of publishers: pub0, pub1, …")] = 1,
-    subscribers: Annotated[
-        int, typer.Option(min=1, max=100, help="Number of subscribers: sub0, sub1, …")
+    publishers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100, help="Number of publishers: pub0, pub1, …")
     ] = 1,
-    days: Annotated[int, typer.Option(min=1, max=3650, help="Validity in days.")] = 365,
+    subscribers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100, help="Number of subscribers: sub0, sub1, …")
+    ] = 1,
+    days: Annotated[int, typer.Option(metavar="N", min=1, max=3650, help="Validity in days.")] = 365,
     key: Annotated[Literal["ec", "rsa"], typer.Option(help="Key type: EC P-256 or RSA 2048.")] = "ec",
     dry_run: DryRun = False,
     as_json: Json = False,

@@ -32,6 +32,7 @@ def testbed(
     name: Annotated[
         str | None,
         typer.Argument(
+            metavar="NAME",
             help="lab, cluster (the kubeconfig's cluster), or the name of a deployed cluster.",
             autocompletion=complete_testbeds,
         ),

@@ -86,9 +86,15 @@ def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> N
     for args, message in (
         (("security", "init", "credentials"), "already exists"),
         (("bundle", "create", "credentials"), "exists already"),
+        (("bundle", "create", "new", "--suite", "A b"), "'A b' is not the name of a suite"),
         (("images", "build", "no-such-image"), "there is no image"),
+        (("images", "build", "--arch", "vax"), "cannot be created for 'vax'"),
+        (("images", "push", "https://registry.example.org"), "is a URL"),
         (("deploy", "no-such-profile"), "there is no profile"),
-        (("network", "switch", "one-machine", "host", "--interface", "e;x"), "--interface e;x: String should match"),
+        (
+            ("network", "switch", "one-machine", "host", "--interface", "e;x"),
+            "--interface e;x: String should match",
+        ),
     ):
         done = k8sdds(*args, "--dry-run")
         assert done.returncode == 2
@@ -139,7 +145,9 @@ def test_a_dry_run_of_deploy_names_software_that_is_not_in_the_cache(
     command.deploy("one-machine", dry_run=True)
     note, plan = capsys.readouterr().out.splitlines()
     assert note == "a note"
-    assert plan.startswith("would first add missing software to the cache, starting with official/kubernetes: ")
+    assert plan.startswith(
+        "would first add missing software to the cache, starting with official/kubernetes: "
+    )
     command.deploy("one-machine", dry_run=True, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert shown == {"missing": "official/kubernetes", "actions": None, "notes": ["a note"]}

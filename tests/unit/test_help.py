@@ -69,6 +69,16 @@ def test_every_command_and_option_is_explained(path: str) -> None:
         assert getattr(param, "help", None), f"{path}: {param.name}"
 
 
+@pytest.mark.parametrize("path", LEAVES)
+def test_values_have_names_and_flags_have_none(path: str) -> None:
+    command = LEAVES[path]
+    for param in (*command.params, command.get_help_option(TREE.make_context("k8sdds", ["list"]))):
+        if getattr(param, "is_flag", False):
+            assert param.metavar == "", f"{path}: {param.name}"
+        elif param.name not in ("form", "key"):  # their choices are shown
+            assert re.search("[A-Z]", param.metavar or ""), f"{path}: {param.name}"
+
+
 def test_every_command_is_in_a_panel() -> None:
     panels = dict.fromkeys(command.rich_help_panel for command in TREE.commands.values())
     assert list(panels) == ["Measure", "Analyze", "Cluster", "Lab", "Package"]
