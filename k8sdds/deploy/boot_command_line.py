@@ -54,7 +54,11 @@ def reboot(host: Host, script: str) -> None:
     """
     done = host.run(PRELUDE + script)
     if done.code != 0:
-        raise HostError(host.name, f"its kernel command line could not be changed: {done.err.strip()}")
+        raise HostError(
+            host.name,
+            f"its kernel command line could not be changed: {done.err.strip()}",
+            f"check that {STATE} and the file can be written, and run the same command again",
+        )
     before, deadline_s = done.out.strip(), time.monotonic() + REBOOT_TIMEOUT_S
     while time.monotonic() < deadline_s:
         time.sleep(2)
@@ -62,6 +66,8 @@ def reboot(host: Host, script: str) -> None:
         try:
             now = host.run(_BOOT_ID, timeout_s=20)
         except HostError:
+            if host.ended:
+                raise
             continue
         if now.code == 0 and now.out.strip() != before:
             return

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from k8sdds.deploy.facts import Facts
 from k8sdds.model.profile import ADDRESS, HOST_NAME, USER, Profile, is_for_documentation
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError, PrerequisiteError
-from k8sdds.system.ssh import Connections, Target
+from k8sdds.system.ssh import Connections, Login, Target
 
 HEADER = """\
 Keys that are commented out show their default: remove the # to change them. To check the machines against this
@@ -32,60 +30,30 @@ SYNTAX = "write it as [USER@]ADDRESS[:PORT], with an IPv6 address in brackets: p
 _OWN_NAME = 'name=$(uname -n); getent hosts "$name" >/dev/null 2>&1 && say resolves "$name"; :'
 
 
-@dataclass(frozen=True)
-class Login:
-    """How the user reaches a machine: `[USER@]ADDRESS[:PORT]`."""
-
-    address: str
-    user: str | None = None
-    port: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Login:
-        """Return the login that a text describes.
-
-        Raises:
-            InputError: The text is not `[USER@]ADDRESS[:PORT]`.
-        """
-        user, at, rest = text.rpartition("@")
-        in_brackets = re.fullmatch(r"\[([^]]*)\](?::(.*))?", rest)
-        if in_brackets:
-            address, port = in_brackets[1], in_brackets[2]
-            if not _is_ipv6(address):
-                raise InputError(f"--node {text}: {address!r} is not an IPv6 address", SYNTAX)
-        elif _is_ipv6(rest):
-            address, port = rest, None
-        else:
-            address, colon, after = rest.partition(":")
-            port = after if colon else None
-        if at and not re.fullmatch(USER, user):
-            raise InputError(f"--node {text}: {user!r} is not the name of a user", SYNTAX)
-        if not re.fullmatch(ADDRESS, address):
-            raise InputError(f"--node {text}: {address!r} is not an address or a host name", SYNTAX)
-        if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
-            raise InputError(f"--node {text}: {port!r} is not a port", SYNTAX)
-        return cls(address, user or None, int(port) if port else None)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        return ipaddress.ip_address(text).version == 6
-    except ValueError:
-        return False
-
-
 def logins(texts: Sequence[str]) -> list[Login]:
     """Return the logins of different machines.
 
     Raises:
         InputError: A text is not a login, or two have the same address.
     """
-    parsed = [Login.parse(text) for text in texts]
+    parsed = [_login(text) for text in texts]
     addresses = [login.address for login in parsed]
     for address in addresses:
         if addresses.count(address) > 1:
             raise InputError(f"--node: two machines have the address {address}", "name each machine once")
     return parsed
+
+
+def _login(text: str) -> Login:
+    try:
+        login = Login.parse(text)
+    except ValueError as error:
+        raise InputError(f"--node {text}: {error}", SYNTAX) from error
+    if login.user is not None and not re.fullmatch(USER, login.user):
+        raise InputError(f"--node {text}: {login.user!r} is not the name of a user", SYNTAX)
+    if not re.fullmatch(ADDRESS, login.address):
+        raise InputError(f"--node {text}: {login.address!r} is not an address or a host name", SYNTAX)
+    return login
 
 
 def gather(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.system.ssh import Connections, Target
+from k8sdds.system.ssh import Connections, HostError, Target
 from tests.deploy.conftest import Farm
-from tests.deploy.test_hosts import gather_values
+from tests.deploy.test_hosts import gather_values, open_sockets
 
 
 @pytest.fixture
@@ -77,10 +78,37 @@ def test_options_of_the_user(farm: Farm, home: Path) -> None:
 
 def test_mistakes_in_ssh_config_are_reported(farm: Farm, home: Path) -> None:
     farm.add("alpha")
-    for text in ("Port many\n", "Include config\n", "nonsense\n", "Match host\n", 'Host "alpha\n'):
+    for text in (
+        "Port many\n",
+        "Include config\n",
+        "nonsense\n",
+        "Match host\n",
+        'Host "alpha\n',
+        'UserKnownHostsFile "a\n',
+    ):
         (home / ".ssh" / "config").write_text(text)
         results, failures = gather_values([Target("alpha")])
         assert results == {} and failures["alpha"].startswith("alpha: cannot read ssh_config: "), text
+    (home / ".ssh" / "config").write_text("ProxyJump gate:ssh\n")
+    results, failures = gather_values([Target("alpha")])
+    assert results == {} and "ProxyJump gate:ssh: 'ssh' is not a port\n" in failures["alpha"]
+    # As in OpenSSH, a key file of a user who does not exist is skipped.
+    (home / ".ssh" / "config").write_text(block(farm, "alpha", "IdentityFile ~no-such-user/key"))
+    results, failures = gather_values([Target("alpha")], accept=True)
+    assert results == {} and "there is no key to log in" in failures["alpha"]
+
+
+def test_failed_connection_leaves_no_socket(
+    farm: Farm, home: Path, agent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent))
+    (target,) = farm.add("alpha")
+    farm.servers["alpha"].stop()
+    before = open_sockets(), threading.active_count()
+    with Connections([target]) as connections:
+        with pytest.raises(HostError, match="cannot be reached"):
+            connections.hosts["alpha"].run("true")
+        assert (open_sockets(), threading.active_count()) == before
 
 
 def test_machines_share_the_connection_to_a_jump_host(farm: Farm, home: Path) -> None:

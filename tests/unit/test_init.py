@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from k8sdds.campaign import experiments, new_experiment
 from k8sdds.cli import init
 from k8sdds.deploy import facts, new_profile, profiles
-from k8sdds.deploy.new_profile import Login
 from k8sdds.model.experiment import Experiment, Link, Sweep
 from k8sdds.model.profile import (
     Access,
@@ -28,6 +27,7 @@ from k8sdds.model.profile import (
 )
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
+from k8sdds.system.ssh import Login
 from tests.unit.test_preflight import PI, changed
 
 PI_4 = {
@@ -187,17 +187,17 @@ def test_the_interface_of_the_ssh_addresses_is_set_if_it_has_no_default_route() 
     ],
 )
 def test_logins(text: str, login: Login) -> None:
-    assert Login.parse(text) == login
+    assert new_profile.logins([text]) == [login]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "@pi1", "pi@", "pi1:", "pi1:0", "pi1:65536", "pi1:ssh", "[192.0.2.7]", "[2001:db8::7", "pi@-oX=1",
+    ["", "@pi1", "pi@", "pi1:", "pi1:0", "pi1:65536", "pi1:ssh", "[]", "[2001:db8::7", "pi@-oX=1",
      "-oProxyCommand=x@pi1", "pi1;reboot", "[2001:db8::7]22"],
 )  # fmt: skip
 def test_wrong_logins(text: str) -> None:
     with pytest.raises(InputError, match="--node"):
-        Login.parse(text)
+        new_profile.logins([text])
 
 
 @given(LOGINS)
@@ -205,7 +205,7 @@ def test_logins_of_all_addresses(login: Login) -> None:
     address = f"[{login.address}]" if ":" in login.address else login.address
     user = f"{login.user}@" if login.user else ""
     port = f":{login.port}" if login.port else ""
-    assert Login.parse(f"{user}{address}{port}") == login
+    assert new_profile.logins([f"{user}{address}{port}"]) == [login]
 
 
 def test_one_machine_cannot_be_named_twice() -> None:

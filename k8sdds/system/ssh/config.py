@@ -81,9 +81,9 @@ def _lines_of_target(target: Target) -> list[str]:
 
 def _paths(value: str) -> list[Path]:
     home = str(Path.home())
-    return [
-        Path(word.replace("%d", home)).expanduser() for word in shlex.split(value) if word.lower() != "none"
-    ]
+    words = (word.replace("%d", home) for word in shlex.split(value) if word.lower() != "none")
+    # Unlike Path.expanduser, it accepts the name of a user who does not exist.
+    return [Path(os.path.expanduser(word)) for word in words]
 
 
 def _lines(file: Path, folder: Path, depth: int = 0, outer: str = "") -> Iterator[str]:

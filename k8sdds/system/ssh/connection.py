@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shlex
+import signal
 import socket
 import subprocess
 import tempfile
@@ -60,9 +62,16 @@ class Connection:
         self._proxy: subprocess.Popen[bytes] | None = None
         self._proxy_errors: IO[bytes] | None = None
         self._stream: socket.socket | paramiko.Channel | None = None
-        self._fabric = _configured(target)
-        self._host_keys = _HostKeys(target, accept_new_keys, self._fabric)
-        self._identities = Identities(self._fabric.user, self._fabric.ssh_config)
+        try:
+            self._fabric = _configured(target)
+            self._host_keys = _HostKeys(target, accept_new_keys, self._fabric)
+            self._identities = Identities(self._fabric.user, self._fabric.ssh_config)
+        except (OSError, ValueError, paramiko.SSHException) as error:
+            raise HostError(
+                target.name,
+                f"cannot read ssh_config: {error}",
+                "correct the file, or name another: `ssh_config`",
+            ) from error
         try:
             self._stream = self._open_stream(open_through)
             self._log_in(self._stream)
@@ -96,13 +105,14 @@ class Connection:
             transport.join(CLOSE_S)
         if self._stream is not None:
             self._stream.close()
-        if self._proxy is not None:
-            self._proxy.terminate()
-            try:
-                self._proxy.wait(CLOSE_S)
-            except subprocess.TimeoutExpired:
-                self._proxy.kill()
-                self._proxy.wait()
+        if self._proxy is not None and self._proxy.returncode is None:
+            # The command may be a pipeline, whose processes are in one group, or run as another user.
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(OSError):
+                    os.killpg(self._proxy.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._proxy.wait(CLOSE_S)
+                    break
         if self._proxy_errors is not None:
             self._proxy_errors.close()
 
@@ -112,7 +122,10 @@ class Connection:
         # Like every option, the first of the two counts.
         option = next((name for name in options if name in ("proxycommand", "proxyjump")), "")
         value = options.get(option)
-        hop = Target.of_jump_hosts(value, None) if value and option == "proxyjump" else None
+        try:
+            hop = Target.of_jump_hosts(value, None) if value and option == "proxyjump" else None
+        except ValueError as error:
+            raise HostError(self._target.name, f"ProxyJump {value}: {error}", "correct ssh_config") from error
         # A pattern such as `Host *` may make a jump host its own jump host.
         if value is None or value.lower() == "none" or (hop and hop.alias == self._target.alias):
             stream = socket.create_connection(address, timeout=CONNECT_S)
@@ -196,22 +209,17 @@ class Connection:
 
 def _configured(target: Target) -> fabric.Connection:
     """Return fabric's object, configured by ssh_config alone, without files and variables of fabric."""
-    try:
-        settings = fabric.Config(ssh_config=config.read(target), lazy=True)
-        return fabric.Connection(
-            target.alias,
-            config=settings,
-            # Jump hosts and the agent's forwarding are not left to fabric: it accepts any key of a jump host.
-            gateway=False,
-            forward_agent=False,
-            # Longer than the timeouts of the single steps, so that these explain what failed.
-            connect_timeout=2 * CONNECT_S,
-            connect_kwargs={},
-        )
-    except (OSError, ValueError, paramiko.SSHException) as error:
-        raise HostError(
-            target.name, f"cannot read ssh_config: {error}", "correct the file, or name another: `ssh_config`"
-        ) from error
+    settings = fabric.Config(ssh_config=config.read(target), lazy=True)
+    return fabric.Connection(
+        target.alias,
+        config=settings,
+        # Jump hosts and the agent's forwarding are not left to fabric: it accepts any key of a jump host.
+        gateway=False,
+        forward_agent=False,
+        # Longer than the timeouts of the single steps, so that these explain what failed.
+        connect_timeout=2 * CONNECT_S,
+        connect_kwargs={},
+    )
 
 
 class _HostKeys(paramiko.MissingHostKeyPolicy):
@@ -253,7 +261,9 @@ class _HostKeys(paramiko.MissingHostKeyPolicy):
             try:
                 known_hosts.add(self._files[0], self._label, kind, public, self._hashed)
             except OSError as error:
-                raise HostError(name, f"cannot record its host key: {error}") from error
+                raise HostError(
+                    name, f"cannot record its host key: {error}", "correct `known_hosts`, or make it writable"
+                ) from error
 
     def _removal(self) -> str:
         files = [path for path in self._files if known_hosts.lookup([path], self._label).trusted]

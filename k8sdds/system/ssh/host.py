@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from k8sdds.system.ssh.connection import Connection
 
+SUDO = "env LC_ALL=C sudo -n --"
+"""Starts a command as root. The messages of sudo are in English, so that they are recognized."""
+
 
 @dataclass(frozen=True)
 class ScriptResult:
@@ -62,6 +65,11 @@ class Host:
         """Name of the machine in the profile."""
         return self.target.name
 
+    @property
+    def ended(self) -> bool:
+        """Whether `end` was called, so that no script can run any more."""
+        return self._ended
+
     def run(self, script: str, *, root: bool = True, timeout_s: float = 60) -> ScriptResult:
         """Run a shell script and return its result, whatever its exit code.
 
@@ -76,7 +84,7 @@ class Host:
         # `sh -s` reads the script while running it. The braces make it read the whole script first, so that a
         # command in it that reads stdin cannot consume the rest.
         shell = (
-            'if [ "$(id -u)" = 0 ]; then exec sh -s; else exec sudo -n -- sh -s; fi' if root else "exec sh -s"
+            f'if [ "$(id -u)" = 0 ]; then exec sh -s; else exec {SUDO} sh -s; fi' if root else "exec sh -s"
         )
         return self._run(shell, io.BytesIO(f"{{\n{script}\n}} </dev/null\n".encode()), root, timeout_s)
 
@@ -86,7 +94,7 @@ class Host:
         The script must not contain secrets, because `ps` shows it. Raises HostError as `run` does.
         """
         command = f"sh -c {shlex.quote(script)}"
-        shell = f'if [ "$(id -u)" = 0 ]; then exec {command}; else exec sudo -n -- {command}; fi'
+        shell = f'if [ "$(id -u)" = 0 ]; then exec {command}; else exec {SUDO} {command}; fi'
         try:
             stdin = content.open("rb") if isinstance(content, Path) else io.BytesIO(content)
         except FileNotFoundError as error:
@@ -167,6 +175,7 @@ class Host:
         """Return the open connection. Opens it if it is not open."""
         attempts = self._attempts
         with self._connecting:
+            self._check_ended()
             if self._connection is not None and self._connection.is_open:
                 return self._connection.transport
             if self._connection is not None:
@@ -176,22 +185,26 @@ class Host:
                 # Another thread has just tried. Many machines may wait for the same jump host.
                 raise self._failure
             self._connection = self._connect()
+            # Checked after the assignment, because `end` sets the flag before it reads the connection.
+            if self._ended:
+                self._connection.close()
+            self._check_ended()
             return self._connection.transport
+
+    def _check_ended(self) -> None:
+        if self._ended:
+            raise HostError(self.name, "the command was interrupted", "run it again")
 
     def _connect(self) -> Connection:
         from k8sdds.system.ssh.connection import Connection
 
         try:
-            connection = Connection(self.target, self._accept_new_keys, self._open_through)
-            if self._ended:
-                connection.close()
-                raise HostError(self.name, "the command was interrupted")
+            return Connection(self.target, self._accept_new_keys, self._open_through)
         except HostError as error:
             self._failure = error
             raise
         finally:
             self._attempts += 1
-        return connection
 
     def _open_through(self, jump_hosts: str, destination: tuple[str, int]) -> paramiko.Channel:
         assert self._jump_host is not None

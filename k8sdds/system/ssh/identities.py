@@ -30,7 +30,7 @@ class Identities(AuthStrategy):  # type: ignore[misc]
         super().__init__(ssh_config=options)
         self._user = user
         self._only_files = config.flag(options, "identitiesonly")
-        configured = [Path(name).expanduser() for name in options.get("identityfile", ())]
+        configured = [Path(os.path.expanduser(name)) for name in options.get("identityfile", ())]
         self._files = configured or [config.USER_FOLDER.expanduser() / name for name in DEFAULT_FILES]
         self._agent_name = options.get("identityagent", "SSH_AUTH_SOCK")
         self._agent: _Agent | None = None
@@ -41,7 +41,7 @@ class Identities(AuthStrategy):  # type: ignore[misc]
 
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
         """Yield keys: those of the agent that are also files, others of the agent, and those of files."""
-        files = {path: _public_key(path) for path in self._files if path.is_file()}
+        files = {path: _public_key(path) for path in self._files if os.path.isfile(path)}
         self._agent = _Agent(self._agent_name)
         agent_keys: tuple[PKey, ...] = self._agent.get_keys()
         in_agent = {key.asbytes() for key in agent_keys}

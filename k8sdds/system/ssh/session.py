@@ -14,9 +14,8 @@ READ_BYTES = 1 << 20
 WINDOW_POLL_S = 0.1
 SIGNALED = 255
 """Exit code of a command that a signal ended, as ssh returns it."""
-
-
 THREAD_ENDS_S = 0.5
+"""Time in which the thread of a lost connection ends."""
 
 
 class ConnectionLost(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shlex
 from dataclasses import dataclass
@@ -10,9 +11,45 @@ from pathlib import Path
 CONNECT_S = 10
 """Timeout of a connection attempt."""
 
-_HOP = re.compile(
-    r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?:\[(?P<v6>[^]]+)\]|(?P<host>[^:]+))(?::(?P<port>\d+))?/?"
-)
+
+@dataclass(frozen=True)
+class Login:
+    """A machine as a user names it: `[USER@]ADDRESS[:PORT]`."""
+
+    address: str
+    user: str | None = None
+    port: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Login:
+        """Return the login that a text describes. Before a port, an IPv6 address must be in brackets.
+
+        Raises:
+            ValueError: The text is not `[USER@]ADDRESS[:PORT]`; the message names the wrong part.
+        """
+        user, at, rest = text.rpartition("@")
+        in_brackets = re.fullmatch(r"\[([^]]*)\](?::(.*))?", rest)
+        if in_brackets:
+            address, port = in_brackets[1], in_brackets[2]
+        elif _is_ipv6(rest):
+            address, port = rest, None
+        else:
+            address, colon, after = rest.partition(":")
+            port = after if colon else None
+        if at and not user:
+            raise ValueError("the user is missing before @")
+        if not address:
+            raise ValueError("the address is missing")
+        if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
+            raise ValueError(f"{port!r} is not a port")
+        return cls(address, user or None, int(port) if port else None)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -37,19 +74,13 @@ class Target:
         Args:
             jump_hosts: As in `ProxyJump` of ssh_config: [USER@]HOST[:PORT], separated by commas.
             ssh_config: The file in which the hosts are described.
+
+        Raises:
+            ValueError: The last jump host is not `[USER@]HOST[:PORT]`.
         """
         others, _, last = jump_hosts.replace(" ", "").rpartition(",")
-        match = _HOP.fullmatch(last)
-        if match is None:
-            return cls(last, proxy_jump=others, ssh_config=ssh_config)
-        host, port = match["v6"] or match["host"], match["port"]
-        return cls(
-            host,
-            user=match["user"],
-            port=int(port) if port else None,
-            proxy_jump=others,
-            ssh_config=ssh_config,
-        )
+        login = Login.parse(last.removeprefix("ssh://").removesuffix("/"))
+        return cls(login.address, user=login.user, port=login.port, proxy_jump=others, ssh_config=ssh_config)
 
     @property
     def alias(self) -> str:
