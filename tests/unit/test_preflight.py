@@ -1,6 +1,7 @@
 """Preflight checks of recorded facts, and of facts changed to those of Raspberry Pis."""
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from k8sdds.deploy import facts, preflight
 from k8sdds.deploy.actions import HASHES
 from k8sdds.deploy.facts import Facts, probe
+from k8sdds.deploy.phases import registry
 from k8sdds.model.profile import Profile
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import Problem
@@ -237,3 +239,9 @@ def test_notes_say_why_an_api_server_does_not_answer() -> None:
 
 def test_json_of_facts_keeps_its_keys() -> None:
     assert facts.parse(changed()).to_json().keys() == {"one", "many", "clock_ahead_s", "clock_error_s"}
+
+
+def test_json_of_facts_has_no_hashes_of_files() -> None:
+    machine = facts.parse(changed() + f"file\t{registry.HOSTS_FILE} 5e884898da28\n")
+    assert machine.pairs("file")[registry.HOSTS_FILE] == "5e884898da28"
+    assert "5e884898da28" not in json.dumps(machine.to_json()) and machine.to_json()["many"]["address"]
