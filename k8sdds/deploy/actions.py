@@ -13,6 +13,8 @@ from k8sdds.kubernetes import apply, kubectl
 
 STATE = "/etc/k8sdds"
 """Folder on every machine of a cluster: the cluster's name, and what was on the machine before."""
+FIXED = f"{STATE}/fixed"
+"""File on a machine that `status --fix` changed, even if the machine does not belong to a cluster."""
 HASHES = f"{STATE}/hashes"
 """Installed files on a machine: path, inode, size, both times, SHA-256."""
 PRIVATE = "/run/k8sdds-deploy"

@@ -145,6 +145,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
                     state = desired_state(part, machines.facts, bundle, interface.note)
             except cache.NotCached as error:
                 return DeployResult((), machines.notes, len(part.nodes), missing=str(error))
+            state = replace(state, left_out=[node for node in profile.nodes if node not in part.nodes])
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
                 if not create_nodes:
@@ -209,7 +210,7 @@ def _outdated(profile: Profile, machine: Facts) -> list[str]:
 def restrict(
     profile: Profile, machines: MachineSurvey, limit: Collection[str]
 ) -> tuple[Profile, MachineSurvey]:
-    """Leave out the workers outside `limit` that cannot be reached or do not fit.
+    """Leave out the workers outside `limit` that cannot be reached, do not fit, or have not joined.
 
     Returns:
         The profile and the survey without these workers, with a note for each. Without a limit, both as given.
@@ -222,6 +223,8 @@ def restrict(
         problems = preflight.check(alone, {name: machine})
         if problems:
             reasons[name] = problems[0].what
+        elif "joined" not in machine.all("flag"):
+            reasons[name] = f"{name}: has not joined the cluster"
     out = {name for name in reasons if name not in limit and not profile.node(name).is_control_plane}
     part = profile.model_copy(update={"nodes": [node for node in profile.nodes if node.name not in out]})
     kept = {name: machine for name, machine in machines.facts.items() if name not in out}

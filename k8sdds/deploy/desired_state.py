@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -30,6 +30,8 @@ class DesiredState:
     network: RenderedNetwork
     login: str = field(default="", repr=False)
     """USER:PASSWORD of the registry mirrors; empty: they require no login."""
+    left_out: Sequence[Node] = ()
+    """Workers that are not in `profile`, because they are outside of `--limit` and were left out."""
 
     @property
     def control_plane(self) -> str:

@@ -69,7 +69,7 @@ fi
 
 # Runs after leftovers of networks are removed, since that may need a program from an image.
 _RESTORE = f"""\
-if ctr version >/dev/null 2>&1; then
+if [ -f {IMAGES_BEFORE} ] && ctr version >/dev/null 2>&1; then
   ctr --namespace k8s.io images ls -q | grep -vxF -f {IMAGES_BEFORE} | while read -r image; do
     ctr --namespace k8s.io images rm $image >/dev/null 2>&1 || :
   done
@@ -174,7 +174,9 @@ def _delete_local_nodes(profile: Profile, options: Options, confirm: Callable[[s
 
 
 def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]:
-    """Return the actions that destroy the cluster; empty if no machine belongs to it.
+    """Return the actions that destroy the cluster; empty if there is nothing to undo.
+
+    A machine without a cluster, on which `status --fix` made changes, is only restored.
 
     Args:
         profile: The profile.
@@ -190,14 +192,20 @@ def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]
             "\n".join(["not all machines can be reached, so nothing was changed:", *lines])
         )
     actions = []
+    end = (_PURGE if purge else "") + f"rm -rf {STATE}\n"
     for node in profile.nodes:
-        if machines.facts[node.name].values.get("marker") != profile.name:
+        facts = machines.facts[node.name]
+        marker = facts.values.get("marker")
+        if not marker and "fixed" in facts.all("flag"):
+            title = "undo the fixes of `status --fix`"
+            actions.append(Action(node.name, RESTORE, title, _RESTORE + end, timeout_s=600))
+        if marker != profile.name:
             continue
-        restore = tuning.undo_script() + _RULES + _RESTORE + _CONTAINERD + (_PURGE if purge else "")
+        restore = tuning.undo_script() + _RULES + _RESTORE + _CONTAINERD + end
         actions += [
             Action(node.name, STOP, "stop everything that runs in the cluster", _STOP, timeout_s=300),
             Action(
-                node.name, RESTORE, "restore the state before the cluster", restore + f"rm -rf {STATE}\n",
+                node.name, RESTORE, "restore the state before the cluster", restore,
                 needs=tuple((other.name, STOP) for other in profile.nodes), timeout_s=600,
             ),
         ]  # fmt: skip
@@ -219,7 +227,7 @@ def apply_plan(
     """
     runner = Runner(connections, record.logs(profile.name), observer)
     runner.apply([action for action in actions if action.phase == STOP])
-    names = dict.fromkeys(action.node for action in actions)
+    names = [action.node for action in actions if action.phase == STOP]
     addresses, pods = _addresses(machines), profile.kubernetes.pod_cidr
     cleanups = connections.all(lambda host: remove_leftovers(host, addresses, pods), names)
     runner.apply([action for action in actions if action.phase != STOP])

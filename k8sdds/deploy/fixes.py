@@ -8,17 +8,18 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from k8sdds import networks
 from k8sdds.deploy import boot_command_line, record
-from k8sdds.deploy.actions import STATE, Action, file_script
+from k8sdds.deploy.actions import FIXED, STATE, Action, file_script
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.model.profile import Node, Profile
 from k8sdds.system.ssh import Connections
 
 PHASE = "fix"
+_BEGIN = f"mkdir -p {STATE}\n: >{FIXED}\n"
 DROP_IN_FILE = "/etc/systemd/system/{unit}.d/90-k8sdds.conf"
 # A drop-in rather than a mask: it does not replace a unit file of the user.
 DROP_IN = """\
@@ -75,9 +76,9 @@ def apply(profile: Profile, fixes: Sequence[Fix], connections: Connections, obse
 
     def apply_one(action: Action) -> None:
         if action in reboots:
-            boot_command_line.reboot(connections.hosts[action.node], action.script)
+            boot_command_line.reboot(connections.hosts[action.node], _BEGIN + action.script)
         else:
-            runner.run(action)
+            runner.run(replace(action, script=_BEGIN + action.script))
 
     with record.locked(profile.name):
         runner.apply([fix.action for fix in fixes], apply_one)

@@ -62,7 +62,7 @@ def test_swap_is_fixed_after_confirmation(node: nodes.LocalNode, tmp_path: Path,
 
     ended = k8sdds("status", str(path), "--fix", "--yes")
     assert "$ systemctl stop dphys-swapfile.service" in ended.stderr and "MiB of swap" not in ended.stderr
-    # The service stays off, and a deploy followed by destroy deletes what the fix created.
+    # The service stays off, and destroy deletes what the fix created.
     nodes.run(CLUSTER, "pi1", ["systemctl", "start", "dphys-swapfile.service"])
     assert "102396" not in nodes.run(CLUSTER, "pi1", ["grep", "SwapTotal", "/proc/meminfo"])
     made = nodes.run(CLUSTER, "pi1", ["cat", "/etc/k8sdds/made"]).split()
@@ -70,3 +70,11 @@ def test_swap_is_fixed_after_confirmation(node: nodes.LocalNode, tmp_path: Path,
     assert "/etc/systemd/system/dphys-swapfile.service.d" in made
     ended = k8sdds("status", str(path), "--fix")
     assert "nothing to fix" in ended.stderr
+    # Without a deploy, destroy restores the machine.
+    ended = k8sdds("destroy", str(path), "--yes")
+    assert ended.returncode == 0 and "pi1" in ended.stderr, ended.stderr
+    nodes.run(
+        CLUSTER, "pi1", ["sh", "-c", "! ls -d /etc/k8sdds /etc/systemd/system/dphys-swapfile.service.d"]
+    )
+    nodes.run(CLUSTER, "pi1", ["systemctl", "start", "dphys-swapfile.service"])
+    assert "102396" in nodes.run(CLUSTER, "pi1", ["grep", "SwapTotal", "/proc/meminfo"])

@@ -25,7 +25,7 @@ from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.phase import Phase
 from k8sdds.deploy.phases.proxy import Proxy
 from k8sdds.deploy.phases.registry import HOSTS_FILE, Registry
-from k8sdds.deploy.phases.runtime import Runtime
+from k8sdds.deploy.phases.runtime import REGISTRIES, Runtime
 from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.system.ssh import Connections
 from tests.effects import contradictions
@@ -208,9 +208,9 @@ def test_images_are_pulled_through_a_mirror_with_certificate_and_login(
     assert machine.apply(keys, Runtime(), Registry()) == ["pull images through https://registry.lab:5000"]
     assert machine.apply(keys, Runtime(), Registry()) == []
     # The registry of the image does not exist: the mirror has it.
-    pull = ("ctr", "images", "pull", "--hosts-dir", "/etc/containerd/certs.d", f"registry.example/{IMAGE}")
+    pull = ("ctr", "images", "pull", "--hosts-dir", REGISTRIES, f"registry.example/{IMAGE}")
     assert "done" in on_node(*pull)
-    assert "/etc/containerd/certs.d" in on_node("sh", "-c", "containerd config dump | grep config_path")
+    assert REGISTRIES in on_node("sh", "-c", "containerd config dump | grep config_path")
     assert on_node("stat", "-c", "%a %U", HOSTS_FILE).split() == ["600", "root"]
     logged = "".join(path.read_text() for path in machine.logs.iterdir())
     assert "correct-horse" not in logged and "wrong" not in logged and "Basic" not in logged

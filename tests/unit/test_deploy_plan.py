@@ -374,6 +374,11 @@ def test_limit_leaves_out_workers_that_are_down_or_do_not_fit(bundle: Bundle) ->
     assert [node.name for node in part.nodes] == ["master"] and not kept.failures and "pi1" not in kept.facts
     assert any("left out because of --limit: pi1: has 4 MiB of swap" in note for note in kept.notes)
     assert any("left out because of --limit: pi2: cannot be reached" in note for note in kept.notes)
+    # A worker that has not joined would be waited for.
+    for found, names in ((state.facts, ["master"]), (deployed(state), ["master", "pi1"])):
+        found = {name: found[name] for name in ("master", "pi1")}
+        part, kept = flow.restrict(state.profile, flow.MachineSurvey(found, lost), ["master"])
+        assert [node.name for node in part.nodes] == names, kept.notes
     part, kept = flow.restrict(state.profile, survey, ["pi1"])
     assert [node.name for node in part.nodes] == ["master", "pi1"]
     assert any("swap" in problem.what for problem in kept.problems)
@@ -564,6 +569,12 @@ def test_destroy_changes_only_machines_of_its_cluster(bundle: Bundle) -> None:
     actions = destroy.plan(state.profile, flow.MachineSurvey(machines), purge=False)
     assert [(a.node, a.phase) for a in actions] == [("pi1", "stop"), ("pi1", "restore")]
     assert "apt-get purge" not in actions[1].script
+    # A machine without a cluster loses nothing but the changes of `status --fix`.
+    fixed = {**machines["master"].lists, "flag": ("fixed",)}
+    survey = flow.MachineSurvey({**machines, "master": replace(machines["master"], lists=fixed)})
+    undo, *others = destroy.plan(state.profile, survey, purge=False)
+    assert (undo.node, undo.phase) == ("master", "restore") and others == actions
+    assert "/etc/k8sdds/saved" in undo.script and "kubeadm" not in undo.script and "KUBE-" not in undo.script
     purged = destroy.plan(state.profile, flow.MachineSurvey(machines), purge=True)
     assert "apt-get purge" in purged[1].script
     lost = {"pi2": PrerequisiteError("pi2: cannot be reached")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,6 @@ def mirrors(tmp_path: Path) -> str:
 
 
 def state_of(bundle: Bundle, text: str, machines: dict | None = None) -> DesiredState:  # noqa: F811
-    from dataclasses import replace
-
     state = desired(bundle, PROFILE + text, machines)
     return replace(state, login=profiles.registry_login(state.profile))
 
@@ -64,7 +63,7 @@ def test_mirrors_are_configured_and_checked_on_every_node(bundle: Bundle, mirror
     assert f'ca = "{registry.CA_FILE}"' in hosts and 'server = "http://127.0.0.1:1"' in only
     # containerd reads the folder, and is configured before.
     (configure,) = [a for a in of(actions, "runtime") if "configure containerd" in a.title]
-    assert 'config_path = "/etc/containerd/certs.d"' in configure.script
+    assert 'config_path = "/etc/containerd/k8sdds-certs.d"' in configure.script
     assert actions.index(configure) < actions.index(action)
     # No plan, log or record contains the login.
     printed = json.dumps([to_json(action) for action in actions]) + repr(actions) + repr(state)
@@ -113,6 +112,20 @@ def test_proxies_of_apt_containerd_and_kubeadm(bundle: Bundle) -> None:  # noqa:
         (kubeadm,) = [a for a in of(actions, phase, node) if f"kubeadm {command}" in a.script]
         assert f"NO_PROXY={','.join(direct)} kubeadm {command}" in kubeadm.script
         subprocess.run(["sh", "-n"], input=(PRELUDE + kubeadm.script).encode(), check=True)
+
+
+def test_machines_that_limit_leaves_out_are_reached_directly(bundle: Bundle) -> None:  # noqa: F811
+    text = PROFILE.replace("name: pi2", "name: pi2, address: 192.0.2.12")
+    state = desired(bundle, text + PROXY)
+    *others, down = state.profile.nodes
+    part = state.profile.model_copy(update={"nodes": others})
+    machines = {name: machine for name, machine in state.facts.items() if name != down.name}
+    limited = replace(state, profile=part, facts=machines, left_out=[down])
+    assert {"192.0.2.12", "pi2"} <= set(proxy.no_proxy(limited))
+    # The file does not change, so containerd is not restarted.
+    assert proxy.files(limited) == proxy.files(state)
+    zone = down.model_copy(update={"address": "fe80::7%eth0"})
+    assert "%" not in proxy.files(replace(limited, left_out=[zone]))[proxy.CONTAINERD_FILE]
 
 
 def test_status_reports_what_is_not_applied(bundle: Bundle, mirrors: str) -> None:  # noqa: F811

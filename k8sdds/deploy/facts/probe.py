@@ -85,7 +85,7 @@ for program in kubeadm kubelet kubectl; do
   say program "$program $version"
 done
 [ -f /etc/k8sdds/cluster ] && say marker "$(head -n 1 /etc/k8sdds/cluster)"
-for flag in initialised joined; do [ -f /etc/k8sdds/$flag ] && say flag $flag; done
+for flag in initialised joined fixed; do [ -f /etc/k8sdds/$flag ] && say flag $flag; done
 for file in /etc/kubernetes/*.conf /etc/kubernetes/manifests/*.yaml /etc/cni/net.d/* /var/lib/etcd/member; do
   [ -e "$file" ] && say leftover "$file"
 done

@@ -73,10 +73,14 @@ def environment(state: DesiredState) -> str:
 def no_proxy(state: DesiredState) -> list[str]:
     """Return what the nodes reach directly: each other, pods, Services, and the hosts of the profile."""
     kubernetes = state.profile.kubernetes
-    names = [name for name in state.node_names() if name in state.facts]
+    # Nodes that --limit left out are also in the list: it must not depend on which machines are down.
+    nodes = [*state.profile.nodes, *state.left_out]
+    addresses = {state.address(node.name) for node in state.profile.nodes if node.name in state.facts}
+    # A zone index means nothing on another machine.
+    addresses |= {node.address for node in nodes if node.address and "%" not in node.address}
     entries = [
         *LOCAL, str(kubernetes.pod_cidr), str(kubernetes.service_cidr),
-        *(state.address(name) for name in names), *names,
+        *sorted(addresses), *sorted(node.name for node in nodes),
         *(state.profile.proxy.no_proxy if state.profile.proxy else ()),
     ]  # fmt: skip
     return list(dict.fromkeys(entries))

@@ -15,7 +15,7 @@ from k8sdds.model.profile import Node
 from k8sdds.system.errors import InputError
 
 HOSTS_FILE = f"{REGISTRIES}/_default/hosts.toml"
-"""Settings for all registries without a folder of their own."""
+"""Settings for all registries."""
 CA_FILE = f"{REGISTRIES}/_default/k8sdds-ca.crt"
 FILES = (HOSTS_FILE, CA_FILE)
 NEW_HOSTS_FILE = f"{PRIVATE}/hosts.toml"

@@ -29,8 +29,9 @@ KUBERNETES_SYSCTLS = (
 """Sysctls that the kubelet and kube-proxy change. Their values are saved, so that destroy can restore them."""
 SYSCTLS_FILE = "/etc/sysctl.d/90-k8sdds.conf"
 CONFIG_FILE = "/etc/containerd/config.toml"
-REGISTRIES = "/etc/containerd/certs.d"
-"""Folder with one folder of settings per registry; `_default` is for all others."""
+REGISTRIES = "/etc/containerd/k8sdds-certs.d"
+"""Folder with the settings of registries, one folder each; `_default` is for all others. The user's own certs.d stays
+unchanged."""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 FILES = (MODULES_FILE, SYSCTLS_FILE, CONFIG_FILE)
 DEBIAN_PACKAGES = ("containerd", "runc", "iptables", "conntrack", "socat", "ethtool", "ebtables")
