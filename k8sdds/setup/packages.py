@@ -28,7 +28,7 @@ BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 """What the native programs are built with."""
 LAB = tuple(
     dict.fromkeys(
-        [*BUILD, *TOOLS.values(), "ethtool", "openssl", "procps", FASTDDS.package]
+        [*BUILD, *TOOLS.values(), "ethtool", "kmod", "openssl", "procps", FASTDDS.package]
         + [package for feature in features() for package in feature.package.split()]
     )
 )
@@ -37,7 +37,7 @@ RENAMED = {"libfastrtps-dev": "libfastdds-dev"}
 DEPLOY = (*LAB, "mmdebstrap", "skopeo")
 TESTS = (
     *DEPLOY, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio", "docker-registry", "dropbear-bin",
-    "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz", "kmod", "openssh-client",
+    "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz", "openssh-client",
     "qemu-system-x86",
     *(cross_compiler(arch) for arch in BUNDLE_ARCHITECTURES if arch != HOST_ARCH),
 )  # fmt: skip
@@ -131,7 +131,9 @@ def _apt_get(*args: str) -> None:
     done = as_root("env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "apt-get", *args)
     if done:
         raise PrerequisiteError(
-            f"apt-get {args[0]} failed with exit code {done}", "see the messages above; then run it again"
+            f"apt-get {args[0]} failed with exit code {done}",
+            "see the messages above, and run it again; if you may not use sudo, ask an administrator to install the"
+            " packages that k8sdds setup --dry-run lists",
         )
 
 

@@ -27,7 +27,7 @@ NOWHERE = "k8sdds-no-such-package"
 def test_the_lab_gets_the_programs_of_every_feature_and_library() -> None:
     needed = {name for feature in networks.features() for name in feature.package.split()}
     assert needed <= set(packages.LAB)
-    assert set(packages.TOOLS.values()) <= set(packages.LAB)
+    assert {*packages.TOOLS.values(), "kmod"} <= set(packages.LAB)  # kmod: a plan may load modules
 
 
 def test_other_architectures_get_a_cross_compiler() -> None:
@@ -75,6 +75,15 @@ def test_packages_are_found_under_the_names_of_this_release(monkeypatch: pytest.
     assert packages.available_name(NOWHERE) is None
     monkeypatch.setitem(packages.RENAMED, NOWHERE, "dpkg")
     assert packages.available_name(NOWHERE) == "dpkg"
+
+
+@needs_apt
+def test_without_sudo_rights_the_message_names_an_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(root, "is_available", lambda: True)
+    monkeypatch.setattr(packages, "as_root", lambda *argv, text=None: 1)
+    with pytest.raises(PrerequisiteError, match="apt-get update failed") as error:
+        setup.apply(setup.Plan(packages=(NOWHERE,)), lambda line: None)
+    assert "administrator" in error.value.remedy
 
 
 def test_a_command_that_does_not_read_its_input_reports_its_exit_code(
