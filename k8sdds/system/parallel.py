@@ -37,7 +37,8 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     try:
         for share in shares[1:]:
             receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_run_share, args=(sender, share), daemon=True)
+            receivers = [receiver, *(other for _, other in children)]
+            process = context.Process(target=_run_share, args=(sender, receivers, share), daemon=True)
             process.start()
             sender.close()
             children.append((process, receiver))
@@ -53,12 +54,17 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     return [outcomes[number % count][number // count] for number in range(len(tasks))]
 
 
-def _run_share(sender: Connection, tasks: Sequence[Callable[[], T]]) -> None:
+def _run_share(sender: Connection, receivers: Sequence[Connection], tasks: Sequence[Callable[[], T]]) -> None:
+    # If the parent is killed, sending a result then fails; with an open receiver, it would wait forever.
+    for receiver in receivers:
+        receiver.close()
     # The parent ends this process; the terminal sends Ctrl-C to both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         sender.send([task() for task in tasks])
+    except BrokenPipeError:
+        pass
     except Exception as error:
         sender.send(error)
 

@@ -90,3 +90,23 @@ def test_ctrl_c_ends_all_processes_without_their_tracebacks() -> None:
     # The pipe closes only when the other process has ended, too.
     output, errors = process.communicate(timeout=30)
     assert (output, errors) == (b"interrupted\n", b"")
+
+
+def test_no_process_remains_when_the_first_is_killed() -> None:
+    code = (
+        "import os, time\n"
+        "from k8sdds.system import parallel\n"
+        "os.sched_getaffinity = lambda pid: {0, 1, 2}\n"
+        "def first():\n"
+        "    time.sleep(60)\n"
+        "def other():\n"
+        "    os.write(1, b'.')\n"
+        "    return bytes(1 << 20)\n"  # more than a pipe holds
+        "parallel.run([first, other, other])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.read(2) == b".."
+    process.kill()
+    # The pipe closes only when the other processes have ended, too.
+    assert process.communicate(timeout=30) == (b"", b"")
