@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -80,7 +80,7 @@ def changed(
         InputError: A change is not valid.
     """
     data = experiment.model_dump(mode="json", exclude_none=True)
-    options = {}  # by key: the option that changed it
+    options = {}  # by key, such as link.rate_mbit: the option that changed it
     for setting in settings:
         options[_set(data, setting)] = f"--set {setting}"
     if paper:
@@ -94,10 +94,10 @@ def changed(
     except ValidationError as error:
         lines = []
         for mistake in yaml_text.mistakes(error, data, Experiment):
-            changed_key = next((key for key in mistake.keys if key in options), None)
+            option = _options_of(mistake, options)
             lines.append(
-                f"{options[str(changed_key)]}: {mistake.message}"
-                if changed_key is not None
+                f"{option}: {mistake.message}"
+                if option
                 else f"{' '.join(options.values())}: {mistake.key}: {mistake.message}"
             )
         raise InputError("\n".join(dict.fromkeys(lines)), f"see: {Experiment.page}") from error
@@ -107,8 +107,15 @@ def changed(
     return result.model_copy(update={"sweeps": sweeps})
 
 
+def _options_of(mistake: yaml_text.Mistake, options: Mapping[str, str]) -> str:
+    """Return the options that changed the key of a mistake, or parts of it; empty if there are none."""
+    path = ".".join(key for key in mistake.keys if isinstance(key, str))
+    exact = [option for key, option in options.items() if f".{key}." in f".{path}."]
+    return " ".join(exact or [option for key, option in options.items() if key.split(".")[0] in mistake.keys])
+
+
 def _set(data: dict[str, Any], setting: str) -> str:
-    """Change the data by `KEY=VALUE`, and return the top-level part of the key."""
+    """Change the data by `KEY=VALUE`, and return the key."""
     key, sign, text = setting.partition("=")
     if not sign or not key:
         raise InputError(f"--set {setting!r} is not KEY=VALUE", "for example: --set payload_bytes=1024")
@@ -125,7 +132,7 @@ def _set(data: dict[str, Any], setting: str) -> str:
         raise InputError(f"--set {key}: there is no such key{hint}", "see: docs/reference/experiments.md")
     for target in targets:
         _put(target, [top, *below], value, key)
-    return top
+    return key
 
 
 def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:

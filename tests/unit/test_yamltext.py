@@ -136,6 +136,7 @@ def test_the_resolved_experiment_reads_back_as_the_same() -> None:
         (["payload_bytes=27"], {}, "--set payload_bytes=27: Input should be greater than or equal to 28"),
         (["payload_bytes=[64,27]"], {}, "--set payload_bytes=[64,27]: Input should be greater"),
         (["link.rate=3"], {}, "--set link.rate=3: unknown key (did you mean 'rate_mbit'?)"),
+        (["link.rate_mbit=x", "link.delay_us=3"], {}, "--set link.rate_mbit=x: Input should be a valid number"),
         (["networks=[hots]"], {}, "--set networks=[hots]: unknown network 'hots' (did you mean 'host'?)"),
         (["test={name: latency, size: 3}"], {}, "--set test={name: latency, size: 3}: test latency has no option"),
         ([], {"repetitions": 1001}, "--repeat 1001: Input should be less than or equal to 1000"),
