@@ -35,7 +35,7 @@ SHORTHANDS = ("name", "level", "source")
 
 
 def rewritten(page: str) -> str:
-    """Return a page with its generated parts replaced by what the code now says.
+    """Return a page with its generated parts replaced by those of the current code.
 
     Raises:
         KeyError: The page has a part of an unknown name.

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from k8sdds.campaign import experiments
+from k8sdds.cli.main import app
 from k8sdds.deploy import profiles
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
+COMMANDS = typer.main.get_command(app)
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
@@ -50,6 +53,31 @@ def test_links_to_files_work_on_a_forge(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+
+
+def unknown_options(command: str) -> list[str]:
+    """Return the options of a command line that the command does not have."""
+    group = COMMANDS
+    words = command.split()
+    while words and words[0] in getattr(group, "commands", {}):
+        group = group.commands[words.pop(0)]
+    known = {"-h", "--help", *(name for option in group.params for name in option.opts)}
+    if "--" in words:
+        words = words[: words.index("--")]
+    given = [word.strip("[](),.;:").partition("=")[0] for word in words]
+    return [name for name in given if re.match("--?[a-z]", name) and name not in known]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES],
+    ids=lambda page: page.name,
+)
+def test_commands_have_the_options_that_pages_use(page: Path) -> None:
+    for line in page.read_text(encoding="utf-8").splitlines():
+        # A command ends with its code span, or with the gap before its explanation.
+        for command in re.findall(r"\bk8sdds ([a-z]\S*(?: [^\s`|][^\s`]*)*)", line):
+            assert not unknown_options(command), f"{page.name}: k8sdds {command}"
 
 
 def test_pages_link_only_to_pages() -> None:
