@@ -151,7 +151,7 @@ def _only(sweeps: Sequence[Sweep], networks: Sequence[str], baseline: str) -> li
         if name not in known:
             hint = yaml_text.nearest(name, known)
             raise InputError(
-                f"--network {name}: not in this experiment{hint}", f"its networks: {', '.join(known)}"
+                f"--network {name}: not in this experiment{hint}", "list them: k8sdds show EXPERIMENT"
             )
     kept = []
     for sweep in sweeps:

@@ -121,7 +121,9 @@ def profile(
     from k8sdds.deploy import new_profile, profiles
 
     path = _target(name, output, force)
-    if (like is None) == (not node):
+    if like is not None and node:
+        raise InputError("--like and --node exclude each other", "leave out one of them")
+    if like is None and not node:
         raise InputError(
             "name the machines of the profile, or a profile to copy",
             "for example: --node pi@192.0.2.10 --node pi@192.0.2.11; or: --like edge-lab",

@@ -91,4 +91,6 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value or "–")
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "–" if value is None or value == "" else str(value)

@@ -140,9 +140,10 @@ def build_record(folder: Path) -> dict[str, str]:
     """Return what the build recorded of each middleware: the library and its version, or why it is not built.
 
     Args:
-        folder: The folder of the native programs. Programs built by an older k8sdds have no record.
+        folder: The folder of the native programs. Programs built by an older k8sdds have no record,
+            and that of an interrupted build may be incomplete.
     """
     try:
         return dict(json.loads((folder / "middlewares.json").read_text()))
-    except FileNotFoundError:
+    except (OSError, ValueError):
         return {}

@@ -125,12 +125,16 @@ def mistakes(error: ValidationError, data: Any, model: type[BaseModel]) -> list[
     return list(found)
 
 
+MAX_LISTED = 30
+"""Largest number of names that a message lists."""
+
+
 def nearest(word: str, known: list[str]) -> str:
-    """Return ` (did you mean X?)`, or the list of known names if none is similar."""
+    """Return ` (did you mean X?)`; if no name is similar, the list of known names, unless it is long."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     if close:
         return f" (did you mean {close[0]!r}?)"
-    return f" (known: {', '.join(known)})" if known else ""
+    return f" (known: {', '.join(known)})" if 0 < len(known) <= MAX_LISTED else ""
 
 
 def _locate(

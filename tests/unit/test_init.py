@@ -249,8 +249,11 @@ def test_examples_of_machines_are_not_contacted() -> None:
 
 
 def test_a_profile_is_described_or_copied() -> None:
-    for node, like in ((None, None), (["alpha"], "edge-lab")):
-        with pytest.raises(InputError, match="name the machines"):
+    for node, like, message in (
+        (None, None, "name the machines"),
+        (["alpha"], "edge-lab", "--like and --node exclude each other"),
+    ):
+        with pytest.raises(InputError, match=message):
             init.profile("mine", node, look=False, like=like, output="-")
 
 

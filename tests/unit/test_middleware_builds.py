@@ -47,8 +47,11 @@ def test_images_are_refused_without_a_middleware(
         native.programs("perftest", native.HOST_ARCH, print)
 
 
-def test_programs_without_a_record_are_accepted(without_fastdds: Path) -> None:
+@pytest.mark.parametrize("record", [None, "", '{"raw": "UDP'])
+def test_programs_without_a_complete_record_are_accepted(without_fastdds: Path, record: str | None) -> None:
     (without_fastdds / "middlewares.json").unlink()
+    if record is not None:
+        (without_fastdds / "middlewares.json").write_text(record)
     found = {row.subject: row for row in doctor._middlewares(without_fastdds)}
     assert found["middleware cyclonedds"].ok
     assert (

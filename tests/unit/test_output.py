@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from k8sdds.cli import output
+from k8sdds.cli import output, terminal
 from k8sdds.cli.main import command_tree
 from k8sdds.report import export
 from tests.conftest import Command
@@ -93,3 +93,10 @@ def test_any_text_survives_csv(rows: list[dict[str, object]]) -> None:
 
 def test_json_of_other_types_is_text() -> None:
     assert json.loads(output.to_json({"path": Path("/a")})) == {"path": "/a"}
+
+
+def test_a_table_shows_zero_and_marks_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.console.cache_clear()
+    output.print_table([{"node": "a", "free_mb": 0, "kubelet": "", "tags": ["x", "y"]}])
+    assert capsys.readouterr().out.splitlines()[1].split() == ["a", "0", "–", "x,", "y"]
+    terminal.console.cache_clear()

@@ -85,15 +85,23 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
         )
         for cell, row in levels.items()
     }
+    # All panels have the same kind of axis. Rows have a linear one.
+    logarithmic = len({at for _, at in estimates}) > 1 and _is_logarithmic(list(estimates.values()))
     marks = " Short lines: 50th and 99th percentile." if others else ""
     caption = (
         f"{metric.description}. {'More' if metric.gain else 'Less'} is better. Markers: mean. Lines: 95 %"
         f" interval (cut off at the axis).{marks} Small dots: single trials."
-        f"{' Logarithmic axis.' if _is_logarithmic(list(estimates.values())) else ''}"
+        f"{' Logarithmic axis.' if logarithmic else ''}"
         f" {content.caption(setting, test)}."
     )
     title = f"{formats.capital(metric.title)}: {setting.title}"
-    quantity = _Quantity("", f"{metric.title}, {metric.unit}", estimates, _level_scale, zero=False)
+    quantity = _Quantity(
+        "",
+        f"{metric.title}, {metric.unit}",
+        estimates,
+        _log_scale if logarithmic else _linear_scale,
+        zero=False,
+    )
     alt = _level_alt(title, setting, metric.unit, levels)
     return _figure(content, setting, [quantity], folder, test, test, title, alt, caption)
 
@@ -206,11 +214,12 @@ def _overhead_scale(gain: bool) -> Callable[[Axes, list[Estimate]], None]:
     return scale
 
 
-def _level_scale(ax: Axes, estimates: list[Estimate]) -> None:
-    if _is_logarithmic(estimates):
-        log_axis(ax, *reach(estimates, ratio=True))
-    else:
-        ax.set_ylim(0, reach([*estimates, _ZERO])[1])
+def _log_scale(ax: Axes, estimates: list[Estimate]) -> None:
+    log_axis(ax, *reach(estimates, ratio=True))
+
+
+def _linear_scale(ax: Axes, estimates: list[Estimate]) -> None:
+    ax.set_ylim(0, reach([*estimates, _ZERO])[1])
 
 
 def _is_logarithmic(estimates: list[Estimate]) -> bool:

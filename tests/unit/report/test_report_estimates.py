@@ -7,9 +7,10 @@ import pytest
 from matplotlib.collections import LineCollection, PathCollection
 
 from k8sdds.networks.network import NetworkColor
-from k8sdds.report.figures import estimates
+from k8sdds.report.figures import estimates, levels
 from k8sdds.report.figures.canvas import axes, new
 from k8sdds.report.figures.estimates import Estimate
+from k8sdds.workloads import HEADLINES
 
 STYLES = {
     "host": NetworkColor("#4d4d4d", "#c9c9cf", "o"),
@@ -18,7 +19,10 @@ STYLES = {
 # No interval of these means could be computed from these trials.
 SERIES = {
     "host": {0.0: Estimate(5.0, 1.0, 6.0, [70.0, 80.0], text="5.00"), 1.0: Estimate(7.0, 6.5, 9.0, [90.0])},
-    "weavenet": {0.0: Estimate(3.0, 2.0, 8.0, [60.0, 65.0], (4.0,), "3.00"), 1.0: Estimate(2.0, None, None, [50.0])},
+    "weavenet": {
+        0.0: Estimate(3.0, 2.0, 8.0, [60.0, 65.0], (4.0,), "3.00"),
+        1.0: Estimate(2.0, None, None, [50.0]),
+    },
 }
 STEP = 0.2
 
@@ -84,3 +88,22 @@ def test_end_labels_do_not_overlap(ax):
     estimates.end_labels(ax, series, styles, 2)
     heights = sorted(text.get_position()[1] * 2 * 72 for text in ax.texts)
     assert all(b - a > estimates.FONT for a, b in itertools.pairwise(heights))
+
+
+@pytest.mark.parametrize(("kind", "above"), [("single", 1), ("paper", 5), ("scaling", 5), ("scaling", 1e9)])
+def test_a_caption_states_the_axis_of_all_panels(reports, tmp_path, monkeypatch, kind, above):
+    monkeypatch.setattr(levels, "_LOG_ABOVE", above)
+    monkeypatch.setattr(levels, "save", lambda drawing, *args: (drawing, args[-1]))
+    content = reports(kind).content
+    figures = [
+        levels.headline(content, setting, tmp_path, name)
+        for setting in content.settings
+        for name in HEADLINES
+    ]
+    figures = [figure for figure in figures if figure]
+    assert figures
+    for drawing, caption in figures:
+        expected = "log" if "Logarithmic axis" in caption else "linear"
+        assert {ax.get_yscale() for ax in drawing.axes} == {expected}
+    if kind == "single":
+        assert all("Logarithmic" not in caption for _, caption in figures)
