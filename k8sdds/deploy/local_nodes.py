@@ -49,6 +49,15 @@ def create(profile: Profile, bundle: Bundle, note: Callable[[str], None]) -> Non
     nodes.up(profile.name, specs, note)
 
 
+def have_mounted(profile: Profile, bundle: Bundle) -> bool:
+    """Return whether all machines of a profile that exist have mounted this bundle.
+
+    A machine keeps the bundle with which it was created.
+    """
+    share = nodes.SharedFolder(bundle.folder, BUNDLE)
+    return all(share in node.shares for node in existing(profile).values())
+
+
 def targets(profile: Profile) -> list[Target]:
     """Return how SSH reaches the machines, which must exist. A stopped machine does not answer.
 

@@ -28,6 +28,8 @@ class Software:
     bundle: Bundle
     fetched: Mapping[tuple[str, str], Path] = field(default_factory=dict)
     """By architecture and distribution: folder of packages that this machine downloaded for the nodes."""
+    is_mounted: bool = False
+    """Whether the nodes have mounted the bundle; else its programs are sent to them."""
 
     @property
     def from_bundle(self) -> bool:
@@ -49,7 +51,7 @@ class Software:
         return tuple(
             Upload(
                 self.bundle.file(item), item.target, item.sha256, item.size_bytes, item.mode,
-                f"{local_nodes.BUNDLE}/{item.path}" if self.profile.provider == "local" else "",
+                f"{local_nodes.BUNDLE}/{item.path}" if self.is_mounted else "",
             )
             for item in self.bundle.binaries(arch)
         )  # fmt: skip
@@ -164,7 +166,8 @@ def for_profile(profile: Profile, architectures: Sequence[str], note: Callable[[
             f"the bundle has Kubernetes {selected.kubernetes}, the profile requires {profile.kubernetes.version}",
             f"set kubernetes.version: {selected.kubernetes} in the profile, or use another bundle",
         )
-    return Software(profile, selected)
+    is_mounted = profile.provider == "local" and local_nodes.have_mounted(profile, selected)
+    return Software(profile, selected, is_mounted=is_mounted)
 
 
 def with_packages(software: Software, machines: Iterable[Facts], note: Callable[[str], None]) -> Software:

@@ -61,4 +61,5 @@ def node(record: ClusterRecord, name: str) -> LocalNode:
         known_hosts_file=record.folder / "known_hosts",
         ssh_config=record.folder / "ssh_config",
         proxy_command=tuple(switch.proxy(record, machine.address, versions.SSH_PORT)),
+        shares=machine.spec.shares,
     )

@@ -88,6 +88,8 @@ class LocalNode:
     """File with a Host block for every node of the cluster: `ssh -F SSH_CONFIG NAME`."""
     proxy_command: tuple[str, ...]
     """Command that connects stdin and stdout to the node's SSH port, for ssh's ProxyCommand."""
+    shares: tuple[SharedFolder, ...] = ()
+    """Folders of this machine that are mounted in it."""
 
     def ssh_block(self) -> str:
         """Return the Host block for ssh_config."""

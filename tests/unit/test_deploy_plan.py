@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import Bundle, Item, oci
-from k8sdds.deploy import boot_command_line, destroy, facts, network_install, preflight
+from k8sdds.deploy import boot_command_line, destroy, facts, local_nodes, network_install, preflight
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
@@ -23,8 +23,9 @@ from k8sdds.deploy.phases import control_plane
 from k8sdds.deploy.phases.runtime import Runtime
 from k8sdds.deploy.plan import plan, to_json
 from k8sdds.deploy.runner import redact
-from k8sdds.deploy.software import PACKAGES, Software, with_packages
+from k8sdds.deploy.software import PACKAGES, Software, for_profile, with_packages
 from k8sdds.model.profile import Profile
+from k8sdds.nodes import LocalNode, SharedFolder
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, PrerequisiteError
 from tests.effects import after
@@ -143,6 +144,26 @@ def test_smoke_test_covers_multicast_where_the_network_supports_it(bundle: Bundl
 
 def test_second_plan_is_empty(bundle: Bundle) -> None:
     assert plan(desired(bundle, machines=deployed(desired(bundle)))) == []
+
+
+def test_local_nodes_install_programs_only_from_the_bundle_that_they_have_mounted(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "name: mine\nprovider: local\nsoftware: {source: bundle, bundle: FOLDER}\nnodes:\n  - {name: one, roles: [control-plane]}\n"
+    profile = yaml_text.parse(text.replace("FOLDER", str(bundle.folder)), Profile, "mine.yaml")
+    paths = [Path("unused")] * 3
+    shares: tuple[SharedFolder, ...] = (SharedFolder(bundle.folder, "/bundle"),)
+
+    def uploads() -> list[str]:
+        node = LocalNode("mine", "one", "192.0.2.1", 22, "k8sdds", "amd64", "running", *paths, (), shares)
+        monkeypatch.setattr(local_nodes.nodes, "ls", lambda cluster: [node])
+        with monkeypatch.context() as patch:
+            patch.setattr(Bundle, "wrong_architectures", lambda self, arch: [])  # it has only an index
+            return [upload.shared for upload in for_profile(profile, ["amd64"], print).binaries("amd64")]
+
+    assert uploads() == ["/bundle/bin/amd64/kubernetes"]
+    shares = (SharedFolder(bundle.folder.parent, "/bundle"),)
+    assert uploads() == [""]
 
 
 def test_official_programs_replace_links_and_links_replace_them_again(bundle: Bundle) -> None:
