@@ -25,7 +25,8 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: run test test-all unit lab cluster lint docs test-data setup setup-tests bootstrap clean
 
-run: setup
+run: $(VENV)/.ready
+	@$(VENV)/bin/k8sdds setup --yes --for lab
 	@$(VENV)/bin/k8sdds run quickstart
 
 test: setup-tests lint
