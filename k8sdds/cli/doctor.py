@@ -7,14 +7,16 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console
-from k8sdds.networks.network import Network
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import locate_documents
+
+if TYPE_CHECKING:
+    from k8sdds.networks.network import Network
 
 MIN_BUFFER_BYTES = 4 * 1024 * 1024
 """Smallest limit of socket receive buffers at which throughput tests do not lose samples in the kernel."""

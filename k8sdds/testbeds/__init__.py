@@ -11,12 +11,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from k8sdds.model.experiment import Experiment
-from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
-from k8sdds.model.trial import Endpoint, Participant, Trial
-from k8sdds.system.errors import Problem
+if TYPE_CHECKING:
+    # Every command imports this package; building the models takes a noticeable part of its start.
+    from k8sdds.model.experiment import Experiment
+    from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
+    from k8sdds.model.trial import Endpoint, Participant, Trial
+    from k8sdds.system.errors import Problem
 
 
 @dataclass(frozen=True)
