@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -22,6 +23,9 @@ os.environ["K8SDDS_SOFTWARE_FROM"] = "modules"
 
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
+
+# Processes that a shell starts in the background ignore SIGINT, and the programs that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples may be slow on a busy machine, and no test depends on their duration.
 hypothesis.settings.register_profile(
