@@ -7,6 +7,7 @@
 # make test-data: download the data that the authors of the study published, for tests that need it
 # make lint:      ruff, import layers, types
 # make docs:      the generated pages of docs/, then the site in build/site
+# make deb:       Debian packages for the release of this machine, in build/deb
 # make setup:     what the others share; leaves a working .venv/bin/k8sdds
 
 VENV := .venv
@@ -23,7 +24,7 @@ SKIPPED := build/skipped.json
 BOOTSTRAP := python3 python3-venv $(if $(filter x86_64,$(shell uname -m)),,gcc libc6-dev python3-dev)
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: run test test-all unit lab cluster lint docs test-data setup setup-tests bootstrap clean
+.PHONY: run test test-all unit lab cluster lint docs deb test-data setup setup-tests bootstrap clean
 
 run: $(VENV)/.ready
 	@$(VENV)/bin/k8sdds setup --yes --for lab
@@ -59,6 +60,9 @@ lint: $(VENV)/.test-ready | build
 docs: $(VENV)/.docs-ready | build
 	@$(PYTHON) scripts/reference.py
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+
+deb:
+	@scripts/build-deb build/deb
 
 setup: $(VENV)/.ready
 	@$(VENV)/bin/k8sdds setup --yes --for deploy
