@@ -18,6 +18,8 @@ TIMEOUT_S = 1800
 # Mounts that disappear with the namespace. The lab creates its own cgroups only where it finds a writable one.
 INSIDE = """
 set -e
+# The lab makes mounts private, for which the root must be a mount point.
+mount --bind "$1" "$1"
 mount -t proc proc "$1/proc"
 mount --rbind /sys "$1/sys"
 mount --rbind /dev "$1/dev"
@@ -79,7 +81,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 def test_packages_install_run_and_leave_nothing_behind(debs: list[Path], machine: Machine) -> None:
-    assert [path.name.partition("_")[0] for path in debs] == ["k8sdds", "k8sdds-perftest"]
+    assert {path.name.partition("_")[0] for path in debs} == {"k8sdds", "k8sdds-perftest"}
     (machine.root / "debs").mkdir()
     for path in debs:
         (machine.root / "debs" / path.name).write_bytes(path.read_bytes())
