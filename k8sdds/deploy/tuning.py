@@ -23,9 +23,6 @@ FEATURES = {"gro": "generic-receive-offload", "tso": "tcp-segmentation-offload"}
 """ethtool's names of offloads."""
 SETS = ShippedFiles("deploy/tuning", "tuning set")
 
-_KEY = r"^[a-z0-9_]+(\.[a-z0-9_-]+)+$"
-_VALUE = r"^[0-9A-Za-z_]+( [0-9A-Za-z_]+)*$"
-
 
 class Interface(Strict):
     """Settings of the network interface between the nodes."""

@@ -8,7 +8,7 @@ from k8sdds.deploy.actions import Action, Effect
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.images import Images
 from k8sdds.deploy.phases.join import Join
-from k8sdds.deploy.phases.phase import ControlPlanePhase, apply_objects, steps
+from k8sdds.deploy.phases.phase import ControlPlanePhase, apply_objects, delete_objects, steps
 from k8sdds.discovery import server
 from k8sdds.discovery.service import REPLICAS
 from k8sdds.kubernetes import apply
@@ -29,9 +29,12 @@ class DiscoveryService(ControlPlanePhase):
         """Plan to apply objects that differ, to wait for servers that are not ready, or to delete all."""
         desired = objects(state)
         if not state.profile.discovery_service:
-            return self._delete(
-                state, node, [manifest for manifest in desired if manifest["kind"] != "Namespace"]
-            )
+            existing = [
+                manifest
+                for manifest in desired
+                if manifest["kind"] != "Namespace" and apply.identity(manifest) in state.cluster.objects
+            ]
+            return delete_objects(state, self.title, "delete the discovery service", existing)
         needs = steps(state.workers(), Join, Images)
         actions = apply_objects(
             state, self.title, f"run {SERVICE.title}", desired, needs=needs, wait_for=(WORKLOAD,)
@@ -44,18 +47,6 @@ class DiscoveryService(ControlPlanePhase):
                 )
             ]  # fmt: skip
         return actions
-
-    def _delete(self, state: DesiredState, node: Node, unwanted: list[apply.Object]) -> list[Action]:
-        existing = [manifest for manifest in unwanted if apply.identity(manifest) in state.cluster.objects]
-        if not existing:
-            return []
-        script = "".join(
-            f"kubectl delete {manifest['kind'].lower()} {manifest['metadata']['name']}"
-            f" --namespace {versions.SYSTEM_NAMESPACE} --ignore-not-found >/dev/null\n"
-            for manifest in existing
-        )
-        effect = Effect(deleted_objects=tuple(apply.identity(manifest) for manifest in existing))
-        return [Action(node.name, self.title, "delete the discovery service", script, effect=effect)]
 
 
 def objects(state: DesiredState) -> list[apply.Object]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from k8sdds import versions
 from k8sdds.deploy.actions import Action, Effect
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases.phase import ControlPlanePhase, apply_objects
+from k8sdds.deploy.phases.phase import ControlPlanePhase, apply_objects, delete_objects
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import MetricsServer as Settings
 from k8sdds.model.profile import Node
@@ -28,14 +28,7 @@ class MetricsServer(ControlPlanePhase):
             return apply_objects(state, self.title, "apply metrics-server", apply.stamped(objects(settings)))
         if DEPLOYMENT not in state.cluster.objects:
             return []
-        unwanted = objects(Settings())
-        script = "".join(
-            f"kubectl delete --ignore-not-found {manifest['kind'].lower()} {manifest['metadata']['name']} "
-            f"--namespace {manifest['metadata'].get('namespace', 'default')} >/dev/null\n"
-            for manifest in unwanted
-        )
-        effect = Effect(deleted_objects=tuple(apply.identity(manifest) for manifest in unwanted))
-        return [Action(node.name, self.title, "delete metrics-server", script, effect=effect)]
+        return delete_objects(state, self.title, "delete metrics-server", objects(Settings()))
 
 
 class WaitForMetricsServer(ControlPlanePhase):

@@ -89,6 +89,28 @@ def apply_objects(
     ]  # fmt: skip
 
 
+def delete_objects(
+    state: DesiredState, phase: str, title: str, objects: Sequence[apply.Object]
+) -> list[Action]:
+    """Plan to delete objects; return no action if there are none.
+
+    Args:
+        state: The desired state, and the facts.
+        phase: Title of the phase.
+        title: Title of the action.
+        objects: The objects, which may be missing in the cluster.
+    """
+    if not objects:
+        return []
+    script = "".join(
+        f"kubectl delete {manifest['kind'].lower()} {manifest['metadata']['name']}"
+        f" --namespace {manifest['metadata'].get('namespace', 'default')} --ignore-not-found >/dev/null\n"
+        for manifest in objects
+    )
+    effect = Effect(deleted_objects=tuple(apply.identity(manifest) for manifest in objects))
+    return [Action(state.control_plane, phase, title, script, effect=effect)]
+
+
 def workloads(objects: Sequence[apply.Object]) -> tuple[str, ...]:
     """Return the identities of the workloads among objects."""
     kinds = ("DaemonSet", "Deployment", "StatefulSet")
