@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from k8sdds import middleware
+from k8sdds import middleware, workloads
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import Trial
+from k8sdds.results import histograms
 from k8sdds.workloads import TrialOutputs
 
 
@@ -17,4 +18,5 @@ def read(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
         participant: implementation.summary(trial, folder / participant.name)
         for participant in trial.cell.participants
     }
-    return TrialOutputs(trial, measurement, folder, summaries)
+    latencies = histograms.read(folder, workloads.find(trial.cell.test).histograms)
+    return TrialOutputs(trial, measurement, folder, summaries, latencies)

@@ -17,6 +17,7 @@ from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial
 from k8sdds.perftest import command, output
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
+from k8sdds.results import histograms
 from k8sdds.system.errors import Problem
 from k8sdds.system.paths import native_program, private_folder
 
@@ -71,8 +72,9 @@ class K8sddsPerftest(Middleware):
         argv += command.identity_options(trial, participant)
         if participant.publishes:
             argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
-            argv += ["-histogramFile", str(paths.files / "latency.hlog")]
             argv += _load_options(workloads.find(cell.test).load(cell))
+        if participant.publishes or workloads.find(cell.test).load(cell).on_schedule:
+            argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
         argv += ["-noPrintIntervals", "-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]
         argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S)]
@@ -104,6 +106,8 @@ def _load_options(load: Load) -> list[str]:
         return ["-latencyTest"]
     argv = ["-latencyCount", str(command.LATENCY_COUNT)]
     argv += ["-pubRate", f"{_decimal(load.rate)}:sleep"] if load.rate else []
+    argv += ["-pacedTest"] if load.on_schedule else []
+    argv += ["-deadline", _decimal(load.deadline_s)] if load.deadline_s else []
     argv += ["-batchSize", str(load.batch_bytes)] if load.batch_bytes else []
     return argv
 

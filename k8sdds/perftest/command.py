@@ -28,6 +28,11 @@ class Load:
     """Offered rate of a stream in samples per second; 0 means as fast as possible."""
     batch_bytes: int = 0
     """Size of a batch in a stream in bytes; 0 means no batching."""
+    on_schedule: bool = False
+    """Time each sample from when it was due by the rate. An addition of k8sdds-perftest (`-pacedTest`)."""
+    deadline_s: float | None = None
+    """With `on_schedule`: a sample that arrives later than this after it was due counts as missed. Default: one
+    period."""
 
 
 def role_option(participant: Participant) -> str:

@@ -19,12 +19,13 @@ Better = Literal["higher", "lower"]
 Scale = Literal["log", "linear", "exact"]
 
 GROUPS = (
-    "identity", "cell", "attempt", "validity", "throughput", "latency", "latency under load", "CPU", "cost",
+    "identity", "cell", "attempt", "validity", "throughput", "latency", "delay", "latency under load", "CPU",
+    "cost",
     "memory", "discovery", "samples", "evidence",
 )  # fmt: skip
 """Groups of columns, in the order in which the documentation and reports show them."""
 
-DISTURBED_BY_CAPTURE = ("throughput", "latency", "latency under load")
+DISTURBED_BY_CAPTURE = ("throughput", "latency", "delay", "latency under load")
 """Groups of metrics that a packet capture disturbs, so that a trial with `capture` has no value for them."""
 
 LIMIT = 2**63
@@ -147,6 +148,31 @@ class Metrics(BaseModel):
         "Maximum one-way latency")
     latency_std_us: float | None = column("latency", "publisher",
         "Standard deviation of the one-way latency", only=IMPORTED)
+    delay_method: str | None = column("delay", "subscribers",
+        "How delays were measured: by a `shared clock` (one-way, at each subscriber, from when the sample was due), or"
+        " as `round trip / 2` at the publisher, where participants do not read the same clock")
+    delay_count: int | None = column("delay", "subscribers", "Number of measured delays, over all subscribers")
+    delay_mean_us: float | None = metric("mean delay", "µs", "delay", "subscribers",
+        "Mean delay from when a sample was due by the offered rate until the subscriber had it; all subscribers")
+    delay_p50_us: float | None = metric("p50 delay", "µs", "delay", "subscribers", "Median delay")
+    delay_p90_us: float | None = metric("p90 delay", "µs", "delay", "subscribers",
+        "90th percentile of the delay. A percentile is null if fewer than 10 delays are above it")
+    delay_p99_us: float | None = metric("p99 delay", "µs", "delay", "subscribers", "99th percentile of the delay")
+    delay_p999_us: float | None = metric("p99.9 delay", "µs", "delay", "subscribers", "99.9th percentile of the delay")
+    delay_p9999_us: float | None = metric("p99.99 delay", "µs", "delay", "subscribers",
+        "99.99th percentile of the delay")
+    delay_max_us: float | None = metric("maximum delay", "µs", "delay", "subscribers", "Maximum delay")
+    delay_jitter_us: float | None = metric("jitter", "µs", "delay", "subscribers",
+        "Mean absolute difference between the delays of consecutive samples (the quantity that RFC 3550 smooths); mean"
+        " over subscribers")
+    deadline_missed_percent: float | None = metric("missed deadlines", "%", "delay", "subscribers",
+        "Share of the scheduled samples that a subscriber did not get within the deadline after they were due,"
+        " including lost and unsent ones; all subscribers", scale="linear")
+    scheduled: int | None = column("delay", "publishers", "Number of samples that were due in the measured interval")
+    late: int | None = column("delay", "publishers",
+        "Number of samples that a publisher wrote more than one period after they were due")
+    achieved_rate_percent: float | None = metric("achieved rate", "% of the offered rate", "delay", "publishers",
+        "Samples that were sent, as a share of the samples that were due", better="higher", scale="linear")
     loaded_latency_p50_us: float | None = metric("p50 latency under load", "µs", "latency under load", "publisher",
         "Median one-way latency under the load of a throughput test")
     loaded_latency_p90_us: float | None = metric("p90 latency under load", "µs", "latency under load", "publisher",

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from k8sdds.workloads.latency import Latency
 from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.paced import Paced
 from k8sdds.workloads.protocol import NoOptions, Workload
 from k8sdds.workloads.throughput import Throughput
 
@@ -19,6 +20,7 @@ WORKLOADS: dict[str, Workload] = {
     for workload in (
         Throughput(),
         Latency(),
+        Paced(),
     )
 }
 """Workloads by name, in the order used in reports. If several workloads yield a metric, the first one reports it."""

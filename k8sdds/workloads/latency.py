@@ -25,7 +25,7 @@ class Latency(Workload):
         "latency_max_us",
     )  # fmt: skip
     measured_by = PUBLISHER
-    histogram = "latency"
+    histograms = ("latency",)
     mode = LATENCY
 
     def unsupported(self, cell: Cell) -> str | None:

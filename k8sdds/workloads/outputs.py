@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Participant, Role, Trial
 from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate
+
+if TYPE_CHECKING:
+    from hdrh.histogram import HdrHistogram
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class TrialOutputs:
     """The attempt's raw files, with one folder for each participant."""
     summaries: Mapping[Participant, Summary | None]
     """The summary that each participant reported, or None if it is missing or incomplete."""
+    latencies: HdrHistogram | None = None
+    """The latencies in ns that the participants logged for the workload, merged."""
 
     @property
     def publishers(self) -> list[Summary]:

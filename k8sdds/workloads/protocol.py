@@ -43,8 +43,9 @@ class Workload(Protocol):
     """The metrics of this workload, the main metric first. Names of results.metrics."""
     measured_by: Role
     """The participants that report the main metric."""
-    histogram: str = ""
-    """Tag in latency.hlog of the latencies whose distribution is shown in reports. Empty if there is none."""
+    histograms: tuple[str, ...] = ()
+    """Tags in latency.hlog of the latencies whose distribution is shown in reports; the first tag that a trial has
+    counts. Empty if there is none."""
     mode: str
     """PerfTest's name of the mode in which it runs this workload."""
 

@@ -66,7 +66,7 @@ def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
 
 def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, Distribution]]:
     test = test_of(LATENCY, setting.tests)
-    tag = workloads.find(test).histogram
+    tags = workloads.find(test).histograms
     attempts: dict[Point, dict[str, list[tuple[str, int]]]] = {}
     for row in setting.trials:
         if row["test"] == test and row["attempt"] is not None:
@@ -80,7 +80,7 @@ def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, 
     for point in points:
         distributions = {}
         for label, trials in attempts[point].items():
-            merged = distribution(content.run, trials, tag)
+            merged = distribution(content.run, trials, tags)
             if merged is not None:
                 distributions[label] = merged
         if distributions:

@@ -29,7 +29,8 @@ enum class Phase : uint8_t { warm_up = 0, measured = 1 };
 struct Sample {
     uint32_t run = 0;                         // random number of the publisher's run
     uint32_t sequence = 0;                    // counts from 0 in each phase
-    int64_t sent_ns = 0;                      // the publisher's monotonic clock; set in pings only
+    int64_t sent_ns = 0;                      // the publisher's monotonic clock: when a ping was sent; in a paced test
+                                              // when the sample was due
     int32_t ping = -1;                        // id of the subscriber that must answer, or -1
     uint16_t publisher = 0;                   // id of the publisher
     Phase phase = Phase::warm_up;

@@ -123,8 +123,8 @@ void Housekeeping::advance_stage(int64_t now) {
     if (now < until) return;
     Stage stage = state_.stage.load();
     if (!state_.stage_until_ns.compare_exchange_strong(until, INT64_MAX)) return;
-    if (stage == Stage::warm_up) state_.stage.compare_exchange_strong(stage, Stage::measured);
-    else if (stage == Stage::measured) state_.stage.compare_exchange_strong(stage, Stage::over);
+    if (stage == Stage::warm_up) state_.advance(stage, Stage::measured);
+    else if (stage == Stage::measured) state_.advance(stage, Stage::over);
 }
 
 void Housekeeping::add_row(int64_t now) {

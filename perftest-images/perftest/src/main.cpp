@@ -86,7 +86,7 @@ void write_files(const Report& report, Housekeeping& housekeeping, OutputFile& h
         timeline.flush("-timelineFile");
     }
     if (histogram.get()) {
-        const char* tag = report.results.latency_test ? "latency" : "loaded_latency";
+        const char* tag = latency_name(report);
         const std::string log = histogram_log(report.histogram, tag, report.state.first_epoch_s.load(),
                                               report.state.measured_s());
         std::fputs(log.c_str(), histogram.get());
@@ -111,7 +111,7 @@ int measure(Options& options) {
         options.output_format == "json" ? make_json_output(options) : make_csv_output(options);
     std::unique_ptr<Participant> participant;
     if (options.pub) participant = std::make_unique<Publisher>(options, settings, *backend, state, histogram);
-    else participant = std::make_unique<Subscriber>(options, settings, *backend, state);
+    else participant = std::make_unique<Subscriber>(options, settings, *backend, state, histogram);
     Housekeeping housekeeping(state, std::clamp<int64_t>(to_ns(options.peer_timeout) / 5, 50'000'000, 1'000'000'000));
     housekeeping.start();
 

@@ -17,6 +17,8 @@ struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2 };
+
 // The initializers are the defaults that the usage text shows.
 struct Options {
     bool pub = false, sub = false, check = false, help = false, version = false;
@@ -26,7 +28,8 @@ struct Options {
     double execution_time = 0;                // s; 0: ends at -numIter
     int64_t iterations = 0;                   // 0: PerfTest's default for the workload
     double warm_up = 1;
-    bool latency_test = false;
+    bool latency_test = false, paced_test = false;
+    double deadline = 0;                      // s; 0: the period of the samples
     int64_t latency_count = 10000;
     std::string pub_rate;                     // "N:spin" or "N:sleep", or empty: unlimited
     double rate = 0;                          // samples per second, from pub_rate; 0: unlimited
@@ -60,6 +63,7 @@ struct Options {
     std::set<std::string> given;              // names of the options on the command line, as in the table
     bool was_given(const char* name) const { return given.count(name) != 0; }
     Role role() const { return pub ? Role::publisher : Role::subscriber; }
+    Test test() const { return latency_test ? Test::latency : paced_test ? Test::paced : Test::throughput; }
 };
 
 Options parse_options(int argc, char** argv);             // throws UsageError

@@ -28,6 +28,15 @@ double rate_of(const Report& report) {
     return elapsed > 0 ? static_cast<double>(r.received) / elapsed : 0;
 }
 
+const char* latency_name(const Report& report) {
+    switch (report.results.test) {
+    case Test::latency: return "latency";
+    case Test::paced: return report.options.pub ? "half_round_trip" : "one_way";
+    case Test::throughput: break;
+    }
+    return "loaded_latency";
+}
+
 namespace {
 
 #define MU "\xce\xbc"                          // Greek mu, as PerfTest prints it

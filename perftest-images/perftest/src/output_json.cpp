@@ -1,4 +1,5 @@
 // The JSON output: one document with PerfTest's keys in "perftest" and k8sdds's in "k8sdds" (docs/reference/perftest.md).
+#include <algorithm>
 #include <cstdio>
 
 #include "json.h"
@@ -9,18 +10,52 @@ namespace {
 
 Json us(double ns) { return json_rounded(ns / 1e3, 3); }
 
+// A percentile with fewer than 10 values above it is null: it would be the value of a few outliers.
+Json percentile(const Histogram& h, double percent) {
+    constexpr double values_above = 10;
+    // The tolerance is for the rounding of 100 - percent.
+    const bool enough = static_cast<double>(h.count()) * (100 - percent) / 100 >= values_above - 1e-6;
+    return enough ? Json(h.percentile(percent)) : Json(nullptr);
+}
+
 Json latency(const Histogram& h) {
     if (!h.count()) return nullptr;
     return {{"count", h.count()},
             {"mean", json_rounded(h.mean(), 1)},
             {"stddev", json_rounded(h.stddev(), 1)},
             {"min", h.min()},
-            {"p50", h.percentile(50)},
-            {"p90", h.percentile(90)},
-            {"p99", h.percentile(99)},
-            {"p9999", h.percentile(99.99)},
-            {"p999999", h.percentile(99.9999)},
+            {"p50", percentile(h, 50)},
+            {"p90", percentile(h, 90)},
+            {"p99", percentile(h, 99)},
+            {"p999", percentile(h, 99.9)},
+            {"p9999", percentile(h, 99.99)},
+            {"p999999", percentile(h, 99.9999)},
             {"max", h.max()}};
+}
+
+const char* name_of(Test test) {
+    switch (test) {
+    case Test::latency: return "latency";
+    case Test::paced: return "paced";
+    case Test::throughput: break;
+    }
+    return "throughput";
+}
+
+Json schedule(const std::optional<Schedule>& schedule, uint64_t sent) {
+    if (!schedule) return nullptr;
+    return {{"samples", schedule->samples},
+            {"not_sent", schedule->samples - std::min(schedule->samples, sent)},
+            {"late", schedule->late},
+            {"max_lateness_ns", schedule->max_lateness_ns}};
+}
+
+Json arrivals(const std::optional<Arrivals>& arrivals) {
+    if (!arrivals) return nullptr;
+    Json json = {{"clock", arrivals->shared_clock ? "shared" : "separate"}, {"deadline_ns", arrivals->deadline_ns}};
+    json["missed"] = arrivals->shared_clock ? Json(arrivals->missed) : Json(nullptr);
+    json["jitter_ns"] = arrivals->shared_clock ? json_rounded(arrivals->jitter_ns, 1) : Json(nullptr);
+    return json;
 }
 
 Json null_if_zero(int64_t value) { return value ? Json(value) : Json(nullptr); }
@@ -121,12 +156,15 @@ private:
     Json k8sdds(const Report& report) const {
         const Results& r = report.results;
         const double rate = rate_of(report);
-        const bool unloaded = options_.pub && r.latency_test, loaded = options_.pub && !r.latency_test;
+        const std::string measured = latency_name(report);
+        const auto latencies = [&](const char* name) {
+            return name == measured ? latency(report.histogram) : Json(nullptr);
+        };
         return {{"schema", 1},
                 {"version", K8SDDS_VERSION},
                 {"role", options_.pub ? "publisher" : "subscriber"},
                 {"id", options_.pub ? options_.pid : options_.sid},
-                {"test", r.latency_test ? "latency" : "throughput"},
+                {"test", name_of(r.test)},
                 {"exit", {{"code", report.exit_status.code}, {"reason", report.exit_status.reason}}},
                 {"middleware", {{"name", options_.middleware}, {"version", report.middleware_version}}},
                 {"options", resolved_options(options_)},
@@ -146,8 +184,12 @@ private:
                 {"throughput_mbps", json_rounded(mbps(rate, r.data_length), 6)},
                 {"first_sample_monotonic_ns", null_if_zero(r.first_ns)},
                 {"last_sample_monotonic_ns", null_if_zero(r.last_ns)},
-                {"latency_ns", unloaded ? latency(report.histogram) : Json(nullptr)},
-                {"loaded_latency_ns", loaded ? latency(report.histogram) : Json(nullptr)},
+                {"latency_ns", latencies("latency")},
+                {"loaded_latency_ns", latencies("loaded_latency")},
+                {"one_way_ns", latencies("one_way")},
+                {"half_round_trip_ns", latencies("half_round_trip")},
+                {"schedule", schedule(r.schedule, r.sent)},
+                {"arrivals", arrivals(r.arrivals)},
                 {"pings_sent", r.pings_sent},
                 {"pongs_received", r.pongs_received},
                 {"pongs_timed_out", r.pongs_timed_out},

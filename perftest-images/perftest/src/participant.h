@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "backend.h"
+#include "options.h"
 
 namespace k8sdds {
 
@@ -13,6 +15,21 @@ struct SubscriberReport {
     bool reported = false;
     uint64_t received = 0, duplicates = 0, out_of_order = 0;
     int64_t first_ns = 0, last_ns = 0;        // the subscriber's monotonic clock
+};
+
+// What a publisher had to send by a schedule, and how well it kept the schedule.
+struct Schedule {
+    uint64_t samples = 0;                     // due in the measured interval
+    uint64_t late = 0;                        // written more than one period after they were due
+    int64_t max_lateness_ns = 0;              // from when a sample was due to when its write began
+};
+
+// When the samples of a schedule arrived at a subscriber.
+struct Arrivals {
+    bool shared_clock = false;                // with all publishers; otherwise the other fields are not measured
+    int64_t deadline_ns = 0;                  // after a sample was due; of the last publisher that started
+    uint64_t missed = 0;                      // samples that arrived after the deadline
+    double jitter_ns = 0;                     // mean difference between the delays of consecutive samples
 };
 
 struct Results {
@@ -25,7 +42,9 @@ struct Results {
     uint64_t pings_sent = 0, pongs_received = 0, pongs_timed_out = 0;
     int64_t first_ns = 0, last_ns = 0;
     uint64_t data_length = 0;
-    bool latency_test = false;
+    Test test = Test::throughput;
+    std::optional<Schedule> schedule;         // publisher in a paced test
+    std::optional<Arrivals> arrivals;         // subscriber in a paced test
     double warm_up_s = 0;
     std::vector<SubscriberReport> subscribers;
 };

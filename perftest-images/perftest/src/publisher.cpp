@@ -24,6 +24,10 @@ Publisher::Publisher(const Options& options, const Settings& settings, Backend& 
 void Publisher::run() {
     if (discover() && start_subscribers()) {
         if (options_.verbosity > 0) log_line("started %zu subscriber(s)", peers_.size());
+        {
+            std::lock_guard<std::mutex> lock(state_.mutex);
+            workload_->set_shared_clock(all(&Peer::shares_clock));
+        }
         workload_->run();
         if (!state_.stopped.load()) collect_reports();
         workload_->stop();
@@ -87,8 +91,8 @@ bool Publisher::discover() {
 bool Publisher::start_subscribers() {
     const auto start = [&] {
         announcer_.send(Kind::start, run_, to_all,
-                        {options_.latency_test, to_ns(options_.warm_up), to_ns(options_.execution_time),
-                         options_.data_length, !options_.best_effort});
+                        {static_cast<int64_t>(options_.test()), to_ns(options_.warm_up), to_ns(options_.deadline),
+                         options_.data_length, clock_id_});
     };
     started_ = repeat(now_ns() + to_ns(options_.peer_timeout), start, [&] { return all(&Peer::started); });
     if (!started_) {
@@ -180,7 +184,9 @@ void Publisher::on_announcement(const Announcement& a) {
     peer.last_announcement_ns = now_ns();
     switch (a.kind) {
     case Kind::ready:
-        if (a.run == run_) peer.started = true;
+        if (a.run != run_) break;
+        peer.started = true;
+        peer.shares_clock = clock_id_ != 0 && a.value[0] == clock_id_;
         break;
     case Kind::report:
         if (a.run != run_ || peer.report.reported) break;
@@ -223,7 +229,7 @@ Results Publisher::results() const {
     r.sent_known = true;
     r.sent = state_.samples.load();
     r.data_length = static_cast<uint64_t>(options_.data_length);
-    r.latency_test = options_.latency_test;
+    r.test = options_.test();
     r.warm_up_s = options_.warm_up;
     for (const Peer& peer : peers_) {
         if (!peer.report.reported) continue;
@@ -238,6 +244,7 @@ Results Publisher::results() const {
     r.pings_sent = workload_->pings_sent();
     r.pongs_received = workload_->pongs_received();
     r.pongs_timed_out = workload_->pongs_timed_out();
+    r.schedule = workload_->schedule();
     return r;
 }
 

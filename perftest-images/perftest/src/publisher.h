@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "announcer.h"
+#include "clock.h"
 #include "histogram.h"
 #include "options.h"
 #include "participant.h"
@@ -34,7 +35,7 @@ private:
     // A subscriber. Guarded by the state's mutex.
     struct Peer {
         Identity identity;
-        bool ready = false, started = false, left = false;
+        bool ready = false, started = false, left = false, shares_clock = false;
         int64_t last_announcement_ns = 0;
         SubscriberReport report;
     };
@@ -60,6 +61,7 @@ private:
     Announcer announcer_;
     const uint32_t run_;
     const uint16_t id_;
+    const int64_t clock_id_ = clock_id();
     std::vector<uint8_t> payload_;                         // what the samples' payload points to
     std::unique_ptr<Workload> workload_;
     std::vector<Peer> peers_;                              // by subscriber id

@@ -60,6 +60,15 @@ void check_combinations(Options& options) {
         throw UsageError("-batchSize: a latency test cannot batch samples; remove -batchSize or -latencyTest");
     if (options.latency_test && options.was_given("-latencyCount"))
         throw UsageError("-latencyCount: a latency test measures every sample; remove -latencyCount or -latencyTest");
+    if (options.paced_test && options.latency_test)
+        throw UsageError("-pacedTest: excludes -latencyTest; remove one of them");
+    if (options.paced_test && options.rate <= 0)
+        throw UsageError("-pacedTest: requires the rate of the schedule; add -pubRate N:sleep or N:spin");
+    if (options.paced_test && options.execution_time <= 0)
+        throw UsageError("-pacedTest: requires the length of the schedule; add -executionTime S");
+    if (!options.paced_test && options.was_given("-deadline"))
+        throw UsageError("-deadline: has an effect only with -pacedTest; add it");
+    if (options.paced_test && options.deadline <= 0) options.deadline = 1 / options.rate;
     if (!options.multicast_address.empty() && !options.multicast)
         throw UsageError("-multicastAddr: has an effect only with -multicast; add it");
     if (!options.multicast_address.empty() && !is_multicast_address(options.multicast_address))

@@ -37,7 +37,7 @@ struct ExitStatus {
 
 class State {
 public:
-    // Read for each sample. Any thread may advance the stage; `stopped` is set once.
+    // Read for each sample. advance() and stop() change the stage; `stopped` is set once.
     std::atomic<Stage> stage{Stage::waiting};
     std::atomic<bool> stopped{false};
 
@@ -53,6 +53,12 @@ public:
     std::atomic<double> first_epoch_s{0};
     std::atomic<int64_t> stage_until_ns{INT64_MAX};        // when the housekeeping thread advances the stage
     std::atomic<uint64_t> sample_bytes{0};
+
+    // Enters a stage if the other one is current, and wakes sleep_until(). Returns whether it did. Any thread may call
+    // it.
+    bool advance(Stage from, Stage to);
+    // Returns at the time `until`, or as soon as the stage is not `current`.
+    void sleep_until(int64_t until_ns, Stage current);
 
     // Both take effect once: they record clock and CPU time and signal the phase to the supervisor.
     void begin_measured(int64_t now);
@@ -82,7 +88,11 @@ public:
     }
 
 private:
+    void wake_sleeper();
+
     double cpu_begin_ = 0, cpu_end_ = 0;
+    std::mutex sleep_mutex_;                               // orders a change of the stage and the start of a sleep
+    std::condition_variable stage_changed_;
     mutable std::mutex exit_status_mutex_;
     ExitStatus exit_status_;
 };

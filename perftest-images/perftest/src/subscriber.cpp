@@ -1,6 +1,7 @@
 #include "subscriber.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "settings.h"
 
@@ -8,10 +9,11 @@ namespace k8sdds {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 
-Subscriber::Subscriber(const Options& options, const Settings& settings, Backend& backend, State& state)
+Subscriber::Subscriber(const Options& options, const Settings& settings, Backend& backend, State& state,
+                       Histogram& delays)
     : options_(options), reliable_(settings.qos.reader.reliable), data_length_given_(options.was_given("-dataLen")),
       backend_(backend), state_(state), announcer_(backend, Role::subscriber, settings.id),
-      id_(static_cast<int32_t>(settings.id)) {
+      id_(static_cast<int32_t>(settings.id)), delays_(delays) {
     for (unsigned i = 0; i < settings.publishers; ++i) sources_.push_back(std::make_unique<Source>());
     state_.sample_bytes.store(settings.data_length);
 }
@@ -142,8 +144,10 @@ void Subscriber::start(Source& source, const Announcement& a) {
         return;
     }
     state_.sample_bytes.store(length);
-    latency_test_ = a.value[0] != 0;
+    test_ = static_cast<Test>(a.value[0]);
     warm_up_s_ = a.value[1] / 1e9;
+    deadline_ns_ = a.value[2];
+    source.measures_delay.store(test_ == Test::paced && clock_id_ != 0 && a.value[4] == clock_id_);
     source.last_announcement_ns = source.last_progress_ns = now_ns();
     source.run.store(a.run);
 }
@@ -184,7 +188,7 @@ void Subscriber::on_announcement(const Announcement& a) {
                                             std::to_string(a.value[0]));
         }
     }
-    if (answer_start) announcer_.send(Kind::ready, a.run, a.id);
+    if (answer_start) announcer_.send(Kind::ready, a.run, a.id, {clock_id_});
     if (answer_done) announcer_.send(Kind::bye, a.run, a.id);
     if (a.kind != Kind::alive) state_.changed.notify_all();
 }
@@ -202,14 +206,26 @@ void Subscriber::on_sample(const Sample& sample) {
     const int64_t now = __builtin_expect(first, 0) ? now_ns() : 0;
     if (!source.tracker.record(sample.sequence)) return;
     source.received_in_group = true;
+    if (source.measures_delay.load(relaxed)) record_delay(source, now_ns() - sample.sent_ns);
     state_.samples.store(++total_, relaxed);
     if (__builtin_expect(first, 0)) {                      // count before the phase is signaled
         source.first_ns.store(now);
         source.last_ns.store(now);
         state_.begin_measured(now);
-        Stage waiting = Stage::waiting;
-        state_.stage.compare_exchange_strong(waiting, Stage::measured);
+        state_.advance(Stage::waiting, Stage::measured);
     }
+}
+
+// From when a sample was due to when the middleware delivered it.
+void Subscriber::record_delay(Source& source, int64_t delay_ns) {
+    delays_.record(delay_ns);
+    if (delay_ns > deadline_ns_) deadlines_missed_.store(deadlines_missed_.load(relaxed) + 1, relaxed);
+    if (source.previous_delay_ns >= 0) {
+        const auto change = static_cast<double>(std::abs(delay_ns - source.previous_delay_ns));
+        delay_change_sum_ns_.store(delay_change_sum_ns_.load(relaxed) + change, relaxed);
+        delay_changes_.store(delay_changes_.load(relaxed) + 1, relaxed);
+    }
+    source.previous_delay_ns = delay_ns;
 }
 
 // Reads the clock once for all samples that were received together.
@@ -224,6 +240,18 @@ void Subscriber::on_received() {
     }
 }
 
+Arrivals Subscriber::arrivals() const {
+    Arrivals arrivals;
+    arrivals.shared_clock = std::all_of(sources_.begin(), sources_.end(), [](const auto& s) {
+        return s->measures_delay.load();
+    });
+    arrivals.deadline_ns = deadline_ns_;
+    arrivals.missed = deadlines_missed_.load();
+    const uint64_t changes = delay_changes_.load();
+    if (changes) arrivals.jitter_ns = delay_change_sum_ns_.load() / static_cast<double>(changes);
+    return arrivals;
+}
+
 Results Subscriber::results() const {
     Results r;
     std::lock_guard<std::mutex> lock(state_.mutex);
@@ -232,7 +260,8 @@ Results Subscriber::results() const {
     r.matched = all_started();
     r.sent_known = all(&Source::ended);
     r.data_length = state_.sample_bytes.load();
-    r.latency_test = latency_test_;
+    r.test = test_;
+    if (test_ == Test::paced) r.arrivals = arrivals();
     r.warm_up_s = warm_up_s_;
     r.warm_up_received = warm_up_received_;
     for (const auto& source : sources_) {

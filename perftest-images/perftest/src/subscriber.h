@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "announcer.h"
+#include "clock.h"
+#include "histogram.h"
 #include "options.h"
 #include "participant.h"
 #include "receiver.h"
@@ -15,7 +17,7 @@ namespace k8sdds {
 
 class Subscriber final : public Participant {
 public:
-    Subscriber(const Options&, const Settings&, Backend&, State&);
+    Subscriber(const Options&, const Settings&, Backend&, State&, Histogram&);
 
     void run() override;
     Results results() const override;
@@ -38,6 +40,8 @@ private:
         Tracker tracker;
         bool received_in_group = false;
         std::atomic<int64_t> first_ns{0}, last_ns{0};
+        std::atomic<bool> measures_delay{false};           // paced test, and the publisher reads the same clock
+        int64_t previous_delay_ns = -1;                    // of the last sample
 
         // Guarded by the state's mutex.
         Identity identity;
@@ -51,8 +55,10 @@ private:
     void update_completion(Source&, int64_t now);
     void report(unsigned id);
     void start(Source&, const Announcement&);
+    void record_delay(Source&, int64_t delay_ns);
     bool all(bool Source::*flag) const;
     bool all_started() const;
+    Arrivals arrivals() const;
 
     const Options& options_;
     const bool reliable_, data_length_given_;
@@ -60,12 +66,19 @@ private:
     State& state_;
     Announcer announcer_;
     const int32_t id_;
+    const int64_t clock_id_ = clock_id();
+    Histogram& delays_;                                    // of a paced test; written only by the receiving thread
     std::vector<std::unique_ptr<Source>> sources_;         // by publisher id
     bool running_ = false;                                 // guarded by the state's mutex
     int unmatched_checks_ = 0;
-    uint64_t total_ = 0, warm_up_received_ = 0;            // written only by the receiving thread
+    // Written only by the receiving thread.
+    uint64_t total_ = 0, warm_up_received_ = 0;
+    std::atomic<uint64_t> deadlines_missed_{0}, delay_changes_{0};
+    std::atomic<double> delay_change_sum_ns_{0};
+
     double handshake_s_ = 0, discovery_s_ = 0, warm_up_s_ = 0;
-    bool latency_test_ = false;
+    Test test_ = Test::throughput;
+    int64_t deadline_ns_ = 0;
     ReceiverThread receiver_;
 };
 

@@ -58,7 +58,11 @@ void LatencyTest::send_ping(bool in_callback) {
             main_sends_next_.store(true);
             return wake_main_thread();
         }
-        if (!blocked_since_) pacer_.wait(stage_);
+        if (!blocked_since_) {
+            pacer_.skip_missed(now_ns());
+            pacer_.wait(stage_);
+            pacer_.advance();
+        }
     }
     sample_.sequence = static_cast<uint32_t>(number_);
     sample_.ping = static_cast<int32_t>(number_ % subscribers_);

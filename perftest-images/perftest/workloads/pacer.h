@@ -1,5 +1,7 @@
-// Paces samples at a fixed rate on an absolute schedule, so that one late sample does not delay the following ones.
+// Waits until samples are due, on an absolute schedule at a fixed rate.
 #pragma once
+
+#include <sys/prctl.h>
 
 #include <algorithm>
 
@@ -10,32 +12,47 @@ namespace k8sdds {
 
 class Pacer {
 public:
-    Pacer(const Options& options, const State& state)
-        : state_(state), period_(options.rate > 0 ? 1e9 / options.rate : 0), spins_(options.rate_spins) {}
+    Pacer(const Options& options, State& state)
+        : state_(state), period_(options.rate > 0 ? 1e9 / options.rate : 0),
+          spin_(options.rate_spins ? INT64_MAX : std::min<int64_t>(final_spin_ns, static_cast<int64_t>(period_ / 4))) {}
 
     bool is_limited() const { return period_ > 0; }
-    void restart(int64_t now) { next_ = static_cast<double>(now); }
+    int64_t period_ns() const { return static_cast<int64_t>(period_); }
 
-    // Returns when the next sample is due, or at once if the stage has changed. A schedule that is more than 100 ms
-    // behind starts again from now: missed samples are not sent in a burst.
+    // Starts the schedule: its first sample is due now. Call it in the thread that waits.
+    void restart(int64_t now) {
+        start_ = now;
+        number_ = 0;
+        prctl(PR_SET_TIMERSLACK, 1UL);                     // ns; the kernel's default delays each wake-up by up to 50 us
+    }
+
+    // When the next sample is due. Multiplication keeps rounding errors from adding up.
+    int64_t due() const { return start_ + static_cast<int64_t>(static_cast<double>(number_) * period_); }
+
+    // Takes the next sample from the schedule, which a late sample does not shift.
+    void advance() { ++number_; }
+
+    // Starts again from now if the schedule is more than 100 ms behind: missed samples are not sent in a burst.
+    void skip_missed(int64_t now) {
+        constexpr int64_t limit_ns = 100'000'000;
+        if (now - due() > limit_ns) restart(now);
+    }
+
+    // Returns when the next sample is due, or at once if the stage has changed.
     void wait(Stage stage) {
-        int64_t now = now_ns();
-        if (next_ == 0 || now - next_ > 100e6) next_ = static_cast<double>(now);
-        while (now < next_ && state_.stage.load(std::memory_order_relaxed) == stage) {
-            if (!spins_) {
-                const int64_t left = std::min<int64_t>(static_cast<int64_t>(next_) - now, 10'000'000);
-                const timespec slice{0, std::max<int64_t>(left, 0)};
-                clock_nanosleep(CLOCK_MONOTONIC, 0, &slice, nullptr);
-            }
-            now = now_ns();
-        }
-        next_ += period_;
+        const int64_t due_ns = due();
+        if (due_ns - now_ns() > spin_) state_.sleep_until(due_ns - spin_, stage);
+        while (now_ns() < due_ns && state_.stage.load(std::memory_order_relaxed) == stage) {}
     }
 
 private:
-    const State& state_;
-    double period_, next_ = 0;                // ns
-    bool spins_;
+    static constexpr int64_t final_spin_ns = 20'000;       // a sleeping thread needs some microseconds to wake up
+
+    State& state_;
+    const double period_;                                  // ns
+    const int64_t spin_;                                   // ns before a sample is due
+    int64_t start_ = 0;
+    uint64_t number_ = 0;                                  // of the next sample since the start
 };
 
 }  // namespace k8sdds

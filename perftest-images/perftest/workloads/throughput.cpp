@@ -1,26 +1,10 @@
 #include "throughput.h"
 
-#include <algorithm>
-
 namespace k8sdds {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 
 ThroughputTest::ThroughputTest(const WorkloadContext& context) : Workload(context) {}
-
-// Returns false if the sample was not written and the test is over.
-bool ThroughputTest::retry_write(const Sample& sample, Written written) {
-    const int64_t since = now_ns();
-    while (written == Written::blocked) {
-        if (state_.stage.load(relaxed) == Stage::over) return false;
-        stop_if_blocked_since(since, now_ns());
-        if (state_.stopped.load()) return false;
-        written = backend_.write(sample);
-    }
-    if (written == Written::ok) return true;
-    state_.stop(exit_middleware, "middleware error: write: " + backend_.last_error());
-    return false;
-}
 
 // The loop over samples is the measured path: it must not allocate, lock or log. Local references keep the compiler from
 // reloading members after each call.
@@ -38,6 +22,7 @@ void ThroughputTest::run() {
     int32_t pinged = 0;
     Stage stage = Stage::warm_up;
     begin_warm_up();
+    pacer.restart(now_ns());
     for (;;) {
         const Stage current = state.stage.load(relaxed);
         if (__builtin_expect(current != stage, 0)) {
@@ -51,8 +36,10 @@ void ThroughputTest::run() {
             begin_measured_stage(now);
         }
         if (limited) {
+            pacer.skip_missed(now_ns());
             pacer.wait(stage);
             if (state.stage.load(relaxed) != stage) continue;
+            pacer.advance();
         }
         sample.sequence = static_cast<uint32_t>(number);
         sample.ping = -1;
@@ -76,18 +63,13 @@ void ThroughputTest::run() {
     }
     backend.flush();
     end_measured_stage();
-    state.stage.store(Stage::over);
+    state.advance(state.stage.load(), Stage::over);
 }
 
 void ThroughputTest::on_pong(const Sample& pong) {
     if (pong.phase != Phase::measured) return;
     histogram_.record((now_ns() - pong.sent_ns) / 2);
     pongs_received_.store(pongs_received_.load(relaxed) + 1, relaxed);
-}
-
-uint64_t ThroughputTest::pongs_timed_out() const {
-    const uint64_t sent = pings_sent();
-    return sent - std::min(sent, pongs_received());
 }
 
 }  // namespace k8sdds

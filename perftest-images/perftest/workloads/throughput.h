@@ -15,11 +15,8 @@ public:
     void run() override;
     void on_pong(const Sample&) override;
     void stop() override { receiver_.stop(); }
-    uint64_t pongs_timed_out() const override;
 
 private:
-    bool retry_write(const Sample&, Written);
-
     ReceiverThread receiver_;                 // of pongs, in receive modes waitset and spin
 };
 

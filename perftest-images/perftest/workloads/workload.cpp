@@ -1,12 +1,19 @@
 #include "workload.h"
 
+#include <algorithm>
+
 #include "latency.h"
+#include "paced.h"
 #include "throughput.h"
 
 namespace k8sdds {
 
 std::unique_ptr<Workload> make_workload(const WorkloadContext& context) {
-    if (context.options.latency_test) return std::make_unique<LatencyTest>(context);
+    switch (context.options.test()) {
+    case Test::latency: return std::make_unique<LatencyTest>(context);
+    case Test::paced: return std::make_unique<PacedTest>(context);
+    case Test::throughput: break;
+    }
     return std::make_unique<ThroughputTest>(context);
 }
 
@@ -15,11 +22,28 @@ void Workload::stop_if_blocked_since(int64_t since_ns, int64_t now) {
         state_.stop(exit_peer_lost, "peer lost: no subscriber accepted a sample within -peerTimeout");
 }
 
+bool Workload::retry_write(const Sample& sample, Written written) {
+    const int64_t since = now_ns();
+    while (written == Written::blocked) {
+        if (state_.stage.load(std::memory_order_relaxed) == Stage::over) return false;
+        stop_if_blocked_since(since, now_ns());
+        if (state_.stopped.load()) return false;
+        written = backend_.write(sample);
+    }
+    if (written == Written::ok) return true;
+    state_.stop(exit_middleware, "middleware error: write: " + backend_.last_error());
+    return false;
+}
+
+uint64_t Workload::pongs_timed_out() const {
+    const uint64_t sent = pings_sent();
+    return sent - std::min(sent, pongs_received());
+}
+
 void Workload::begin_warm_up() {
     state_.stage_until_ns.store(now_ns() + to_ns(options_.warm_up));
-    Stage expected = Stage::waiting;
-    if (state_.stage.compare_exchange_strong(expected, Stage::warm_up) && options_.warm_up <= 0)
-        state_.stage.store(Stage::measured);
+    if (state_.advance(Stage::waiting, Stage::warm_up) && options_.warm_up <= 0)
+        state_.advance(Stage::warm_up, Stage::measured);
 }
 
 void Workload::begin_measured_stage(int64_t now) {

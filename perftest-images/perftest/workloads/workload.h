@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "backend.h"
 #include "histogram.h"
 #include "options.h"
+#include "participant.h"
 #include "state.h"
 
 namespace k8sdds {
@@ -32,6 +34,9 @@ public:
     // Sends the warm-up and the measured samples. Called once, by the main thread, when all subscribers have started.
     virtual void run() = 0;
 
+    // Called before run(): whether all subscribers read the same clock as this publisher.
+    void set_shared_clock(bool shared) { shared_clock_ = shared; }
+
     // Handles an answer to a ping. Called by one thread at a time, concurrently with run().
     virtual void on_pong(const Sample&) = 0;
 
@@ -41,11 +46,16 @@ public:
     // Pings of the measured interval.
     uint64_t pings_sent() const { return pings_sent_.load(); }
     uint64_t pongs_received() const { return pongs_received_.load(); }
-    virtual uint64_t pongs_timed_out() const = 0;
+    virtual uint64_t pongs_timed_out() const;
+
+    // Of a workload with a schedule.
+    virtual std::optional<Schedule> schedule() const { return std::nullopt; }
 
 protected:
     // Ends the run when the subscribers have taken no sample for longer than the peer timeout.
     void stop_if_blocked_since(int64_t since_ns, int64_t now);
+    // Repeats a write that did not succeed. Returns false if the sample was not written and the test is over.
+    bool retry_write(const Sample&, Written);
     // Waits for the end of the warm-up; after it, begin_measured_stage() starts the measured interval.
     void begin_warm_up();
     void begin_measured_stage(int64_t now);
@@ -57,6 +67,7 @@ protected:
     Histogram& histogram_;
     Sample sample_;
     const unsigned subscribers_;
+    bool shared_clock_ = false;
     std::atomic<uint64_t> pings_sent_{0}, pongs_received_{0};
 };
 

@@ -1,0 +1,86 @@
+"""Read the latencies that participants logged in HdrHistogram's format V2, and take percentiles of them."""
+
+from __future__ import annotations
+
+import binascii
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hdrh.histogram import HdrHistogram
+
+LOG = "latency.hlog"
+"""Name of the log in the folder of a participant."""
+
+VALUES_BEYOND = 10
+"""A percentile is known if at least this many values are above it; otherwise it would be the value of a few
+outliers. k8sdds-perftest uses the same number."""
+
+
+def read(folder: Path, tags: Sequence[str]) -> HdrHistogram | None:
+    """Return the latencies of an attempt in ns, merged over its participants, or None if there are none.
+
+    Logs that cannot be decoded, for example after a crash, count as missing.
+
+    Args:
+        folder: The raw files of the attempt, with one folder for each participant.
+        tags: The tags of the wanted latencies. The first tag that occurs is used.
+    """
+    logs = sorted(folder.glob(f"*/{LOG}"))
+    for tag in tags:
+        whole = merged(histogram for log in logs for histogram in _decoded(log, tag))
+        if whole is not None:
+            return whole
+    return None
+
+
+def percentile_us(latencies: HdrHistogram, percent: float) -> float | None:
+    """Return a percentile in µs, or None if fewer than VALUES_BEYOND values are above it."""
+    # The tolerance is for the rounding of 100 - percent.
+    if latencies.get_total_count() * (100 - percent) / 100 < VALUES_BEYOND - 1e-6:
+        return None
+    return float(latencies.get_value_at_percentile(percent)) / 1000
+
+
+def _decoded(path: Path, tag: str) -> list[HdrHistogram]:
+    # The library's log reader is not used: it decodes lines before it checks tags, and stops at a damaged line.
+    from hdrh.codec import HdrCookieException, HdrLengthException
+    from hdrh.histogram import HdrHistogram
+
+    damaged = (
+        HdrCookieException, HdrLengthException, TypeError, ValueError, IndexError,
+        binascii.Error, zlib.error, struct.error,
+    )  # fmt: skip
+    histograms = []
+    try:
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        fields = line.strip().split(",")
+        if len(fields) != 5 or fields[0] != f"Tag={tag}":
+            continue
+        try:
+            histogram = HdrHistogram.decode(fields[4])
+        except damaged:
+            continue
+        if histogram.get_total_count() > 0:
+            histograms.append(histogram)
+    return histograms
+
+
+def merged(histograms: Iterable[HdrHistogram]) -> HdrHistogram | None:
+    """Return the sum of the histograms, or None if there are none. It may be one of them, changed."""
+    whole = None
+    for histogram in histograms:
+        if whole is None:
+            whole = histogram
+            continue
+        # Add the histogram with the smaller range to the histogram with the larger range.
+        if histogram.get_highest_equivalent_value(histogram.get_max_value()) > whole.get_max_value():
+            whole, histogram = histogram, whole
+        whole.add(histogram)
+    return whole
