@@ -40,19 +40,8 @@ void log_line(const char* format, ...) {
 
 bool State::advance(Stage from, Stage to) {
     if (!stage.compare_exchange_strong(from, to)) return false;
-    wake_sleeper();
+    wake();
     return true;
-}
-
-void State::sleep_until(int64_t until_ns, Stage current) {
-    const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(until_ns)};   // also CLOCK_MONOTONIC
-    std::unique_lock<std::mutex> lock(sleep_mutex_);
-    stage_changed_.wait_until(lock, until, [&] { return stage.load() != current; });
-}
-
-void State::wake_sleeper() {
-    { std::lock_guard<std::mutex> lock(sleep_mutex_); }
-    stage_changed_.notify_all();
 }
 
 void State::begin_measured(int64_t now) {
@@ -93,7 +82,7 @@ void State::stop(int code, const std::string& reason) {
         stopped.store(true);
         stage.store(Stage::over);                          // ends the loops over samples
     }
-    wake_sleeper();
+    wake();
     changed.notify_all();
 }
 

@@ -54,11 +54,20 @@ public:
     std::atomic<int64_t> stage_until_ns{INT64_MAX};        // when the housekeeping thread advances the stage
     std::atomic<uint64_t> sample_bytes{0};
 
-    // Enters a stage if the other one is current, and wakes sleep_until(). Returns whether it did. Any thread may call
-    // it.
+    // Enters a stage if the other one is current, and ends sleep_until(). Returns whether it did.
     bool advance(Stage from, Stage to);
-    // Returns at the time `until`, or as soon as the stage is not `current`.
-    void sleep_until(int64_t until_ns, Stage current);
+    // Returns at the time `until`, or as soon as the stage is not `current`, the run was stopped or the condition
+    // holds, which wake() makes it check.
+    template <typename Condition>
+    void sleep_until(int64_t until_ns, Stage current, Condition condition) {
+        const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(until_ns)};  // CLOCK_MONOTONIC too
+        std::unique_lock<std::mutex> lock(sleep_mutex_);
+        awake_.wait_until(lock, until, [&] { return stage.load() != current || stopped.load() || condition(); });
+    }
+    void wake() {
+        { std::lock_guard<std::mutex> lock(sleep_mutex_); }
+        awake_.notify_all();
+    }
 
     // Both take effect once: they record clock and CPU time and signal the phase to the supervisor.
     void begin_measured(int64_t now);
@@ -88,11 +97,9 @@ public:
     }
 
 private:
-    void wake_sleeper();
-
     double cpu_begin_ = 0, cpu_end_ = 0;
-    std::mutex sleep_mutex_;                               // orders a change of the stage and the start of a sleep
-    std::condition_variable stage_changed_;
+    std::mutex sleep_mutex_;                               // so that a sleep cannot begin between a change and wake()
+    std::condition_variable awake_;
     mutable std::mutex exit_status_mutex_;
     ExitStatus exit_status_;
 };

@@ -104,7 +104,10 @@ void Subscriber::receive_until_done() {
             }
         }
         if (all(&Source::done)) break;
-        state_.changed.wait_for(lock, std::chrono::milliseconds(samples_missing ? 1 : 20));
+        // While samples are measured, nothing but announcements and stop() needs this thread. It may share a core with
+        // the receiving thread, so it wakes up rarely: only because stop() may notify just before the wait begins.
+        const int64_t slice_ns = samples_missing ? 1'000'000 : std::min<int64_t>(to_ns(options_.peer_timeout / 5), 500'000'000);
+        state_.changed.wait_for(lock, std::chrono::nanoseconds(slice_ns));
     }
     running_ = false;
     state_.end_measured(now_ns());

@@ -1,8 +1,5 @@
 #include "latency.h"
 
-#include <algorithm>
-#include <chrono>
-
 namespace k8sdds {
 namespace {
 
@@ -51,12 +48,12 @@ void LatencyTest::send_ping(bool in_callback) {
     if (over) {
         end_measured_stage();
         finished_.store(true);
-        return wake_main_thread();
+        return state_.wake();
     }
     if (pacer_.is_limited()) {
         if (in_callback) {
             main_sends_next_.store(true);
-            return wake_main_thread();
+            return state_.wake();
         }
         if (!blocked_since_) {
             pacer_.skip_missed(now_ns());
@@ -94,7 +91,7 @@ void LatencyTest::send_ping(bool in_callback) {
     else
         stop_if_blocked_since(blocked_since_, now);
     main_sends_next_.store(true);
-    wake_main_thread();
+    state_.wake();
 }
 
 void LatencyTest::on_pong(const Sample& pong) {
@@ -110,35 +107,35 @@ void LatencyTest::on_pong(const Sample& pong) {
     else main_sends_next_.store(true);
 }
 
-void LatencyTest::wake_main_thread() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    main_wakes_.notify_one();
-}
-
-// Called by the main thread: returns when it has to send, when the test is finished, or after a time slice.
+// Called by the main thread: returns when it may have to send, when the test is finished, or when a pong is overdue.
+// It does not wake up in between, because it may share a core with the thread that receives pongs.
 void LatencyTest::wait_for_pong() {
     constexpr int64_t slice_ns = 20'000'000;
+    const auto awaited = [&] { return main_sends_next_.load(relaxed) || finished_.load(); };
     if (options_.receive == "waitset") {
         if (backend_.wait(slice_ns)) backend_.take();
     } else if (options_.receive == "spin") {
-        for (int i = 0; i < 1000 && !main_sends_next_.load(relaxed) && !finished_.load(relaxed); ++i) backend_.take();
+        for (int i = 0; i < 1000 && !awaited(); ++i) backend_.take();
     } else {
-        std::unique_lock<std::mutex> lock(mutex_);
-        main_wakes_.wait_for(lock, std::chrono::nanoseconds(slice_ns),
-                             [&] { return main_sends_next_.load() || finished_.load(); });
+        const int64_t since = outstanding_.load() ? ping_sent_ns_.load(relaxed) : now_ns();
+        state_.sleep_until(since + pong_timeout_ns(), state_.stage.load(), awaited);
     }
-    if (!main_sends_next_.load() && !finished_.load()) check_pong_timeout();
+    if (!awaited()) check_pong_timeout();
 }
 
 // A reliable publisher waits for the peer timeout and then ends the run. A best-effort publisher sends the next ping.
+int64_t LatencyTest::pong_timeout_ns() const {
+    return best_effort_ ? best_effort_wait_ns
+                        : progress_timeout_ns(options_.peer_timeout, 2 * state_.sample_bytes.load());
+}
+
 void LatencyTest::check_pong_timeout() {
     uint64_t ping = outstanding_.load();
     if (!ping) return;
-    const int64_t waited = now_ns() - ping_sent_ns_.load(relaxed);
-    const bool timed_out = best_effort_ && waited > best_effort_wait_ns;
-    if (!best_effort_ && waited > progress_timeout_ns(options_.peer_timeout, 2 * state_.sample_bytes.load()))
+    const bool overdue = now_ns() - ping_sent_ns_.load(relaxed) >= pong_timeout_ns();
+    if (overdue && !best_effort_)
         state_.stop(exit_peer_lost, "peer lost: a ping was not answered within -peerTimeout");
-    if (!timed_out && !state_.stopped.load()) return;
+    if (!overdue && !state_.stopped.load()) return;
     if (!outstanding_.compare_exchange_strong(ping, 0)) return;         // the pong has just arrived
     if (ping > first_measured_token) timed_out_.store(timed_out_.load(relaxed) + 1, relaxed);
     blocked_since_ = 0;

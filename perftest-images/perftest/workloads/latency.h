@@ -6,9 +6,6 @@
 // right to the main thread when samples are paced, when the writer is full, and when a stage ends.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
-
 #include "pacer.h"
 #include "workload.h"
 
@@ -24,8 +21,8 @@ public:
 
 private:
     void send_ping(bool in_callback);
-    void wake_main_thread();
     void wait_for_pong();
+    int64_t pong_timeout_ns() const;
     void check_pong_timeout();
     bool enter_stage();
 
@@ -40,9 +37,6 @@ private:
     std::atomic<uint64_t> outstanding_{0};    // token of the ping in flight, or 0; whoever clears it sends the next ping
     std::atomic<int64_t> ping_sent_ns_{0};
     std::atomic<bool> finished_{false}, main_sends_next_{true};
-    std::mutex mutex_;                        // only for main_wakes_
-    std::condition_variable main_wakes_;
-
     std::atomic<uint64_t> timed_out_{0};
 };
 

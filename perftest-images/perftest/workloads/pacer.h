@@ -41,7 +41,7 @@ public:
     // Returns when the next sample is due, or at once if the stage has changed.
     void wait(Stage stage) {
         const int64_t due_ns = due();
-        if (due_ns - now_ns() > spin_) state_.sleep_until(due_ns - spin_, stage);
+        if (due_ns - now_ns() > spin_) state_.sleep_until(due_ns - spin_, stage, [] { return false; });
         while (now_ns() < due_ns && state_.stage.load(std::memory_order_relaxed) == stage) {}
     }
 
