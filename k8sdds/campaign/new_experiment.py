@@ -17,8 +17,9 @@ def template(name: str) -> str:
     """Return an experiment that runs as it is, with every key, its meaning, limits and default."""
     sweep = {
         "networks": ["host", "flannel-vxlan"],
-        "test": list(WORKLOADS),
+        "test": "paced",
         "payload_bytes": [1024, 16384],
+        "rate": 100,
         "subscribers": 1,
     }
     values = {
@@ -26,11 +27,12 @@ def template(name: str) -> str:
         "title": "What does the network cost my application?",
         "baseline": "host",
         "repetitions": 3,
-        "duration_s": 3,
+        "duration_s": 10,
         "sweeps": [sweep],
     }
     notes: dict[yaml_template.Path, list[str]] = {
         ("sweeps", 0, "networks"): [f"known: {', '.join(networks.NETWORKS)}"],
+        ("sweeps", 0, "test"): [f"known: {', '.join(WORKLOADS)}"],
         ("sweeps", 0, "middleware"): [f"known: {', '.join(middleware.MIDDLEWARES)}"],
     }
     shown: dict[yaml_template.Path, object] = {("sweeps", 0, "security"): ["none"]}

@@ -165,7 +165,7 @@ class Sweep(Strict):
         default=[0], description="size of a batch in bytes; 0: no batching"
     )
     rate: Annotated[list[Annotated[float, Field(ge=0, le=1e7)]], Number, OneOrMore, Field(min_length=1)] = (
-        Field(default=[0], description="samples per second; 0: as fast as possible. Only in throughput tests")
+        Field(default=[0], description="samples per second; 0: as fast as possible. Ignored in latency tests")
     )
     publishers: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
@@ -266,7 +266,7 @@ class Experiment(Strict):
     )
     layout: Layout = Field(
         default="auto",
-        description="how participants are pinned to cores; `auto`: `split` for throughput, `same` for latency",
+        description="how participants are pinned to cores; `auto`: `same` for latency, otherwise `split`",
     )
     link: Link = Field(default=Link(), description="shaping of the links between the nodes (lab only)")
     placement: Placement = Field(

@@ -9,15 +9,15 @@ constexpr auto relaxed = std::memory_order_relaxed;
 // How long samples that are behind the schedule are still sent after its end.
 constexpr int64_t grace_ns = 1'000'000'000;
 
-PacedTest::PacedTest(const WorkloadContext& context) : Workload(context), pacer_(context.options, context.state) {
-    schedule_.samples = static_cast<uint64_t>(std::min<double>(
-        options_.rate * options_.execution_time + 0.5, static_cast<double>(options_.iterations)));
-}
+PacedTest::PacedTest(const WorkloadContext& context)
+    : Workload(context), pacer_(context.options, context.state),
+      samples_(static_cast<uint64_t>(std::min<double>(context.options.rate * context.options.execution_time + 0.5,
+                                                      static_cast<double>(context.options.iterations)))),
+      ping_every_(static_cast<uint64_t>(context.options.latency_count)) {}
 
 void PacedTest::run() {
     receiver_.start(backend_, options_.receive);
     Sample sample = sample_;
-    const auto ping_every = static_cast<uint64_t>(options_.latency_count);
     uint64_t number = 0;
     Stage stage = Stage::warm_up;
     begin_warm_up();
@@ -31,21 +31,22 @@ void PacedTest::run() {
             sample.phase = Phase::measured;
             enter_measured_stage();
         }
-        if (stage == Stage::measured && number == schedule_.samples) break;
+        if (stage == Stage::measured && number == samples_) break;
         pacer_.wait(stage);
         if (state_.stage.load(relaxed) != stage) continue;
         const int64_t due = pacer_.due(), now = now_ns();
-        const bool pings = !shared_clock_ && number % ping_every == 0;
+        const bool pings = !shared_clock_ && number % ping_every_ == 0;
         sample.sequence = static_cast<uint32_t>(number);
         sample.sent_ns = due;
-        sample.ping = pings ? static_cast<int32_t>(number / ping_every % subscribers_) : -1;
+        if (pings) lateness_of(number).store(now - due, relaxed);
+        sample.ping = pings ? static_cast<int32_t>(number / ping_every_ % subscribers_) : -1;
         const Written written = backend_.write(sample);
         if (written != Written::ok && !retry_write(sample, written)) break;
         pacer_.advance();
         ++number;
         if (stage != Stage::measured) continue;
-        schedule_.late += now - due > pacer_.period_ns();
-        schedule_.max_lateness_ns = std::max(schedule_.max_lateness_ns, now - due);
+        if (now - due > pacer_.period_ns()) late_.store(late_.load(relaxed) + 1, relaxed);
+        if (now - due > max_lateness_ns_.load(relaxed)) max_lateness_ns_.store(now - due, relaxed);
         if (pings) pings_sent_.store(pings_sent_.load(relaxed) + 1, relaxed);
         state_.samples.store(number, relaxed);
     }
@@ -61,10 +62,11 @@ void PacedTest::enter_measured_stage() {
     state_.stage_until_ns.store(now + to_ns(options_.execution_time) + grace_ns);
 }
 
-// The round trip includes how late the ping was, as the one-way delay does.
+// The delay is half of the round trip, plus how late the ping was sent.
 void PacedTest::on_pong(const Sample& pong) {
     if (pong.phase != Phase::measured) return;
-    histogram_.record((now_ns() - pong.sent_ns) / 2);
+    const int64_t late_ns = lateness_of(pong.sequence).load(relaxed);
+    histogram_.record(late_ns + (now_ns() - pong.sent_ns - late_ns) / 2);
     pongs_received_.store(pongs_received_.load(relaxed) + 1, relaxed);
 }
 

@@ -2,6 +2,8 @@
 // was due, so that a stall of the publisher counts in the delay of every sample that it held up.
 #pragma once
 
+#include <array>
+
 #include "pacer.h"
 #include "receiver.h"
 #include "workload.h"
@@ -15,14 +17,24 @@ public:
     void run() override;
     void on_pong(const Sample&) override;
     void stop() override { receiver_.stop(); }
-    std::optional<Schedule> schedule() const override { return schedule_; }
+    std::optional<Schedule> schedule() const override {
+        return Schedule{samples_, late_.load(), max_lateness_ns_.load()};
+    }
 
 private:
     void enter_measured_stage();
+    std::atomic<int64_t>& lateness_of(uint64_t sequence) { return lateness_ns_[sequence / ping_every_ % pings_kept]; }
 
-    ReceiverThread receiver_;                 // of pongs, in receive modes waitset and spin
+    static constexpr size_t pings_kept = 1024;             // more than can be unanswered at one time
+
+    ReceiverThread receiver_;                              // of pongs, in receive modes waitset and spin
     Pacer pacer_;
-    Schedule schedule_;                       // written by the main thread
+    const uint64_t samples_;                               // of the schedule
+    const uint64_t ping_every_;
+    // Written by the main thread.
+    std::atomic<uint64_t> late_{0};
+    std::atomic<int64_t> max_lateness_ns_{0};
+    std::array<std::atomic<int64_t>, pings_kept> lateness_ns_{};    // of the last pings
 };
 
 }  // namespace k8sdds

@@ -2,11 +2,14 @@
 
 import pytest
 from hdrh.histogram import HdrHistogram
+from hypothesis import given
+from hypothesis import strategies as st
 
-from k8sdds.analysis import histograms
+from k8sdds.analysis.histograms import distribution
+from k8sdds.results import histograms
 from tests import run_folders as folders
 
-IDLE, LOADED = "latency", "loaded_latency"
+IDLE, LOADED = ["latency"], ["loaded_latency"]
 
 
 def run_with_logs(tmp_path):
@@ -16,7 +19,7 @@ def run_with_logs(tmp_path):
 def test_percentiles_of_a_log_equal_those_of_the_trial(tmp_path):
     run = run_with_logs(tmp_path)
     attempt = next(item for item in run.attempts() if item["test"] == "latency")
-    histogram = histograms.trial_histogram(run, attempt["trial_id"], 1, IDLE)
+    histogram = histograms.read(run.raw(attempt["trial_id"], 1), IDLE)
     assert histogram.get_value_at_percentile(99) / 1000 == attempt["latency_p99_us"]
     assert histogram.get_total_count() == 4000
 
@@ -24,14 +27,14 @@ def test_percentiles_of_a_log_equal_those_of_the_trial(tmp_path):
 def test_tags_select_histograms(tmp_path):
     run = run_with_logs(tmp_path)
     attempt = next(item for item in run.attempts() if item["test"] == "throughput")
-    assert histograms.trial_histogram(run, attempt["trial_id"], 1, IDLE) is None
-    assert histograms.trial_histogram(run, attempt["trial_id"], 1, LOADED) is not None
+    assert histograms.read(run.raw(attempt["trial_id"], 1), IDLE) is None
+    assert histograms.read(run.raw(attempt["trial_id"], 1), LOADED) is not None
 
 
 def test_distribution_merges_trials_and_is_monotonic(tmp_path):
     run = run_with_logs(tmp_path)
     trials = [(item["trial_id"], 1) for item in run.attempts() if item["test"] == "latency"]
-    merged = histograms.distribution(run, trials, IDLE)
+    merged = distribution(run, trials, IDLE)
     assert (merged.samples, merged.trials) == (12000, 3)
     assert merged.quantiles[0] == 0
     assert merged.latency_us == sorted(merged.latency_us)
@@ -50,7 +53,7 @@ def test_histograms_of_different_ranges_are_merged(tmp_path):
     other = run.raw(attempt["trial_id"], 1) / "pub1"
     (run.raw(attempt["trial_id"], 1) / "pub0").rename(other)
     folders.write_hlog(run, attempt, "latency", small)
-    merged = histograms.trial_histogram(run, attempt["trial_id"], 1, IDLE)
+    merged = histograms.read(run.raw(attempt["trial_id"], 1), IDLE)
     assert merged.get_total_count() == 100
     assert merged.get_max_value() == pytest.approx(2e9, rel=0.01)
 
@@ -63,13 +66,13 @@ def test_damaged_logs_count_as_missing(tmp_path, text):
     attempt = next(item for item in run.attempts() if item["test"] == "latency")
     path = run.raw(attempt["trial_id"], 1) / "pub0/latency.hlog"
     path.write_text(text)
-    assert histograms.trial_histogram(run, attempt["trial_id"], 1, IDLE) is None
-    assert histograms.distribution(run, [(attempt["trial_id"], 1)], IDLE) is None
+    assert histograms.read(run.raw(attempt["trial_id"], 1), IDLE) is None
+    assert distribution(run, [(attempt["trial_id"], 1)], IDLE) is None
 
 
 def test_missing_raw_folder_is_not_an_error(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), histograms=False))
-    assert histograms.distribution(run, [("nothing", 1)], IDLE) is None
+    assert distribution(run, [("nothing", 1)], IDLE) is None
 
 
 def test_one_sample(tmp_path):
@@ -78,6 +81,23 @@ def test_one_sample(tmp_path):
     one = HdrHistogram(1, 10_000_000, 3)
     one.record_value(5000)
     folders.write_hlog(run, attempt, "latency", one)
-    merged = histograms.distribution(run, [(attempt["trial_id"], 1)], IDLE)
+    merged = distribution(run, [(attempt["trial_id"], 1)], IDLE)
     assert merged.samples == 1
     assert merged.latency_us == pytest.approx([5.0], rel=0.01)
+
+
+def test_the_first_tag_with_values_is_used(tmp_path):
+    run = run_with_logs(tmp_path)
+    attempt = next(item for item in run.attempts() if item["test"] == "throughput")
+    folder = run.raw(attempt["trial_id"], 1)
+    loaded = histograms.read(folder, LOADED)
+    assert histograms.read(folder, ["latency", "loaded_latency"]).get_total_count() == loaded.get_total_count()
+
+
+@given(count=st.integers(1, 12000), permille=st.sampled_from([500, 900, 990, 999]))
+def test_a_percentile_needs_ten_values_above_it(count, permille):
+    values = HdrHistogram(1, 100_000_000, 3)
+    values.record_value(5000, count)
+    known = histograms.percentile_us(values, permille / 10)
+    assert (known is not None) == (count * (1000 - permille) >= 1000 * histograms.VALUES_BEYOND)
+    assert known in (None, pytest.approx(5, rel=0.001))
