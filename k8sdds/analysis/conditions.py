@@ -13,8 +13,8 @@ from typing import Any
 CONDITION = (
     "test", "payload_bytes",
     "transport", "reliability", "publishers", "subscribers", "middleware", "security", "qos",
-    "rate", "batch_bytes", "discovery", "receive_mode", "layout", "link", "cpu_quota", "placement",
-    "nodes", "testbed",
+    "rate", "batch_bytes", "message_bytes", "fragment_bytes", "discovery", "receive_mode", "layout", "link",
+    "cpu_quota", "placement", "nodes", "testbed",
 )  # fmt: skip
 """Every dimension of a cell except the network, the most interesting to readers first."""
 
@@ -67,6 +67,10 @@ def _describe(name: str, value: Any) -> str:
             return f"{value:g} samples/s" if value else "unlimited rate"
         case "batch_bytes":
             return f"batches of {payload(value)}" if value else "no batching"
+        case "message_bytes":
+            return _size("messages", value, usual="auto")
+        case "fragment_bytes":
+            return _size("fragments", value, usual="default")
         case "cpu_quota":
             return f"{value:g} CPUs per pod"
         case "nodes":
@@ -81,6 +85,14 @@ def _describe(name: str, value: Any) -> str:
             return f"{name} {value}"
         case _:
             return f"{name.replace('_', ' ')} {value}"
+
+
+def _size(parts: str, value: Any, usual: str) -> str:
+    """Describe a size that is a number of bytes or a word."""
+    if value == usual:
+        return f"usual {parts}"
+    words = {"mtu": "that fit the MTU", "max": "of up to 65,500 B", "default": "as the middleware's default"}
+    return f"{parts} {words.get(value) or f'of up to {value} B'}"
 
 
 def _link(text: str) -> str:

@@ -15,6 +15,8 @@ from k8sdds.security import levels
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.testbeds import Testbed
 
+IP_AND_UDP_HEADERS_BYTES = 28
+
 OVERHEAD_S = 0.3
 """Expected time of a trial in addition to warm-up and measurement, for estimates."""
 
@@ -71,6 +73,12 @@ def _network_problems(cell: Cell) -> list[tuple[str, str]]:
     reason = network.options_error(cell.network_options)
     if reason:
         problems.append((reason, "give a smaller mtu"))
+    longest = network.mtu(cell.network_options) - IP_AND_UDP_HEADERS_BYTES
+    if cell.middleware == "raw" and cell.message_bytes == "mtu" and cell.payload_bytes > longest:
+        what = (
+            f"{cell.describe()}: raw sends one datagram per sample, and message_bytes mtu is {longest} here"
+        )
+        problems.append((what, "give a smaller payload_bytes, or another message_bytes"))
     multicast = ", ".join(network.name for network in NETWORKS.values() if network.multicast)
     if cell.transport == "multicast" and not network.multicast:
         problems.append(
@@ -122,6 +130,9 @@ def unsupported(cell: Cell) -> str | None:
             return "the discovery server has no credentials, so security must be none"
     if cell.batch_bytes and cell.batch_bytes < 2 * cell.payload_bytes:
         return f"batch_bytes {cell.batch_bytes} holds less than two samples of {cell.payload_bytes} bytes"
+    message, fragment = cell.message_bytes, cell.fragment_bytes
+    if isinstance(message, int) and isinstance(fragment, int) and fragment > message:
+        return f"fragment_bytes {fragment} does not fit in message_bytes {message}"
     return None
 
 

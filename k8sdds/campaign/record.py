@@ -99,6 +99,8 @@ def description(trial: Trial) -> dict[str, Any]:
         "security": cell.security,
         "qos": Path(cell.qos_profile).stem if middleware.find(cell.middleware).takes_qos(cell) else "none",
         "batch_bytes": cell.batch_bytes,
+        "message_bytes": str(cell.message_bytes),
+        "fragment_bytes": str(cell.fragment_bytes),
         "rate": cell.rate,
         "link": cell.link.model_dump(mode="json"),
         "layout": cell.layout,
@@ -126,6 +128,9 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
         record.measured_s = first["measured_s"]
         record.discovery_s = first["discovery_s"]
         record.middleware_version = (first["middleware"] or {}).get("version")
+        transport = first["transport"] or {}
+        record.effective_message_bytes = transport.get("max_message_bytes")
+        record.effective_fragment_bytes = transport.get("fragment_bytes")
     record.handshake_s = aggregate.complete_max(
         summary["handshake_s"] for summary in [*publishers, *subscribers]
     )
@@ -212,6 +217,11 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
         key: aggregate.count((readings.get("network") or {}).get(counter) for readings in meters.values())
         for key, counter in DROPS.items()
     } | {"interface_drops": aggregate.count(_interface_drops(outputs))}
+    record.ip_fragments_created = aggregate.count(
+        (readings.get("network") or {}).get("ip_frag_creates")
+        for readings in outputs.meters_of_role(PUBLISHER)
+    )
+    record.ip_fragments_per_sent_sample = aggregate.ratio(record.ip_fragments_created, record.sent)
 
 
 def _interface_drops(outputs: TrialOutputs) -> Iterable[int]:

@@ -88,7 +88,17 @@ def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Exp
 def _announce(expansion: Expansion, testbed: Testbed, display: Display) -> None:
     trials = len(expansion.trials(testbed.name))
     display.announce(f"{expansion.experiment.name}: {trials} trials", preflight.estimate_s(expansion))
+    for line in _sizes(expansion):
+        display.line(line)
     _note_interference(testbed, display)
+
+
+def _sizes(expansion: Expansion) -> list[str]:
+    """Describe the sizes of messages and fragments, unless all are the default."""
+    messages = dict.fromkeys(str(cell.message_bytes) for cell in expansion.cells)
+    fragments = dict.fromkeys(str(cell.fragment_bytes) for cell in expansion.cells)
+    lines = [] if list(messages) == ["auto"] else [f"message_bytes: {', '.join(messages)}"]
+    return lines if list(fragments) == ["default"] else [*lines, f"fragment_bytes: {', '.join(fragments)}"]
 
 
 def _note_interference(testbed: Testbed, display: Display) -> None:

@@ -28,7 +28,12 @@ def reason(outputs: TrialOutputs) -> str | None:
 def warnings(outputs: TrialOutputs) -> list[str]:
     """Return what may have affected a valid attempt, each as `code: explanation`."""
     workload = workloads.find(outputs.trial.cell.test)
-    return [*outputs.measurement.warnings, *_disturbances(outputs), *workload.warnings(outputs)]
+    return [
+        *outputs.measurement.warnings,
+        *_disturbances(outputs),
+        *_fragmented(outputs),
+        *workload.warnings(outputs),
+    ]
 
 
 def _failed(outputs: TrialOutputs) -> str | None:
@@ -119,6 +124,20 @@ def _sent(publisher: Summary, outputs: TrialOutputs) -> int:
     if publisher["sent"] is not None:
         return int(publisher["sent"])
     return max((summary["received"] or 0 for summary in outputs.subscribers), default=0)
+
+
+def _fragmented(outputs: TrialOutputs) -> list[str]:
+    """Return a warning if IP fragmented messages that were to fit the MTU."""
+    if outputs.trial.cell.message_bytes != "mtu":
+        return []
+    created = {
+        name: (meters.get("network") or {}).get("ip_frag_creates") for name, meters in outputs.meters.items()
+    }
+    return [
+        f"fragmented: {name} created {count} IP fragments, although message_bytes is mtu"
+        for name, count in created.items()
+        if count
+    ]
 
 
 def _disturbances(outputs: TrialOutputs) -> list[str]:

@@ -111,6 +111,10 @@ def _optional_columns(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str
         columns["middleware"] = lambda cell: cell.middleware
     if any(cell.security != "none" for cell in cells):
         columns["security"] = lambda cell: cell.security
+    if any(cell.message_bytes != "auto" for cell in cells):
+        columns["messages"] = lambda cell: str(cell.message_bytes)
+    if any(cell.fragment_bytes != "default" for cell in cells):
+        columns["fragments"] = lambda cell: str(cell.fragment_bytes)
     if any(cell.discovery != "auto" for cell in cells):
         columns["discovery"] = lambda cell: cell.discovery_kind
     return columns
@@ -136,8 +140,11 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     )
     try:
         protection = levels.resolve(cell.security, cell.security_options)
-        attachments = make_plan(cell).datapath.attachments
-        endpoints = {name: Endpoint(a.address, a.interface, None) for name, a in attachments.items()}
+        path = make_plan(cell).datapath
+        endpoints = {
+            name: Endpoint(pod.address, pod.interface, None, path.mtu)
+            for name, pod in path.attachments.items()
+        }
         dds = middleware.find(cell.middleware)
         commands = {}
         for participant in cell.participants:

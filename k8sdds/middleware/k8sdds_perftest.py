@@ -62,6 +62,7 @@ class K8sddsPerftest(Middleware):
         interface = surroundings.endpoints[participant.name].interface
         argv = [paths.program, command.role_option(participant), "-middleware", self.name]
         argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes)
+        argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode]
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
         argv += ["-qosFile", str(paths.qos or qos_file(cell))] if self.takes_qos(cell) else []
@@ -99,6 +100,12 @@ class K8sddsPerftest(Middleware):
     def summary(self, trial: Trial, folder: Path) -> Summary | None:
         """Return the summary in a participant's stdout."""
         return output.read(folder / "stdout")
+
+
+def _size_options(cell: Cell) -> list[str]:
+    """Return the options for messages and fragments; the program reads the MTU of its interface itself."""
+    argv = [] if cell.message_bytes == "auto" else ["-messageSizeMax", str(cell.message_bytes)]
+    return argv + ([] if cell.fragment_bytes == "default" else ["-fragmentSize", str(cell.fragment_bytes)])
 
 
 def _load_options(load: Load) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
+from k8sdds.model.experiment import LONGEST_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import Cell
 
@@ -26,6 +27,11 @@ class Raw(K8sddsPerftest):
             return f"raw sends one datagram per sample: at most {MAX_PAYLOAD_BYTES} bytes"
         if cell.batch_bytes:
             return "raw does not batch: batch_bytes must be 0"
+        if cell.fragment_bytes != "default":
+            return f"raw does not fragment samples: fragment_bytes must be default, not {cell.fragment_bytes}"
+        longest = LONGEST_MESSAGE_BYTES if cell.message_bytes == "max" else cell.message_bytes
+        if isinstance(longest, int) and cell.payload_bytes > longest:
+            return f"raw sends one datagram per sample: message_bytes {cell.message_bytes} does not hold one"
         if cell.qos:
             return "raw has no QoS"
         if cell.discovery != "auto":

@@ -47,6 +47,30 @@ def _reject_bool(value: Any) -> Any:
     return value
 
 
+SHORTEST_MESSAGE_BYTES, LONGEST_MESSAGE_BYTES = 512, 65_500
+MESSAGE_WORDS, FRAGMENT_WORDS = ("auto", "default", "mtu", "max"), ("default", "mtu", "max")
+
+
+def _check_size(words: tuple[str, ...]) -> BeforeValidator:
+    """Return a validator that reports any other value in one message."""
+
+    def check(value: Any) -> Any:
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if value in words or (number and SHORTEST_MESSAGE_BYTES <= value <= LONGEST_MESSAGE_BYTES):
+            return value
+        known = ", ".join(words)
+        raise ValueError(
+            f"expected {known} or a number from {SHORTEST_MESSAGE_BYTES:,} to {LONGEST_MESSAGE_BYTES:,}"
+        )
+
+    return BeforeValidator(check)
+
+
+_Bytes = Annotated[int, Field(ge=SHORTEST_MESSAGE_BYTES, le=LONGEST_MESSAGE_BYTES)]
+MessageBytes = Annotated[Literal["auto", "default", "mtu", "max"] | _Bytes, _check_size(MESSAGE_WORDS)]
+FragmentBytes = Annotated[Literal["default", "mtu", "max"] | _Bytes, _check_size(FRAGMENT_WORDS)]
+
+
 class Link(Strict):
     """The links between nodes and their switch."""
 
@@ -164,6 +188,18 @@ class Sweep(Strict):
     batch_bytes: Annotated[list[Annotated[int, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = Field(
         default=[0], description="size of a batch in bytes; 0: no batching"
     )
+    message_bytes: Annotated[list[MessageBytes], OneOrMore, Field(min_length=1)] = Field(
+        default=["auto"],
+        description="largest message, which is the payload of a UDP datagram: bytes; `mtu`: fits the MTU of the"
+        " pods, so that IP does not fragment it; `max`: 65,500; `default`: the middleware's default; `auto`: 14,720"
+        " for cyclonedds and fastdds, otherwise the middleware's default",
+    )
+    fragment_bytes: Annotated[list[FragmentBytes], OneOrMore, Field(min_length=1)] = Field(
+        default=["default"],
+        description="part of a large sample in a fragment: bytes; `mtu`, `max`: one fragment fills a message of that"
+        " size; `default`: the middleware's default. A fragment always fits in a message. Only cyclonedds has"
+        " this setting",
+    )
     rate: Annotated[list[Annotated[float, Field(ge=0, le=1e7)]], Number, OneOrMore, Field(min_length=1)] = (
         Field(default=[0], description="samples per second; 0: as fast as possible. Ignored in latency tests")
     )
@@ -236,8 +272,8 @@ class Sweep(Strict):
 
 
 LISTS = (
-    "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "rate",
-    "publishers", "subscribers", "middleware", "security", "discovery", "receive_mode",
+    "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "message_bytes",
+    "fragment_bytes", "rate", "publishers", "subscribers", "middleware", "security", "discovery", "receive_mode",
 )  # fmt: skip
 """The keys of a sweep whose lists are combined."""
 

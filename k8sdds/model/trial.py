@@ -12,7 +12,9 @@ from pydantic import Field
 from k8sdds.model.experiment import (
     DEFAULT_MIDDLEWARE,
     Discovery,
+    FragmentBytes,
     Link,
+    MessageBytes,
     Placement,
     ReceiveMode,
     Reliability,
@@ -103,6 +105,8 @@ class Cell(Strict):
     reliability: Reliability = "reliable"
     transport: Transport = "unicast"
     batch_bytes: int = 0
+    message_bytes: MessageBytes = "auto"
+    fragment_bytes: FragmentBytes = "default"
     rate: float = 0
     publishers: int = 1
     subscribers: int = 1
@@ -179,6 +183,10 @@ class Cell(Strict):
             parts.append(self.middleware)
         if self.security != NONE:
             parts.append(self.security)
+        if self.message_bytes != "auto":
+            parts.append(f"messages {self.message_bytes}")
+        if self.fragment_bytes != "default":
+            parts.append(f"fragments {self.fragment_bytes}")
         if self.discovery != "auto":
             parts.append(f"discovery by {self.discovery}")
         if self.rate:
@@ -213,6 +221,8 @@ class Endpoint:
     interface: str
     cpus: tuple[int, ...] | None
     """Cores to which it is pinned; None: not pinned."""
+    mtu_bytes: int | None = None
+    """The MTU of its interface, if the testbed knows it."""
 
 
 def usual_discovery(transport: Transport) -> str:

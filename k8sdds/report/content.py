@@ -49,7 +49,10 @@ Cell = tuple[str, Point]
 Curve = dict[int, Row]
 """Throughput levels by number of subscribers."""
 
-_DEFAULTS = {"publishers": 1, "security": "none", "rate": 0, "batch_bytes": 0, "placement": "spread"}
+_DEFAULTS = {
+    "publishers": 1, "security": "none", "rate": 0, "batch_bytes": 0, "placement": "spread",
+    "message_bytes": "auto", "fragment_bytes": "default",
+}  # fmt: skip
 """Values that captions omit. The experiment in the run folder lists them."""
 
 _MANY_TRIALS = 2000

@@ -218,6 +218,13 @@ class Metrics(BaseModel):
     drops: dict[str, int | None] | None = column("evidence", "supervisor",
         "`udp_receive_buffer_errors`, `udp_send_buffer_errors`, `ip_reassembly_fails` and `interface_drops`, summed"
         " over participants")
+    ip_fragments_created: int | None = column("evidence", "supervisor",
+        "Number of IP fragments that the publishers' pods created in the measured interval (the kernel's counter"
+        " `FragCreates`); on a network without pod namespaces, all IP fragments of their nodes. Fragments of"
+        " encapsulated packets do not count")
+    ip_fragments_per_sent_sample: float | None = metric("IP fragments per sent sample", "packets", "evidence",
+        "derived", "`ip_fragments_created` per sample that the publishers sent; 0 if IP did not fragment them",
+        scale="linear")
     ip_fragments_per_sample: int | None = metric("IP fragments of a sample", "packets", "evidence", "capture",
         "Number of IP fragments per complete sample on the publisher's link, counted in"
         " `raw/TRIAL_ID/ATTEMPT/capture.pcap`. The latencies and rates of these trials are null",

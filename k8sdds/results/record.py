@@ -47,6 +47,12 @@ class Description(BaseModel):
         "`none`, the name of a level in `security/`, or the label of a combination whose parts are in campaign.json")
     qos: str | None = column("cell", "experiment", "Name of the QoS profile: its file name without folder and extension")
     batch_bytes: int | None = column("cell", "experiment", "Size of a batch in bytes; 0: no batching")
+    message_bytes: str | None = column("cell", "experiment",
+        "Largest message, as in the experiment: bytes, `mtu`, `max`, `default` or `auto`. Missing in folders of earlier"
+        " versions, which measured `auto`")
+    fragment_bytes: str | None = column("cell", "experiment",
+        "Part of a sample in a fragment, as in the experiment: bytes, `mtu`, `max` or `default`. Missing in folders of"
+        " earlier versions, which measured `default`")
     rate: float | None = column("cell", "experiment", "Offered rate in samples per second; 0: as fast as possible")
     link: dict[str, Any] | None = column("cell", "experiment",
         'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`')
@@ -75,6 +81,12 @@ class Description(BaseModel):
     wall_s: float | None = column("attempt", "campaign", "Duration of the whole attempt, including startup and shutdown")
     middleware_version: str | None = column("attempt", "publisher",
         "Version of the middleware, as reported by perftest")
+    effective_message_bytes: int | None = column("attempt", "publisher",
+        "Payload of the largest UDP datagram that the first publisher's middleware was configured to send. With DDS"
+        " Security, cyclonedds exceeds it unless `message_bytes` is a number, `mtu` or `max`")
+    effective_fragment_bytes: int | None = column("attempt", "publisher",
+        "Part of a large sample in one fragment of the first publisher. Null if the middleware does not report it:"
+        " connext, raw, and fastdds with DDS Security")
     includes_scheduling: bool | None = column("attempt", "testbed",
         "Whether there were more participants than cores to which they could be pinned")
     cpu_mhz: float | None = column("attempt", "testbed",

@@ -85,4 +85,7 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
     row["test"] = row.get("test") or "unknown"
     row["trial_id"] = row.get("trial_id") or f"{row.get('cell_id')}-r{row.get('repetition')}"
     row["warnings"] = row.get("warnings") or []
+    # Earlier versions always measured these sizes and did not record them.
+    row["message_bytes"] = row.get("message_bytes") or "auto"
+    row["fragment_bytes"] = row.get("fragment_bytes") or "default"
     return row

@@ -86,6 +86,9 @@ def test_options_of_a_cell() -> None:
     assert value(line(rate=0.5), "-pubRate") == "0.5:sleep"
     assert value(line(batch_bytes=8192), "-batchSize") == "8192"
     assert value(line(receive_mode="spin"), "-receive") == "spin"
+    assert not {"-messageSizeMax", "-fragmentSize"} & set(line())
+    sized = line(message_bytes="mtu", fragment_bytes=1000)
+    assert (value(sized, "-messageSizeMax"), value(sized, "-fragmentSize")) == ("mtu", "1000")
     best_effort = line(reliability="best-effort")
     assert "-bestEffort" in best_effort
     assert value(best_effort, "-qosFile").endswith("best-effort.xml")
@@ -116,6 +119,25 @@ def cell(**changes: object) -> Cell:
         ({"middleware": "raw", "reliability": "best-effort", "batch_bytes": 8192}, "does not batch"),
         ({"middleware": "raw", "reliability": "best-effort", "qos": "batched"}, "no QoS"),
         ({"batch_bytes": 1500}, "less than two samples"),
+        (
+            {"message_bytes": 1400, "fragment_bytes": 1401},
+            "fragment_bytes 1401 does not fit in message_bytes 1400",
+        ),
+        ({"middleware": "fastdds", "fragment_bytes": 1344}, "fragment_bytes must be default, not 1344"),
+        (
+            {"middleware": "fastdds", "security": "SignRTPS", "message_bytes": "mtu"},
+            "message_bytes mtu is too short",
+        ),
+        ({"middleware": "fastdds", "security": "SignRTPS", "message_bytes": 4096}, "give at least 8192"),
+        ({"middleware": "fastdds", "fragment_bytes": "mtu"}, "fragment_bytes must be default, not mtu"),
+        (
+            {"middleware": "raw", "reliability": "best-effort", "fragment_bytes": "max"},
+            "fragment_bytes must be",
+        ),
+        (
+            {"middleware": "raw", "reliability": "best-effort", "message_bytes": 600},
+            "message_bytes 600 does not",
+        ),
     ],
 )
 def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
@@ -127,6 +149,16 @@ def test_supported_cells() -> None:
     assert (
         preflight.unsupported(cell(middleware="raw", reliability="best-effort", payload_bytes=65507)) is None
     )
+    assert (
+        preflight.unsupported(cell(middleware="fastdds", message_bytes="mtu", fragment_bytes="mtu")) is None
+    )
+    raw = cell(middleware="raw", reliability="best-effort", message_bytes="max", payload_bytes=65500)
+    assert preflight.unsupported(raw) is None
+
+
+def test_the_names_of_cells_contain_their_sizes() -> None:
+    assert cell(message_bytes="mtu", fragment_bytes=1000).describe().endswith("messages mtu fragments 1000")
+    assert "messages" not in cell().describe()
 
 
 def test_no_domain_reaches_the_ephemeral_ports() -> None:

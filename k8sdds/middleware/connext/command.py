@@ -10,6 +10,7 @@ from k8sdds import workloads
 from k8sdds.discovery import MULTICAST, PEERS, SERVER, cloud
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.settings import Settings
+from k8sdds.model.experiment import LONGEST_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
@@ -21,6 +22,7 @@ LARGE_BYTES = 65470
 """PerfTest sends larger samples as unbounded sequences. It never batches them and rejects `-batchSize`."""
 INDEXES = 5
 """Participants that Connext contacts at one address by default."""
+IP_AND_UDP_HEADERS_BYTES = 28
 LATENCY_FILE = "latency.csv"
 
 
@@ -39,6 +41,11 @@ def unsupported(cell: Cell) -> str | None:
         return f"RTI PerfTest sends whole samples per second: rate {cell.rate:g} is not whole"
     if cell.batch_bytes and cell.payload_bytes > LARGE_BYTES:
         return f"RTI PerfTest does not batch samples above {LARGE_BYTES} bytes: batch_bytes must be 0"
+    if cell.fragment_bytes != "default":
+        return (
+            "RTI PerfTest has no option for the length of fragments: fragment_bytes must be default, not"
+            f" {cell.fragment_bytes}"
+        )
     return None
 
 
@@ -53,7 +60,7 @@ def check(trial: Trial, settings: Settings) -> None:
             f"RTI PerfTest measures whole seconds: duration_s {trial.duration_s:g} is not whole",
             "change duration_s",
         )
-    unused = Endpoint("192.0.2.1", "eth0", None)
+    unused = Endpoint("192.0.2.1", "eth0", None, 1500)
     endpoints = {participant.name: unused for participant in trial.cell.participants}
     for participant in (FIRST_PUBLISHER, Participant(SUBSCRIBER)):
         command_line(trial, participant, endpoints, 1, settings, Path("."), None, PEERS)
@@ -87,6 +94,7 @@ def command_line(
     cell = trial.cell
     args = [command.role_option(participant)]
     args += command.transport_options(domain, endpoints[participant.name].interface, cell.payload_bytes)
+    args += _size_options(cell, endpoints[participant.name])
     args += ["-bestEffort"] if cell.reliability == "best-effort" else []
     args += ["-useReadThread"] if cell.receive_mode == "waitset" else []
     args += ["-qosFile", str(qos)] if qos else ["-noXmlQos"]
@@ -108,6 +116,24 @@ def command_line(
 def environment(settings: Settings, servers: Sequence[str] = ()) -> dict[str, str]:
     """Return the environment of a participant; `servers`: discovery servers, each `HOST:PORT`."""
     return settings.environment() | (cloud.environment(servers) if servers else {})
+
+
+def _size_options(cell: Cell, endpoint: Endpoint) -> list[str]:
+    match cell.message_bytes:
+        case "auto" | "default":
+            return []
+        case "mtu":
+            if endpoint.mtu_bytes is None:
+                raise InputError(
+                    f"message_bytes mtu: the MTU of the pod with the address {endpoint.address} is unknown",
+                    "give message_bytes as a number",
+                )
+            size = min(endpoint.mtu_bytes - IP_AND_UDP_HEADERS_BYTES, LONGEST_MESSAGE_BYTES)
+        case "max":
+            size = LONGEST_MESSAGE_BYTES
+        case number:
+            size = number
+    return ["-messageSizeMax", str(size)]
 
 
 def _load_options(cell: Cell, version: options.Version, files: Path) -> list[str]:

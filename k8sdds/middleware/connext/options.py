@@ -66,7 +66,8 @@ _ALL = [
     *_group("both", "-crc -crcKind=KIND -enable-message-length -enableMonitoring2 -collectorPeer=ADDRESS"
             " -enableInstanceStateRecovery -lightWeightSecurity -securePSK=SEED"
             " -securePSKAlgorithm=NAME -secureRtpsHmacOnly", since=(4, 1)),
-    *_group("both", "-messageSizeMax=BYTES", since=(4, 2), instead="set message_size_max in the QoS file"),
+    *_group("both", "-messageSizeMax=BYTES", since=(4, 2),
+            instead="leave message_bytes out, and set message_size_max in a QoS file"),
     *_group("both", "-threadCPUAffinity=A:B:C:D", since=(4, 3), instead="k8sdds pins participants itself"),
     *_group("both", "-secureSign -secureEncryptBoth -secureEncryptData -secureEncryptSM"
             " -secureEncryptDiscovery", until=(3, 3), instead="give a -secureGovernanceFile"),

@@ -172,7 +172,10 @@ class ClusterSession:
         self._missing_pods = self._ensure_pods(trial.cell)
         pods = self._cell_pods(trial.cell)
         layout = placement.pin_cores(trial.cell, pods)
-        return {name: Endpoint(pod.address, pod.interface, layout.cpus[name]) for name, pod in pods.items()}
+        return {
+            name: Endpoint(pod.address, pod.interface, layout.cpus[name], pod.mtu_bytes)
+            for name, pod in pods.items()
+        }
 
     def _ensure_pods(self, cell: Cell) -> str:
         """Make the pods of a cell ready and verify their path; return why this failed, or an empty string."""

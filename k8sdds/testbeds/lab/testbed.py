@@ -185,9 +185,10 @@ class Lab:
         """Return the address, interface and cores of each participant."""
         lab_network = self.networks[LabNetworkKey.of(trial.cell)]
         layout = self._layout(trial.cell)
+        datapath = lab_network.plan.datapath
         return {
-            name: Endpoint(attachment.address, attachment.interface, layout.cpus.get(name))
-            for name, attachment in lab_network.plan.datapath.attachments.items()
+            name: Endpoint(attachment.address, attachment.interface, layout.cpus.get(name), datapath.mtu)
+            for name, attachment in datapath.attachments.items()
         }
 
     def _layout(self, cell: Cell) -> core_layout.Layout:

@@ -13,7 +13,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 5;     // increase with every change of this header
+constexpr unsigned backend_interface = 6;     // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr uint16_t to_all = 0xffff;           // addresses an announcement to all peers
@@ -79,6 +79,15 @@ struct Security {
     bool enabled() const { return !governance.empty(); }
 };
 
+// How long messages (the payloads of UDP datagrams, with all RTPS headers) and fragments of samples may be.
+struct MessageLimits {
+    static constexpr int64_t usual = 0, library = -1;     // instead of bytes: as k8sdds runs it, the library's default
+    int64_t message = usual;
+    int64_t fragment = library;               // bytes of a sample in a fragment
+    int64_t fragment_message = 0;             // instead of `fragment`: the message that a fragment fills; 0: not given
+    bool given() const { return message != usual || fragment != library || fragment_message; }
+};
+
 enum class Discovery { multicast, peers, server };
 
 // The resolved options, as a backend needs them.
@@ -95,6 +104,7 @@ struct Settings {
     Discovery discovery = Discovery::peers;
     std::vector<std::string> discovery_servers;   // ADDRESS or ADDRESS:PORT; the n-th has id n-1
     int64_t send_queue = 0;                   // samples; 0: the middleware's default
+    MessageLimits limits;
     Receive receive = Receive::listener;
     bool latency_test = false;
     QosProfile qos;

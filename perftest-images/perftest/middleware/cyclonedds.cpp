@@ -201,8 +201,9 @@ TransportFacts CycloneDds::facts() {
     const Interface interface = interface_of(facts.address.empty() ? settings_.nic : facts.address);
     facts.interface = interface.name;
     facts.address = interface.address;
-    facts.max_message = cyclonedds_max_message;
-    facts.fragment = cyclonedds_fragment;
+    const CycloneLengths lengths = cyclonedds_lengths(settings_);
+    facts.max_message = lengths.message;
+    facts.fragment = lengths.fragment;
     if (settings_.multicast) facts.multicast_address = multicast_group(settings_);
     return facts;
 }

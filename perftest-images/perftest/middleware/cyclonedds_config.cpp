@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <vector>
 
 #include "common.h"
 #include "sockets.h"
@@ -82,7 +85,76 @@ std::string unsupported_security(const Security& security) {
     return "";
 }
 
+// What DDS Security adds: to a message, and to a submessage with a fragment.
+struct Protection {
+    int64_t message = 0, submessage = 0;
+};
+
+// Returns the values of a protection kind in a governance document, such as "SIGN", one for each rule.
+std::vector<std::string> kinds(const std::string& governance, const std::string& part) {
+    std::vector<std::string> values;
+    const std::string tag = "<" + part + "_protection_kind>";
+    for (size_t at = governance.find(tag); at != std::string::npos; at = governance.find(tag, at)) {
+        at += tag.size();
+        values.push_back(governance.substr(at, governance.find('<', at) - at));
+    }
+    return values;
+}
+
+// Returns the bytes that the strongest of these protections adds.
+int64_t longest(const std::vector<std::string>& kinds, int64_t bytes, int64_t bytes_per_receiver) {
+    int64_t most = 0;
+    for (const std::string& kind : kinds) {
+        if (kind.find("NONE") != std::string::npos) continue;
+        const bool for_each_receiver = kind.find("ORIGIN_AUTHENTICATION") != std::string::npos;
+        most = std::max(most, bytes + (for_each_receiver ? bytes_per_receiver : 0));
+    }
+    return most;
+}
+
+// Computes from the lengths of the elements in the DDS Security specification, rounded up for alignment: a crypto
+// header (20 bytes), the length of encrypted content (4), a footer (20), submessage headers (4 each), an INFO_SOURCE
+// submessage in front of a protected message (24), and a code for each receiver (20).
+Protection protection(const Settings& s) {
+    if (!s.security.enabled()) return {};
+    std::ifstream file(s.security.governance);
+    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    const int64_t codes = 20 * static_cast<int64_t>(std::max(s.subscribers, s.publishers));
+    return {longest(kinds(text, "rtps"), 84, codes),
+            longest(kinds(text, "metadata"), 60, codes) + longest(kinds(text, "data"), 48, 0)};
+}
+
+std::string message_lengths(const Settings& s) {
+    if (!s.limits.given()) return "";
+    const CycloneLengths lengths = cyclonedds_lengths(s);
+    const auto bytes = [](int64_t n) { return std::to_string(n) + " B"; };
+    return element("MaxMessageSize", bytes(lengths.packed)) + element("FragmentSize", bytes(lengths.fragment)) +
+           element("MaxRexmitMessageSize", bytes(lengths.retransmit));
+}
+
 }  // namespace
+
+CycloneLengths cyclonedds_lengths(const Settings& s) {
+    CycloneLengths lengths;
+    const MessageLimits& limits = s.limits;
+    if (!limits.given()) return lengths;
+    if (limits.message > 0) lengths.message = limits.message;
+    // In front of a fragment: the RTPS header, INFO_DESTINATION, INFO_TIMESTAMP, and the header of DATA_FRAG.
+    constexpr int64_t headers = 20 + 16 + 12 + 36;
+    const Protection added = protection(s);
+    const auto room = [&](int64_t message) { return (message - added.message - added.submessage - headers) & ~3; };
+    const int64_t wanted = limits.fragment_message ? room(limits.fragment_message)
+                           : limits.fragment > 0   ? limits.fragment
+                                                   : lengths.fragment;
+    lengths.fragment = std::max<int64_t>(std::min(wanted, room(lengths.message)), 64);
+    // The library protects a message after it has filled it. It sends as many fragments in a submessage as MaxMessageSize
+    // holds without headers.
+    lengths.packed = lengths.message - added.message;
+    const int64_t filled = lengths.packed / lengths.fragment * lengths.fragment;
+    if (filled + headers + added.submessage > lengths.packed && filled > lengths.fragment) lengths.packed = filled - 1;
+    lengths.retransmit = std::min(lengths.retransmit, lengths.packed);
+    return lengths;
+}
 
 std::string cyclonedds_unsupported(const Settings& s) {
     if (const std::string problem = unsupported_security(s.security); !problem.empty()) return problem;
@@ -113,6 +185,7 @@ std::string cyclonedds_config(const Settings& s) {
                                                                : "false";
     std::string general = element("Interfaces", interface) + element("AllowMulticast", multicast);
     if (s.multicast || multicast_discovery) general += element("EnableMulticastLoopback", "true");
+    general += message_lengths(s);
 
     // A process uses the first free participant index, and tries to reach each peer at as many ports. A process has
     // index 0 in a pod; all participants of a trial may share one address.

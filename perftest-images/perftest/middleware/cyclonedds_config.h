@@ -9,8 +9,12 @@
 
 namespace k8sdds {
 
-// The library's defaults, which the program reports and does not change.
-constexpr int64_t cyclonedds_max_message = 14720, cyclonedds_fragment = 1344;
+// The lengths of messages and fragments in effect.
+struct CycloneLengths {
+    int64_t message = 14720, fragment = 1344, retransmit = 1456;   // the library's defaults
+    int64_t packed = message;                 // MaxMessageSize, up to which the library adds submessages to a message
+};
+CycloneLengths cyclonedds_lengths(const Settings&);
 
 // Returns why these settings are not supported, with the fix; empty if they are.
 std::string cyclonedds_unsupported(const Settings&);

@@ -272,9 +272,9 @@ TransportFacts FastDds::facts() {
     const Interface interface = interface_of(settings_.nic.empty() ? facts.address : settings_.nic);
     facts.interface = interface.name;
     facts.address = interface.address;
-    facts.max_message = fastdds_max_message;
+    facts.max_message = fastdds_max_message(settings_);
     // DDS Security shortens fragments by an amount that depends on its level.
-    if (!settings_.security.enabled()) facts.fragment = fastdds_fragment;
+    if (!settings_.security.enabled()) facts.fragment = fastdds_fragment(settings_);
     if (settings_.multicast) facts.multicast_address = multicast_group(settings_);
     return facts;
 }

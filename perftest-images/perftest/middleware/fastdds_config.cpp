@@ -15,6 +15,7 @@ namespace {
 using fastdds_api::rtps::IPLocator;
 using fastdds_api::rtps::Locator_t;
 
+constexpr uint32_t least_for_handshake = 8192;
 constexpr int64_t queue_bytes = 500'000;                  // the maximum of Cyclone DDS's adaptive limit
 
 std::string unsupported_qos(const QosProfile& qos, const EndpointQos& e, bool writer) {
@@ -109,8 +110,26 @@ std::string fastdds_unsupported(const Settings& s) {
                     ? "-qosFile: " + s.qos.file + ":" + std::to_string(s.qos.batch_line) + ": k8sdds.batch_bytes"
                     : std::string("-batchSize")) +
                ": fastdds does not support batching; remove it, or use cyclonedds";
+    if (s.security.enabled() && fastdds_max_message(s) < least_for_handshake)
+        return "-messageSizeMax: fastdds does not fragment the handshake of DDS Security, which contains certificates and "
+               "permissions; give at least " + std::to_string(least_for_handshake);
+    if (s.limits.fragment != MessageLimits::library ||
+        (s.limits.fragment_message && s.limits.fragment_message < fastdds_max_message(s)))
+        return "-fragmentSize: each fragment of fastdds fills a message; remove it, and set -messageSizeMax";
     const std::string problem = unsupported_qos(s.qos, s.qos.writer, true);
     return problem.empty() ? unsupported_qos(s.qos, s.qos.reader, false) : problem;
+}
+
+uint32_t fastdds_max_message(const Settings& s) {
+    constexpr uint32_t usual = 14720;
+    if (s.limits.message == MessageLimits::usual) return usual;
+    if (s.limits.message > 0) return static_cast<uint32_t>(s.limits.message);
+    return eprosima::fastdds::rtps::UDPv4TransportDescriptor().maxMessageSize;
+}
+
+uint32_t fastdds_fragment(const Settings& s) {
+    constexpr uint32_t headers = 176;                     // read from captured DATA_FRAG submessages (Fast DDS 2.9)
+    return (fastdds_max_message(s) - headers) & ~3u;
 }
 
 int32_t fastdds_send_queue(const Settings& s) {
@@ -127,7 +146,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     qos.name("k8sdds-perftest");
     // Only UDPv4, no shared memory.
     auto udp = std::make_shared<eprosima::fastdds::rtps::UDPv4TransportDescriptor>();
-    udp->maxMessageSize = fastdds_max_message;
+    udp->maxMessageSize = fastdds_max_message(s);
     udp->receiveBufferSize = 8u << 20;                    // the kernel limits it to rmem_max
     // The library requests acknowledgments each time it has sent as much as its send buffer holds, so the writer's
     // queue must be several times as large.

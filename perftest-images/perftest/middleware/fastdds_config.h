@@ -10,10 +10,11 @@
 
 namespace k8sdds {
 
-// The maximum message length is that of Cyclone DDS. The library has no setting for the length of fragments: they
-// fill a message. The 176 bytes of overhead were read from captured DATA_FRAG submessages (Fast DDS 2.9).
-constexpr uint32_t fastdds_max_message = 14720;
-constexpr uint32_t fastdds_fragment = fastdds_max_message - 176;
+// Returns the length of the longest message, usually that of Cyclone DDS.
+uint32_t fastdds_max_message(const Settings&);
+
+// Returns the length of a fragment without DDS Security. The library has no setting for it: fragments fill a message.
+uint32_t fastdds_fragment(const Settings&);
 
 // Returns why these settings are not supported, with the fix; empty if they are.
 std::string fastdds_unsupported(const Settings&);

@@ -46,6 +46,10 @@ bool equal(const sockaddr_in& a, const sockaddr_in& b) {
     return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
 }
 
+size_t longest_datagram(const Settings& s) {
+    return s.limits.message > 0 ? static_cast<size_t>(s.limits.message) : max_datagram;
+}
+
 class Raw final : public Backend {
 public:
     std::string version() const override { return K8SDDS_VERSION; }
@@ -115,8 +119,10 @@ std::string Raw::unsupported(const Settings& s) const {
     if (s.peers.empty() && !s.multicast)
         return "-middleware raw: it does not discover unicast peers; add -peer ADDR for each, or -multicast";
     if (qos.batch_bytes > 0) return "-batchSize: raw sends each sample as one datagram; remove batching";
-    if (s.data_length > max_datagram)
-        return "-dataLen: a raw sample is one UDP datagram; give at most " + std::to_string(max_datagram);
+    if (s.limits.fragment != MessageLimits::library || s.limits.fragment_message)
+        return "-fragmentSize: raw does not fragment samples; remove it";
+    if (s.data_length > longest_datagram(s))
+        return "-dataLen: a raw sample is one UDP datagram; give at most " + std::to_string(longest_datagram(s));
     if (s.id > max_id || s.subscribers > max_id + 1 || s.publishers > max_id + 1)
         return "-middleware raw: ids go up to " + std::to_string(max_id) + "; use fewer participants";
     if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
@@ -179,7 +185,7 @@ TransportFacts Raw::facts() {
     facts.address = interface.address;
     facts.receive_buffer = data_in_.receive_buffer();
     facts.send_buffer = data_out_.send_buffer();
-    facts.max_message = static_cast<int64_t>(max_datagram);
+    facts.max_message = static_cast<int64_t>(longest_datagram(settings_));
     if (settings_.multicast) facts.multicast_address = group_;
     return facts;
 }

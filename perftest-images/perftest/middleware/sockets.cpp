@@ -4,7 +4,9 @@
 #include <dirent.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -57,6 +59,17 @@ Interface interface_of(const std::string& name_or_address) {
     }
     freeifaddrs(all);
     return match;
+}
+
+int64_t mtu_of(const std::string& name_or_address) {
+    const std::string name = interface_of(name_or_address).name;
+    if (name.empty()) return 0;
+    ifreq request{};
+    name.copy(request.ifr_name, IFNAMSIZ - 1);
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool read = fd >= 0 && ioctl(fd, SIOCGIFMTU, &request) == 0;
+    if (fd >= 0) close(fd);
+    return read ? request.ifr_mtu : 0;
 }
 
 bool has_multicast(const std::string& name_or_address) {

@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct Interface {
 
 Interface interface_of(const std::string& name_or_address);   // an empty name means that none matches
 std::string address_text(in_addr);
+int64_t mtu_of(const std::string& name_or_address);      // bytes; 0: there is no such interface
 bool has_multicast(const std::string& name_or_address);       // of any interface, if empty
 bool is_running(const std::string& interface);            // has a carrier, which comes some time after the link is up
 

@@ -59,6 +59,12 @@ const Option table[] = {
      "Bytes to collect before sending (0: no batching; disabled if -dataLen exceeds half of it)."},
     {"-sendQueueSize", "N", publisher, &Options::send_queue, 0, billion,
      "Unacknowledged samples that a reliable writer keeps before it blocks (0: the middleware's default)."},
+    {"-messageSizeMax", "SIZE", both, &Options::message_size, 0, 0,
+     "Largest message, which is the payload of a UDP datagram: bytes, mtu (-nic's packets are not fragmented), max "
+     "(65500), default (the library's default) or auto (14720; raw: one datagram per sample)."},
+    {"-fragmentSize", "SIZE", both, &Options::fragment_size, 0, 0,
+     "Part of a sample in a fragment: bytes, mtu or max (one fragment fills such a message), or default (the library's "
+     "default). A fragment always fits in a message."},
     {"-bestEffort", "", both, &Options::best_effort, 0, 0, "Use best effort instead of strict reliability."},
     {"-qosFile", "FILE", both, &Options::qos_file, 0, 0, "QoS profile (DDS-XML) of the data topics."},
     {"-domain", "ID", both, &Options::domain, 0, 230, "DDS domain."},

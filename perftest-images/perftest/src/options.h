@@ -36,6 +36,7 @@ struct Options {
     bool rate_spins = false;
     int64_t batch_size = 0;
     int64_t send_queue = 0;
+    std::string message_size = "auto", fragment_size = "default";
 
     bool best_effort = false;
     std::string qos_file;

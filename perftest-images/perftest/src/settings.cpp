@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "credentials.h"
@@ -48,6 +49,42 @@ void check_discovery(Options& options) {
         throw UsageError("-peer: has no effect with a discovery server; remove -peer or -discovery server");
     if (server && !options.secure_governance.empty())
         throw UsageError("-discovery: discovery servers are not supported with DDS Security; use peers or multicast");
+}
+
+constexpr int64_t shortest_message = 512, longest_message = 65500;
+constexpr int64_t ip_and_udp_headers = 28;
+
+// Returns the longest message that is not fragmented on the interface of -nic.
+int64_t message_of_mtu(const Options& options, const char* option) {
+    const int64_t mtu = mtu_of(options.nic);
+    if (mtu == 0)
+        throw UsageError(std::string(option) + ": mtu is the MTU of an interface; give its name or address with -nic");
+    return std::min(mtu - ip_and_udp_headers, longest_message);
+}
+
+int64_t size_in_bytes(const char* option, const std::string& text, const char* words) {
+    const bool digits = !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
+    const int64_t bytes = digits ? std::stoll(text) : 0;
+    if (bytes < shortest_message || bytes > longest_message)
+        throw UsageError(std::string(option) + ": '" + text + "' is not a size; give " + words + " or a number from " +
+                         std::to_string(shortest_message) + " to " + std::to_string(longest_message));
+    return bytes;
+}
+
+MessageLimits message_limits(const Options& options) {
+    MessageLimits limits;
+    const char *message = "-messageSizeMax", *fragment = "-fragmentSize";
+    if (options.message_size == "auto") limits.message = MessageLimits::usual;
+    else if (options.message_size == "default") limits.message = MessageLimits::library;
+    else if (options.message_size == "max") limits.message = longest_message;
+    else if (options.message_size == "mtu") limits.message = message_of_mtu(options, message);
+    else limits.message = size_in_bytes(message, options.message_size, "auto, default, mtu, max");
+
+    if (options.fragment_size == "default") limits.fragment = MessageLimits::library;
+    else if (options.fragment_size == "max") limits.fragment_message = longest_message;
+    else if (options.fragment_size == "mtu") limits.fragment_message = message_of_mtu(options, fragment);
+    else limits.fragment = size_in_bytes(fragment, options.fragment_size, "default, mtu, max");
+    return limits;
 }
 
 }  // namespace
@@ -104,6 +141,7 @@ Settings make_settings(Options& options) {
                                                             : Discovery::peers;
     settings.discovery_servers = options.discovery_servers;
     settings.send_queue = options.send_queue;
+    settings.limits = message_limits(options);
     settings.receive = options.receive == "spin"      ? Receive::spin
                        : options.receive == "waitset" ? Receive::waitset
                                                       : Receive::listener;

@@ -143,6 +143,9 @@ def test_descriptions_of_conditions():
     assert conditions.describe({"rate": 0.0, "batch_bytes": 8192, "security": "none"}) == (
         "no security, unlimited rate, batches of 8 KiB"
     )
+    assert conditions.describe({"message_bytes": "mtu", "fragment_bytes": "1000"}) == (
+        "messages that fit the MTU, fragments of up to 1000 B"
+    )
     assert [conditions.payload(n) for n in (28, 1400, 1536, 65536, 1 << 20)] == (
         ["28 B", "1400 B", "1.5 KiB", "64 KiB", "1 MiB"]
     )

@@ -19,13 +19,13 @@ from k8sdds.testbeds.cluster import pods
 
 def line(
     participant: str = "pub0", version: Version = (4, 1), kind: str = "peers", more: tuple[str, ...] = (),
-    shared: bool = False, **changes: object,
+    shared: bool = False, mtu: int | None = None, **changes: object,
 ) -> list[str]:  # fmt: skip
     known = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "connext"}
     cell = Cell(**{**known, **changes})
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=3, warmup_s=0)
     endpoints = {
-        item.name: Endpoint("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None)
+        item.name: Endpoint("10.0.0.9" if shared else f"10.0.0.{i}", "eth0", None, mtu)
         for i, item in enumerate(cell.participants)
     }
     selected = Settings("/opt/rti/perftest_cpp", version, user_options=more)
@@ -74,6 +74,22 @@ def test_batching_is_off_by_default() -> None:
     assert line(batch_bytes=8192)[-5:-3] == ["-batchSize", "8192"]
 
 
+def test_sizes_of_messages() -> None:
+    def size(**changes: object) -> str:
+        args = line(version=(4, 2), **changes)  # type: ignore[arg-type]
+        return args[args.index("-messageSizeMax") + 1]
+
+    assert "-messageSizeMax" not in line(message_bytes="default")
+    assert (size(message_bytes=1400), size(message_bytes="max")) == ("1400", "65500")
+    assert size(message_bytes="mtu", mtu=1450) == "1422"
+    with pytest.raises(InputError, match=r"message_bytes mtu: the MTU .* is unknown"):
+        size(message_bytes="mtu")
+    with pytest.raises(
+        InputError, match=r"-messageSizeMax: RTI PerfTest 4.1 does not have it.*message_bytes"
+    ):
+        line(version=(4, 1), message_bytes="max")
+
+
 def test_discovery() -> None:
     assert "-peer" not in line(kind="multicast")
     # With a list of peers it would not listen to multicast.
@@ -107,6 +123,7 @@ def test_user_options_are_checked() -> None:
         ({"batch_bytes": 400_000, "payload_bytes": 70_000}, "does not batch"),
         ({"batch_bytes": 1500}, "less than two samples"),
         ({"test": "latency", "batch_bytes": 8192}, "never batches"),
+        ({"fragment_bytes": "mtu"}, "fragment_bytes must be default"),
     ],
 )
 def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
