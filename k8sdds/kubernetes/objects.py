@@ -78,9 +78,3 @@ def replicas(kind: str, obj: dict[str, Any]) -> tuple[int, int]:
     if kind == "DaemonSet":
         return status.get("numberReady", 0), status.get("desiredNumberScheduled", -1)
     return status.get("readyReplicas", 0), obj["spec"]["replicas"]
-
-
-def toleration(taint: str) -> dict[str, str]:
-    """Return the toleration of a taint KEY:EFFECT, whatever its value."""
-    key, _, effect = taint.rpartition(":")
-    return {"key": key, "operator": "Exists", "effect": effect}

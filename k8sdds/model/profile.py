@@ -61,6 +61,12 @@ def taint_identity(taint: str) -> str:
     return f"{key_value.partition('=')[0]}:{effect}"
 
 
+def toleration(taint: str) -> dict[str, str]:
+    """Return the toleration of a taint KEY:EFFECT, whatever its value."""
+    key, _, effect = taint.rpartition(":")
+    return {"key": key, "operator": "Exists", "effect": effect}
+
+
 class Access(Strict):
     """How SSH reaches a machine. Missing values are left to ssh_config, as for `ssh NAME` by hand."""
 

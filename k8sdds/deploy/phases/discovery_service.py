@@ -12,8 +12,7 @@ from k8sdds.deploy.phases.phase import ControlPlanePhase, apply_objects, delete_
 from k8sdds.discovery import server
 from k8sdds.discovery.service import REPLICAS
 from k8sdds.kubernetes import apply
-from k8sdds.kubernetes.objects import toleration
-from k8sdds.model.profile import Node, taint_identity
+from k8sdds.model.profile import Node, taint_identity, toleration
 
 SERVICE = server.FASTDDS
 WORKLOAD = f"statefulset/{versions.SYSTEM_NAMESPACE}/{SERVICE.ready[1]}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import networks, versions
-from k8sdds.kubernetes.objects import toleration
 from k8sdds.model.placement import packed, spread
+from k8sdds.model.profile import toleration
 from k8sdds.model.trial import Cell, Participant
 from k8sdds.system.errors import InputError
 
