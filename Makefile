@@ -14,7 +14,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PYTEST := $(PYTHON) -m pytest
 # Unit tests share nothing, so they run on all cores; the others share this machine's namespaces and cgroups.
-UNIT := tests/unit --numprocesses auto
+UNIT := tests/unit --numprocesses auto --dist loadgroup
 REAL := tests/lab tests/deploy tests/cluster
 SHORT := -m "not long"
 # What all parts of the tests skipped; the last part shows it.

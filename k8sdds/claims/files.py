@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from k8sdds.claims.model import Claim, Claims
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -25,7 +27,13 @@ def load(name: str = PAPER) -> Claims:
         InputError: The file does not exist or has errors. The message contains the file, line and key of each error.
     """
     path, text = CLAIMS.read(name)
-    return yaml_text.parse(text, Claims, str(path))
+    return _parse(text, str(path))
+
+
+# The file of the study takes half a second to parse.
+@functools.cache
+def _parse(text: str, source: str) -> Claims:
+    return yaml_text.parse(text, Claims, source)
 
 
 def read(name: str = PAPER) -> str:

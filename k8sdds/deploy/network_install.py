@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from k8sdds import networks, versions
+from k8sdds.kubernetes import apply
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.networks.cluster_install import ClusterInstall, InstallOptions, Manifest, find, images
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
-from k8sdds.system.paths import shared
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,7 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
 
 def read_manifests(folder: str) -> list[Manifest]:
     """Return the objects of a folder below deploy/networks, before rendering."""
-    path = shared("deploy") / "networks" / folder / "manifest.yaml"
-    return yaml_text.load_all(path.read_text(encoding="utf-8"))
+    return apply.read_manifest(f"networks/{folder}/manifest.yaml")
 
 
 def choose_network(

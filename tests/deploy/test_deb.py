@@ -15,17 +15,20 @@ from k8sdds.system import debian_release
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="a chroot needs root")]
 CHECKOUT = Path(__file__).parents[2]
 TIMEOUT_S = 1800
-# Mounts that disappear with the namespace. The lab creates its own cgroups only where it finds a writable one.
+# Mounts that disappear with the namespace. The system is the root of the mount namespace instead of a chroot, because
+# the kernel refuses user namespaces to processes in a chroot, and the pods of the lab are such processes.
 INSIDE = """
 set -e
-# The lab makes mounts private, for which the root must be a mount point.
 mount --bind "$1" "$1"
 mount -t proc proc "$1/proc"
 mount --rbind /sys "$1/sys"
 mount --rbind /dev "$1/dev"
 mount -t tmpfs tmpfs "$1/run"
-root=$1; shift
-exec chroot "$root" "$@"
+cd "$1"; shift
+pivot_root . .
+umount --lazy .
+cd /
+exec "$@"
 """
 
 

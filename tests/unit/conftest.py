@@ -14,6 +14,18 @@ import pytest
 from k8sdds.cli import main, terminal
 from tests.conftest import Command, environment
 
+SHARED_FIXTURES = ("reports", "imported", "main_run")
+"""Fixtures that take seconds and serve many tests."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a shared fixture in one process (`--dist loadgroup`), so that it is made only once."""
+    for item in items:
+        shared = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
+        if shared:
+            item.add_marker(pytest.mark.xdist_group(shared[0]))
+
 
 @pytest.fixture
 def k8sdds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
