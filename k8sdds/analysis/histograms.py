@@ -4,7 +4,7 @@ Statistics use the percentiles of each trial in trials.jsonl. The distributions 
 repetitions. They are used only for figures; no confidence interval is computed from them.
 
 Each log has a tag: `latency` for the latency test, `loaded_latency` for the latency under the load of a
-throughput test, `one_way` and `half_round_trip` for the delays of a paced test.
+throughput test, `one_way`, `one_way_realtime` and `half_round_trip` for the delays of a paced test.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ class Distribution:
     trials: int
 
 
-def distribution(
-    run: RunFolder, attempts: Iterable[tuple[str, int]], tags: Sequence[str]
-) -> Distribution | None:
-    """Return the merged distribution of the given (trial_id, attempt) pairs, or None if no log is readable."""
-    candidates = [histograms.read(run.raw(trial_id, attempt), tags) for trial_id, attempt in attempts]
+def distribution(run: RunFolder, attempts: Iterable[tuple[str, int, Sequence[str]]]) -> Distribution | None:
+    """Return the merged distribution of some attempts, or None if no log is readable.
+
+    Args:
+        run: The run folder.
+        attempts: Trial, number and tags of the latencies of each attempt.
+    """
+    candidates = [histograms.read(run.raw(trial_id, attempt), tags) for trial_id, attempt, tags in attempts]
     known = [histogram for histogram in candidates if histogram is not None]
     whole = histograms.merged(known)
     if whole is None:

@@ -18,5 +18,6 @@ def read(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
         participant: implementation.summary(trial, folder / participant.name)
         for participant in trial.cell.participants
     }
-    latencies = histograms.read(folder, workloads.find(trial.cell.test).histograms)
+    logged = {tag: histograms.read(folder, (tag,)) for tag in workloads.find(trial.cell.test).histograms}
+    latencies = {tag: histogram for tag, histogram in logged.items() if histogram is not None}
     return TrialOutputs(trial, measurement, folder, summaries, latencies)

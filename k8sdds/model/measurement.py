@@ -56,6 +56,30 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class ClockState:
+    """How far a node's CLOCK_REALTIME can be wrong."""
+
+    program: str = ""
+    """The program that synchronizes it: `chrony` or `ptp4l`; empty: none is known."""
+    error_us: float | None = None
+    """Upper bound of its error; None: unknown."""
+    reference: str = ""
+    """The clock that the bound refers to: true time, or the identity of the grandmaster."""
+    reason: str = ""
+    """Why the bound is unknown; empty if it is known."""
+
+
+@dataclass(frozen=True)
+class ClockError:
+    """How far the clocks of a publisher's and a subscriber's machine can differ."""
+
+    bound_us: float | None
+    """The largest possible difference before and after the attempt, over all pairs; None: unknown."""
+    source: str
+    """The programs that gave the bound, such as `chrony`; if it is unknown, why."""
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What a testbed measured during one attempt."""
 
@@ -85,4 +109,6 @@ class Measurement:
     """Participants on another machine than pub0; the meters of pub0's machine do not cover them."""
     cpu_mhz: float | None = None
     """Mean core frequency right after the attempt, if the kernel reports it."""
+    clock_error: ClockError | None = None
+    """For one-way delays between machines; None: they are not measured, or all participants share one clock."""
     warnings: tuple[str, ...] = ()

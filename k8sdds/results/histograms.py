@@ -27,14 +27,10 @@ def read(folder: Path, tags: Sequence[str]) -> HdrHistogram | None:
 
     Args:
         folder: The raw files of the attempt, with one folder for each participant.
-        tags: The tags of the wanted latencies. The first tag that occurs is used.
+        tags: The tags of the wanted latencies, which are merged.
     """
     logs = sorted(folder.glob(f"*/{LOG}"))
-    for tag in tags:
-        whole = merged(histogram for log in logs for histogram in _decoded(log, tag))
-        if whole is not None:
-            return whole
-    return None
+    return merged(histogram for log in logs for tag in tags for histogram in _decoded(log, tag))
 
 
 def percentile_us(latencies: HdrHistogram, percent: float) -> float | None:
@@ -73,14 +69,16 @@ def _decoded(path: Path, tag: str) -> list[HdrHistogram]:
 
 
 def merged(histograms: Iterable[HdrHistogram]) -> HdrHistogram | None:
-    """Return the sum of the histograms, or None if there are none. It may be one of them, changed."""
-    whole = None
-    for histogram in histograms:
-        if whole is None:
-            whole = histogram
-            continue
-        # Add the histogram with the smaller range to the histogram with the larger range.
-        if histogram.get_highest_equivalent_value(histogram.get_max_value()) > whole.get_max_value():
-            whole, histogram = histogram, whole
+    """Return a new histogram with the values of all these histograms, or None if there are none."""
+    from hdrh.histogram import HdrHistogram
+
+    parts = list(histograms)
+    if not parts:
+        return None
+    widest = max(parts, key=lambda histogram: histogram.highest_trackable_value)
+    whole = HdrHistogram(
+        widest.lowest_trackable_value, widest.highest_trackable_value, widest.significant_figures
+    )
+    for histogram in parts:
         whole.add(histogram)
     return whole

@@ -149,8 +149,12 @@ class Metrics(BaseModel):
     latency_std_us: float | None = column("latency", "publisher",
         "Standard deviation of the one-way latency", only=IMPORTED)
     delay_method: str | None = column("delay", "subscribers",
-        "How delays were measured: by a `shared clock` (one-way, at each subscriber, from when the sample was due), or"
-        " as `round trip / 2` at the publisher, where participants do not read the same clock")
+        "How delays were measured: one-way at each subscriber, from when the sample was due, by a `shared clock` or by"
+        " `synchronized clocks` of several machines; or as `round trip / 2` at the publisher")
+    clock_error_us: float | None = column("delay", "testbed",
+        "How far the clocks of a publisher's and a subscriber's machine could differ, in µs: the sum of the bounds that"
+        " chrony or ptp4l reported for both, before or after the trial, whichever is larger; null if it is unknown, or"
+        " if the clock is shared")
     delay_count: int | None = column("delay", "subscribers", "Number of measured delays, over all subscribers")
     delay_mean_us: float | None = metric("mean delay", "µs", "delay", "subscribers",
         "Mean delay from when a sample was due by the offered rate until the subscriber had it; all subscribers")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ class TrialOutputs:
     """The attempt's raw files, with one folder for each participant."""
     summaries: Mapping[Participant, Summary | None]
     """The summary that each participant reported, or None if it is missing or incomplete."""
-    latencies: HdrHistogram | None = None
-    """The latencies in ns that the participants logged for the workload, merged."""
+    latencies: Mapping[str, HdrHistogram] = field(default_factory=dict)
+    """The latencies in ns that the participants logged, by tag, each merged over the participants."""
 
     @property
     def publishers(self) -> list[Summary]:

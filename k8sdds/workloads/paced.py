@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -16,11 +16,28 @@ from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload
 
+if TYPE_CHECKING:
+    from hdrh.histogram import HdrHistogram
+
 RATE_MISSED = 0.02
 """Fraction of the schedule that may be missing without a warning."""
 
-SHARED_CLOCK, HALF_ROUND_TRIP = "shared clock", "round trip / 2"
-"""How delays were measured: by the clock that all participants share, or by the publisher's clock alone."""
+SHARED_CLOCK, SYNCHRONIZED_CLOCKS, HALF_ROUND_TRIP = "shared clock", "synchronized clocks", "round trip / 2"
+"""How delays were measured: by the clock that all participants share, by the realtime clocks of several machines, or
+by the publisher's clock alone."""
+
+TAGS = {
+    SHARED_CLOCK: ("one_way",),
+    # A subscriber on the publisher's machine shares its clock.
+    SYNCHRONIZED_CLOCKS: ("one_way", "one_way_realtime"),
+    HALF_ROUND_TRIP: ("half_round_trip",),
+}
+"""Method to the tags of the delays that count."""
+
+CLOCK_ERROR_SHARE = 0.1
+"""Delays between machines are measured one-way if the bound of the error of their clocks is at most this share of the
+median delay. The error is the same in all repetitions, so they do not average it out, and no confidence interval
+contains it. The differences between networks that a study looks for are larger: an overlay adds some 10 % or more."""
 
 
 class PacedOptions(Strict):
@@ -43,7 +60,7 @@ class Paced(Workload):
         "delay_max_us", "delay_jitter_us", "deadline_missed_percent", "achieved_rate_percent",
     )  # fmt: skip
     measured_by = SUBSCRIBER
-    histograms = ("half_round_trip", "one_way")  # the former only if a clock is not shared
+    histograms = ("one_way", "one_way_realtime", "half_round_trip")  # the first only with a shared clock
     mode = THROUGHPUT
 
     def unsupported(self, cell: Cell) -> str | None:
@@ -62,8 +79,10 @@ class Paced(Workload):
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the distribution of the delays of all subscribers, and what missed its schedule or its deadline."""
-        record.delay_method = SHARED_CLOCK if _clock_is_shared(outputs) else HALF_ROUND_TRIP
-        delays = outputs.latencies
+        record.delay_method, _ = _method(outputs)
+        error = outputs.measurement.clock_error
+        record.clock_error_us = error.bound_us if error is not None else None
+        delays = _delays(outputs, record.delay_method)
         if delays is not None:
             record.delay_count = delays.get_total_count()
             record.delay_mean_us = delays.get_mean_value() / 1000
@@ -82,15 +101,15 @@ class Paced(Workload):
             (summary["schedule"] or {}).get("late") for summary in outputs.publishers
         )
         record.achieved_rate_percent = aggregate.ratio(sent, scheduled, 100)
-        if record.delay_method != SHARED_CLOCK:
-            return
-        arrivals = [summary["arrivals"] for summary in outputs.subscribers]
+        arrivals = _arrivals(outputs)
+        # Differences between delays do not depend on the difference between two clocks.
         jitter_ns = aggregate.mean(arrival["jitter_ns"] for arrival in arrivals)
         record.delay_jitter_us = None if jitter_ns is None else jitter_ns / 1000
+        if record.delay_method == HALF_ROUND_TRIP:
+            return
         expected = (scheduled or 0) * len(outputs.subscribers)
-        in_time = sum(
-            (summary["received"] or 0) - (summary["arrivals"]["missed"] or 0)
-            for summary in outputs.subscribers
+        in_time = sum(summary["received"] or 0 for summary in outputs.subscribers) - sum(
+            arrival["missed"] or 0 for arrival in arrivals
         )
         record.deadline_missed_percent = aggregate.ratio(expected - in_time, expected, 100)
 
@@ -102,11 +121,12 @@ class Paced(Workload):
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if no delay was measured, or None."""
-        return "no-samples: no delay was measured" if outputs.latencies is None else None
+        return None if _delays(outputs, _method(outputs)[0]) else "no-samples: no delay was measured"
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return a warning for each publisher that did not keep its schedule."""
-        warnings = []
+        """Return a warning for each publisher that did not keep its schedule, and why delays are not one-way."""
+        _, why = _method(outputs)
+        warnings = [f"clocks: delays are half of round trips, because {why}"] if why else []
         for participant, summary in outputs.summaries.items():
             schedule = summary["schedule"] if summary is not None else None
             if not participant.publishes or not schedule:
@@ -119,6 +139,10 @@ class Paced(Workload):
                 )
         return warnings
 
+    def shown(self, delay_method: str | None) -> tuple[str, ...]:
+        """Return the tags of the delays of a trial."""
+        return TAGS.get(delay_method or "", ())
+
     def describe(self, record: Metrics) -> str:
         """Return the tail of the delay and the missed deadlines."""
         p99 = "unknown (too few samples)" if record.delay_p99_us is None else f"{record.delay_p99_us:.1f} µs"
@@ -126,6 +150,41 @@ class Paced(Workload):
         return f"p99 delay {p99}" + (f", {missed:.2f} % missed the deadline" if missed else "")
 
 
-def _clock_is_shared(outputs: TrialOutputs) -> bool:
-    arrivals = [summary["arrivals"] for summary in outputs.subscribers]
-    return bool(arrivals) and all(arrival and arrival["clock"] == "shared" for arrival in arrivals)
+def _arrivals(outputs: TrialOutputs) -> list[dict[str, Any]]:
+    return [summary["arrivals"] for summary in outputs.subscribers if summary["arrivals"]]
+
+
+def _delays(outputs: TrialOutputs, method: str) -> HdrHistogram | None:
+    return histograms.merged(outputs.latencies[tag] for tag in TAGS[method] if tag in outputs.latencies)
+
+
+def _method(outputs: TrialOutputs) -> tuple[str, str]:
+    """Return how delays are measured, and why they cannot be measured one-way; empty if they can."""
+    arrivals = _arrivals(outputs)
+    if arrivals and all(arrival["clock"] == "shared" for arrival in arrivals):
+        return SHARED_CLOCK, ""
+    why = _clock_problem(outputs, max((arrival["clock_step_ns"] for arrival in arrivals), default=0) / 1000)
+    return (HALF_ROUND_TRIP, why) if why else (SYNCHRONIZED_CLOCKS, "")
+
+
+def _clock_problem(outputs: TrialOutputs, step_us: float) -> str:
+    """Return why delays between the realtime clocks of several machines do not count; empty if they do."""
+    error = outputs.measurement.clock_error
+    delays = outputs.latencies.get("one_way_realtime")
+    if error is None or delays is None:
+        return "the participants do not share a clock"
+    if error.bound_us is None:
+        return error.source
+    median_us = delays.get_value_at_percentile(50) / 1000
+    bound_us = error.bound_us + step_us
+    if delays.get_min_value() <= 0:
+        return (
+            f"samples arrived before they were due, so the clocks differ by more than {error.source} reported"
+        )
+    if bound_us > CLOCK_ERROR_SHARE * median_us:
+        step = f" and the clocks were stepped by {step_us:.1f} µs" if step_us > error.bound_us else ""
+        return (
+            f"the clocks may differ by {bound_us:.1f} µs ({error.source}{step}), more than"
+            f" {CLOCK_ERROR_SHARE:.0%} of the median delay of {median_us:.1f} µs"
+        )
+    return ""

@@ -44,10 +44,17 @@ class Workload(Protocol):
     measured_by: Role
     """The participants that report the main metric."""
     histograms: tuple[str, ...] = ()
-    """Tags in latency.hlog of the latencies whose distribution is shown in reports; the first tag that a trial has
-    counts. Empty if there is none."""
+    """Tags in latency.hlog of the latencies that the participants log. Empty if there are none."""
     mode: str
     """PerfTest's name of the mode in which it runs this workload."""
+
+    def shown(self, delay_method: str | None) -> tuple[str, ...]:
+        """Return the tags of the latencies whose merged distribution is shown in reports.
+
+        Args:
+            delay_method: The column of this name in the trial's record.
+        """
+        return self.histograms
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the metrics of an attempt."""

@@ -66,12 +66,12 @@ def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
 
 def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, Distribution]]:
     test = test_of(LATENCY, setting.tests)
-    tags = workloads.find(test).histograms
-    attempts: dict[Point, dict[str, list[tuple[str, int]]]] = {}
+    attempts: dict[Point, dict[str, list[tuple[str, int, tuple[str, ...]]]]] = {}
     for row in setting.trials:
         if row["test"] == test and row["attempt"] is not None:
             networks = attempts.setdefault(Point.of(row), {})
-            networks.setdefault(row[UNIT], []).append((row["trial_id"], row["attempt"]))
+            tags = workloads.find(test).shown(row.get("delay_method"))
+            networks.setdefault(row[UNIT], []).append((row["trial_id"], row["attempt"], tags))
     points = sorted(attempts)
     if len(points) > MAX_PANELS:
         step = (len(points) - 1) / (MAX_PANELS - 1)
@@ -80,7 +80,7 @@ def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, 
     for point in points:
         distributions = {}
         for label, trials in attempts[point].items():
-            merged = distribution(content.run, trials, tags)
+            merged = distribution(content.run, trials)
             if merged is not None:
                 distributions[label] = merged
         if distributions:

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds import middleware, versions
+from k8sdds import middleware, versions, workloads
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.middleware import Middleware
-from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
+from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import Block
-from k8sdds.testbeds.cluster import placement, trial_run
+from k8sdds.testbeds.cluster import clocks, placement, trial_run
 from k8sdds.testbeds.cluster.blocks import HOST, PodNetwork, pod_network
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import NOT_STARTED, ParticipantExec
@@ -82,6 +82,8 @@ class ClusterSession:
             meter_image = sibling_image(selected.image, versions.TOOLS_IMAGE)
             self._metrics = MetricsCollector(client, namespace, with_host, meter_image)
             self._pods.watch.listeners.append(self._metrics.observe_pod)
+        self._cluster = selected.name
+        """Name of the cluster; empty: k8sdds did not deploy it."""
         self._missing_pods = ""
         """Why the next trial has no pods; empty: it has."""
         self._files_to_delete: dict[str, str] = {}
@@ -224,6 +226,9 @@ class ClusterSession:
             execs.append(
                 ParticipantExec(self._client, self._namespace.name, pod, launch, output, options, deadline_s)
             )
+        on_schedule = workloads.find(trial.cell.test).load(trial.cell).on_schedule
+        compares_clocks = on_schedule and len(clocks.machines(pods)) > 1
+        before = self._read_clocks(pods) if compares_clocks else {}
         results = trial_run.run_participants(execs)
         # After a failed start too, the next attempt must wait until all pods answer.
         if any(result.lost or result.code == NOT_STARTED for result in results.values()):
@@ -232,9 +237,17 @@ class ClusterSession:
             if not results[execution.launch.participant.name].lost:
                 self._files_to_delete[execution.pod] = trial_run.output_folder(execution.launch.directory)
         measurement = trial_run.measurement(pods, execs, results, layout)
+        if compares_clocks:
+            readings = [before, self._read_clocks(pods)]
+            error = clocks.clock_error(trial.cell.participants, pods, readings)
+            measurement = replace(measurement, clock_error=error)
         carried_bytes, unproven = self._verifier.carried_bytes(trial.cell, self._slots(trial.cell))
         warnings = (*measurement.warnings, *((f"{UNPROVEN}: {unproven}",) if unproven else ()))
         return replace(measurement, carried_bytes=carried_bytes, warnings=warnings)
+
+    def _read_clocks(self, pods: dict[str, ReadyPod]) -> dict[str, ClockState]:
+        """Return the states of the clocks of the machines; empty if k8sdds has no access to them."""
+        return clocks.read(self._cluster, clocks.machines(pods).values()) if self._cluster else {}
 
     # -- for the testbed --------------------------------------------------------------------------------
 

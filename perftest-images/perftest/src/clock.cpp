@@ -1,9 +1,12 @@
 #include "clock.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <string>
+
+#include "state.h"
 
 namespace k8sdds {
 
@@ -18,6 +21,20 @@ int64_t clock_id() {
     uint64_t hash = 0xcbf29ce484222325;                    // FNV-1a
     for (const char c : identity) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     return static_cast<int64_t>(hash ? hash : 1);
+}
+
+int64_t realtime_offset_ns() {
+    int64_t narrowest = INT64_MAX, offset = 0;
+    for (int i = 0; i < 10; ++i) {                         // the thread may be interrupted between two readings
+        const int64_t before = now_ns();
+        timespec real;
+        clock_gettime(CLOCK_REALTIME, &real);
+        const int64_t width = now_ns() - before;
+        if (width >= narrowest) continue;
+        narrowest = width;
+        offset = real.tv_sec * 1'000'000'000LL + real.tv_nsec - (before + width / 2);
+    }
+    return offset;
 }
 
 }  // namespace k8sdds

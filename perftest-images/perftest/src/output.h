@@ -50,7 +50,8 @@ double percent_of_host(double cpu_s, double elapsed_s);
 double mbps(double samples_per_s, uint64_t length);
 double percent(uint64_t part, uint64_t whole);
 
-// Returns what the histogram of this process holds: "latency", "loaded_latency", "one_way" or "half_round_trip".
+// Returns what the histogram of this process holds: "latency", "loaded_latency", "one_way",
+// "one_way_realtime" or "half_round_trip".
 const char* latency_name(const Report&);
 
 // Returns samples per second: of a subscriber between its first and last sample, of a publisher in the measured

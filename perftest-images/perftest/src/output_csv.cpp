@@ -31,7 +31,9 @@ double rate_of(const Report& report) {
 const char* latency_name(const Report& report) {
     switch (report.results.test) {
     case Test::latency: return "latency";
-    case Test::paced: return report.options.pub ? "half_round_trip" : "one_way";
+    case Test::paced:
+        if (report.options.pub) return "half_round_trip";
+        return report.results.arrivals && report.results.arrivals->shared_clock ? "one_way" : "one_way_realtime";
     case Test::throughput: break;
     }
     return "loaded_latency";

@@ -52,10 +52,11 @@ Json schedule(const std::optional<Schedule>& schedule, uint64_t sent) {
 
 Json arrivals(const std::optional<Arrivals>& arrivals) {
     if (!arrivals) return nullptr;
-    Json json = {{"clock", arrivals->shared_clock ? "shared" : "separate"}, {"deadline_ns", arrivals->deadline_ns}};
-    json["missed"] = arrivals->shared_clock ? Json(arrivals->missed) : Json(nullptr);
-    json["jitter_ns"] = arrivals->shared_clock ? json_rounded(arrivals->jitter_ns, 1) : Json(nullptr);
-    return json;
+    return {{"clock", arrivals->shared_clock ? "shared" : "separate"},
+            {"clock_step_ns", arrivals->clock_step_ns},
+            {"deadline_ns", arrivals->deadline_ns},
+            {"missed", arrivals->missed},
+            {"jitter_ns", json_rounded(arrivals->jitter_ns, 1)}};
 }
 
 Json null_if_zero(int64_t value) { return value ? Json(value) : Json(nullptr); }
@@ -187,6 +188,7 @@ private:
                 {"latency_ns", latencies("latency")},
                 {"loaded_latency_ns", latencies("loaded_latency")},
                 {"one_way_ns", latencies("one_way")},
+                {"one_way_realtime_ns", latencies("one_way_realtime")},
                 {"half_round_trip_ns", latencies("half_round_trip")},
                 {"schedule", schedule(r.schedule, r.sent)},
                 {"arrivals", arrivals(r.arrivals)},

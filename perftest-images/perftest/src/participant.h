@@ -26,7 +26,8 @@ struct Schedule {
 
 // When the samples of a schedule arrived at a subscriber.
 struct Arrivals {
-    bool shared_clock = false;                // with all publishers; otherwise the other fields are not measured
+    bool shared_clock = false;                // with all publishers; otherwise realtime clocks were compared
+    int64_t clock_step_ns = 0;                // largest change between realtime clocks that were compared
     int64_t deadline_ns = 0;                  // after a sample was due; of the last publisher that started
     uint64_t missed = 0;                      // samples that arrived after the deadline
     double jitter_ns = 0;                     // mean difference between the delays of consecutive samples

@@ -92,7 +92,7 @@ bool Publisher::start_subscribers() {
     const auto start = [&] {
         announcer_.send(Kind::start, run_, to_all,
                         {static_cast<int64_t>(options_.test()), to_ns(options_.warm_up), to_ns(options_.deadline),
-                         options_.data_length, clock_id_});
+                         options_.data_length, clock_id_, realtime_offset_ns()});
     };
     started_ = repeat(now_ns() + to_ns(options_.peer_timeout), start, [&] { return all(&Peer::started); });
     if (!started_) {
@@ -104,7 +104,7 @@ bool Publisher::start_subscribers() {
 
 void Publisher::collect_reports() {
     const auto end = [&] {
-        announcer_.send(Kind::end, run_, to_all, {static_cast<int64_t>(state_.samples.load())});
+        announcer_.send(Kind::end, run_, to_all, {static_cast<int64_t>(state_.samples.load()), realtime_offset_ns()});
     };
     const auto reported = [&] {
         return std::all_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.report.reported; });

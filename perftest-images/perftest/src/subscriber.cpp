@@ -150,9 +150,17 @@ void Subscriber::start(Source& source, const Announcement& a) {
     test_ = static_cast<Test>(a.value[0]);
     warm_up_s_ = a.value[1] / 1e9;
     deadline_ns_ = a.value[2];
-    source.measures_delay.store(test_ == Test::paced && clock_id_ != 0 && a.value[4] == clock_id_);
+    source.shares_clock = clock_id_ != 0 && a.value[4] == clock_id_;
+    source.clock_difference_ns.store(clock_difference_ns(source, a.value[5]));
+    source.measures_delay.store(test_ == Test::paced);
     source.last_announcement_ns = source.last_progress_ns = now_ns();
     source.run.store(a.run);
+}
+
+// Returns what to add to a time of this process's monotonic clock to get that of the publisher's, whose realtime clock
+// is assumed to show the same time as this machine's.
+int64_t Subscriber::clock_difference_ns(const Source& source, int64_t publisher_offset_ns) const {
+    return source.shares_clock ? 0 : realtime_offset_ns() - publisher_offset_ns;
 }
 
 void Subscriber::on_announcement(const Announcement& a) {
@@ -179,7 +187,10 @@ void Subscriber::on_announcement(const Announcement& a) {
         if (a.instance != source.identity.instance()) return;
         source.last_announcement_ns = now_ns();
         if (a.kind == Kind::end && a.run == source.run.load() && !source.done) {
-            if (!source.ended) source.last_progress_ns = source.last_announcement_ns;
+            if (!source.ended) {
+                source.last_progress_ns = source.last_announcement_ns;
+                source.clock_step_ns = clock_difference_ns(source, a.value[1]) - source.clock_difference_ns.load();
+            }
             source.ended = true;
             source.sent = static_cast<uint64_t>(a.value[0]);
             source.report_requested = source.complete;
@@ -209,7 +220,8 @@ void Subscriber::on_sample(const Sample& sample) {
     const int64_t now = __builtin_expect(first, 0) ? now_ns() : 0;
     if (!source.tracker.record(sample.sequence)) return;
     source.received_in_group = true;
-    if (source.measures_delay.load(relaxed)) record_delay(source, now_ns() - sample.sent_ns);
+    if (source.measures_delay.load(relaxed))
+        record_delay(source, now_ns() + source.clock_difference_ns.load(relaxed) - sample.sent_ns);
     state_.samples.store(++total_, relaxed);
     if (__builtin_expect(first, 0)) {                      // count before the phase is signaled
         source.first_ns.store(now);
@@ -219,11 +231,11 @@ void Subscriber::on_sample(const Sample& sample) {
     }
 }
 
-// From when a sample was due to when the middleware delivered it.
+// From when a sample was due to when the middleware delivered it; negative if the clocks differ by more than that.
 void Subscriber::record_delay(Source& source, int64_t delay_ns) {
     delays_.record(delay_ns);
     if (delay_ns > deadline_ns_) deadlines_missed_.store(deadlines_missed_.load(relaxed) + 1, relaxed);
-    if (source.previous_delay_ns >= 0) {
+    if (source.previous_delay_ns != no_delay) {
         const auto change = static_cast<double>(std::abs(delay_ns - source.previous_delay_ns));
         delay_change_sum_ns_.store(delay_change_sum_ns_.load(relaxed) + change, relaxed);
         delay_changes_.store(delay_changes_.load(relaxed) + 1, relaxed);
@@ -245,9 +257,9 @@ void Subscriber::on_received() {
 
 Arrivals Subscriber::arrivals() const {
     Arrivals arrivals;
-    arrivals.shared_clock = std::all_of(sources_.begin(), sources_.end(), [](const auto& s) {
-        return s->measures_delay.load();
-    });
+    arrivals.shared_clock = all(&Source::shares_clock);
+    for (const auto& source : sources_)
+        arrivals.clock_step_ns = std::max(arrivals.clock_step_ns, std::abs(source->clock_step_ns));
     arrivals.deadline_ns = deadline_ns_;
     arrivals.missed = deadlines_missed_.load();
     const uint64_t changes = delay_changes_.load();

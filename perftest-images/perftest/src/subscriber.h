@@ -33,6 +33,8 @@ public:
     void on_received() override;
 
 private:
+    static constexpr int64_t no_delay = INT64_MIN;
+
     // The state of one publisher.
     struct Source {
         // Written only by the receiving thread, except `run`, which START sets.
@@ -40,14 +42,17 @@ private:
         Tracker tracker;
         bool received_in_group = false;
         std::atomic<int64_t> first_ns{0}, last_ns{0};
-        std::atomic<bool> measures_delay{false};           // paced test, and the publisher reads the same clock
-        int64_t previous_delay_ns = -1;                    // of the last sample
+        std::atomic<bool> measures_delay{false};           // paced test
+        std::atomic<int64_t> clock_difference_ns{0};       // what makes a time of this process one of the publisher
+        int64_t previous_delay_ns = no_delay;              // of the last sample
 
         // Guarded by the state's mutex.
         Identity identity;
         bool ended = false, complete = false, done = false, report_requested = false;
         uint64_t sent = 0, received_before = 0;
         int64_t last_announcement_ns = 0, last_progress_ns = 0;
+        bool shares_clock = false;
+        int64_t clock_step_ns = 0;                         // change of clock_difference_ns from START to END
     };
 
     bool discover();
@@ -56,6 +61,7 @@ private:
     void report(unsigned id);
     void start(Source&, const Announcement&);
     void record_delay(Source&, int64_t delay_ns);
+    int64_t clock_difference_ns(const Source&, int64_t publisher_offset_ns) const;
     bool all(bool Source::*flag) const;
     bool all_started() const;
     Arrivals arrivals() const;

@@ -94,6 +94,7 @@ class Perftest:
         nic: str = "lo",
         output: str = "json",
         netns: str | None = None,
+        within: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
     ) -> Process:
         command = [self.program, role, "-nic", nic, "-domain", str(self.domain), "-middleware", middleware]
@@ -104,7 +105,7 @@ class Perftest:
                 command += ["-peer", "127.0.0.1"]
         if netns:
             command = ["ip", "netns", "exec", netns, *command]
-        process = Process([*command, *map(str, args)], env or {})
+        process = Process([*within, *command, *map(str, args)], env or {})
         self.processes.append(process)
         return process
 

@@ -33,8 +33,8 @@ def test_tags_select_histograms(tmp_path):
 
 def test_distribution_merges_trials_and_is_monotonic(tmp_path):
     run = run_with_logs(tmp_path)
-    trials = [(item["trial_id"], 1) for item in run.attempts() if item["test"] == "latency"]
-    merged = distribution(run, trials, IDLE)
+    trials = [(item["trial_id"], 1, IDLE) for item in run.attempts() if item["test"] == "latency"]
+    merged = distribution(run, trials)
     assert (merged.samples, merged.trials) == (12000, 3)
     assert merged.quantiles[0] == 0
     assert merged.latency_us == sorted(merged.latency_us)
@@ -67,12 +67,12 @@ def test_damaged_logs_count_as_missing(tmp_path, text):
     path = run.raw(attempt["trial_id"], 1) / "pub0/latency.hlog"
     path.write_text(text)
     assert histograms.read(run.raw(attempt["trial_id"], 1), IDLE) is None
-    assert distribution(run, [(attempt["trial_id"], 1)], IDLE) is None
+    assert distribution(run, [(attempt["trial_id"], 1, IDLE)]) is None
 
 
 def test_missing_raw_folder_is_not_an_error(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), histograms=False))
-    assert distribution(run, [("nothing", 1)], IDLE) is None
+    assert distribution(run, [("nothing", 1, IDLE)]) is None
 
 
 def test_one_sample(tmp_path):
@@ -81,17 +81,23 @@ def test_one_sample(tmp_path):
     one = HdrHistogram(1, 10_000_000, 3)
     one.record_value(5000)
     folders.write_hlog(run, attempt, "latency", one)
-    merged = distribution(run, [(attempt["trial_id"], 1)], IDLE)
+    merged = distribution(run, [(attempt["trial_id"], 1, IDLE)])
     assert merged.samples == 1
     assert merged.latency_us == pytest.approx([5.0], rel=0.01)
 
 
-def test_the_first_tag_with_values_is_used(tmp_path):
+def test_values_of_all_tags_are_merged(tmp_path):
     run = run_with_logs(tmp_path)
     attempt = next(item for item in run.attempts() if item["test"] == "throughput")
     folder = run.raw(attempt["trial_id"], 1)
     loaded = histograms.read(folder, LOADED)
     assert histograms.read(folder, ["latency", "loaded_latency"]).get_total_count() == loaded.get_total_count()
+    log = folder / "pub0/latency.hlog"
+    log.write_text(log.read_text() + log.read_text().replace("Tag=loaded_latency", "Tag=latency"))
+    both = histograms.read(folder, ["latency", "loaded_latency"])
+    assert both.get_total_count() == 2 * loaded.get_total_count()
+    assert both.get_value_at_percentile(50) == loaded.get_value_at_percentile(50)
+    assert histograms.merged([loaded]) is not loaded
 
 
 @given(count=st.integers(1, 12000), permille=st.sampled_from([500, 900, 990, 999]))

@@ -1,0 +1,69 @@
+"""Test delays between participants that read different monotonic clocks: a time namespace shifts one of them."""
+
+import os
+
+import pytest
+
+from k8sdds.results import histograms
+
+SHIFT_S = 100_000
+"""More than the longest delay of a histogram: a delay from clocks that are not compared is its minimum or maximum."""
+HIGHEST_NS = 100_000_000_000
+"""Larger delays count as this."""
+RATE, SECONDS = 200, 1
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not os.path.exists("/proc/self/ns/time"), reason="requires root and time namespaces"
+)
+
+
+def shifted(seconds: int) -> tuple[str, ...]:
+    return ("unshare", "--time", "--monotonic", str(seconds), "--fork", "--kill-child")
+
+
+def paced(perftest, tmp_path, middleware="cyclonedds", pub=(), sub=()):
+    """Run a paced test and return the output of the subscriber and the publisher."""
+    logs = [tmp_path / name / histograms.LOG for name in ("sub", "pub")]
+    for log in logs:
+        log.parent.mkdir()
+    subscriber = perftest.sub("-histogramFile", logs[0], within=sub, middleware=middleware)
+    publisher = perftest.pub(
+        "-pacedTest", "-pubRate", f"{RATE}:sleep", "-latencyCount", 2, "-histogramFile", logs[1],
+        time=SECONDS, within=pub, middleware=middleware,
+    )  # fmt: skip
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    return subscriber.k8sdds, publisher.k8sdds
+
+
+@pytest.mark.parametrize(
+    ("pub", "sub"),
+    [((), shifted(SHIFT_S)), (shifted(SHIFT_S), ()), (shifted(SHIFT_S), shifted(2 * SHIFT_S))],
+    ids=["subscriber", "publisher", "both"],
+)
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+def test_delays_between_different_clocks(perftest, tmp_path, middleware, pub, sub):
+    subscriber, publisher = paced(perftest, tmp_path, middleware, pub, sub)
+    first = [output["first_sample_monotonic_ns"] for output in (publisher, subscriber)]
+    assert abs(first[0] - first[1]) > SHIFT_S * 0.99e9, "the clocks do not differ, so this test shows nothing"
+    arrivals, delays = subscriber["arrivals"], subscriber["one_way_realtime_ns"]
+    assert arrivals["clock"] == "separate"
+    assert delays["count"] == subscriber["received"] > 0
+    assert 0 < delays["min"] <= delays["max"] < HIGHEST_NS
+    # Nothing steps the clock of this machine during the test.
+    assert abs(arrivals["clock_step_ns"]) < 1_000_000
+    assert subscriber["one_way_ns"] is None
+    assert publisher["half_round_trip_ns"]["count"] == publisher["pongs_received"] > 0
+    assert publisher["pings_sent"] == publisher["sent"] / 2
+    assert histograms.read(tmp_path, ["one_way"]) is None
+    assert histograms.read(tmp_path, ["one_way_realtime"]).get_total_count() == delays["count"]
+    assert histograms.read(tmp_path, ["half_round_trip"]).get_total_count() == publisher["pongs_received"]
+
+
+def test_a_shared_clock_needs_no_round_trips(perftest, tmp_path):
+    same = ("unshare", "--fork", "--kill-child", "--mount")
+    subscriber, publisher = paced(perftest, tmp_path, sub=same)
+    assert subscriber["arrivals"]["clock"] == "shared"
+    assert subscriber["arrivals"]["clock_step_ns"] == 0
+    assert subscriber["one_way_ns"]["count"] == subscriber["received"] > 0
+    assert subscriber["one_way_realtime_ns"] is None
+    assert publisher["pings_sent"] == 0 and publisher["half_round_trip_ns"] is None
