@@ -78,7 +78,7 @@ def measure(
         common.progress(f"[{done + 1}/{len(schedule)}] {run.name} {run.test} {run.payload} B: {numbers}")
         for quantity, value in result.values.items():
             key = (f"batched {quantity}" if run.batched else quantity, run.payload)
-            values.setdefault(key, common.Values()).add(run.program, number, value)
+            values.setdefault(key, common.Values()).add(run.item, number, value)
         for kind, value in result.wire.items():
             name = run.name if run.test == "throughput" else f"{run.name} {run.test}"
             wires.setdefault((name, run.payload), {}).setdefault(kind, []).append(value)

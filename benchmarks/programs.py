@@ -1,4 +1,4 @@
-"""Run the programs that perftest.py and middlewares.py compare, between two pods of one lab network."""
+"""Run the programs that perftest.py, middlewares.py and limit.py compare, between two pods of one lab network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from k8sdds import middleware
 from k8sdds.campaign import record as attempt
-from k8sdds.middleware import Surroundings
+from k8sdds.middleware import Surroundings, raw
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
@@ -25,8 +25,9 @@ from k8sdds.testbeds.lab.testbed import Lab
 
 PUB, SUB = FIRST_PUBLISHER, Participant(SUBSCRIBER)
 
-OURS = ("ours", "fastdds", "raw")
-"""k8sdds-perftest with Cyclone DDS, with Fast DDS, and with plain UDP."""
+RAW = ("raw", *(f"raw-{mode}" for mode in raw.MODES))
+OURS = ("ours", "fastdds", *RAW)
+"""k8sdds-perftest with Cyclone DDS, with Fast DDS, and with plain UDP in each mode."""
 
 PAYLOADS = (64, 256, 1024, 4096, 16384)
 WARMUP_S = 1.0
@@ -41,7 +42,8 @@ QUANTITIES = {
 """The quantities of a run, with their titles in tables and the number of digits."""
 LATENCY_S = 1.0
 """ddsperf reports percentiles of one second."""
-IPERF3_PATIENCE_S = 10
+PATIENCE_S = 10
+SOCKPERF_PORT = 11111
 BATCH_BYTES = 1_000_000
 """Much more than a message, so that a message is sent when it is full, as with ddsperf."""
 
@@ -65,11 +67,18 @@ class Run:
     test: str
     payload: int
     batched: bool = False
+    spins: bool = False
+    """Whether both participants poll without waiting, on separate cores."""
+
+    @property
+    def item(self) -> str:
+        """The name of the program among values of the same quantity."""
+        return f"{self.program} spin" if self.spins else self.program
 
     @property
     def name(self) -> str:
         """The name of the program in tables and data."""
-        return f"{self.program} batched" if self.batched else self.program
+        return f"{self.item} batched" if self.batched else self.item
 
 
 @dataclass
@@ -98,16 +107,17 @@ class Pods:
         self._shim = path
 
     def _cell(self, run: Run) -> Cell:
-        raw = run.program in ("raw", "iperf3")
+        udp = run.program in (*RAW, "iperf3", "sockperf")
+        own = run.program if run.program in RAW else "raw"
         return Cell(
             network=self._network,
             test=run.test,
             payload_bytes=run.payload,
-            reliability="best-effort" if raw else "reliable",
-            middleware="raw" if raw else "fastdds" if run.program == "fastdds" else "cyclonedds",
+            reliability="best-effort" if udp else "reliable",
+            middleware=own if udp else "fastdds" if run.program == "fastdds" else "cyclonedds",
             batch_bytes=BATCH_BYTES if run.batched else 0,
-            receive_mode=self._receive,
-            layout="same" if run.test == "latency" else "split",
+            receive_mode="spin" if run.spins else self._receive,
+            layout="same" if run.test == "latency" and not run.spins else "split",
         )
 
     def measure(self, run: Run) -> Result:
@@ -119,7 +129,8 @@ class Pods:
         self._count += 1
         folder = self._folder / f"{self._count}-{run.program}-{run.test}-{run.payload}"
         endpoints = self._lab.endpoints(trial)
-        launches = {name: self._ours for name in OURS} | {"ddsperf": self._ddsperf, "iperf3": self._iperf3}
+        launches = {name: self._ours for name in OURS}
+        launches |= {"ddsperf": self._ddsperf, "iperf3": self._iperf3, "sockperf": self._sockperf}
         started = [
             Launch(participant, tuple(argv), folder / participant.name, env)
             for participant, (argv, env) in launches[run.program](run, trial, endpoints, folder).items()
@@ -127,9 +138,9 @@ class Pods:
         for launch in started:
             launch.directory.mkdir(parents=True)
         deadline = command.deadline_s(trial)
-        if run.program == "iperf3":
+        if run.program in ("iperf3", "sockperf"):
             # The server would wait forever if the client could not start.
-            deadline = WARMUP_S + trial.duration_s + IPERF3_PATIENCE_S
+            deadline = WARMUP_S + trial.duration_s + PATIENCE_S
         measurement = self._lab.run(trial, started, deadline)
         if run.program in OURS:
             return _ours_result(run, trial, measurement, folder)
@@ -142,6 +153,8 @@ class Pods:
             raise Failed("; ".join(failed))
         if run.program == "iperf3":
             return _iperf3_result(folder, run)
+        if run.program == "sockperf":
+            return _sockperf_result(folder)
         return _ddsperf_result(run, trial, measurement, folder)
 
     # -- command lines --------------------------------------------------------------------------------
@@ -210,6 +223,19 @@ class Pods:
         }
 
 
+    def _sockperf(
+        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
+    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
+        program = shutil.which("sockperf") or "sockperf"
+        place = f"-i {endpoints[SUB.name].address} -p {SOCKPERF_PORT}" + (" --nonblocked" if run.spins else "")
+        # Whole seconds. sockperf leaves out the first 0.4 s, and needs more than one second.
+        seconds = math.ceil(trial.duration_s) + 1
+        client = f"sleep {WARMUP_S / 2:g}; exec {program} ping-pong {place} -m {run.payload} -t {seconds} --mps=max"
+        # The server runs until it is stopped.
+        server = f"timeout --signal INT {WARMUP_S + seconds + 1:g} {program} server {place} >&2; exit 0"
+        return {SUB: (["/bin/sh", "-c", server], {}), PUB: (["/bin/sh", "-c", client], {})}
+
+
 def cyclone_config(own: Endpoint, other: Endpoint, participant: Participant, test: str) -> str:
     """Return the Cyclone DDS configuration of k8sdds-perftest as CYCLONEDDS_URI."""
     watermarks = ""
@@ -242,8 +268,11 @@ def _ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path)
         return Result(percentiles, _wire(measurement, None))
     sent = record.sent
     values = {"rate": record.samples_per_s, **_cpu(measurement, sent)}
-    lost = {"lost_percent": record.lost_percent} if run.program == "raw" else {}
-    return Result(values, _wire(measurement, sent) | lost)
+    if run.program not in RAW:
+        return Result(values, _wire(measurement, sent))
+    if record.measured_s:
+        values["sent rate"] = sent / record.measured_s
+    return Result(values, _wire(measurement, sent) | {"lost_percent": record.lost_percent or 0.0})
 
 
 def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) -> Result:
@@ -292,7 +321,17 @@ def _iperf3_result(folder: Path, run: Run) -> Result:
     received = sum(item["bytes"] for item in complete) / run.payload
     packets = sum(item["packets"] for item in complete)
     lost = sum(item["lost_packets"] for item in complete)
-    return Result({"rate": received / seconds}, {"lost_percent": 100 * lost / packets if packets else 0.0})
+    rates = {"rate": received / seconds, "sent rate": packets / seconds}
+    return Result(rates, {"lost_percent": 100 * lost / packets if packets else 0.0})
+
+
+def _sockperf_result(folder: Path) -> Result:
+    text = (folder / PUB.name / "stdout").read_text(errors="replace")
+    found = {f"p{percent}": re.search(rf"percentile {percent}\.0+ =\s*([\d.]+)", text) for percent in (50, 90)}
+    values = {name: float(match[1]) for name, match in found.items() if match}
+    if not values:
+        raise Failed(f"sockperf reported no percentiles: {_output(folder / PUB.name)}")
+    return Result(values)
 
 
 def _cpu(measurement: Measurement, samples: int) -> dict[str, float]:

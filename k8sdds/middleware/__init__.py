@@ -12,7 +12,7 @@ from k8sdds.middleware.fastdds import FastDDS
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.middleware.protocol import Command, Middleware, Surroundings
 from k8sdds.middleware.qos import qos_file
-from k8sdds.middleware.raw import Raw
+from k8sdds.middleware.raw import MODES, Raw
 
 __all__ = ["MIDDLEWARES", "Command", "Middleware", "Surroundings", "find", "qos_file"]
 
@@ -22,6 +22,7 @@ MIDDLEWARES: dict[str, Middleware] = {
         CycloneDDS(),
         FastDDS(),
         Raw(),
+        *(Raw(mode) for mode in MODES),
         Connext(),
     )
 }

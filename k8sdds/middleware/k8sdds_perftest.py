@@ -29,23 +29,24 @@ class K8sddsPerftest(Middleware):
 
     def __init__(self, name: str, service: Service | None = None) -> None:
         self.name = name
+        self.backend = name
         self.service = service
 
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
         """Return a problem if the backend is not built."""
         built = backends()
-        if self.name in built:
+        if self.backend in built:
             return []
-        recorded = build_record(Path(native_program(PROGRAM)).parent).get(self.name, "")
+        recorded = build_record(Path(native_program(PROGRAM)).parent).get(self.backend, "")
         if recorded.startswith("not built"):
-            return [Problem(f"middleware {self.name!r} is {recorded}", "run: k8sdds setup")]
-        what = f"middleware {self.name!r} is not built here (built: {', '.join(built)})"
+            return [Problem(f"middleware {self.backend!r} is {recorded}", "run: k8sdds setup")]
+        what = f"middleware {self.backend!r} is not built here (built: {', '.join(built)})"
         return [Problem(what, "see: docs/reference/perftest.md")]
 
     def refused_qos(self, cell: Cell) -> str | None:
         """Return why the backend rejects the cell's QoS profile, or None."""
         load = workloads.find(cell.test).load(cell)
-        argv = [native_program(PROGRAM), "-pub", "-check", "-middleware", self.name]
+        argv = [native_program(PROGRAM), "-pub", "-check", "-middleware", self.backend]
         argv += ["-dataLen", str(cell.payload_bytes), "-qosFile", str(qos_file(cell))]
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
         argv += ["-latencyTest"] if load.round_trips else []
@@ -60,7 +61,8 @@ class K8sddsPerftest(Middleware):
         """
         cell, paths = trial.cell, surroundings.paths
         interface = surroundings.endpoints[participant.name].interface
-        argv = [paths.program, command.role_option(participant), "-middleware", self.name]
+        argv = [paths.program, command.role_option(participant), "-middleware", self.backend]
+        argv += self._options()
         argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes)
         argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode]
@@ -80,6 +82,10 @@ class K8sddsPerftest(Middleware):
         argv += ["-noPrintIntervals", "-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]
         argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S)]
         return Command(argv)
+
+    def _options(self) -> list[str]:
+        """Return the options that select a variant of the backend."""
+        return []
 
     def _discovery_options(
         self, cell: Cell, participant: Participant, surroundings: Surroundings

@@ -211,7 +211,8 @@ class Sweep(Strict):
     ] = Field(default=[1], description="number of subscribers")
     middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = Field(
         default=[DEFAULT_MIDDLEWARE],
-        description="`cyclonedds`, `fastdds`, `connext` (RTI PerfTest, which you provide) or `raw` (UDP without DDS)",
+        description="`cyclonedds`, `fastdds`, `connext` (RTI PerfTest, which you provide) or UDP without DDS: `raw`,"
+        " `raw-single`, `raw-connected`, `raw-mmsg`, `raw-gso`",
     )
     security: Annotated[list[SecurityChoice], OneOrMore, Field(min_length=1)] = Field(
         default=[SecurityChoice(level="none")],

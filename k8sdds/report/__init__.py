@@ -87,6 +87,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
             for name in HEADLINES
             for row in content.contrasts(name)
         ],
+        "limits": [_ordered(row) for row in content.limits],
         "levels": [_ordered(row) for row in overhead.plain_rows(content.levels)],
         "invalid": [
             {key: row[key] for key in ("trial_id", "attempt", UNIT, "test", "payload_bytes", "reason")}

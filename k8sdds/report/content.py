@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from k8sdds import workloads
-from k8sdds.analysis import conditions, contrast, overhead, protection
+from k8sdds.analysis import conditions, contrast, limit, overhead, protection
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report import formats
@@ -253,6 +253,11 @@ class Content:
         """The overheads of protection relative to the same network without it."""
         known = self.campaign.get("networks")
         return protection.protections(self.best, known if isinstance(known, dict) else {})
+
+    @cached_property
+    def limits(self) -> list[Row]:
+        """The cells relative to plain UDP on the same network, and plain UDP relative to the baseline."""
+        return limit.shares(self.best, self.baseline)
 
     @property
     def tests(self) -> set[str]:

@@ -57,6 +57,9 @@ def write(content: Content, folder: Path) -> list[Path]:
     if content.protections:
         protections = pd.DataFrame(content.protections).rename(columns={UNIT: "network"})
         files.append(_write(protections, folder / "protection_overhead.csv"))
+    if content.limits:
+        limits = pd.DataFrame(content.limits).rename(columns={UNIT: "network"})
+        files.append(_write(limits, folder / "limit_shares.csv"))
     files.append(_write(content.levels.drop(columns="values"), folder / "levels.csv"))
     trials = content.table.assign(warnings=[json.dumps(texts) for texts in content.table["warnings"]])
     files.append(_write(trials, folder / "trials.csv"))

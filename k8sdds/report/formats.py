@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -52,6 +53,20 @@ def level(value: float | None, low: float | None, high: float | None) -> str:
     decimals = max(0, -math.floor(math.log10(half))) if half > 0 else 3
     decimals = min(decimals, max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0)
     return f"{fixed(value, decimals)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
+
+
+def share(ratio: dict[str, Any], percentage: bool) -> str:
+    """Return a ratio with its interval, as `72 % [70, 74]` or as a multiple: `1.8 × [1.7, 1.9]`.
+
+    Args:
+        ratio: `ratio`, `ratio_low` and `ratio_high`.
+        percentage: Whether to return a percentage.
+    """
+    values = [ratio["ratio"], ratio["ratio_low"], ratio["ratio_high"]]
+    scaled = [None if value is None else 100 * value for value in values]
+    text = percent(*scaled) if percentage else level(*values)
+    center, _, bracket = text.partition(" ")
+    return f"{center}\N{NO-BREAK SPACE}{'%' if percentage else '×'} {bracket}".rstrip()
 
 
 def detectable(value: float | None) -> str:

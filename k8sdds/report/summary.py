@@ -36,6 +36,7 @@ def answer(content: Content) -> list[Statement]:
         return [Statement("No result", [_no_result(content)])]
     statements = [_summarize(content, setting) for setting in content.settings]
     statements += _contrasts(content)
+    statements.append(Statement("Share of the machine's limit", _limits(content)))
     return [statement for statement in statements if statement.sentences]
 
 
@@ -333,6 +334,32 @@ def _change(row: Row) -> str:
     amount = formats.percent(value, row["ci_low_percent"], row["ci_high_percent"]).split(" ")[0]
     signed = amount if value < 0 else f"+{amount}"
     return f"{signed}\N{NO-BREAK SPACE}% {bracket}".rstrip()
+
+
+def _limits(content: Content) -> list[str]:
+    """Compare throughput with plain UDP at the payload nearest to 1 KiB, network by network."""
+    rows = [row for row in content.limits if row["quantity"] == THROUGHPUT]
+    sentences = []
+    for raw in (False, True):
+        group = [row for row in rows if row["raw"] is raw]
+        if not group:
+            continue
+        point = min((Point.of(row) for row in group), key=lambda at: (at.subscribers, abs(at.payload_bytes - 1024)))
+        shown = [row for row in group if Point.of(row) == point]
+        name = "raw" if raw else shown[0]["middleware"]
+        # Several settings of DDS are in the tables.
+        shown = list({row[UNIT]: row for row in reversed(shown) if raw or row["middleware"] == name}.values())
+        order = {label: position for position, label in enumerate(content.networks)}
+        texts = [
+            f"{row[UNIT]} {formats.share(row, True)}" for row in sorted(shown, key=lambda row: order[row[UNIT]])
+        ]
+        of = f"plain UDP on {content.baseline}" if raw else "plain UDP on the same network"
+        subject = "plain UDP" if raw else name
+        sentences.append(
+            f"{payload(point.payload_bytes)}: {METRICS[THROUGHPUT].title} of {subject} relative to {of}:"
+            f" {formats.join(texts)}."
+        )
+    return sentences
 
 
 def _crossing(label: str, size: int, multicast: Curve, unicast: Curve, ahead: list[int]) -> str:

@@ -42,7 +42,8 @@ class Description(BaseModel):
     placement: str | dict[str, Any] | None = column("cell", "experiment", "How the participants were distributed over the nodes")
     reliability: str | None = column("cell", "experiment", "`reliable` or `best-effort`")
     transport: str | None = column("cell", "experiment", "`unicast` or `multicast`")
-    middleware: str | None = column("cell", "experiment", "`cyclonedds`, `fastdds`, `connext` or `raw`")
+    middleware: str | None = column("cell", "experiment", "`cyclonedds`, `fastdds`, `connext`, or `raw`"
+        " and its modes such as `raw-gso`")
     security: str | None = column("cell", "experiment",
         "`none`, the name of a level in `security/`, or the label of a combination whose parts are in campaign.json")
     qos: str | None = column("cell", "experiment", "Name of the QoS profile: its file name without folder and extension")

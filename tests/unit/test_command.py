@@ -94,7 +94,10 @@ def test_options_of_a_cell() -> None:
     assert value(best_effort, "-qosFile").endswith("best-effort.xml")
     raw = line(middleware="raw", reliability="best-effort")
     assert value(raw, "-middleware") == "raw"
-    assert "-qosFile" not in raw
+    assert not {"-qosFile", "-rawMode"} & set(raw)
+    for participant in ("pub0", "sub0"):
+        gso = line(participant, middleware="raw-gso", reliability="best-effort")
+        assert (value(gso, "-middleware"), value(gso, "-rawMode")) == ("raw", "gso")
 
 
 def test_a_qos_file_of_the_user(tmp_path: Path) -> None:
@@ -118,6 +121,9 @@ def cell(**changes: object) -> Cell:
         ({"middleware": "raw", "reliability": "best-effort", "payload_bytes": 65508}, "at most 65507"),
         ({"middleware": "raw", "reliability": "best-effort", "batch_bytes": 8192}, "does not batch"),
         ({"middleware": "raw", "reliability": "best-effort", "qos": "batched"}, "no QoS"),
+        ({"middleware": "raw-mmsg"}, "raw-mmsg sends plain UDP"),
+        ({"middleware": "raw-mmsg", "reliability": "best-effort", "test": "latency"}, "collects samples"),
+        ({"middleware": "raw-gso", "reliability": "best-effort", "rate": 30}, "collects samples"),
         ({"batch_bytes": 1500}, "less than two samples"),
         (
             {"message_bytes": 1400, "fragment_bytes": 1401},

@@ -66,6 +66,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         for table in run_tables.tables(content)
     ]
     contrast_tables = tables.contrasts(content)
+    limit_tables = tables.limits(content)
     background, top_nodes = tables.background(content.run), tables.top_nodes(content.run)
     reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
@@ -78,6 +79,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
             *drawn,
             *([("runs", "Single runs")] if tables_per_run else []),
             *([("contrasts", "Settings compared within each network")] if contrast_tables else []),
+            *([("limit", "Share of the machine's limit")] if limit_tables else []),
             *([("levels", "All levels")] if content.settings else []),
             ("trouble", "Invalid attempts, warnings and events"),
             ("networks", "Networks and their datapaths"),
@@ -100,6 +102,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "overhead_tables": overhead_tables,
         "run_tables": tables_per_run,
         "contrast_tables": contrast_tables,
+        "limit_tables": limit_tables,
         "protection_tables": tables.protection(content),
         "background": background,
         "top_nodes": top_nodes,

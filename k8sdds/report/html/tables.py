@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top
+from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top, limit
 from k8sdds.analysis.conditions import UNIT, describe, payload
 from k8sdds.report import formats
 from k8sdds.report.content import (
@@ -167,6 +167,51 @@ def _protection_table(
         "caption": f"{content.testbed} · n = {counts} · relative to the same network without protection, in"
         f" the same repetition; {INTERVAL}",
     }
+
+
+def limits(content: Content) -> list[dict[str, Any]]:
+    """Return the tables relative to the limit of the machine, one per quantity and setting: networks × payloads."""
+    columns = [name for name in conditions.distinguishing(content.limits) if name != "subscribers"]
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in content.limits:
+        # The limits of all networks are one table, whichever mode was the fastest.
+        values = [None if row["raw"] and name not in limit.SAME else row[name] for name in columns]
+        groups.setdefault((row["quantity"], row["raw"], *values), []).append(row)
+    return [
+        _limit_table(content, rows, dict(zip(columns, key[2:], strict=True))) for key, rows in groups.items()
+    ]
+
+
+def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> dict[str, Any]:
+    metric = METRICS[rows[0]["quantity"]]
+    of = f"the limit on {content.baseline}" if rows[0]["raw"] else "the limit of its network"
+    form = "share of" if metric.gain else "multiple of"
+    subject = "Plain UDP" if rows[0]["raw"] else formats.capital(conditions.describe(setting) or "DDS")
+    points = sorted({Point.of(row) for row in rows})
+    cells = {(row[UNIT], Point.of(row)): row for row in rows}
+    labels = [label for label in content.networks if any(label == measured for measured, _ in cells)]
+    several = len({point.subscribers for point in points}) > 1
+    return {
+        "title": f"{subject}: {metric.title} as a {form} {of}",
+        "columns": [
+            f"{formats.count(point.subscribers, 'sub')}, {payload(point.payload_bytes)}"
+            if several
+            else payload(point.payload_bytes)
+            for point in points
+        ],
+        "rows": [(label, [_limit_cell(content, cells.get((label, p))) for p in points]) for label in labels],
+        "caption": f"{content.testbed} · n = {formats.range_of([row['n'] for row in rows])} · relative to the raw"
+        f" middleware with the best mean, in the same repetition; {INTERVAL}",
+    }
+
+
+def _limit_cell(content: Content, row: Row | None) -> dict[str, str]:
+    if row is None:
+        return {"value": "–", "interval": "", "limit": ""}
+    value, _, interval = formats.share(row, METRICS[row["quantity"]].gain).partition(" [")
+    place = "" if row["limit_network"] == row[UNIT] or row["raw"] else f" on {row['limit_network']}"
+    name = row["middleware"] if row["raw"] else row["limit_middleware"]
+    return {"value": value, "interval": f"[{interval}" if interval else "", "limit": f"{name}{place}"}
 
 
 def levels(content: Content, setting: Setting, test: str) -> dict[str, Any]:

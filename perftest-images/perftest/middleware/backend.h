@@ -24,6 +24,14 @@ constexpr const char* announcement_topic = "k8sdds/announcement";
 
 enum class Role : uint8_t { publisher = 0, subscriber = 1 };
 enum class Receive { listener, waitset, spin };
+// How the raw backend calls the kernel. Each mode from `connected` on includes the previous one.
+enum class RawMode {
+    datagram,                                 // sends one datagram per call, receives several
+    single,                                   // one datagram per call in both directions
+    connected,                                // as datagram, with connected sockets
+    mmsg,                                     // sends several datagrams per call
+    gso,                                      // passes several datagrams through the network stack as one packet
+};
 enum class Phase : uint8_t { warm_up = 0, measured = 1 };
 
 struct Sample {
@@ -34,7 +42,8 @@ struct Sample {
     int32_t ping = -1;                        // id of the subscriber that must answer, or -1
     uint16_t publisher = 0;                   // id of the publisher
     Phase phase = Phase::warm_up;
-    const uint8_t* payload = nullptr;         // not owned; valid during the call that passes the sample
+    const uint8_t* payload = nullptr;         // not owned; valid during the call that passes the sample. A publisher
+                                              // always writes the same payload, which is valid until close()
     uint32_t payload_length = 0;
 };
 
@@ -106,6 +115,7 @@ struct Settings {
     int64_t send_queue = 0;                   // samples; 0: the middleware's default
     MessageLimits limits;
     Receive receive = Receive::listener;
+    RawMode raw_mode = RawMode::datagram;
     bool latency_test = false;
     QosProfile qos;
     Security security;

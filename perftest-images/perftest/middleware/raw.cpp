@@ -1,6 +1,6 @@
 // The raw backend: plain UDP datagrams without DDS, to measure what the network can carry. A datagram is a header of
-// 28 bytes and the payload. Announcements are sent to one control port per role and id; a peer's HELLO contains the
-// ports for its announcements and samples.
+// 28 bytes and the payload; a RawMode selects the system calls. Announcements are sent to one control port per role and
+// id; a peer's HELLO contains the ports for its announcements and samples.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <stdexcept>
@@ -16,26 +17,18 @@
 
 #include "backend.h"
 #include "common.h"
-#include "raw_sockets.h"
+#include "raw_receiver.h"
+#include "raw_sender.h"
 
 namespace k8sdds {
 namespace {
 
-constexpr size_t max_datagram = 65507, max_group = 32;
 constexpr char magic[8] = {'k', '8', 's', 'd', 'd', 's', 'A', '1'};
 constexpr int hello_ms = 20;
 constexpr const char* default_group = "239.255.0.2";
 constexpr unsigned max_id = 119;
-
-struct Header {
-    uint32_t run, sequence;
-    int64_t sent_ns;
-    int32_t ping;
-    uint16_t publisher;
-    uint8_t phase, reserved;
-    uint32_t length;
-} __attribute__((packed));
-static_assert(sizeof(Header) == sample_overhead, "a header is the overhead of a sample");
+constexpr int busy_poll_us = 50;
+constexpr int64_t flush_ms = 2000;            // how long flush() tries to send what a batch still holds
 
 struct ControlMessage {
     char magic[8];
@@ -61,20 +54,19 @@ public:
         return {known, known};
     }
     TransportFacts facts() override;
-    std::map<std::string, Json> effective_qos() override {
-        return {{"reliability", "best_effort"}, {"batch_bytes", 0}};
-    }
+    std::map<std::string, Json> effective_qos() override;
     Written write(const Sample&) override;
-    void flush() override {}
-    std::string last_error() const override { return std::strerror(error_); }
+    void flush() override;
+    std::string last_error() const override { return error_.empty() ? sender_.last_error() : error_; }
     bool wait(int64_t timeout_ns) override;
-    unsigned take() override { return receive(MSG_DONTWAIT); }
+    unsigned take() override { return receiver_.receive(data_in_.fd(), MSG_DONTWAIT); }
     bool announce(const Announcement&) override;
 
 private:
     struct Peer {
         bool known = false;
-        sockaddr_in data{};
+        sockaddr_in data{};                               // where it receives samples
+        uint16_t source_port = 0;                         // from which it sends samples; 0: from several
     };
 
     uint16_t control_port(Role role, unsigned id) const {
@@ -85,27 +77,27 @@ private:
     void run_control();
     void take_control(const Socket&);
     void on_hello(const Announcement&, sockaddr_in from);
-    unsigned receive(int flags);
+    void add_peer(const Announcement&, const sockaddr_in& from);
+    void reach_peers();
 
     Settings settings_;
     Events* events_ = nullptr;
     uint16_t base_ = 0;
     unsigned expected_peers_ = 0;
     std::string group_, local_;
-    Socket control_, control_group_, data_in_, data_out_;
+    Socket control_, control_group_, data_in_;
+    RawSender sender_;
+    RawReceiver receiver_;
     std::vector<sockaddr_in> discovery_targets_;          // control addresses at which peers may listen
-    std::vector<uint8_t> buffers_;
     std::thread control_thread_, data_thread_;
     std::atomic<bool> closing_{false};
     std::atomic<unsigned> known_peers_{0};
-    int error_ = 0;                                       // of the last failed write(); used by the writing thread
+    std::string error_;                                   // why samples cannot be sent; set before all peers are known
+    bool polls_device_ = false;
 
-    std::mutex mutex_;                                    // guards peers_ and control_addresses_
+    std::mutex mutex_;                                    // guards peers_, control_addresses_ and the sender's setup
     std::vector<Peer> peers_;                             // by id
     std::vector<sockaddr_in> control_addresses_;          // of all processes that sent HELLO
-
-    // Read without the lock: complete before known_peers_ reaches expected_peers_, and constant from then on.
-    std::vector<sockaddr_in> destinations_;
 };
 
 std::string Raw::unsupported(const Settings& s) const {
@@ -125,6 +117,8 @@ std::string Raw::unsupported(const Settings& s) const {
         return "-dataLen: a raw sample is one UDP datagram; give at most " + std::to_string(longest_datagram(s));
     if (s.id > max_id || s.subscribers > max_id + 1 || s.publishers > max_id + 1)
         return "-middleware raw: ids go up to " + std::to_string(max_id) + "; use fewer participants";
+    if (s.raw_mode == RawMode::gso && !has_udp_gso())
+        return "-rawMode gso: this kernel does not have UDP GSO and GRO (Linux 5.0 or later); use mmsg";
     if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
     for (const EndpointQos* e : {&qos.writer, &qos.reader})
         for (const char* policy : {"durability", "resource_limits", "deadline", "latency_budget", "lifespan",
@@ -142,7 +136,6 @@ void Raw::open(const Settings& settings, Events& events) {
     const Role peer_role = publishes ? Role::subscriber : Role::publisher;
     expected_peers_ = publishes ? settings.subscribers : settings.publishers;
     peers_.resize(expected_peers_);
-    destinations_.resize(expected_peers_);
     local_ = interface_of(settings.nic).address;
     group_ = settings.multicast_address.empty() ? default_group : settings.multicast_address;
 
@@ -157,14 +150,15 @@ void Raw::open(const Settings& settings, Events& events) {
     }
     const bool joins_group = settings.multicast && !publishes;
     data_in_ = joins_group ? multicast_socket(group_, base_ + 1, local_) : unicast_socket(local_, 0);
-    data_out_ = unicast_socket(local_, 0);
-    send_multicast_from(data_out_, local_);
-    buffers_.resize(max_group * (max_datagram + 1));
+    if (settings.raw_mode == RawMode::gso) data_in_.coalesce_datagrams();
+    if (settings.receive == Receive::spin) polls_device_ = data_in_.poll_device(busy_poll_us);
+    sender_.open(settings, local_);
+    receiver_.open(settings, events);
 
     control_thread_ = std::thread(&Raw::run_control, this);
     if (settings.receive == Receive::listener)
         data_thread_ = std::thread([this] {
-            while (!closing_.load(std::memory_order_relaxed)) receive(MSG_WAITFORONE);
+            while (!closing_.load(std::memory_order_relaxed)) receiver_.receive(data_in_.fd(), MSG_WAITFORONE);
         });
 }
 
@@ -184,7 +178,7 @@ TransportFacts Raw::facts() {
     facts.interface = interface.name;
     facts.address = interface.address;
     facts.receive_buffer = data_in_.receive_buffer();
-    facts.send_buffer = data_out_.send_buffer();
+    facts.send_buffer = sender_.send_buffer();
     facts.max_message = static_cast<int64_t>(longest_datagram(settings_));
     if (settings_.multicast) facts.multicast_address = group_;
     return facts;
@@ -206,6 +200,7 @@ void Raw::send_hello(bool request_answer) {
     hello.value[0] = data_in_.port();
     hello.value[1] = control_.port();
     hello.value[2] = request_answer;
+    hello.value[3] = sender_.single_port();
     std::vector<sockaddr_in> to;
     if (request_answer) {
         to = discovery_targets_;
@@ -263,90 +258,63 @@ void Raw::on_hello(const Announcement& a, sockaddr_in from) {
         if (std::none_of(control_addresses_.begin(), control_addresses_.end(),
                          [&](const auto& c) { return equal(c, from); }))
             control_addresses_.push_back(from);
-        if (a.id < peers_.size() && known_peers_.load() < expected_peers_) {
-            Peer& peer = peers_[a.id];
-            peer.known = true;
-            peer.data = from;
-            peer.data.sin_port = htons(static_cast<uint16_t>(a.value[0]));
-            const auto known = std::count_if(peers_.begin(), peers_.end(), [](const Peer& p) { return p.known; });
-            if (known == static_cast<long>(expected_peers_))
-                for (unsigned i = 0; i < expected_peers_; ++i) destinations_[i] = peers_[i].data;
-            known_peers_.store(static_cast<unsigned>(known));
-        }
+        if (a.id < peers_.size() && known_peers_.load() < expected_peers_) add_peer(a, from);
     }
     if (a.value[2]) send_hello(false);
     events_->on_match();
 }
 
+void Raw::add_peer(const Announcement& a, const sockaddr_in& from) {
+    Peer& peer = peers_[a.id];
+    peer.known = true;
+    peer.data = from;
+    peer.data.sin_port = htons(static_cast<uint16_t>(a.value[0]));
+    peer.source_port = static_cast<uint16_t>(a.value[3]);
+    const auto known = static_cast<unsigned>(
+        std::count_if(peers_.begin(), peers_.end(), [](const Peer& p) { return p.known; }));
+    if (known == expected_peers_) reach_peers();
+    known_peers_.store(known, std::memory_order_release);   // from now on, write() sends
+}
+
+void Raw::reach_peers() try {
+    const bool to_group = settings_.role == Role::publisher && settings_.multicast;
+    std::vector<sockaddr_in> destinations;
+    if (to_group) destinations.push_back(socket_address(group_, base_ + 1));
+    else for (const Peer& peer : peers_) destinations.push_back(peer.data);
+    sender_.set_destinations(destinations);
+    // The kernel finds the socket of a datagram faster if it is connected to the only sender.
+    const Peer& peer = peers_.front();
+    if (settings_.raw_mode < RawMode::connected || expected_peers_ > 1 || settings_.multicast || !peer.source_port) return;
+    sockaddr_in source = peer.data;
+    source.sin_port = htons(peer.source_port);
+    data_in_.connect_to(source);
+} catch (const std::runtime_error& error) {
+    error_ = error.what();
+}
+
+std::map<std::string, Json> Raw::effective_qos() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return {{"reliability", "best_effort"},
+            {"batch_bytes", 0},
+            {"samples_per_send", sender_.samples_per_send()},
+            {"datagrams_per_sample", sender_.datagrams_per_sample()},
+            {"busy_poll_us", polls_device_ ? busy_poll_us : 0}};
+}
+
 Written Raw::write(const Sample& sample) {
     if (known_peers_.load(std::memory_order_acquire) < expected_peers_) return Written::ok;
-    Header header{sample.run, sample.sequence, sample.sent_ns, sample.ping, sample.publisher,
-                  static_cast<uint8_t>(sample.phase), 0, sample.payload_length};
-    iovec parts[2] = {{&header, sizeof header}, {const_cast<uint8_t*>(sample.payload), sample.payload_length}};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    message.msg_namelen = sizeof(sockaddr_in);
-    const bool publishes = settings_.role == Role::publisher;
-    sockaddr_in group;
-    const sockaddr_in* to = destinations_.data();
-    size_t n = expected_peers_;
-    if (publishes && settings_.multicast) {
-        group = socket_address(group_, base_ + 1);
-        to = &group;
-        n = 1;
-    } else if (!publishes) {
-        to += sample.publisher;
-        n = 1;
-    }
-    for (size_t i = 0; i < n; ++i) {
-        message.msg_name = const_cast<sockaddr_in*>(to + i);
-        if (__builtin_expect(sendmsg(data_out_.fd(), &message, 0) >= 0, 1)) continue;
-        // A sample that a full queue, a filter or a closed port rejects is a lost sample.
-        if (errno == ECONNREFUSED || errno == ENOBUFS || errno == EPERM || errno == EINTR) continue;
-        if (errno == EAGAIN && i == 0) return Written::blocked;
-        if (errno == EAGAIN) continue;
-        error_ = errno;
-        return Written::failed;
-    }
-    return Written::ok;
+    if (__builtin_expect(!error_.empty(), 0)) return Written::failed;
+    return sender_.write(sample, settings_.role == Role::publisher ? RawSender::everyone : sample.publisher);
+}
+
+void Raw::flush() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(flush_ms);
+    while (sender_.flush() == Written::blocked && std::chrono::steady_clock::now() < until) {}
 }
 
 bool Raw::wait(int64_t timeout_ns) {
     pollfd fd{data_in_.fd(), POLLIN, 0};
     return poll(&fd, 1, static_cast<int>(std::max<int64_t>(timeout_ns / 1'000'000, 1))) > 0;
-}
-
-unsigned Raw::receive(int flags) {
-    mmsghdr messages[max_group];
-    iovec parts[max_group];
-    std::memset(messages, 0, sizeof messages);
-    for (size_t i = 0; i < max_group; ++i) {
-        parts[i] = {&buffers_[i * (max_datagram + 1)], max_datagram + 1};
-        messages[i].msg_hdr.msg_iov = &parts[i];
-        messages[i].msg_hdr.msg_iovlen = 1;
-    }
-    const int n = recvmmsg(data_in_.fd(), messages, max_group, flags, nullptr);
-    if (n <= 0) return 0;
-    for (int i = 0; i < n; ++i) {
-        Header header;
-        if (messages[i].msg_len < sizeof header) continue;
-        const uint8_t* data = static_cast<const uint8_t*>(parts[i].iov_base);
-        std::memcpy(&header, data, sizeof header);
-        if (header.length != messages[i].msg_len - sizeof header) continue;
-        Sample sample;
-        sample.run = header.run;
-        sample.sequence = header.sequence;
-        sample.sent_ns = header.sent_ns;
-        sample.ping = header.ping;
-        sample.publisher = header.publisher;
-        sample.phase = static_cast<Phase>(header.phase);
-        sample.payload = data + sizeof header;
-        sample.payload_length = header.length;
-        events_->on_sample(sample);
-    }
-    events_->on_received();
-    return static_cast<unsigned>(n);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/udp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -60,6 +61,31 @@ uint16_t Socket::port() const {
     return ntohs(local.sin_port);
 }
 
+void Socket::connect_to(const sockaddr_in& address) const {
+    if (connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+        fail("cannot connect a socket to " + address_text(address.sin_addr));
+}
+
+unsigned Socket::path_mtu() const {
+    int value = 0;
+    socklen_t length = sizeof value;
+    if (getsockopt(fd_, IPPROTO_IP, IP_MTU, &value, &length) != 0) fail("cannot read the MTU of a path");
+    return static_cast<unsigned>(value);
+}
+
+void Socket::segment_datagrams(int segment) const {
+    if (setsockopt(fd_, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment) != 0) fail("cannot use UDP GSO");
+}
+
+void Socket::coalesce_datagrams() const {
+    const int on = 1;
+    if (setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof on) != 0) fail("cannot use UDP GRO");
+}
+
+bool Socket::poll_device(int us) const {
+    return setsockopt(fd_, SOL_SOCKET, SO_BUSY_POLL, &us, sizeof us) == 0;
+}
+
 sockaddr_in socket_address(const std::string& address, uint16_t port) {
     sockaddr_in result{};
     result.sin_family = AF_INET;
@@ -101,6 +127,13 @@ void send_multicast_from(const Socket& socket, const std::string& local_address)
     if (!local_address.empty()) setsockopt(socket.fd(), IPPROTO_IP, IP_MULTICAST_IF, &from, sizeof from);
     set(socket.fd(), IPPROTO_IP, IP_MULTICAST_TTL, 32);
     set(socket.fd(), IPPROTO_IP, IP_MULTICAST_LOOP, 1);
+}
+
+bool has_udp_gso() {
+    const Socket probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const int segment = 1000, on = 1;
+    return setsockopt(probe.fd(), IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment) == 0 &&
+           setsockopt(probe.fd(), IPPROTO_UDP, UDP_GRO, &on, sizeof on) == 0;
 }
 
 std::string address_towards(const sockaddr_in& peer) {

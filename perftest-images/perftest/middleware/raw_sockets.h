@@ -21,6 +21,11 @@ public:
     int receive_buffer() const;
     int send_buffer() const;
     uint16_t port() const;
+    void connect_to(const sockaddr_in&) const;            // throws std::runtime_error
+    unsigned path_mtu() const;                            // of a connected socket
+    void segment_datagrams(int length) const;             // GSO: the kernel cuts what a send passes; throws
+    void coalesce_datagrams() const;                      // GRO: a receive may return several datagrams; throws
+    bool poll_device(int us) const;                       // whether the kernel accepts busy polling
 
 private:
     int fd_ = -1;
@@ -35,6 +40,9 @@ Socket multicast_socket(const std::string& group, uint16_t port, const std::stri
 
 // Sends multicast datagrams from the interface with this address.
 void send_multicast_from(const Socket&, const std::string& local_address);
+
+// Whether the kernel has both UDP_SEGMENT and UDP_GRO.
+bool has_udp_gso();
 
 // Returns the local address from which the kernel routes to the peer, or an empty string.
 std::string address_towards(const sockaddr_in& peer);

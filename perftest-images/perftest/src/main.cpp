@@ -121,7 +121,6 @@ int measure(Options& options) {
         state.created_ns.store(now_ns());
         backend->open(settings, *participant);
         report.facts = backend->facts();
-        report.effective_qos = backend->effective_qos();
         if (options.verbosity > 1)
             log_line("%s %s on %s (%s), socket receive buffer %d bytes", options.middleware.c_str(),
                 report.middleware_version.c_str(), report.facts.interface.c_str(), report.facts.address.c_str(),
@@ -138,6 +137,7 @@ int measure(Options& options) {
         participant->run();
         state.end_measured(now_ns());
         housekeeping.detach();
+        report.effective_qos = backend->effective_qos();   // some values depend on the path to the peers
     }
 
     report.exit_status = state.exit_status();

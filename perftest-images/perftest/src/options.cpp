@@ -80,6 +80,8 @@ const Option table[] = {
     {"-multicastAddr", "ADDR", both, &Options::multicast_address, 0, 0, "Multicast address; requires -multicast."},
     {"-receive", "listener|waitset|spin", both, &Options::receive, 0, 0,
      "Receive mode: middleware callback, waiting thread, or polling thread."},
+    {"-rawMode", "datagram|single|connected|mmsg|gso", both, &Options::raw_mode, 0, 0,
+     "System calls of -middleware raw (datagram); the same for publisher and subscriber."},
     {"-numSubscribers", "N", publisher, &Options::subscribers, 1, 1000, "Number of subscribers to wait for."},
     {"-numPublishers", "N", subscriber, &Options::publishers, 1, 1000, "Number of publishers to wait for."},
     {"-sidMultiSubTest", "ID", subscriber, &Options::sid, 0, 999, "Id of this subscriber, unique, from 0."},

@@ -49,6 +49,7 @@ struct Options {
     std::vector<std::string> discovery_servers;
     std::string transport = "UDPv4";
     std::string receive = "listener";
+    std::string raw_mode;
 
     int64_t subscribers = 1, publishers = 1, sid = 0, pid = 0;
     double discovery_timeout = 30, peer_timeout = 10;

@@ -35,6 +35,23 @@ bool is_multicast_address(const std::string& text) {
     return inet_pton(AF_INET, text.c_str(), &address) == 1 && IN_MULTICAST(ntohl(address.s_addr));
 }
 
+RawMode raw_mode_of(const Options& options) {
+    return options.raw_mode == "single"      ? RawMode::single
+           : options.raw_mode == "connected" ? RawMode::connected
+           : options.raw_mode == "mmsg"      ? RawMode::mmsg
+           : options.raw_mode == "gso"       ? RawMode::gso
+                                             : RawMode::datagram;
+}
+
+void check_raw_mode(const Options& options) {
+    if (options.raw_mode.empty()) return;
+    if (options.middleware != "raw") throw UsageError("-rawMode: is an option of -middleware raw only; remove it");
+    const bool collects = raw_mode_of(options) >= RawMode::mmsg;
+    if (collects && (options.latency_test || options.paced_test || options.rate > 0))
+        throw UsageError("-rawMode: " + options.raw_mode +
+                         " collects samples, which delays them; give connected, or remove -latencyTest and -pubRate");
+}
+
 void check_discovery(Options& options) {
     // Without addresses, peers are discovered by multicast, as PerfTest does. An interface without multicast, such as
     // the loopback interface, reaches the processes of this host only.
@@ -93,6 +110,7 @@ void check_combinations(Options& options) {
     parse_rate(options);
     check_security(options);
     check_discovery(options);
+    check_raw_mode(options);
     if (options.latency_test && options.batch_size > 0)
         throw UsageError("-batchSize: a latency test cannot batch samples; remove -batchSize or -latencyTest");
     if (options.latency_test && options.was_given("-latencyCount"))
@@ -145,6 +163,7 @@ Settings make_settings(Options& options) {
     settings.receive = options.receive == "spin"      ? Receive::spin
                        : options.receive == "waitset" ? Receive::waitset
                                                       : Receive::listener;
+    settings.raw_mode = raw_mode_of(options);
     settings.latency_test = options.latency_test;
     settings.security = {options.secure_governance, options.secure_permissions, options.secure_authority,
                          options.secure_permissions_authority.empty() ? options.secure_authority

@@ -64,6 +64,10 @@ RAW = ("-pub", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1")
         ((*RAW, "-batchSize", "8192"), "-batchSize"),
         ((*RAW, "-dataLen", "65508"), "65507"),
         ((*RAW, "-nic", "nonsense"), "-nic"),
+        ((*RAW, "-rawMode", "fast"), "datagram|single|connected|mmsg|gso"),
+        ((*RAW, "-rawMode", "mmsg", "-latencyTest"), "-latencyTest"),
+        ((*RAW, "-rawMode", "gso", "-pubRate", "5:sleep"), "-pubRate"),
+        (("-pub", "-rawMode", "gso"), "-middleware raw"),
     ],
 )
 def test_errors(perftest, args, expected):

@@ -1,0 +1,139 @@
+"""Test the system calls of `-middleware raw` in every mode, and that each sample is accounted for."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from perftest_tools import sh, tool
+
+A, B = "10.99.0.1", "10.99.0.2"
+MODES = ("datagram", "single", "connected", "mmsg", "gso")
+COLLECTING = ("mmsg", "gso")
+
+
+def across(perftest, link, mode, *both, pub=(), **times):
+    """Run a publisher in the first namespace and a subscriber in the second to their end."""
+    both = ("-rawMode", mode, *both)
+    subscriber = perftest.sub(*both, "-peer", A, nic="eth0", netns=link[1], middleware="raw")
+    publisher = perftest.pub(*both, *pub, "-peer", B, nic="eth0", netns=link[0], middleware="raw", **times)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    return publisher.k8sdds, subscriber.k8sdds
+
+
+def accounted(publisher: dict, subscriber: dict) -> bool:
+    return (
+        publisher["sent"] == subscriber["sent"] > 0
+        and subscriber["received"] + subscriber["lost"] == subscriber["sent"]
+        and publisher["received"] == subscriber["received"] > 0
+        and subscriber["duplicates"] == subscriber["out_of_order"] == 0
+    )
+
+
+@pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_sample_is_accounted_for(perftest, link, mode, receive):
+    publisher, subscriber = across(perftest, link, mode, "-receive", receive, pub=("-dataLen", 200))
+    assert accounted(publisher, subscriber)
+    assert publisher["options"]["rawMode"] == mode
+    # Pings of a throughput test return in every mode.
+    assert publisher["pongs_received"] > 0
+
+
+@pytest.mark.parametrize("mode", COLLECTING)
+def test_the_last_incomplete_batch_is_sent(perftest, link, mode):
+    publisher, subscriber = across(perftest, link, mode, pub=("-dataLen", 1000, "-numIter", 1001), time=20)
+    assert publisher["sent"] == 1001 and accounted(publisher, subscriber)
+    assert subscriber["lost"] == 0
+    assert publisher["qos"]["samples_per_send"] > 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_samples_larger_than_the_mtu(perftest, link, mode):
+    publisher, subscriber = across(perftest, link, mode, pub=("-dataLen", 60000))
+    assert accounted(publisher, subscriber)
+    # With GSO a sample is several packets of the MTU; the other modes leave it to IP fragments.
+    parts = -(-(60000 - 28) // (1500 - 28 - 28)) if mode == "gso" else 1
+    assert publisher["qos"]["datagrams_per_sample"] == parts
+
+
+@pytest.mark.parametrize("mode", ["single", "connected"])
+@pytest.mark.parametrize("receive", ["listener", "spin"])
+def test_ping_pong(perftest, link, mode, receive):
+    publisher, subscriber = across(perftest, link, mode, "-receive", receive, pub=("-latencyTest",))
+    assert publisher["latency_ns"]["count"] == publisher["pongs_received"] > 0
+    assert subscriber["received"] <= publisher["sent"]
+    if receive == "spin" and os.geteuid() == 0:
+        assert publisher["qos"]["busy_poll_us"] > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_several_subscribers(perftest, mode):
+    both = ("-rawMode", mode)
+    subscribers = [perftest.sub(*both, "-sidMultiSubTest", i, middleware="raw") for i in range(3)]
+    publisher = perftest.pub(*both, "-numSubscribers", 3, middleware="raw")
+    assert [p.end() for p in (publisher, *subscribers)] == [0] * 4, publisher.err
+    for i, subscriber in enumerate(subscribers):
+        result = subscriber.k8sdds
+        assert result["received"] == publisher.k8sdds["subscribers"][i]["received"] > 0
+        assert result["received"] + result["lost"] == publisher.k8sdds["sent"]
+
+
+@pytest.mark.parametrize("mode", COLLECTING)
+def test_a_lossy_link(perftest, link, mode):
+    sh(
+        f"ip netns exec {link[1]} nft 'add table ip t; add chain ip t i {{ type filter hook input priority 0; }};"
+        " add rule ip t i udp length > 900 numgen random mod 100 < 20 counter drop'"
+    )
+    publisher, subscriber = across(perftest, link, mode, pub=("-dataLen", 1000, "-numIter", 20000), time=20)
+    assert accounted(publisher, subscriber) and subscriber["lost"] > 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_multicast(perftest, link, mode):
+    for netns in link:
+        sh(f"ip -n {netns} route add 224.0.0.0/4 dev eth0")
+    publisher, subscriber = across(perftest, link, mode, "-multicast", pub=("-dataLen", 1000))
+    assert accounted(publisher, subscriber)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="requires strace")
+@pytest.mark.parametrize(
+    ("mode", "sends", "receives"),
+    [("single", "sendmsg", 1), ("mmsg", "sendmmsg", 32), ("gso", "sendmsg", 32)],
+)
+def test_system_calls(perftest, mode, sends, receives):
+    both = ("-bestEffort", "-middleware", "raw", "-rawMode", mode, "-nic", "lo", "-peer", "127.0.0.1")
+    both += ("-domain", perftest.domain)
+    trace = [shutil.which("strace"), "-f", "-e", "trace=sendmsg,sendmmsg,recvmmsg,setsockopt", "-o", "/dev/stdout"]
+    sub = [*trace, tool("k8sdds-perftest"), "-sub", *both]
+    pub = [tool("k8sdds-perftest"), "-pub", *both, "-numIter", 3000, "-warmUp", 0, "-executionTime", 20]
+    pub = [*trace, *pub]
+    with subprocess.Popen([*map(str, sub)], stdout=subprocess.PIPE, text=True) as subscriber:
+        sent = subprocess.run([*map(str, pub)], stdout=subprocess.PIPE, text=True, timeout=40).stdout
+        received = subscriber.communicate(timeout=40)[0]
+    calls = [line.split(" ", 1)[-1] for line in sent.splitlines()]
+    data = [call for call in calls if call.startswith(f"{sends}(")]
+    assert data
+    # Several samples per call, or one.
+    assert len(data) < 1500 if mode in COLLECTING else len(data) >= 3000
+    assert (mode == "gso") == any("UDP_SEGMENT" in call or "SOL_UDP, 0x67" in call for call in calls)
+    assert re.search(rf"recvmmsg\(.*, {receives}, ", received)
+
+
+def test_a_kernel_without_gso_is_refused(perftest, tmp_path):
+    """A preloaded function rejects the socket option, as older kernels do."""
+    source = tmp_path / "old.c"
+    source.write_text(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <errno.h>\n#include <sys/socket.h>\n"
+        "int setsockopt(int fd, int level, int name, const void *value, socklen_t length) {\n"
+        "  int (*real)(int, int, int, const void *, socklen_t) = dlsym(RTLD_NEXT, \"setsockopt\");\n"
+        "  if (level == 17 && name == 103) { errno = ENOPROTOOPT; return -1; }\n"
+        "  return real(fd, level, name, value, length);\n}\n"
+    )
+    library = tmp_path / "old.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    publisher = perftest.pub("-rawMode", "gso", middleware="raw", env={"LD_PRELOAD": str(library)})
+    assert publisher.end() == 2
+    assert "-rawMode gso: this kernel does not have UDP GSO" in publisher.err and "use mmsg" in publisher.err
