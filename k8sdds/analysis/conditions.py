@@ -91,7 +91,7 @@ def _size(parts: str, value: Any, usual: str) -> str:
     """Describe a size that is a number of bytes or a word."""
     if value == usual:
         return f"usual {parts}"
-    words = {"mtu": "that fit the MTU", "max": "of up to 65,500 B", "default": "as the middleware's default"}
+    words = {"mtu": "that fit the MTU", "max": "of up to 65500 B", "default": "of the default size"}
     return f"{parts} {words.get(value) or f'of up to {value} B'}"
 
 

@@ -17,8 +17,10 @@ from k8sdds.results.metrics import METRICS
 
 _REFERENCES = tuple(
     Cell.model_fields[name].default
-    for name in ("transport", "reliability", "security", "receive_mode", "middleware")
-)
+    for name in (
+        "transport", "reliability", "security", "receive_mode", "middleware", "message_bytes", "fragment_bytes",
+    )
+)  # fmt: skip
 """Reference values, with which other values are compared."""
 
 

@@ -126,11 +126,14 @@ class Metrics(BaseModel):
     received: int | None = column("samples", "subscribers",
         "Number of samples received in the measured interval, summed over subscribers")
     lost: int | None = column("samples", "subscribers",
-        "Number of samples lost in the measured interval, summed over subscribers")
+        "Number of samples sent in the measured interval that a subscriber did not receive until the end of the test,"
+        " summed over subscribers")
     duplicates: int | None = column("samples", "subscribers",
-        "Number of duplicate samples received, summed over subscribers")
+        "Number of samples that a subscriber received again (same publisher and sequence number), summed over"
+        " subscribers")
     out_of_order: int | None = column("samples", "subscribers",
-        "Number of samples received out of order, summed over subscribers")
+        "Number of samples that arrived after one with a higher sequence number of the same publisher, summed over"
+        " subscribers")
     lost_percent: float | None = metric("loss", "%", "samples", "derived",
         "lost / (sent × subscribers) × 100; lost / (received + lost) × 100 where `sent` is null", scale="linear")
     latency_mean_us: float | None = metric("mean latency", "µs", "latency", "publisher",
@@ -182,27 +185,31 @@ class Metrics(BaseModel):
     loaded_latency_p90_us: float | None = metric("p90 latency under load", "µs", "latency under load", "publisher",
         "90th percentile of the one-way latency under the load of a throughput test")
     publisher_cpu_percent: float | None = metric("publisher CPU", "% of one core", "CPU", "supervisor",
-        "CPU time of a publisher's pod, in percent of one core; mean over publishers")
+        "CPU time of a publisher's pod in the measured interval (its cgroup, or the processes in /proc without one;"
+        " includes the supervisor), in percent of one core; mean over publishers")
     publisher_rss_bytes: int | None = metric("publisher memory", "bytes", "memory", "supervisor",
-        "Peak resident memory of a publisher; mean over publishers")
+        "Peak resident memory of a publisher's process since its start (VmHWM); mean over publishers")
     subscriber_cpu_percent: float | None = metric("subscriber CPU", "% of one core", "CPU", "supervisor",
-        "CPU time of a subscriber's pod, in percent of one core; mean over subscribers")
+        "CPU time of a subscriber's pod in the measured interval, from the same source, in percent of one core; mean"
+        " over subscribers")
     subscriber_rss_bytes: int | None = metric("subscriber memory", "bytes", "memory", "supervisor",
-        "Peak resident memory of a subscriber; mean over subscribers")
+        "Peak resident memory of a subscriber's process since its start (VmHWM); mean over subscribers")
     publisher_host_cpu_percent: float | None = metric("publisher CPU", "% of all cores", "CPU", "publisher",
         "CPU usage that RTI PerfTest printed for the publisher, in percent of all cores", only=IMPORTED)
     subscriber_host_cpu_percent: float | None = metric("subscriber CPU", "% of all cores", "CPU", "subscribers",
         "CPU usage that RTI PerfTest printed for a subscriber, in percent of all cores; mean over subscribers",
         only=IMPORTED)
     machine_cpu_percent: float | None = metric("machine CPU", "% of all cores", "CPU", "supervisor",
-        "Busy time of the first publisher's whole machine, in percent of all its cores")
+        "Busy time (user, nice, system, irq and softirq in /proc/stat) of the first publisher's whole machine in the"
+        " measured interval, in percent of all its cores")
     softirq_percent: float | None = metric("softirq CPU", "% of all cores", "CPU", "supervisor",
-        "CPU time spent in softirqs (forwarding, encapsulation), in percent of all cores; included in the busy time",
+        "CPU time spent in softirqs (forwarding, encapsulation) on the same machine in the measured interval, in"
+        " percent of all cores; included in the busy time",
         scale="linear")
     publisher_cpu_us_per_sample: float | None = metric("publisher CPU per sample", "µs", "cost", "derived",
-        "CPU time of the publishers' pods per sent sample")
+        "CPU time of the publishers' pods in the measured interval per sample sent in it")
     subscriber_cpu_us_per_sample: float | None = metric("subscriber CPU per sample", "µs", "cost", "derived",
-        "CPU time of the subscribers' pods per received sample")
+        "CPU time of the subscribers' pods in the measured interval per sample received in it")
     publisher_cpu_ms_per_mb: float | None = metric("publisher CPU per delivered MB", "ms/MB", "cost", "derived",
         "CPU time of the publishers' pods per megabyte (1e6 bytes) of payload delivered to all subscribers")
     subscriber_cpu_ms_per_mb: float | None = metric("subscriber CPU per delivered MB", "ms/MB", "cost", "derived",
@@ -211,8 +218,9 @@ class Metrics(BaseModel):
         "Busy time of the whole machine per megabyte of payload delivered to all subscribers; includes the"
         " network's work outside of pods, such as IPsec. Null if participants run on several machines")
     wire_bytes_per_payload_byte: float | None = metric("bytes on the wire per payload byte", "B/B", "cost", "derived",
-        "Bytes that the publishers' nodes sent on their links, including discovery and acknowledgments, per delivered"
-        " byte of payload")
+        "Bytes that the publishers' nodes sent on their links during the whole attempt, including discovery, warm-up and"
+        " acknowledgments, per byte of payload delivered in the warm-up and the measured interval. With unicast, the"
+        " copy for each subscriber counts on both sides")
     link_bytes: dict[str, Any] | None = column("evidence", "testbed",
         "Evidence that the samples crossed the network: bytes that the publishers' nodes `sent` and that each"
         " subscriber's node `received` on their links, and the number of `delivered_samples`. For encrypting networks,"
@@ -220,8 +228,9 @@ class Metrics(BaseModel):
         " clusters, `carried` contains the bytes that each subscriber's node received through the network's own"
         " interfaces")
     drops: dict[str, int | None] | None = column("evidence", "supervisor",
-        "`udp_receive_buffer_errors`, `udp_send_buffer_errors`, `ip_reassembly_fails` and `interface_drops`, summed"
-        " over participants")
+        "`udp_receive_buffer_errors`, `udp_send_buffer_errors`, `ip_reassembly_fails` (the kernel's counters"
+        " `RcvbufErrors`, `SndbufErrors`, `ReasmFails`) and `interface_drops` (packets that the pods' interfaces"
+        " dropped), in the measured interval and summed over participants")
     ip_fragments_created: int | None = column("evidence", "supervisor",
         "Number of IP fragments that the publishers' pods created in the measured interval (the kernel's counter"
         " `FragCreates`); on a network without pod namespaces, all IP fragments of their nodes. Fragments of"

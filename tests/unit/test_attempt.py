@@ -251,6 +251,24 @@ def test_other_load_on_the_machine_is_a_warning(recording: Recording) -> None:
     ]
 
 
+def test_ip_fragments_are_counted_and_contradict_mtu(recording: Recording) -> None:
+    recording.meters["pub0"]["network"]["ip_frag_creates"] = 3 * recording.expected["sent"]
+    record = recording.record()
+    assert (
+        record["ip_fragments_created"] == 3 * record["sent"] and record["ip_fragments_per_sent_sample"] == 3
+    )
+    assert (record["message_bytes"], record["fragment_bytes"]) == ("auto", "default")
+    assert record["effective_message_bytes"] == 14720
+    assert record["warnings"] == []
+    cell = recording.trial.cell.model_copy(update={"message_bytes": "mtu"})
+    recording.trial = recording.trial.model_copy(update={"cell": cell})
+    (warning,) = recording.record()["warnings"]
+    assert warning.startswith(f"fragmented: pub0 created {3 * record['sent']} IP fragments")
+    recording.meters["pub0"]["network"]["ip_frag_creates"] = 0
+    assert recording.record()["warnings"] == []
+    assert recording.record()["ip_fragments_per_sent_sample"] == 0
+
+
 def test_an_attempt_without_files_has_a_record(recording: Recording, tmp_path: Path) -> None:
     for name in recording.trial.cell.participants:
         shutil.rmtree(tmp_path / name.name)

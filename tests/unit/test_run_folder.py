@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
@@ -21,6 +22,14 @@ def test_attempts_are_read_in_order(tmp_path: Path) -> None:
         run.append_attempt({"attempt": number, "network": "µ"})
     assert [record["attempt"] for record in RunFolder.open(run.path).attempts()] == [0, 1, 2]
     assert run.campaign == CAMPAIGN
+
+
+def test_attempts_of_earlier_versions_have_the_sizes_that_were_measured(tmp_path: Path) -> None:
+    run = folder(tmp_path)
+    run.append_attempt({"trial_id": "a", "valid": True})
+    run.append_attempt({"trial_id": "b", "valid": True, "message_bytes": "mtu", "fragment_bytes": "1000"})
+    table = tidy.frame(run)
+    assert list(table.message_bytes) == ["auto", "mtu"] and list(table.fragment_bytes) == ["default", "1000"]
 
 
 def test_an_incomplete_last_line_is_ignored_and_not_continued(tmp_path: Path) -> None:
