@@ -174,8 +174,14 @@ DataWriterQos FastDds::writer_qos(const EndpointQos& e) const {
     qos.deadline().period = duration(e.deadline_ns);
     qos.latency_budget().duration = duration(e.latency_budget_ns);
     qos.lifespan().duration = duration(e.lifespan_ns);
-    // Periodic heartbeats are for the tail of a stream: a full queue and a full send buffer trigger the others.
-    fastdds_api::set_writer_times(qos, duration(10'000'000));
+    // A history of one sample is always full, so the library would request an acknowledgment with each sample.
+    const bool keeps_one = !e.keep_all && e.depth == 1;
+    qos.reliable_writer_qos().disable_heartbeat_piggyback = keeps_one;
+    // Periodic heartbeats are for the tail of a stream: a full queue and a full send buffer trigger the others. After
+    // each sample the library starts the timer of the NACK suppression. With its default of 0, each sample wakes the
+    // timer thread, which then walks through all unacknowledged samples. The timer delays a repair by at most its time.
+    constexpr int64_t heartbeat_ns = 10'000'000, suppression_ns = 1'000'000;
+    fastdds_api::set_writer_times(qos, duration(heartbeat_ns), duration(keeps_one ? heartbeat_ns : suppression_ns));
     if (settings_.security.enabled())
         qos.properties().properties().emplace_back("dds.sec.crypto.keysize",
                                                    settings_.security.key_bits == 256 ? "256" : "128");

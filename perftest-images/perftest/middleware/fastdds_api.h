@@ -86,14 +86,17 @@ inline void add_discovery_server(rtps::BuiltinAttributes& builtin, size_t id, co
 #endif
 }
 
-inline void set_writer_times(eprosima::fastdds::dds::DataWriterQos& qos, Duration_t heartbeat_period) {
+inline void set_writer_times(eprosima::fastdds::dds::DataWriterQos& qos, Duration_t heartbeat_period,
+                             Duration_t nack_suppression) {
     auto& times = qos.reliable_writer_qos().times;
     const Duration_t at_once{0, 0};
 #if FASTDDS_MAJOR >= 3
-    times.initial_heartbeat_delay = times.nack_response_delay = times.nack_supression_duration = at_once;
+    times.initial_heartbeat_delay = times.nack_response_delay = at_once;
+    times.nack_supression_duration = nack_suppression;
     times.heartbeat_period = heartbeat_period;
 #else
-    times.initialHeartbeatDelay = times.nackResponseDelay = times.nackSupressionDuration = at_once;
+    times.initialHeartbeatDelay = times.nackResponseDelay = at_once;
+    times.nackSupressionDuration = nack_suppression;
     times.heartbeatPeriod = heartbeat_period;
 #endif
 }

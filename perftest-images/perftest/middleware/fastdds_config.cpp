@@ -149,8 +149,9 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     udp->maxMessageSize = fastdds_max_message(s);
     udp->receiveBufferSize = 8u << 20;                    // the kernel limits it to rmem_max
     // The library requests acknowledgments each time it has sent as much as its send buffer holds, so the writer's
-    // queue must be several times as large.
-    udp->sendBufferSize = 128u << 10;
+    // queue must be several times as large. For each acknowledged sample it searches the samples acknowledged before
+    // it, so that short samples are faster with frequent acknowledgments.
+    udp->sendBufferSize = std::clamp<uint32_t>(static_cast<uint32_t>(128 * s.data_length), 32u << 10, 128u << 10);
     // A process uses the first free participant index, and tries to reach each peer at as many ports.
     udp->maxInitialPeersRange = 9 + s.subscribers + s.publishers + s.id;
     const Interface nic = interface_of(s.nic);
