@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from k8sdds.deploy import clocks
 from k8sdds.model.measurement import ClockState
 from k8sdds.model.trial import participants
+from k8sdds.system.ssh import Connections, HostError, ScriptResult
 from k8sdds.testbeds.cluster.clocks import NO_ACCESS, clock_error
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 
@@ -180,3 +181,25 @@ def test_an_unknown_clock_gives_no_bound_but_a_reason(
 ) -> None:
     error = clock_error(participants(1, 1), pods(pub0="a", sub0="b"), readings)
     assert error.bound_us is None and reason in error.source
+
+
+class FakeHost:
+    """A machine that returns this output for the script, or cannot be reached."""
+
+    def __init__(self, output: str | None) -> None:
+        self._output = output
+
+    def run(self, script: str, *, timeout_s: float) -> ScriptResult:
+        assert script == clocks.SCRIPT and timeout_s
+        if self._output is None:
+            raise HostError("c", "no answer within 10 s", "check it")
+        return ScriptResult(0, self._output, "")
+
+
+def test_a_node_that_does_not_answer_has_no_bound() -> None:
+    connections = Connections([])
+    connections.hosts.update(a=FakeHost(CHRONY), b=FakeHost(""), c=FakeHost(None))  # type: ignore[arg-type]
+    read = clocks.read(connections, ["a", "b", "c"])
+    assert read["a"].error_us == pytest.approx(8.387)
+    assert read["b"].error_us is None and "neither" in read["b"].reason
+    assert read["c"].error_us is None and "no answer" in read["c"].reason

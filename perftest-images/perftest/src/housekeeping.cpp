@@ -10,8 +10,8 @@
 namespace k8sdds {
 namespace {
 
-constexpr int64_t row_ns = 100'000'000, interval_ns = 1'000'000'000, idle_ns = 10'000'000, watch_ns = 250'000'000;
-constexpr int blocked_checks = 60;                         // 15 s within one round of tasks
+constexpr int64_t interval_ns = 1'000'000'000, idle_ns = 10'000'000, watch_ns = 1'000'000'000;
+constexpr int blocked_checks = 15;                         // 15 s within one round of tasks
 constexpr double stop_s = 5;
 
 sigset_t end_signals() {
@@ -60,8 +60,12 @@ void Housekeeping::finish() {
 }
 
 void Housekeeping::force_exit_after(double seconds, int code) {
-    exit_code_.store(code);
-    exit_at_.store(seconds > 0 ? now_ns() + to_ns(seconds) : INT64_MAX);
+    {
+        std::lock_guard<std::mutex> lock(finish_mutex_);
+        exit_code_.store(code);
+        exit_at_.store(seconds > 0 ? now_ns() + to_ns(seconds) : INT64_MAX);
+    }
+    finish_.notify_all();
 }
 
 void Housekeeping::on_signal(int number) {
@@ -74,6 +78,8 @@ void Housekeeping::run() {
     const sigset_t set = end_signals();
     while (!finished_.load()) {
         const int64_t now = now_ns();
+        // stop() may notify a thread just before it begins to wait.
+        if (state_.stopped.load()) state_.changed.notify_all();
         // After a stop the main thread may still be blocked in a call of the middleware.
         if (state_.stopped.load() && exit_at_.load() == INT64_MAX) {
             const int code = state_.exit_status().code;
@@ -105,11 +111,19 @@ void Housekeeping::watch() {
     std::unique_lock<std::mutex> lock(finish_mutex_);
     uint64_t last_round = 0;
     int checks = 0;
-    while (!finish_.wait_for(lock, std::chrono::nanoseconds(watch_ns), [&] { return finished_.load(); })) {
-        // Counts checks instead of time: a process that was suspended (SIGSTOP) was not blocked by the middleware.
-        checks = in_tasks_.load() && rounds_done_.load() == last_round ? checks + 1 : 0;
-        last_round = rounds_done_.load();
-        const bool late = now_ns() >= exit_at_.load();
+    int64_t next_check = now_ns() + watch_ns;
+    while (!finished_.load()) {
+        const std::chrono::steady_clock::time_point wake{
+            std::chrono::nanoseconds(std::min(next_check, exit_at_.load()))};
+        finish_.wait_until(lock, wake);
+        const int64_t now = now_ns();
+        const bool late = now >= exit_at_.load();
+        if (now >= next_check) {
+            // Counts checks instead of time: a process that was suspended (SIGSTOP) was not blocked by the middleware.
+            checks = in_tasks_.load() && rounds_done_.load() == last_round ? checks + 1 : 0;
+            last_round = rounds_done_.load();
+            next_check = now + watch_ns;
+        }
         if (!late && checks < blocked_checks) continue;
         const char text[] = "k8sdds-perftest: the middleware blocks; exiting without closing it\n";
         pollfd err{STDERR_FILENO, POLLOUT, 0};
@@ -138,15 +152,17 @@ void Housekeeping::add_row(int64_t now) {
 void Housekeeping::tick(int64_t now) {
     advance_stage(now);
     if (now >= next_liveliness_) {
-        next_liveliness_ = now + liveliness_period_;
+        next_liveliness_ += (now - next_liveliness_) / liveliness_period_ * liveliness_period_ + liveliness_period_;
         tasks_.assert_liveliness();
     }
     tasks_.check_peers(now);
     const int64_t first = state_.first_ns.load();
     if (!first || state_.end_ns.load()) return;
+    const int64_t row_ns = state_.row_ns.load();
     if (!next_row_) {
         next_row_ = first + row_ns;
         next_interval_ = first + interval_ns;
+        if (liveliness_period_ >= row_ns) next_liveliness_ = next_row_;     // one wake-up for both
     }
     if (now >= next_row_) {
         add_row(now);

@@ -1,4 +1,4 @@
-// The housekeeping thread: signals, deadlines of the stages, the 100 ms timeline, interval lines, liveliness, and the
+// The housekeeping thread: signals, deadlines of the stages, the timeline, interval lines, liveliness, and the
 // forced exit when the middleware blocks. It handles no samples.
 #pragma once
 

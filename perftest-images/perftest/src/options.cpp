@@ -105,7 +105,7 @@ const Option table[] = {
     {"-histogramFile", "FILE", both, &Options::histogram_file, 0, 0,
      "Write the latencies to an HdrHistogram log (V2); a subscriber has them in a paced test."},
     {"-timelineFile", "FILE", both, &Options::timeline_file, 0, 0,
-     "Write elapsed_ms,samples,bytes for each 100 ms to a CSV file."},
+     "Write elapsed_ms,samples,bytes for each 100 ms to a CSV file; for each second unless in a throughput test."},
     {"-verbosity", "0-3", both, &Options::verbosity, 0, 3, "Level of detail of the messages on standard error."},
     {"-check", "", both, &Options::check, 0, 0, "Check options and files, then exit without starting a test."},
     {"-help", "", both, &Options::help, 0, 0, "Show this message and exit."},

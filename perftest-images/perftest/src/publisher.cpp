@@ -18,6 +18,7 @@ Publisher::Publisher(const Options& options, const Settings& settings, Backend& 
     sample.payload = payload_.data();
     sample.payload_length = static_cast<uint32_t>(payload_.size());
     state_.sample_bytes.store(settings.data_length);
+    if (options.test() != Test::throughput) state_.measure_delays();
     workload_ = make_workload({options, settings, backend, state, histogram, sample});
 }
 

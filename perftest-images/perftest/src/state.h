@@ -28,6 +28,8 @@ inline int64_t progress_timeout_ns(double seconds, uint64_t sample_bytes) {
     return to_ns(seconds) + static_cast<int64_t>(sample_bytes) * 1000;
 }
 
+constexpr int64_t timeline_row_ns = 100'000'000, sparse_timeline_row_ns = 1'000'000'000;
+
 enum class Stage : int { waiting, warm_up, measured, over };
 
 struct ExitStatus {
@@ -53,6 +55,11 @@ public:
     std::atomic<double> first_epoch_s{0};
     std::atomic<int64_t> stage_until_ns{INT64_MAX};        // when the housekeeping thread advances the stage
     std::atomic<uint64_t> sample_bytes{0};
+    std::atomic<int64_t> row_ns{timeline_row_ns};          // period of the timeline
+
+    // Chooses the period: a wake-up of the housekeeping thread can delay a sample, which only a throughput test averages
+    // out.
+    void measure_delays() { row_ns.store(sparse_timeline_row_ns); }
 
     // Enters a stage if the other one is current, and ends sleep_until(). Returns whether it did.
     bool advance(Stage from, Stage to);

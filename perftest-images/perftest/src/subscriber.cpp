@@ -68,17 +68,21 @@ bool Subscriber::discover() {
     return false;
 }
 
+// Samples show that a publisher is alive, as announcements do.
+void Subscriber::update_progress(Source& source, int64_t now) {
+    const uint64_t received = source.tracker.received();
+    if (received == source.received_before) return;
+    source.received_before = received;
+    source.last_progress_ns = source.last_announcement_ns = now;
+}
+
 // A publisher that has ended is complete when all its samples have arrived, or when no more arrive.
 void Subscriber::update_completion(Source& source, int64_t now) {
-    const uint64_t received = source.tracker.received();
-    if (received != source.received_before) {
-        source.received_before = received;
-        source.last_progress_ns = source.last_announcement_ns = now;
-    }
+    update_progress(source, now);
     if (!source.ended || source.complete) return;
     const double half = std::max(options_.peer_timeout / 2, 0.1);
     const int64_t quiet_ns = reliable_ ? progress_timeout_ns(half, state_.sample_bytes.load()) : to_ns(0.1);
-    source.complete = received >= source.sent || now - source.last_progress_ns > quiet_ns;
+    source.complete = source.received_before >= source.sent || now - source.last_progress_ns > quiet_ns;
 }
 
 void Subscriber::receive_until_done() {
@@ -104,10 +108,10 @@ void Subscriber::receive_until_done() {
             }
         }
         if (all(&Source::done)) break;
-        // While samples are measured, nothing but announcements and stop() needs this thread. It may share a core with
-        // the receiving thread, so it wakes up rarely: only because stop() may notify just before the wait begins.
-        const int64_t slice_ns = samples_missing ? 1'000'000 : std::min<int64_t>(to_ns(options_.peer_timeout / 5), 500'000'000);
-        state_.changed.wait_for(lock, std::chrono::nanoseconds(slice_ns));
+        // While samples are measured, only announcements and stop() wake up this thread, because it may share a core
+        // with the receiving thread.
+        if (samples_missing) state_.changed.wait_for(lock, std::chrono::milliseconds(1));
+        else state_.changed.wait(lock);
     }
     running_ = false;
     state_.end_measured(now_ns());
@@ -129,9 +133,10 @@ void Subscriber::check_peers(int64_t now) {
     if (!running_ || state_.stopped.load()) return;
     unsigned expected = 0;
     for (unsigned id = 0; id < sources_.size(); ++id) {
-        const Source& source = *sources_[id];
+        Source& source = *sources_[id];
         if (source.done) continue;
         ++expected;
+        update_progress(source, now);
         if (now - source.last_announcement_ns > to_ns(options_.peer_timeout))
             state_.stop(exit_peer_lost, "peer lost: nothing received from publisher " + std::to_string(id));
     }
@@ -148,6 +153,7 @@ void Subscriber::start(Source& source, const Announcement& a) {
     }
     state_.sample_bytes.store(length);
     test_ = static_cast<Test>(a.value[0]);
+    if (test_ != Test::throughput) state_.measure_delays();
     warm_up_s_ = a.value[1] / 1e9;
     deadline_ns_ = a.value[2];
     source.shares_clock = clock_id_ != 0 && a.value[4] == clock_id_;

@@ -57,6 +57,7 @@ private:
 
     bool discover();
     void receive_until_done();
+    void update_progress(Source&, int64_t now);
     void update_completion(Source&, int64_t now);
     void report(unsigned id);
     void start(Source&, const Announcement&);

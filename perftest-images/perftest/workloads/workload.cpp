@@ -47,8 +47,9 @@ void Workload::begin_warm_up() {
 }
 
 void Workload::begin_measured_stage(int64_t now) {
-    state_.begin_measured(now);
+    // First, because the housekeeping thread may sleep longer as soon as the interval has begun.
     state_.stage_until_ns.store(options_.execution_time > 0 ? now + to_ns(options_.execution_time) : INT64_MAX);
+    state_.begin_measured(now);
 }
 
 void Workload::end_measured_stage() {

@@ -115,7 +115,7 @@ const std::vector<Option>& table() {
         {"--no-phase", nullptr, kStart, nullptr,
          "do not set K8SDDS_PHASE_FD: the whole life of the process is the interval",
          [](Options& o, const std::string&) { o.phase_fd = false; }},
-        {"--memory-interval-ms", "N", kStart, "200", "milliseconds between two memory samples (0: no samples)",
+        {"--memory-interval-ms", "N", kStart, "0", "milliseconds between two memory samples (0: no samples)",
          [](Options& o, const std::string& v) {
              o.memory_interval_ns = integer("--memory-interval-ms", v, 3'600'000) * 1'000'000;
          }},

@@ -220,8 +220,7 @@ void Run::on_phases() {
                 meters_.sample_memory();
                 sample_at_ = monotonic_ns() + options_.memory_interval_ns;
             }
-            libraries_at_ = kNever;
-            meters_.read_libraries();
+            libraries_at_ = kNever;                         // read at the end: it takes long on the measured cores
         } else if (mark == 'E' && marked_start_ && !marked_end_) {
             marked_end_ = true;
             outcome_.end = meters_.read();

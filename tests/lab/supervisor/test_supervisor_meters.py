@@ -32,7 +32,7 @@ def close_to(value, tolerance=0.2):
 
 
 def test_measured_interval(supervisor):
-    process = supervisor.python(BURNER)
+    process = supervisor.python(BURNER, "--memory-interval-ms", "50")
     report = meters(process)
     used = float(output(process))
     assert report["schema"] == 1

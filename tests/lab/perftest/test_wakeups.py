@@ -1,0 +1,37 @@
+"""Test that threads which handle no samples hardly wake up while delays are measured."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+OBSERVED_S = 2
+LIMIT = 6 * OBSERVED_S
+"""Of all these threads of a process together: housekeeping and watchdog wake up once per second each."""
+
+
+def wake_ups(pid, without=()):
+    """Count the voluntary context switches of the threads that do not belong to the middleware, which have names."""
+    switches = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        if status["Name"] == "k8sdds-perftest" and int(task.name) not in without:
+            switches += int(status["voluntary_ctxt_switches"])
+    return switches
+
+
+@pytest.mark.parametrize("test", [("-latencyTest",), ("-pacedTest", "-pubRate", "500:sleep")], ids=["latency", "paced"])
+def test_threads_without_samples_sleep(perftest, test):
+    subscriber = perftest.sub()
+    publisher = perftest.pub(*test, time=OBSERVED_S + 2)
+    for process in (subscriber, publisher):
+        process.wait_for_phase("M")
+    pids = {process: process.popen.pid for process in (subscriber, publisher)}
+    # In a paced test the main thread of the publisher sends the samples.
+    sends = (pids[publisher],) if "-pacedTest" in test else ()
+    time.sleep(0.2)
+    before = {process: wake_ups(pid, sends) for process, pid in pids.items()}
+    time.sleep(OBSERVED_S)
+    counts = {process: wake_ups(pid, sends) - before[process] for process, pid in pids.items()}
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert counts[subscriber] <= LIMIT and counts[publisher] <= LIMIT
