@@ -77,21 +77,19 @@ private:
     double cpu_ = 0;
 };
 
-void write_files(const Report& report, Housekeeping& housekeeping, OutputFile& histogram, OutputFile& timeline) {
-    if (timeline.get()) {
-        std::fprintf(timeline.get(), "elapsed_ms,samples,bytes\n");
-        for (const TimelineRow& row : housekeeping.timeline())
-            std::fprintf(timeline.get(), "%lld,%llu,%llu\n", static_cast<long long>(row.elapsed_ms),
-                         static_cast<unsigned long long>(row.samples), static_cast<unsigned long long>(row.bytes));
-        timeline.flush("-timelineFile");
-    }
-    if (histogram.get()) {
-        const char* tag = latency_name(report);
-        const std::string log = histogram_log(report.histogram, tag, report.state.first_epoch_s.load(),
-                                              report.state.measured_s());
-        std::fputs(log.c_str(), histogram.get());
-        histogram.flush("-histogramFile");
-    }
+void write_histogram(const Histogram& histogram, const char* tag, const State& state, const char* option,
+                     OutputFile& file) {
+    const std::string log = histogram_log(histogram, tag, state.first_epoch_s.load(), state.measured_s());
+    std::fputs(log.c_str(), file.get());
+    file.flush(option);
+}
+
+void write_timeline(Housekeeping& housekeeping, OutputFile& timeline) {
+    std::fprintf(timeline.get(), "elapsed_ms,samples,bytes\n");
+    for (const TimelineRow& row : housekeeping.timeline())
+        std::fprintf(timeline.get(), "%lld,%llu,%llu\n", static_cast<long long>(row.elapsed_ms),
+                     static_cast<unsigned long long>(row.samples), static_cast<unsigned long long>(row.bytes));
+    timeline.flush("-timelineFile");
 }
 
 int measure(Options& options) {
@@ -100,22 +98,24 @@ int measure(Options& options) {
     const std::string problem = backend->unsupported(settings);
     if (!problem.empty()) throw UsageError(problem);
     if (options.check) return exit_done;
-    OutputFile histogram_file, timeline_file;
+    OutputFile histogram_file, timeline_file, inter_arrival_file;
     histogram_file.open("-histogramFile", options.histogram_file);
     timeline_file.open("-timelineFile", options.timeline_file);
+    inter_arrival_file.open("-interArrivalFile", options.inter_arrival_file);
 
     Housekeeping::block_signals();
     State state;
     Histogram histogram;
+    const std::unique_ptr<Histogram> gaps = inter_arrival_file.get() ? std::make_unique<Histogram>() : nullptr;
     std::unique_ptr<Output> output =
         options.output_format == "json" ? make_json_output(options) : make_csv_output(options);
     std::unique_ptr<Participant> participant;
     if (options.pub) participant = std::make_unique<Publisher>(options, settings, *backend, state, histogram);
-    else participant = std::make_unique<Subscriber>(options, settings, *backend, state, histogram);
+    else participant = std::make_unique<Subscriber>(options, settings, *backend, state, histogram, gaps.get());
     Housekeeping housekeeping(state, std::clamp<int64_t>(to_ns(options.peer_timeout) / 5, 50'000'000, 1'000'000'000));
     housekeeping.start();
 
-    Report report{options, &settings, state, histogram, {}, {}, {}, backend->version(), {}};
+    Report report{options, &settings, state, histogram, gaps.get(), {}, {}, {}, backend->version(), {}};
     housekeeping.force_exit_after(options.discovery_timeout + 5, exit_middleware);
     try {
         state.created_ns.store(now_ns());
@@ -142,7 +142,11 @@ int measure(Options& options) {
 
     report.exit_status = state.exit_status();
     report.results = participant->results();
-    write_files(report, housekeeping, histogram_file, timeline_file);
+    if (timeline_file.get()) write_timeline(housekeeping, timeline_file);
+    if (histogram_file.get())
+        write_histogram(histogram, latency_name(report), state, "-histogramFile", histogram_file);
+    if (inter_arrival_file.get())
+        write_histogram(*gaps, "inter_arrival", state, "-interArrivalFile", inter_arrival_file);
     if (report.exit_status.code == exit_usage) {
         log_line("%s", report.exit_status.reason.c_str());
     } else {

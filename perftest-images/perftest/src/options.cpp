@@ -104,6 +104,8 @@ const Option table[] = {
     {"-outputFormat", "csv|json", both, &Options::output_format, 0, 0, "Format of the standard output."},
     {"-histogramFile", "FILE", both, &Options::histogram_file, 0, 0,
      "Write the latencies to an HdrHistogram log (V2); a subscriber has them in a paced test."},
+    {"-interArrivalFile", "FILE", subscriber, &Options::inter_arrival_file, 0, 0,
+     "Write the times between the samples of each publisher to an HdrHistogram log (V2)."},
     {"-timelineFile", "FILE", both, &Options::timeline_file, 0, 0,
      "Write elapsed_ms,samples,bytes for each 100 ms to a CSV file; for each second unless in a throughput test."},
     {"-verbosity", "0-3", both, &Options::verbosity, 0, 3, "Level of detail of the messages on standard error."},

@@ -19,6 +19,7 @@ struct Report {
     const Settings* settings = nullptr;       // null until the backend is open
     const State& state;
     const Histogram& histogram;
+    const Histogram* gaps = nullptr;          // times between samples, if they were requested
     Results results;
     TransportFacts facts;
     std::map<std::string, Json> effective_qos;
@@ -54,7 +55,7 @@ double percent(uint64_t part, uint64_t whole);
 // "one_way_realtime" or "half_round_trip".
 const char* latency_name(const Report&);
 
-// Returns samples per second: of a subscriber between its first and last sample, of a publisher in the measured
+// Returns samples per second: of a subscriber in the common interval of its publishers, of a publisher in its measured
 // interval.
 double rate_of(const Report&);
 

@@ -24,8 +24,7 @@ double rate_of(const Report& report) {
         const double elapsed = report.state.measured_s();
         return elapsed > 0 ? static_cast<double>(r.sent) / elapsed : 0;
     }
-    const double elapsed = (r.last_ns - r.first_ns) / 1e9;
-    return elapsed > 0 ? static_cast<double>(r.received) / elapsed : 0;
+    return r.common ? r.common->rate() : 0;
 }
 
 const char* latency_name(const Report& report) {

@@ -59,6 +59,17 @@ Json arrivals(const std::optional<Arrivals>& arrivals) {
             {"jitter_ns", json_rounded(arrivals->jitter_ns, 1)}};
 }
 
+Json common_interval(const std::optional<CommonInterval>& common) {
+    if (!common) return nullptr;
+    return {{"first_ns", common->first_ns}, {"last_ns", common->last_ns}, {"samples", common->samples}};
+}
+
+// What ended the measured interval of a publisher.
+Json ended_by(const Report& report) {
+    if (!report.options.pub || !report.state.end_ns.load()) return nullptr;
+    return report.results.reached_limit ? "count" : "time";
+}
+
 Json null_if_zero(int64_t value) { return value ? Json(value) : Json(nullptr); }
 
 class JsonOutput final : public Output {
@@ -175,6 +186,7 @@ private:
                 {"discovery_s", json_rounded(r.discovery_s, 6)},
                 {"warmup_s", json_rounded(r.warm_up_s, 6)},
                 {"measured_s", json_rounded(report.state.measured_s(), 9)},
+                {"ended_by", ended_by(report)},
                 {"sent", r.sent_known ? Json(r.sent) : Json(nullptr)},
                 {"received", r.received},
                 {"warmup_received", r.warm_up_received},
@@ -185,11 +197,13 @@ private:
                 {"throughput_mbps", json_rounded(mbps(rate, r.data_length), 6)},
                 {"first_sample_monotonic_ns", null_if_zero(r.first_ns)},
                 {"last_sample_monotonic_ns", null_if_zero(r.last_ns)},
+                {"common_interval", common_interval(r.common)},
                 {"latency_ns", latencies("latency")},
                 {"loaded_latency_ns", latencies("loaded_latency")},
                 {"one_way_ns", latencies("one_way")},
                 {"one_way_realtime_ns", latencies("one_way_realtime")},
                 {"half_round_trip_ns", latencies("half_round_trip")},
+                {"inter_arrival_ns", report.gaps ? latency(*report.gaps) : Json(nullptr)},
                 {"schedule", schedule(r.schedule, r.sent)},
                 {"arrivals", arrivals(r.arrivals)},
                 {"pings_sent", r.pings_sent},

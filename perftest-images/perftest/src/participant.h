@@ -33,6 +33,16 @@ struct Arrivals {
     double jitter_ns = 0;                     // mean difference between the delays of consecutive samples
 };
 
+// The part of the measured interval in which all publishers sent, as a subscriber saw it: from the first sample of the
+// publisher that began last to the last sample of the publisher that ended first.
+struct CommonInterval {
+    int64_t first_ns = 0, last_ns = 0;        // equal if there is none
+    uint64_t samples = 0;                     // of all publishers, including those at both ends
+    double rate() const {                     // n samples are n - 1 intervals
+        return last_ns > first_ns ? static_cast<double>(samples - 1) * 1e9 / static_cast<double>(last_ns - first_ns) : 0;
+    }
+};
+
 struct Results {
     double handshake_s = 0;                   // 0: some endpoints did not match
     double discovery_s = 0;
@@ -41,7 +51,9 @@ struct Results {
     uint64_t received = 0, duplicates = 0, out_of_order = 0, lost = 0;
     uint64_t warm_up_received = 0;            // subscriber only: samples that the network carried before the interval
     uint64_t pings_sent = 0, pongs_received = 0, pongs_timed_out = 0;
-    int64_t first_ns = 0, last_ns = 0;
+    int64_t first_ns = 0, last_ns = 0;        // at a subscriber over all publishers
+    std::optional<CommonInterval> common;     // subscriber only
+    bool reached_limit = false;               // publisher only: all samples of -numIter were sent
     uint64_t data_length = 0;
     Test test = Test::throughput;
     std::optional<Schedule> schedule;         // publisher in a paced test

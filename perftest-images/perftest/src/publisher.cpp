@@ -30,10 +30,19 @@ void Publisher::run() {
             workload_->set_shared_clock(all(&Peer::shares_clock));
         }
         workload_->run();
+        warn_of_early_end();
         if (!state_.stopped.load()) collect_reports();
         workload_->stop();
     }
     if (state_.stopped.load()) abort_peers();
+}
+
+void Publisher::warn_of_early_end() const {
+    const double measured_s = state_.measured_s();
+    const bool by_default = !options_.was_given("-numIter") && measured_s < options_.execution_time;
+    if (by_default && state_.samples.load() >= static_cast<uint64_t>(options_.iterations))
+        log_line("the default of -numIter ended the measured interval after %.3f s, before -executionTime; give a larger"
+                 " -numIter", measured_s);
 }
 
 bool Publisher::matched() {
@@ -246,6 +255,7 @@ Results Publisher::results() const {
     r.pongs_received = workload_->pongs_received();
     r.pongs_timed_out = workload_->pongs_timed_out();
     r.schedule = workload_->schedule();
+    r.reached_limit = r.sent >= static_cast<uint64_t>(options_.iterations);
     return r;
 }
 

@@ -42,6 +42,7 @@ private:
 
     bool discover();
     bool start_subscribers();
+    void warn_of_early_end() const;
     void collect_reports();
     void abort_peers();
     bool matched();

@@ -9,11 +9,14 @@ namespace k8sdds {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 
+// How long no sample has arrived before a best-effort publisher that has ended counts as over, and as complete.
+constexpr int64_t over_ns = 5'000'000, complete_ns = 100'000'000;
+
 Subscriber::Subscriber(const Options& options, const Settings& settings, Backend& backend, State& state,
-                       Histogram& delays)
+                       Histogram& delays, Histogram* gaps)
     : options_(options), reliable_(settings.qos.reader.reliable), data_length_given_(options.was_given("-dataLen")),
       backend_(backend), state_(state), announcer_(backend, Role::subscriber, settings.id),
-      id_(static_cast<int32_t>(settings.id)), delays_(delays) {
+      id_(static_cast<int32_t>(settings.id)), delays_(delays), gaps_(gaps) {
     for (unsigned i = 0; i < settings.publishers; ++i) sources_.push_back(std::make_unique<Source>());
     state_.sample_bytes.store(settings.data_length);
 }
@@ -76,36 +79,35 @@ void Subscriber::update_progress(Source& source, int64_t now) {
     source.last_progress_ns = source.last_announcement_ns = now;
 }
 
-// A publisher that has ended is complete when all its samples have arrived, or when no more arrive.
+// A publisher that has ended is complete when all its samples have arrived, or when no more arrive. A best-effort
+// publisher is over earlier, so that the measured interval does not include the wait for samples that are lost.
 void Subscriber::update_completion(Source& source, int64_t now) {
     update_progress(source, now);
     if (!source.ended || source.complete) return;
     const double half = std::max(options_.peer_timeout / 2, 0.1);
-    const int64_t quiet_ns = reliable_ ? progress_timeout_ns(half, state_.sample_bytes.load()) : to_ns(0.1);
-    source.complete = source.received_before >= source.sent || now - source.last_progress_ns > quiet_ns;
+    const int64_t quiet_ns = reliable_ ? progress_timeout_ns(half, state_.sample_bytes.load()) : complete_ns;
+    const int64_t idle_ns = now - source.last_progress_ns;
+    source.complete = source.received_before >= source.sent || idle_ns > quiet_ns;
+    source.over = source.over || source.complete || (!reliable_ && idle_ns > over_ns);
+    source.report_requested = source.complete;
 }
 
 void Subscriber::receive_until_done() {
     std::unique_lock<std::mutex> lock(state_.mutex);
-    bool ended = false;
     while (!state_.stopped.load() && !all(&Source::done)) {
         const int64_t now = now_ns();
         bool samples_missing = false;
+        for (const auto& source : sources_) {
+            update_completion(*source, now);
+            samples_missing = samples_missing || (source->ended && !source->complete);
+        }
+        if (all(&Source::over)) state_.end_measured(now);
         for (unsigned id = 0; id < sources_.size(); ++id) {
-            Source& source = *sources_[id];
-            const bool was_complete = source.complete;
-            update_completion(source, now);
-            samples_missing = samples_missing || (source.ended && !source.complete);
-            if (source.complete && !ended && all(&Source::complete)) {
-                state_.end_measured(now);
-                ended = true;
-            }
-            if (source.complete && (!was_complete || source.report_requested)) {
-                source.report_requested = false;
-                lock.unlock();
-                report(id);
-                lock.lock();
-            }
+            if (!sources_[id]->report_requested) continue;
+            sources_[id]->report_requested = false;
+            lock.unlock();
+            report(id);
+            lock.lock();
         }
         if (all(&Source::done)) break;
         // While samples are measured, only announcements and stop() wake up this thread, because it may share a core
@@ -159,6 +161,7 @@ void Subscriber::start(Source& source, const Announcement& a) {
     source.shares_clock = clock_id_ != 0 && a.value[4] == clock_id_;
     source.clock_difference_ns.store(clock_difference_ns(source, a.value[5]));
     source.measures_delay.store(test_ == Test::paced);
+    source.times_samples.store(gaps_ || test_ == Test::paced);
     source.last_announcement_ns = source.last_progress_ns = now_ns();
     source.run.store(a.run);
 }
@@ -169,11 +172,15 @@ int64_t Subscriber::clock_difference_ns(const Source& source, int64_t publisher_
     return source.shares_clock ? 0 : realtime_offset_ns() - publisher_offset_ns;
 }
 
+void Subscriber::answer_start(unsigned id) {
+    announcer_.send(Kind::ready, sources_[id]->run.load(), static_cast<uint16_t>(id), {clock_id_});
+}
+
 void Subscriber::on_announcement(const Announcement& a) {
     if (a.role != Role::publisher || a.id >= sources_.size()) return;
     if (a.to != to_all && a.to != static_cast<uint16_t>(id_)) return;
     Source& source = *sources_[a.id];
-    bool answer_start = false, answer_done = false;
+    bool starts = false, last_to_start = false, answer_done = false;
     {
         std::lock_guard<std::mutex> lock(state_.mutex);
         if (a.kind == Kind::start) {
@@ -184,8 +191,11 @@ void Subscriber::on_announcement(const Announcement& a) {
                                             "; give each its own id, from 0 to numPublishers-1");
                 return;
             }
-            if (instance == Identity::Instance::first_seen) start(source, a);
-            answer_start = source.run.load() == a.run;
+            if (instance == Identity::Instance::first_seen) {
+                start(source, a);
+                last_to_start = all_started();
+            }
+            starts = source.run.load() == a.run;
         }
         if (a.kind == Kind::abort && a.to != to_all && a.value[0] == exit_usage)
             state_.stop(exit_usage, "-sidMultiSubTest: another subscriber has the id " + std::to_string(id_) +
@@ -208,7 +218,11 @@ void Subscriber::on_announcement(const Announcement& a) {
                                             std::to_string(a.value[0]));
         }
     }
-    if (answer_start) announcer_.send(Kind::ready, a.run, a.id, {clock_id_});
+    // No publisher begins before all have started: their intervals begin together.
+    if (last_to_start)
+        for (unsigned id = 0; id < sources_.size(); ++id) answer_start(id);
+    else if (starts && all_started())
+        answer_start(a.id);
     if (answer_done) announcer_.send(Kind::bye, a.run, a.id);
     if (a.kind != Kind::alive) state_.changed.notify_all();
 }
@@ -226,15 +240,24 @@ void Subscriber::on_sample(const Sample& sample) {
     const int64_t now = __builtin_expect(first, 0) ? now_ns() : 0;
     if (!source.tracker.record(sample.sequence)) return;
     source.received_in_group = true;
-    if (source.measures_delay.load(relaxed))
-        record_delay(source, now_ns() + source.clock_difference_ns.load(relaxed) - sample.sent_ns);
+    if (source.times_samples.load(relaxed)) time_sample(source, sample);
     state_.samples.store(++total_, relaxed);
     if (__builtin_expect(first, 0)) {                      // count before the phase is signaled
         source.first_ns.store(now);
         source.last_ns.store(now);
+        source.total_at_first.store(total_);
+        source.total_at_last.store(total_);
         state_.begin_measured(now);
         state_.advance(Stage::waiting, Stage::measured);
     }
+}
+
+void Subscriber::time_sample(Source& source, const Sample& sample) {
+    const int64_t now = now_ns();
+    if (gaps_ && source.previous_arrival_ns) gaps_->record(now - source.previous_arrival_ns);
+    source.previous_arrival_ns = now;
+    if (source.measures_delay.load(relaxed))
+        record_delay(source, now + source.clock_difference_ns.load(relaxed) - sample.sent_ns);
 }
 
 // From when a sample was due to when the middleware delivered it; negative if the clocks differ by more than that.
@@ -257,8 +280,29 @@ void Subscriber::on_received() {
         if (!now) now = now_ns();
         source->received_in_group = false;
         source->last_ns.store(now, relaxed);
+        source->total_at_last.store(total_, relaxed);
         state_.last_ns.store(now, relaxed);
     }
+}
+
+CommonInterval Subscriber::common_interval() const {
+    CommonInterval common;
+    uint64_t total_at_first = 0, total_at_last = 0;
+    for (const auto& source : sources_) {
+        const int64_t first = source->first_ns.load(), last = source->last_ns.load();
+        if (!first) return {};
+        if (first > common.first_ns) {
+            common.first_ns = first;
+            total_at_first = source->total_at_first.load();
+        }
+        if (!common.last_ns || last < common.last_ns) {
+            common.last_ns = last;
+            total_at_last = source->total_at_last.load();
+        }
+    }
+    if (common.last_ns <= common.first_ns) return {};
+    common.samples = total_at_last - total_at_first + 1;
+    return common;
 }
 
 Arrivals Subscriber::arrivals() const {
@@ -285,6 +329,7 @@ Results Subscriber::results() const {
     if (test_ == Test::paced) r.arrivals = arrivals();
     r.warm_up_s = warm_up_s_;
     r.warm_up_received = warm_up_received_;
+    r.common = common_interval();
     for (const auto& source : sources_) {
         const Tracker& t = source->tracker;
         r.received += t.received();

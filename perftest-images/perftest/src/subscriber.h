@@ -17,7 +17,8 @@ namespace k8sdds {
 
 class Subscriber final : public Participant {
 public:
-    Subscriber(const Options&, const Settings&, Backend&, State&, Histogram&);
+    // `gaps` gets the times between the samples of each publisher, unless it is null.
+    Subscriber(const Options&, const Settings&, Backend&, State&, Histogram& delays, Histogram* gaps);
 
     void run() override;
     Results results() const override;
@@ -42,13 +43,16 @@ private:
         Tracker tracker;
         bool received_in_group = false;
         std::atomic<int64_t> first_ns{0}, last_ns{0};
+        std::atomic<uint64_t> total_at_first{0}, total_at_last{0};    // measured samples of all publishers until then
+        std::atomic<bool> times_samples{false};            // reads the clock for each sample
         std::atomic<bool> measures_delay{false};           // paced test
         std::atomic<int64_t> clock_difference_ns{0};       // what makes a time of this process one of the publisher
         int64_t previous_delay_ns = no_delay;              // of the last sample
+        int64_t previous_arrival_ns = 0;
 
         // Guarded by the state's mutex.
         Identity identity;
-        bool ended = false, complete = false, done = false, report_requested = false;
+        bool ended = false, over = false, complete = false, done = false, report_requested = false;
         uint64_t sent = 0, received_before = 0;
         int64_t last_announcement_ns = 0, last_progress_ns = 0;
         bool shares_clock = false;
@@ -61,11 +65,14 @@ private:
     void update_completion(Source&, int64_t now);
     void report(unsigned id);
     void start(Source&, const Announcement&);
+    void answer_start(unsigned id);
+    void time_sample(Source&, const Sample&);
     void record_delay(Source&, int64_t delay_ns);
     int64_t clock_difference_ns(const Source&, int64_t publisher_offset_ns) const;
     bool all(bool Source::*flag) const;
     bool all_started() const;
     Arrivals arrivals() const;
+    CommonInterval common_interval() const;
 
     const Options& options_;
     const bool reliable_, data_length_given_;
@@ -74,7 +81,9 @@ private:
     Announcer announcer_;
     const int32_t id_;
     const int64_t clock_id_ = clock_id();
-    Histogram& delays_;                                    // of a paced test; written only by the receiving thread
+    // Written only by the receiving thread.
+    Histogram& delays_;                                    // of a paced test
+    Histogram* const gaps_;
     std::vector<std::unique_ptr<Source>> sources_;         // by publisher id
     bool running_ = false;                                 // guarded by the state's mutex
     int unmatched_checks_ = 0;

@@ -62,6 +62,48 @@ def test_several_publishers(perftest, middleware):
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+def test_the_rate_is_that_of_the_common_interval(perftest, middleware):
+    """The slow publisher begins later and ends earlier than the fast one: 0.3 s of 1.2 s are common."""
+    subscriber = perftest.sub("-numPublishers", 2, middleware=middleware)
+    fast = perftest.pub("-pubRate", "1000:sleep", warm_up=0.1, time=1.2, middleware=middleware)
+    slow = perftest.pub("-pubRate", "200:sleep", "-pidMultiPubTest", 1, warm_up=0.5, time=0.3,
+                        middleware=middleware)  # fmt: skip
+    assert [p.end() for p in (fast, slow, subscriber)] == [0] * 3, subscriber.err
+    p, s = slow.k8sdds, subscriber.k8sdds
+    common = s["common_interval"]
+    span_ns = common["last_ns"] - common["first_ns"]
+    # The slow publisher's first and last sample bound the interval; all of its samples are in it.
+    assert s["first_sample_monotonic_ns"] < common["first_ns"] < common["last_ns"] < s["last_sample_monotonic_ns"]
+    assert span_ns == pytest.approx(p["last_sample_monotonic_ns"] - p["first_sample_monotonic_ns"], abs=50e6)
+    assert p["sent"] < common["samples"] < s["received"] - 400
+    assert s["samples_per_s"] == pytest.approx((common["samples"] - 1) / span_ns * 1e9, rel=1e-6)
+    assert common["samples"] <= 1 + 1.1 * (1000 + 200) * span_ns / 1e9
+
+
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+def test_an_end_by_count_is_visible(perftest, test):
+    by_count, subscriber = perftest.pair(pub=("-numIter", 137, *test), time=30)
+    by_time, _ = perftest.pair(pub=test)
+    ends = [process.k8sdds["ended_by"] for process in (by_count, by_time, subscriber)]
+    assert ends == ["count", "time", None]
+
+
+def test_times_between_samples(perftest, tmp_path):
+    log = tmp_path / "gaps.hlog"
+    rate = 500
+    publisher, subscriber = perftest.pair(
+        pub=("-pubRate", f"{rate}:sleep"), sub=("-interArrivalFile", log), time=0.6
+    )
+    received, gaps = subscriber.k8sdds["received"], subscriber.k8sdds["inter_arrival_ns"]
+    assert gaps["count"] == received - 1 > 100
+    common = subscriber.k8sdds["common_interval"]
+    # The gaps add up to the time from the first to the last sample.
+    assert gaps["mean"] * gaps["count"] == pytest.approx(common["last_ns"] - common["first_ns"], rel=0.05)
+    assert "Tag=inter_arrival" in log.read_text()
+    assert publisher.k8sdds["inter_arrival_ns"] is None
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
 @pytest.mark.parametrize("length", [28, 29, 1472, 1473, 14721, 65507])
 def test_lengths(perftest, middleware, length):
     publisher, subscriber = perftest.pair(

@@ -88,6 +88,7 @@ KEYS = [
     "discovery_s",
     "warmup_s",
     "measured_s",
+    "ended_by",
     "sent",
     "received",
     "warmup_received",
@@ -98,8 +99,14 @@ KEYS = [
     "throughput_mbps",
     "first_sample_monotonic_ns",
     "last_sample_monotonic_ns",
+    "common_interval",
     "latency_ns",
     "loaded_latency_ns",
+    "one_way_ns",
+    "half_round_trip_ns",
+    "inter_arrival_ns",
+    "schedule",
+    "arrivals",
     "pings_sent",
     "pongs_received",
     "pongs_timed_out",
@@ -139,7 +146,9 @@ def test_json(perftest, test, middleware):
     assert set(throughput["summary"]) == {"packets", "packets/sAve", "mbpsAve", "lost", "lostPercent", "CPU"}
     s = subscriber.k8sdds
     elapsed = (s["last_sample_monotonic_ns"] - s["first_sample_monotonic_ns"]) / 1e9
-    assert s["samples_per_s"] == pytest.approx(s["received"] / elapsed, rel=1e-6)
+    # N samples are N - 1 intervals.
+    assert s["samples_per_s"] == pytest.approx((s["received"] - 1) / elapsed, rel=1e-6)
+    assert s["common_interval"]["samples"] == s["received"]
     assert s["throughput_mbps"] == pytest.approx(s["samples_per_s"] * 100 * 8 / 1e6, rel=1e-6)
 
 

@@ -57,6 +57,15 @@ def test_publisher_stops_answering(perftest, steps, code):
     assert subscriber.k8sdds["exit"]["code"] == code
 
 
+def test_a_publisher_waits_until_all_publishers_have_started(perftest):
+    with FakePeer(perftest.domain, PUBLISHER, {ALIVE}):  # never starts
+        subscriber = perftest.sub("-numPublishers", 2, middleware="raw")
+        publisher = perftest.pub("-pidMultiPubTest", 1, "-peerTimeout", 0.5, middleware="raw")
+        assert (publisher.end(), subscriber.end()) == (4, 4), publisher.err
+    assert "no answer to START" in publisher.k8sdds["exit"]["reason"]
+    assert publisher.k8sdds["sent"] == 0
+
+
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
 @pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("victim", ["publisher", "subscriber"])
