@@ -30,6 +30,7 @@ class Expansion:
                 repetition=repetition,
                 duration_s=self.experiment.duration_s,
                 warmup_s=self.experiment.warmup_s,
+                max_loss_percent=self.experiment.max_loss_percent,
             )
             for repetition in range(self.experiment.repetitions)
             for cell in self.cells

@@ -16,7 +16,7 @@ from k8sdds.results import aggregate
 from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
 from k8sdds.results.record import TrialRecord
 from k8sdds.workloads import TrialOutputs
-from k8sdds.workloads.outputs import percent
+from k8sdds.workloads.outputs import cpu_interval_s, percent
 
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",
@@ -131,6 +131,8 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
         transport = first["transport"] or {}
         record.effective_message_bytes = transport.get("max_message_bytes")
         record.effective_fragment_bytes = transport.get("fragment_bytes")
+        batch_bytes = (first["qos"] or {}).get("batch_bytes")
+        record.batch_bytes = record.batch_bytes if batch_bytes is None else batch_bytes
     record.handshake_s = aggregate.complete_max(
         summary["handshake_s"] for summary in [*publishers, *subscribers]
     )
@@ -151,8 +153,10 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     """Set CPU and memory from the supervisor's meters."""
     publishers, subscribers = outputs.meters_of_role(PUBLISHER), outputs.meters_of_role(SUBSCRIBER)
     record.publisher_cpu_percent = _cpu_percent(publishers)
+    record.publisher_cpu_interval_s = _interval_s(publishers)
     record.publisher_rss_bytes = _memory_bytes(publishers)
     record.subscriber_cpu_percent = _cpu_percent(subscribers)
+    record.subscriber_cpu_interval_s = _interval_s(subscribers)
     record.subscriber_rss_bytes = _memory_bytes(subscribers)
     first = outputs.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
@@ -163,6 +167,10 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
 
 def _cpu_percent(meters: list[dict[str, Any]]) -> float | None:
     return aggregate.mean(percent(readings, readings.get("cpu_s")) for readings in meters)
+
+
+def _interval_s(meters: list[dict[str, Any]]) -> float | None:
+    return aggregate.mean(cpu_interval_s(readings) for readings in meters)
 
 
 def _memory_bytes(meters: list[dict[str, Any]]) -> int | None:

@@ -7,13 +7,16 @@ from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
 from k8sdds.workloads import TrialOutputs
-from k8sdds.workloads.outputs import percent
+from k8sdds.workloads.outputs import cpu_interval_s, percent
 
 MULTICAST_COPIES = 1.5
 """Multicast packets per sample and fragment that still count as one send to all, resent samples included."""
 
 MULTICAST_SLACK_BYTES = 100_000
 """Multicast of discovery and heartbeats that is not counted as samples."""
+
+CPU_INTERVAL_TOLERANCE = 0.02
+"""Fraction by which the interval of CPU times may differ from that of the samples without a warning."""
 
 DISTURBED_PERCENT = 10
 """User time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in
@@ -32,6 +35,8 @@ def warnings(outputs: TrialOutputs) -> list[str]:
         *outputs.measurement.warnings,
         *_disturbances(outputs),
         *_fragmented(outputs),
+        *_early_ends(outputs),
+        *_cpu_intervals(outputs),
         *workload.warnings(outputs),
     ]
 
@@ -60,7 +65,25 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
         return "no-samples: nothing was received"
     if cell.reliability == "reliable" and lost:
         return f"lost-samples: {lost} samples of a reliable trial did not arrive"
-    return workloads.find(cell.test).invalid(outputs) or _not_on_links(outputs) or _wrong_transport(outputs)
+    return (
+        _lossy(outputs)
+        or workloads.find(cell.test).invalid(outputs)
+        or _not_on_links(outputs)
+        or _wrong_transport(outputs)
+    )
+
+
+def _lossy(outputs: TrialOutputs) -> str | None:
+    """Check that no subscriber lost more samples than the experiment accepts."""
+    limit = outputs.trial.max_loss_percent
+    for participant, summary in outputs.summaries.items():
+        if not participant.subscribes or summary is None:
+            continue
+        lost = summary["lost"] or 0
+        percent = 100 * lost / max(lost + (summary["received"] or 0), 1)
+        if percent > limit:
+            return f"loss: {participant} lost {percent:.3g} % of the samples; max_loss_percent is {limit:g}"
+    return None
 
 
 def _not_on_links(outputs: TrialOutputs) -> str | None:
@@ -138,6 +161,43 @@ def _fragmented(outputs: TrialOutputs) -> list[str]:
         for name, count in created.items()
         if count
     ]
+
+
+def _early_ends(outputs: TrialOutputs) -> list[str]:
+    """Return a warning if PerfTest's limit of the number of samples (`-numIter`) ended a measurement."""
+    counted = [
+        str(participant)
+        for participant, summary in outputs.summaries.items()
+        if summary is not None and summary["ended_by"] == "count"
+    ]
+    if not counted:
+        return []
+    return [
+        f"early-end: {', '.join(counted)} reached PerfTest's maximum number of samples before the end of the"
+        f" {outputs.trial.duration_s:g} s; set a shorter duration_s"
+    ]
+
+
+def _cpu_intervals(outputs: TrialOutputs) -> list[str]:
+    """Return a warning for each participant whose CPU time was read over another interval than its samples."""
+    warnings = []
+    for participant, summary in outputs.summaries.items():
+        cpu_s = cpu_interval_s(outputs.meters_of(participant))
+        samples_s = _samples_s(summary, participant.publishes) if summary is not None else None
+        if cpu_s and samples_s and abs(cpu_s - samples_s) > CPU_INTERVAL_TOLERANCE * samples_s:
+            warnings.append(
+                f"cpu-interval: the CPU time of {participant} covers {cpu_s:.3g} s, its samples {samples_s:.3g} s"
+            )
+    return warnings
+
+
+def _samples_s(summary: Summary, publishes: bool) -> float | None:
+    """Return the time from a participant's first to its last sample."""
+    first, last = summary["first_sample_monotonic_ns"], summary["last_sample_monotonic_ns"]
+    if publishes or first is None or last is None:
+        measured_s: float | None = summary["measured_s"]
+        return measured_s
+    return float(last - first) / 1e9
 
 
 def _disturbances(outputs: TrialOutputs) -> list[str]:

@@ -34,6 +34,8 @@ MAX_PARTICIPANTS = 500
 """Participants of one role in a trial. PerfTest accepts at most 1024 peers. A DDS domain allows 120
 participants per address; on pod networks every participant has an address of its own."""
 MAX_NODES = 500
+MAX_LOSS_PERCENT = 50.0
+"""Default of `max_loss_percent`."""
 
 
 def _as_list(value: Any) -> Any:
@@ -300,6 +302,13 @@ class Experiment(Strict):
         ge=0,
         le=3600,
         description="length of the warm-up before the measured interval, in seconds",
+    )
+    max_loss_percent: Annotated[float, Number] = Field(
+        default=MAX_LOSS_PERCENT,
+        ge=0,
+        le=100,
+        description="a best-effort trial is invalid if a subscriber loses a larger share of the samples; 100: no"
+        " limit. In a reliable trial, no sample may be lost",
     )
     layout: Layout = Field(
         default="auto",

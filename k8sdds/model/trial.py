@@ -11,6 +11,7 @@ from pydantic import Field
 
 from k8sdds.model.experiment import (
     DEFAULT_MIDDLEWARE,
+    MAX_LOSS_PERCENT,
     Discovery,
     FragmentBytes,
     Link,
@@ -195,13 +196,14 @@ class Cell(Strict):
 
 
 class Trial(Strict):
-    """One cell, one repetition, on one testbed. Ids ignore the durations."""
+    """One cell, one repetition, on one testbed. Ids ignore the durations and the accepted loss."""
 
     cell: Cell
     testbed: str
     repetition: int = Field(ge=0)
     duration_s: float
     warmup_s: float
+    max_loss_percent: float = MAX_LOSS_PERCENT
 
     @property
     def trial_id(self) -> str:

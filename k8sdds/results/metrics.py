@@ -111,10 +111,15 @@ class Metrics(BaseModel):
         "CPU time of the network's daemons (userspace ESP or WireGuard) on all nodes, in percent of one core,"
         " over the whole attempt")
     throughput_mbps: float | None = metric("throughput", "Mbit/s", "throughput", "subscribers",
-        "Payload that a subscriber received (1e6 bits per second); mean over subscribers",
+        "Payload that a subscriber received (1e6 bits per second); mean over subscribers. See `samples_per_s`",
         better="higher")
     samples_per_s: float | None = metric("samples", "samples/s", "throughput", "subscribers",
-        "Samples that a subscriber received per second; mean over subscribers", better="higher")
+        "Samples that a subscriber received per second while all publishers sent: (n - 1) / T for n samples in the T"
+        " seconds from the first sample of the publisher that began last to the last sample of the publisher that ended"
+        " first; mean over subscribers. RTI PerfTest and versions before schema 2: n / T, from the first to the last"
+        " sample of any publisher", better="higher")
+    interval_s: float | None = column("throughput", "subscribers",
+        "Length T of the interval of `samples_per_s`; mean over subscribers")
     measured_s: float | None = column("attempt", "publisher", "Length of the measured interval, as timed by the publisher")
     handshake_s: float | None = metric("time from start until all are matched", "s", "discovery", "participants",
         "Time from the creation of a participant until the last of its data endpoints was matched; the longest time"
@@ -179,7 +184,8 @@ class Metrics(BaseModel):
     late: int | None = column("delay", "publishers",
         "Number of samples that a publisher wrote more than one period after they were due")
     achieved_rate_percent: float | None = metric("achieved rate", "% of the offered rate", "delay", "publishers",
-        "Samples that were sent, as a share of the samples that were due", better="higher", scale="linear")
+        "Samples that were sent, as a share of the samples that were due: in a throughput test, `rate` × the measured"
+        " interval of each publisher. A deviation above 2 % is a warning", better="higher", scale="linear")
     loaded_latency_p50_us: float | None = metric("p50 latency under load", "µs", "latency under load", "publisher",
         "Median one-way latency under the load of a throughput test")
     loaded_latency_p90_us: float | None = metric("p90 latency under load", "µs", "latency under load", "publisher",
@@ -187,11 +193,16 @@ class Metrics(BaseModel):
     publisher_cpu_percent: float | None = metric("publisher CPU", "% of one core", "CPU", "supervisor",
         "CPU time of a publisher's pod in the measured interval (its cgroup, or the processes in /proc without one;"
         " includes the supervisor), in percent of one core; mean over publishers")
+    publisher_cpu_interval_s: float | None = column("CPU", "supervisor",
+        "Time between the two readings of a publisher's CPU time, at the start and the end of its measured interval; mean"
+        " over publishers. A deviation of more than 2 % from the interval of the samples is a warning")
     publisher_rss_bytes: int | None = metric("publisher memory", "bytes", "memory", "supervisor",
         "Peak resident memory of a publisher's process since its start (VmHWM); mean over publishers")
     subscriber_cpu_percent: float | None = metric("subscriber CPU", "% of one core", "CPU", "supervisor",
         "CPU time of a subscriber's pod in the measured interval, from the same source, in percent of one core; mean"
         " over subscribers")
+    subscriber_cpu_interval_s: float | None = column("CPU", "supervisor",
+        "The same for a subscriber, at its first sample and after its last one; mean over subscribers")
     subscriber_rss_bytes: int | None = metric("subscriber memory", "bytes", "memory", "supervisor",
         "Peak resident memory of a subscriber's process since its start (VmHWM); mean over subscribers")
     publisher_host_cpu_percent: float | None = metric("publisher CPU", "% of all cores", "CPU", "publisher",

@@ -47,7 +47,9 @@ class Description(BaseModel):
     security: str | None = column("cell", "experiment",
         "`none`, the name of a level in `security/`, or the label of a combination whose parts are in campaign.json")
     qos: str | None = column("cell", "experiment", "Name of the QoS profile: its file name without folder and extension")
-    batch_bytes: int | None = column("cell", "experiment", "Size of a batch in bytes; 0: no batching")
+    batch_bytes: int | None = column("cell", "publisher",
+        "Size of the batches in which the middleware collected samples, in bytes; 0: no batching. A batch from the QoS"
+        " profile counts, and one that PerfTest disabled, because a sample fills more than half of it, does not")
     message_bytes: str | None = column("cell", "experiment",
         "Largest message, as in the experiment: bytes, `mtu`, `max`, `default` or `auto`. Missing in folders of earlier"
         " versions, which measured `auto`")

@@ -79,7 +79,13 @@ class TrialOutputs:
         return aggregate.finite(self.publishers[0].latency_us(kind, quantity))
 
 
+def cpu_interval_s(meters: dict[str, Any]) -> float | None:
+    """Return the length of the interval over which the meters were read."""
+    duration: float | None = (meters.get("interval") or {}).get("duration_s")
+    return duration
+
+
 def percent(meters: dict[str, Any], seconds: float | None) -> float | None:
     """Return a time in percent of the interval over which the meters were read."""
-    duration = (meters.get("interval") or {}).get("duration_s")
+    duration = cpu_interval_s(meters)
     return seconds / duration * 100 if seconds is not None and duration else None

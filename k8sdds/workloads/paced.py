@@ -14,13 +14,10 @@ from k8sdds.results import aggregate, histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.protocol import Workload
+from k8sdds.workloads.protocol import RATE_MISSED, Workload
 
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
-
-RATE_MISSED = 0.02
-"""Fraction of the schedule that may be missing without a warning."""
 
 SHARED_CLOCK, SYNCHRONIZED_CLOCKS, HALF_ROUND_TRIP = "shared clock", "synchronized clocks", "round trip / 2"
 """How delays were measured: by the clock that all participants share, by the realtime clocks of several machines, or

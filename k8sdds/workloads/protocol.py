@@ -11,6 +11,9 @@ from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 
+RATE_MISSED = 0.02
+"""Fraction by which an offered rate may be missed without a warning."""
+
 
 class NoOptions(Strict):
     """The options of a workload that has none."""

@@ -7,20 +7,21 @@ from typing import Any
 
 from k8sdds.model.trial import SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
+from k8sdds.perftest.output import Summary
 from k8sdds.perftest.rows import THROUGHPUT
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.protocol import Workload
+from k8sdds.workloads.protocol import RATE_MISSED, Workload
 
 SPAN_TOLERANCE = 0.1
-"""Allowed deviation of the span from a subscriber's first to last sample, as a fraction of the measured time. Its rate
-is samples divided by that span, as in PerfTest, which is meaningless if the samples were few or came in a burst."""
+"""Allowed deviation of the interval of a subscriber's rate, as a fraction of the measured time. A rate is meaningless
+if the samples were few or came in a burst, or if the publishers hardly sent at the same time."""
 SPAN_SLACK_S = 0.1
 """The same tolerance as a time, for short trials: the first and last sample may wait this long for a core."""
 
 MISSED = 0.1
-"""Fraction by which a rate or a duration may be missed without a warning."""
+"""Fraction by which a duration may be exceeded without a warning."""
 
 
 class Throughput(Workload):
@@ -41,6 +42,8 @@ class Throughput(Workload):
         """Set the mean rates over subscribers, and the latency under load."""
         record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in outputs.subscribers)
         record.samples_per_s = aggregate.mean(summary["samples_per_s"] for summary in outputs.subscribers)
+        record.interval_s = aggregate.mean(interval_s(summary) for summary in outputs.subscribers)
+        record.achieved_rate_percent = achieved_rate_percent(outputs)
         record.loaded_latency_p50_us = outputs.latency_us("loaded_latency_ns", "p50")
         record.loaded_latency_p90_us = outputs.latency_us("loaded_latency_ns", "p90")
 
@@ -60,14 +63,10 @@ class Throughput(Workload):
         """Return why a rate is meaningless because samples did not arrive over the whole measured time, or None."""
         measured_s = max(summary["measured_s"] or 0 for summary in outputs.publishers)
         for participant, summary in outputs.summaries.items():
-            if (
-                not participant.subscribes
-                or summary is None
-                or "first_sample_monotonic_ns" not in summary.data
-            ):
+            span_s = interval_s(summary) if participant.subscribes and summary is not None else None
+            if span_s is None:
                 continue  # RTI PerfTest does not report when samples arrived
-            span_ns = (summary["last_sample_monotonic_ns"] or 0) - (summary["first_sample_monotonic_ns"] or 0)
-            span_s = span_ns / 1e9
+            assert summary is not None
             if abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S):
                 return (
                     f"uneven: {participant} got {summary['received']} samples within {span_s:.3g} s of the"
@@ -77,16 +76,14 @@ class Throughput(Workload):
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
         """Return a warning for each publisher that missed its offered rate or its duration."""
-        rate, duration_s = outputs.trial.cell.rate, outputs.trial.duration_s
+        duration_s = outputs.trial.duration_s
         warnings = []
+        achieved = achieved_rate_percent(outputs)
+        if achieved is not None and achieved < 100 * (1 - RATE_MISSED):
+            warnings.append(f"rate: {achieved:.3g} % of {outputs.trial.cell.rate:g} samples/s were sent")
         for summary in outputs.publishers:
             measured_s = summary["measured_s"]
-            if not measured_s:
-                continue
-            sent_per_s = (summary["sent"] or 0) / measured_s
-            if rate and summary["sent"] is not None and sent_per_s < (1 - MISSED) * rate:
-                warnings.append(f"rate: {sent_per_s:.3g} of {rate:g} samples/s were sent")
-            if measured_s > (1 + MISSED) * duration_s:
+            if measured_s and measured_s > (1 + MISSED) * duration_s:
                 warnings.append(
                     f"duration: the last write ended after {measured_s:.3g} s instead of {duration_s:g}"
                 )
@@ -96,3 +93,15 @@ class Throughput(Workload):
         """Return rates and loss."""
         lost = f", lost {record.lost_percent:.2f} %" if record.lost else ""
         return f"{record.throughput_mbps:.1f} Mbit/s, {record.samples_per_s:.0f} samples/s{lost}"
+
+
+def interval_s(subscriber: Summary) -> float | None:
+    """Return the length of the interval over which a subscriber's rate is calculated; None if it is not reported."""
+    common = subscriber["common_interval"]
+    return (common["last_ns"] - common["first_ns"]) / 1e9 if common else None
+
+
+def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
+    """Return what all publishers sent in percent of the offered rate; None without a rate or if it is unknown."""
+    offered = outputs.trial.cell.rate * sum(summary["measured_s"] or 0 for summary in outputs.publishers)
+    return aggregate.ratio(aggregate.count(summary["sent"] for summary in outputs.publishers), offered, 100)

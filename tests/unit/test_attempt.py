@@ -187,9 +187,19 @@ def test_missing_counters_make_an_attempt_invalid(recording: Recording) -> None:
 
 
 def test_a_burst_has_no_rate(recording: Recording) -> None:
-    data = json.loads((recording.folder / "sub1" / "stdout").read_text())["k8sdds"]
-    recording.change("sub1", last_sample_monotonic_ns=data["first_sample_monotonic_ns"] + 10**6)
+    recording.change("sub1", common_interval={"first_ns": 10**9, "last_ns": 10**9 + 10**6, "samples": 70})
     assert reason(recording.record()).startswith("uneven: sub1 got")
+
+
+def test_publishers_that_did_not_send_together_have_no_rate(recording: Recording) -> None:
+    recording.change("sub1", common_interval={"first_ns": 0, "last_ns": 0, "samples": 0})
+    assert "within 0 s of the 0.4 s measured" in reason(recording.record())
+
+
+def test_the_interval_of_the_rate_is_recorded(recording: Recording) -> None:
+    for name, last_ns in (("sub0", 380_000_000), ("sub1", 400_000_000)):
+        recording.change(name, common_interval={"first_ns": 0, "last_ns": last_ns, "samples": 70})
+    assert recording.record()["interval_s"] == pytest.approx(0.39)
 
 
 def test_missed_rate_and_duration_are_warnings(recording: Recording) -> None:
@@ -197,8 +207,52 @@ def test_missed_rate_and_duration_are_warnings(recording: Recording) -> None:
         update={"duration_s": 0.3, "cell": recording.trial.cell.model_copy(update={"rate": 10**7})}
     )
     rate, duration = recording.record()["warnings"]
-    assert rate.startswith("rate: ") and "of 1e+07 samples/s were sent" in rate
+    assert rate.startswith("rate: ") and "% of 1e+07 samples/s were sent" in rate
     assert duration.startswith("duration: ")
+
+
+@pytest.mark.parametrize(("share", "warned"), [(0.99, False), (0.97, True)])
+def test_a_rate_may_be_missed_by_two_percent(recording: Recording, share: float, warned: bool) -> None:
+    data = json.loads((recording.folder / "pub0" / "stdout").read_text())["k8sdds"]
+    rate = data["sent"] / data["measured_s"] / share
+    cell = recording.trial.cell.model_copy(update={"rate": rate})
+    recording.trial = recording.trial.model_copy(update={"cell": cell})
+    record = recording.record()
+    assert record["achieved_rate_percent"] == pytest.approx(100 * share)
+    assert [text.startswith("rate: ") for text in record["warnings"]] == [True] * warned
+
+
+@pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
+@pytest.mark.parametrize(("limit", "valid"), [(19, False), (20, True)])
+def test_the_experiment_limits_the_loss(recording: Recording, limit: float, valid: bool) -> None:
+    recording.trial = recording.trial.model_copy(update={"max_loss_percent": limit})
+    received = json.loads((recording.folder / "sub1" / "stdout").read_text())["k8sdds"]["received"]
+    recording.change("sub1", lost=received // 4)
+    record = recording.record()
+    assert record["valid"] is valid
+    assert valid or record["reason"].startswith("loss: sub1 lost 20 % of the samples")
+
+
+@pytest.mark.parametrize("recording", NAMES, indirect=True)
+def test_an_end_by_count_is_a_warning(recording: Recording) -> None:
+    recording.change("pub0", ended_by="count")
+    (warning,) = recording.record()["warnings"]
+    assert warning.startswith("early-end: pub0 reached")
+
+
+def test_the_interval_of_the_cpu_time_is_recorded(recording: Recording) -> None:
+    assert recording.record()["publisher_cpu_interval_s"] == pytest.approx(0.400141115)
+    recording.meters["sub1"]["interval"]["duration_s"] += 0.1
+    record = recording.record()
+    assert record["subscriber_cpu_interval_s"] == pytest.approx((0.399658241 + 0.498923198) / 2)
+    (warning,) = record["warnings"]
+    assert warning == "cpu-interval: the CPU time of sub1 covers 0.499 s, its samples 0.399 s"
+
+
+def test_the_batch_that_the_middleware_used_is_recorded(recording: Recording) -> None:
+    assert recording.record()["batch_bytes"] == 0
+    recording.change("pub0", qos={"batch_bytes": 4000})
+    assert recording.record()["batch_bytes"] == 4000
 
 
 def test_multicast_trial_sent_as_unicast(recording: Recording) -> None:

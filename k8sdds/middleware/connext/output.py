@@ -17,6 +17,9 @@ _LATENCIES = {
 }  # fmt: skip
 """Quantity of a summary to the quantity of a log (perftest.rows)."""
 
+MAX_SAMPLES = {False: 100_000_000, True: 10_000_000}
+"""PerfTest's default of `-numIter` in a throughput test and in a latency test."""
+
 
 def read(folder: Path, payload_bytes: int, latency_test: bool, duration_s: float) -> Summary | None:
     """Return the summary of a participant from its stdout and stderr; None: there is no trustworthy result.
@@ -42,6 +45,7 @@ def read(folder: Path, payload_bytes: int, latency_test: bool, duration_s: float
         "perftest_version": content.settings.version,
         "measured_s": duration_s,
         "warmup_received": 0,
+        "qos": {"batch_bytes": content.settings.batch_bytes},
     }
     if LATENCY in results:
         values = results[LATENCY].values
@@ -59,4 +63,6 @@ def read(folder: Path, payload_bytes: int, latency_test: bool, duration_s: float
             "samples_per_s": values["samples_per_s"],
             "throughput_mbps": values["throughput_mbps"],
         }
+        if data["received"] + data["lost"] >= MAX_SAMPLES[latency_test]:
+            data["ended_by"] = "count"
     return Summary(data)
