@@ -19,7 +19,7 @@ from typing import Any
 from k8sdds import networks
 from k8sdds.campaign import experiments
 from k8sdds.deploy import profiles
-from k8sdds.results.metrics import GROUPS, Column
+from k8sdds.results.metrics import GROUPS, Column, Metric
 from k8sdds.results.record import COLUMNS
 from k8sdds.system.errors import EXIT_CODES
 
@@ -190,7 +190,10 @@ def columns() -> str:
 
 
 def _described(column: Column) -> str:
-    return column.description + (f"; only in {column.only}" if column.only else "")
+    since = (
+        f"; defined so since schema {column.since}" if isinstance(column, Metric) and column.since > 1 else ""
+    )
+    return column.description + (f"; only in {column.only}" if column.only else "") + since
 
 
 def network_facts() -> str:

@@ -84,21 +84,23 @@ def complete(run: RunFolder, plan: Plan, item: dict[str, Any]) -> dict[str, Any]
     """Return the attempt with its percentiles, and write a histogram that has them."""
     p90 = item.pop("made_p90")
     names = {"p50": 50, "p99": 99, "p9999": 99.99, "max": 100}
+    tags = {"latency": "latency", "paced": "one_way", "throughput": "loaded_latency"}
     if p90 and plan.histograms:
         histogram = lognormal(p90)
         result = histogram.get_percentile_to_value_dict(list(map(float, names.values())))
-        write_hlog(run, item, "latency" if item["test"] == "latency" else "loaded_latency", histogram)
-    if p90 and item["test"] == "latency":
+        write_hlog(run, item, tags[item["test"]], histogram)
+    if p90 and item["test"] != "throughput":
+        timed = "latency" if item["test"] == "latency" else "delay"
         for key, percentile in names.items():
             value = result[percentile] / 1000 if plan.histograms else p90 * percentile / 90
-            item[f"latency_{key}_us"] = value
-        item["latency_mean_us"] = item["latency_p50_us"] * 1.05
+            item[f"{timed}_{key}_us"] = value
+        item[f"{timed}_mean_us"] = item[f"{timed}_p50_us"] * 1.05
     return item
 
 
 def write_hlog(run: RunFolder, item: dict[str, Any], tag: str, histogram: HdrHistogram) -> Path:
-    """Write latency.hlog of pub0 in the format of perftest."""
-    folder = run.raw(item["trial_id"], item["attempt"]) / "pub0"
+    """Write latency.hlog of the participant that measures, in the format of perftest."""
+    folder = run.raw(item["trial_id"], item["attempt"]) / ("sub0" if tag == "one_way" else "pub0")
     folder.mkdir(parents=True, exist_ok=True)
     blob = histogram.encode().decode()
     (folder / "latency.hlog").write_text(
@@ -162,7 +164,7 @@ def attempt(
         "throughput_mbps": mbps if throughput else None, "samples_per_s": rate if throughput else None,
         "sent": sent, "received": sent * subscribers, "lost": 0, "duplicates": 0, "out_of_order": 0,
         "lost_percent": 0.0, "latency_mean_us": None, "latency_p50_us": None,
-        "latency_p90_us": None if throughput else p90, "latency_p99_us": None, "latency_p9999_us": None,
+        "latency_p90_us": p90 if test == "latency" else None, "latency_p99_us": None, "latency_p9999_us": None,
         "latency_max_us": None, "loaded_latency_p50_us": noisy(2 * p90) if throughput else None,
         "loaded_latency_p90_us": noisy(3 * p90) if throughput else None,
         "publisher_cpu_percent": noisy(97 if throughput else 20),
@@ -174,6 +176,11 @@ def attempt(
                   "ip_reassembly_fails": 0, "interface_drops": 0},
         "made_p90": 3 * p90 if throughput else p90,
     }  # fmt: skip
+    if test == "paced":
+        item |= {
+            "delay_p90_us": p90, "delay_method": "shared clock", "delay_jitter_us": noisy(p90 / 10),
+            "deadline_missed_percent": 0.5, "achieved_rate_percent": 100.0, "rate": 30,
+        }  # fmt: skip
     return item | more
 
 
@@ -290,6 +297,12 @@ def single(path: Path) -> RunFolder:
     return make(path, Plan(networks=("host", "flannel-hostgw"), payloads=(1024,), repetitions=1), "single")
 
 
+def camera(path: Path) -> RunFolder:
+    """A paced test of two payloads with four subscribers."""
+    plan = Plan(payloads=(1024, 16384), tests=("paced",), conditions=[{"subscribers": 4}])
+    return make(path, plan, "camera")
+
+
 def empty(path: Path) -> RunFolder:
     """Interrupted before the first trial ended."""
     plan = Plan()
@@ -317,7 +330,7 @@ def old(path: Path) -> RunFolder:
     return run
 
 
-KINDS = {make_.__name__: make_ for make_ in (paper, scaling, troubled, many, single, empty, all_invalid, old)}
+KINDS = {make_.__name__: make_ for make_ in (paper, scaling, troubled, many, single, camera, empty, all_invalid, old)}
 
 if __name__ == "__main__":
     for kind, maker in KINDS.items():

@@ -65,6 +65,8 @@ class Comparison:
     """Number of cells that exist only in A."""
     only_b: int
     how: str
+    redefined: tuple[str, ...] = ()
+    """Metrics that were not compared, because their definition changed between the sides' records."""
 
 
 @dataclass(frozen=True)
@@ -108,18 +110,37 @@ def compare(
             "see what they measured: k8sdds report FOLDER --json",
         )
     rows = []
+    redefined: dict[str, None] = {}
     for key in shared:
         rows_a, rows_b = cells_a[key], cells_b[key]
         for name in quantities or _headlines(rows_a):
             if not METRICS[name].log:
                 continue
+            if len(_definitions(name, [*rows_a, *rows_b])) > 1:
+                redefined[name] = None
+                continue
             change = _change(a, b, rows_a, rows_b, name, same_folder, relative)
             if change is not None:
                 rows.append(_row(rows_a[0], key, name, change, match_networks))
+    if redefined and not rows:
+        raise InputError(
+            f"{a.name} and {b.name} define {', '.join(redefined)} differently: different versions of k8sdds"
+            " measured them",
+            "measure both with this version, or compare another --quantity; see: docs/reference/run-folder.md",
+        )
     _adjust(rows, level)
     how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
     unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)
-    return Comparison(rows, differing, *unmatched, how)
+    return Comparison(rows, differing, *unmatched, how, tuple(redefined))
+
+
+def _definitions(metric: str, rows: list[Row]) -> set[bool]:
+    """Return whether the trials have the current definition of a metric, and whether they have an older one.
+
+    Published data that was imported always has the definition of the program that measured it.
+    """
+    own = [row for row in rows if row["testbed"] != "imported"]
+    return {(row.get("schema") or 1) >= METRICS[metric].since for row in own}
 
 
 def _headlines(rows: list[Row]) -> list[str]:

@@ -43,9 +43,9 @@ def distribution(run: RunFolder, attempts: Iterable[tuple[str, int, Sequence[str
         return None
     samples = whole.get_total_count()
     quantiles = []
-    # Beyond 1 - 1/samples every quantile is the maximum.
+    # Further quantiles have too few values above them.
     step = 0
-    while (rest := 10 ** (-step / _STEPS)) >= 1 / samples:
+    while (rest := 10 ** (-step / _STEPS)) >= min(1, histograms.VALUES_BEYOND / samples):
         quantiles.append(1 - rest)
         step += 1
     by_percentile = whole.get_percentile_to_value_dict([100 * q for q in quantiles])

@@ -54,9 +54,6 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
     security: SecurityChoice = values.pop("security")
     test: TestChoice = values.pop("test")
     workload = workloads.find(test.name)
-    if not workload.sends_at_rate:
-        # Cells that differ only in a rate that has no effect are the same cell.
-        values["rate"] = 0
     if values["discovery"] == usual_discovery(values["transport"]):
         values["discovery"] = "auto"
     layout = sweep.layout or experiment.layout

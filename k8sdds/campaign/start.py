@@ -58,9 +58,15 @@ def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
     """Return the campaign of a run folder, which measures exactly the trials without a valid attempt.
 
     Raises:
-        InputError: campaign.json is incomplete, or names another testbed.
+        InputError: campaign.json is incomplete, names another testbed, or has an older schema.
     """
     data = run.campaign
+    if data["schema"] != SCHEMA:
+        raise InputError(
+            f"an older k8sdds started {run.path}: its metrics have other definitions (schema {data['schema']}, now"
+            f" {SCHEMA})",
+            "start a new campaign, or resume this one with the version in its campaign.json",
+        )
     try:
         original, before = data["testbed"]["name"], data["testbed"]["facts"]
         trials = {key: Trial.model_validate(value) for key, value in data["trials"].items()}

@@ -115,9 +115,7 @@ def _size_options(cell: Cell) -> list[str]:
 
 
 def _load_options(load: Load) -> list[str]:
-    if load.round_trips:
-        return ["-latencyTest"]
-    argv = ["-latencyCount", str(command.LATENCY_COUNT)]
+    argv = ["-latencyTest"] if load.round_trips else []
     argv += ["-pubRate", f"{_decimal(load.rate)}:sleep"] if load.rate else []
     argv += ["-pacedTest"] if load.on_schedule else []
     argv += ["-deadline", _decimal(load.deadline_s)] if load.deadline_s else []

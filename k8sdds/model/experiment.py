@@ -203,7 +203,11 @@ class Sweep(Strict):
         " this setting",
     )
     rate: Annotated[list[Annotated[float, Field(ge=0, le=1e7)]], Number, OneOrMore, Field(min_length=1)] = (
-        Field(default=[0], description="samples per second; 0: as fast as possible. Ignored in latency tests")
+        Field(
+            default=[0],
+            description="samples per second; 0: as fast as possible, in a latency test each after the reply to"
+            " the previous one",
+        )
     )
     publishers: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)

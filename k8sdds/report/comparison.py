@@ -117,6 +117,11 @@ def _notes(comparison: Comparison) -> list[str]:
     ]
     for name, (value_a, value_b) in comparison.differing.items():
         notes.append(f"A and B differ in {name.replace('_', ' ')}: {_value(value_a)} and {_value(value_b)}.")
+    if comparison.redefined:
+        names = formats.join([METRICS[name].title for name in comparison.redefined])
+        notes.append(
+            f"Not compared: {names}. Different versions of k8sdds measured A and B, with different definitions."
+        )
     for count, side in ((comparison.only_a, "A"), (comparison.only_b, "B")):
         if count:
             verb = "has" if count == 1 else "have"

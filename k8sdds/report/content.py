@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-THROUGHPUT, LATENCY = "throughput_mbps", "latency_p90_us"
+THROUGHPUT = "throughput_mbps"
 
 
 class Point(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import math
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,9 @@ VALUES_BEYOND = 10
 """A percentile is known if at least this many values are above it; otherwise it would be the value of a few
 outliers. k8sdds-perftest uses the same number."""
 
+PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "p9999": 99.99}
+"""Percentiles in the record, by the part of the key that names them."""
+
 
 def read(folder: Path, tags: Sequence[str]) -> HdrHistogram | None:
     """Return the latencies of an attempt in ns, merged over its participants, or None if there are none.
@@ -33,12 +37,20 @@ def read(folder: Path, tags: Sequence[str]) -> HdrHistogram | None:
     return merged(histogram for log in logs for tag in tags for histogram in _decoded(log, tag))
 
 
-def percentile_us(latencies: HdrHistogram, percent: float) -> float | None:
-    """Return a percentile in µs, or None if fewer than VALUES_BEYOND values are above it."""
-    # The tolerance is for the rounding of 100 - percent.
-    if latencies.get_total_count() * (100 - percent) / 100 < VALUES_BEYOND - 1e-6:
-        return None
-    return float(latencies.get_value_at_percentile(percent)) / 1000
+def needed(quantity: str) -> int:
+    """Return the number of values without which a quantity is not known, such as 1000 for `p99`."""
+    percent = PERCENTILES.get(quantity)
+    return 1 if percent is None else math.ceil(VALUES_BEYOND / (1 - percent / 100) - 1e-6)
+
+
+def quantities_us(latencies: HdrHistogram) -> dict[str, float]:
+    """Return mean, percentiles and maximum in µs by name, whether enough values are above them or not."""
+    percentiles = latencies.get_percentile_to_value_dict(list(PERCENTILES.values()))
+    return {
+        "mean": latencies.get_mean_value() / 1000,
+        **{name: percentiles[percent] / 1000 for name, percent in PERCENTILES.items()},
+        "max": latencies.get_max_value() / 1000,
+    }
 
 
 def _decoded(path: Path, tag: str) -> list[HdrHistogram]:

@@ -19,13 +19,13 @@ Better = Literal["higher", "lower"]
 Scale = Literal["log", "linear", "exact"]
 
 GROUPS = (
-    "identity", "cell", "attempt", "validity", "throughput", "latency", "delay", "latency under load", "CPU",
+    "identity", "cell", "attempt", "validity", "throughput", "latency", "delay", "buffer delay", "CPU",
     "cost",
     "memory", "discovery", "samples", "evidence",
 )  # fmt: skip
 """Groups of columns, in the order in which the documentation and reports show them."""
 
-DISTURBED_BY_CAPTURE = ("throughput", "latency", "delay", "latency under load")
+DISTURBED_BY_CAPTURE = ("throughput", "latency", "delay", "buffer delay")
 """Groups of metrics that a packet capture disturbs, so that a trial with `capture` has no value for them."""
 
 LIMIT = 2**63
@@ -60,6 +60,9 @@ class Metric(Column):
     scale: Scale = "log"
     """How values are averaged: `log` (geometric mean), `linear` (shares and counts that may be 0), or `exact`
     (counts without spread: compared directly, without statistics)."""
+    since: int = 1
+    """The schema of the record with which the definition last changed. `k8sdds compare` compares no value of an
+    older definition with one of a newer."""
 
     @property
     def log(self) -> bool:
@@ -91,9 +94,10 @@ def metric(
     better: Better = "lower",
     scale: Scale = "log",
     only: str = "",
+    since: int = 1,
 ) -> Any:
     """Declare a metric. The arguments are the fields of `Metric`."""
-    shown = {"title": title, "unit": unit, "better": better, "scale": scale}
+    shown = {"title": title, "unit": unit, "better": better, "scale": scale, "since": since}
     return _field(description, {"group": group, "source": source, "only": only, **shown})
 
 
@@ -141,15 +145,27 @@ class Metrics(BaseModel):
         " subscribers")
     lost_percent: float | None = metric("loss", "%", "samples", "derived",
         "lost / (sent × subscribers) × 100; lost / (received + lost) × 100 where `sent` is null", scale="linear")
+    missing: dict[str, str] | None = column("validity", "derived",
+        "Percentiles that are null because fewer than 10 values are above them, each with the reason, such as"
+        ' `{"delay_p9999_us": "9000 values, 100000 are needed"}`')
+    pings: int | None = column("samples", "publisher", "Number of pings that were sent to time round trips")
+    pings_unanswered: int | None = column("samples", "publisher", "Number of pings that were not answered")
+    pings_unanswered_percent: float | None = metric("unanswered pings", "%", "samples", "publisher",
+        "Share of the pings that were not answered. Their latencies are missing in the percentiles: a latency test with"
+        " more than 1 % is invalid, unless the experiment makes its links lossy", scale="linear")
+    latency_count: int | None = column("latency", "publisher", "Number of timed round trips")
     latency_mean_us: float | None = metric("mean latency", "µs", "latency", "publisher",
-        "Mean one-way latency (round trip / 2)")
+        "Mean one-way latency (round trip / 2). With a `rate`, a ping that waited for the previous answer counts from"
+        " when it was due")
     latency_min_us: float | None = column("latency", "publisher", "Minimum one-way latency", only=IMPORTED)
     latency_p50_us: float | None = metric("p50 latency", "µs", "latency", "publisher",
-        "Median one-way latency")
+        "Median one-way latency. A percentile is null if fewer than 10 values are above it; `missing` has the reason")
     latency_p90_us: float | None = metric("p90 latency", "µs", "latency", "publisher",
         "90th percentile of the one-way latency")
     latency_p99_us: float | None = metric("p99 latency", "µs", "latency", "publisher",
         "99th percentile of the one-way latency")
+    latency_p999_us: float | None = metric("p99.9 latency", "µs", "latency", "publisher",
+        "99.9th percentile of the one-way latency")
     latency_p9999_us: float | None = metric("p99.99 latency", "µs", "latency", "publisher",
         "99.99th percentile of the one-way latency")
     latency_max_us: float | None = metric("maximum latency", "µs", "latency", "publisher",
@@ -163,12 +179,15 @@ class Metrics(BaseModel):
         "How far the clocks of a publisher's and a subscriber's machine could differ, in µs: the sum of the bounds that"
         " chrony or ptp4l reported for both, before or after the trial, whichever is larger; null if it is unknown, or"
         " if the clock is shared")
+    delay_by_subscriber: dict[str, Any] | None = column("delay", "subscribers",
+        "`received`, `lost`, `missed` (deadlines), `jitter_us`, `count`, `mean_us`, `p50_us` to `p9999_us` and `max_us`"
+        " of each subscriber")
     delay_count: int | None = column("delay", "subscribers", "Number of measured delays, over all subscribers")
     delay_mean_us: float | None = metric("mean delay", "µs", "delay", "subscribers",
         "Mean delay from when a sample was due by the offered rate until the subscriber had it; all subscribers")
     delay_p50_us: float | None = metric("p50 delay", "µs", "delay", "subscribers", "Median delay")
     delay_p90_us: float | None = metric("p90 delay", "µs", "delay", "subscribers",
-        "90th percentile of the delay. A percentile is null if fewer than 10 delays are above it")
+        "90th percentile of the delay from when a sample was due until a subscriber had it")
     delay_p99_us: float | None = metric("p99 delay", "µs", "delay", "subscribers", "99th percentile of the delay")
     delay_p999_us: float | None = metric("p99.9 delay", "µs", "delay", "subscribers", "99.9th percentile of the delay")
     delay_p9999_us: float | None = metric("p99.99 delay", "µs", "delay", "subscribers",
@@ -177,6 +196,8 @@ class Metrics(BaseModel):
     delay_jitter_us: float | None = metric("jitter", "µs", "delay", "subscribers",
         "Mean absolute difference between the delays of consecutive samples (the quantity that RFC 3550 smooths); mean"
         " over subscribers")
+    deadline_missed: int | None = column("delay", "subscribers",
+        "Number of scheduled samples that a subscriber did not get within the deadline, summed over subscribers")
     deadline_missed_percent: float | None = metric("missed deadlines", "%", "delay", "subscribers",
         "Share of the scheduled samples that a subscriber did not get within the deadline after they were due,"
         " including lost and unsent ones; all subscribers", scale="linear")
@@ -186,10 +207,13 @@ class Metrics(BaseModel):
     achieved_rate_percent: float | None = metric("achieved rate", "% of the offered rate", "delay", "publishers",
         "Samples that were sent, as a share of the samples that were due: in a throughput test, `rate` × the measured"
         " interval of each publisher. A deviation above 2 % is a warning", better="higher", scale="linear")
-    loaded_latency_p50_us: float | None = metric("p50 latency under load", "µs", "latency under load", "publisher",
-        "Median one-way latency under the load of a throughput test")
-    loaded_latency_p90_us: float | None = metric("p90 latency under load", "µs", "latency under load", "publisher",
-        "90th percentile of the one-way latency under the load of a throughput test")
+    loaded_latency_count: int | None = column("buffer delay", "publisher", "Number of timed round trips")
+    loaded_latency_p50_us: float | None = metric("p50 buffer delay", "µs", "buffer delay", "publisher",
+        "Median of half the round trip of some samples of a throughput test. An unlimited publisher keeps all queues"
+        " full, so that this is the depth of the buffers divided by the rate, and not a latency that an application"
+        " has at its own rate; `test: paced` measures that one")
+    loaded_latency_p90_us: float | None = metric("p90 buffer delay", "µs", "buffer delay", "publisher",
+        "90th percentile of the same")
     publisher_cpu_percent: float | None = metric("publisher CPU", "% of one core", "CPU", "supervisor",
         "CPU time of a publisher's pod in the measured interval (its cgroup, or the processes in /proc without one;"
         " includes the supervisor), in percent of one core; mean over publishers")

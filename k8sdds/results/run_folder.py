@@ -17,7 +17,8 @@ from typing import Any
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
 
-SCHEMA = 1
+SCHEMA = 2
+"""Version of the records. `Metric.since` states which definitions of metrics changed with it."""
 CAMPAIGN = "campaign.json"
 EXPERIMENT = "experiment.yaml"
 QOS = "qos"

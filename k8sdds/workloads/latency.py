@@ -8,7 +8,9 @@ from typing import Any
 from k8sdds.model.trial import PUBLISHER, Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.rows import LATENCY
+from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
+from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import Workload
 
@@ -19,10 +21,9 @@ class Latency(Workload):
     name = "latency"
     # Publisher and subscriber wait for each other in turn, so a second core would only add wake-ups.
     layout = "same"
-    sends_at_rate = False
     metrics = (
-        "latency_p90_us", "latency_mean_us", "latency_p50_us", "latency_p99_us", "latency_p9999_us",
-        "latency_max_us",
+        "latency_p90_us", "latency_mean_us", "latency_p50_us", "latency_p99_us", "latency_p999_us",
+        "latency_p9999_us", "latency_max_us", "pings_unanswered_percent",
     )  # fmt: skip
     measured_by = PUBLISHER
     histograms = ("latency",)
@@ -37,32 +38,46 @@ class Latency(Workload):
         return None
 
     def load(self, cell: Cell) -> Load:
-        """Return round trips."""
-        return Load(round_trips=True)
+        """Return round trips, at the cell's rate if it has one."""
+        return Load(round_trips=True, rate=cell.rate)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set mean, percentiles and maximum of the one-way latency."""
-        record.latency_mean_us = outputs.latency_us("latency_ns", "mean")
-        record.latency_p50_us = outputs.latency_us("latency_ns", "p50")
-        record.latency_p90_us = outputs.latency_us("latency_ns", "p90")
-        record.latency_p99_us = outputs.latency_us("latency_ns", "p99")
-        record.latency_p9999_us = outputs.latency_us("latency_ns", "p9999")
-        record.latency_max_us = outputs.latency_us("latency_ns", "max")
+        quantities = ("mean", *histograms.PERCENTILES, "max")
+        values = {quantity: outputs.latency_us("latency_ns", quantity) for quantity in quantities}
+        latencies.set_percentiles(record, "latency", _count(outputs), values)
+        latencies.set_pings(record, outputs)
 
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
     ) -> dict[str, Any]:
         """Return the latencies that a single publisher printed; empty with several publishers."""
+        if len(timed) != 1:
+            return {}
         quantities = ("mean", "min", "p50", "p90", "p99", "p9999", "max", "std")
-        return {f"latency_{q}_us": timed[0][f"{q}_us"] for q in quantities} if len(timed) == 1 else {}
+        # Every sample is a ping, which each subscriber receives.
+        count = min((round(summary["samples"]) for summary in received), default=None)
+        record = Metrics()
+        latencies.set_percentiles(record, "latency", count, {q: timed[0][f"{q}_us"] for q in quantities})
+        return record.model_dump(include=record.model_fields_set)
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if no round trip was timed, or None. RTI PerfTest does not count round trips."""
-        latencies = [summary["latency_ns"] for summary in outputs.publishers]
-        if not any(values and values.get("count") != 0 for values in latencies):
+        timed = [summary["latency_ns"] for summary in outputs.publishers]
+        if not any(values and values.get("count") != 0 for values in timed):
             return "no-samples: no round trip was timed"
-        return None
+        return latencies.unanswered(outputs)
 
     def describe(self, record: Metrics) -> str:
         """Return median and 90th percentile."""
-        return f"p50 {record.latency_p50_us:.1f} µs, p90 {record.latency_p90_us:.1f} µs"
+        return ", ".join(
+            f"{name} unknown (too few samples)" if value is None else f"{name} {value:.1f} µs"
+            for name, value in (("p50", record.latency_p50_us), ("p90", record.latency_p90_us))
+        )
+
+
+def _count(outputs: TrialOutputs) -> int | None:
+    """Return the number of round trips. RTI PerfTest does not print it: each sample that arrives is one."""
+    counts = [(summary["latency_ns"] or {}).get("count") for summary in outputs.publishers]
+    received = [summary["received"] for summary in outputs.subscribers]
+    return next((count for count in counts if count is not None), min(received, default=None))

@@ -9,10 +9,12 @@ from pydantic import Field
 
 from k8sdds.model.trial import SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
+from k8sdds.perftest.output import Summary
 from k8sdds.perftest.rows import THROUGHPUT
 from k8sdds.results import aggregate, histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict
+from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import RATE_MISSED, Workload
 
@@ -81,34 +83,15 @@ class Paced(Workload):
         record.clock_error_us = error.bound_us if error is not None else None
         delays = _delays(outputs, record.delay_method)
         if delays is not None:
-            record.delay_count = delays.get_total_count()
-            record.delay_mean_us = delays.get_mean_value() / 1000
-            record.delay_p50_us = histograms.percentile_us(delays, 50)
-            record.delay_p90_us = histograms.percentile_us(delays, 90)
-            record.delay_p99_us = histograms.percentile_us(delays, 99)
-            record.delay_p999_us = histograms.percentile_us(delays, 99.9)
-            record.delay_p9999_us = histograms.percentile_us(delays, 99.99)
-            record.delay_max_us = delays.get_max_value() / 1000
-        scheduled = aggregate.count(
-            (summary["schedule"] or {}).get("samples") for summary in outputs.publishers
-        )
-        sent = aggregate.count(summary["sent"] for summary in outputs.publishers)
-        record.scheduled = scheduled
-        record.late = aggregate.count(
-            (summary["schedule"] or {}).get("late") for summary in outputs.publishers
-        )
-        record.achieved_rate_percent = aggregate.ratio(sent, scheduled, 100)
-        arrivals = _arrivals(outputs)
-        # Differences between delays do not depend on the difference between two clocks.
-        jitter_ns = aggregate.mean(arrival["jitter_ns"] for arrival in arrivals)
-        record.delay_jitter_us = None if jitter_ns is None else jitter_ns / 1000
-        if record.delay_method == HALF_ROUND_TRIP:
-            return
-        expected = (scheduled or 0) * len(outputs.subscribers)
-        in_time = sum(summary["received"] or 0 for summary in outputs.subscribers) - sum(
-            arrival["missed"] or 0 for arrival in arrivals
-        )
-        record.deadline_missed_percent = aggregate.ratio(expected - in_time, expected, 100)
+            latencies.set_percentiles(
+                record, "delay", delays.get_total_count(), histograms.quantities_us(delays)
+            )
+        latencies.set_pings(record, outputs)
+        schedules = [summary["schedule"] or {} for summary in outputs.publishers]
+        record.scheduled = aggregate.count(schedule.get("samples") for schedule in schedules)
+        record.late = aggregate.count(schedule.get("late") for schedule in schedules)
+        record.achieved_rate_percent = aggregate.ratio(record.sent, record.scheduled, 100)
+        _set_arrivals(record, outputs)
 
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
@@ -118,7 +101,10 @@ class Paced(Workload):
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if no delay was measured, or None."""
-        return None if _delays(outputs, _method(outputs)[0]) else "no-samples: no delay was measured"
+        method, _ = _method(outputs)
+        if not _delays(outputs, method):
+            return "no-samples: no delay was measured"
+        return latencies.unanswered(outputs) if method == HALF_ROUND_TRIP else None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
         """Return a warning for each publisher that did not keep its schedule, and why delays are not one-way."""
@@ -145,6 +131,47 @@ class Paced(Workload):
         p99 = "unknown (too few samples)" if record.delay_p99_us is None else f"{record.delay_p99_us:.1f} µs"
         missed = record.deadline_missed_percent
         return f"p99 delay {p99}" + (f", {missed:.2f} % missed the deadline" if missed else "")
+
+
+def _set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
+    """Set jitter and missed deadlines, and the delays of each subscriber."""
+    subscribers = {
+        participant.name: summary
+        for participant, summary in outputs.summaries.items()
+        if participant.subscribes and summary is not None and summary["arrivals"]
+    }
+    record.delay_by_subscriber = {
+        name: _of_subscriber(summary, record) for name, summary in subscribers.items()
+    }
+    own = record.delay_by_subscriber.values()
+    # Differences between delays do not depend on the difference between two clocks.
+    record.delay_jitter_us = aggregate.mean(delays["jitter_us"] for delays in own)
+    record.deadline_missed = aggregate.count(delays.get("missed") for delays in own)
+    expected = (record.scheduled or 0) * len(subscribers)
+    record.deadline_missed_percent = aggregate.ratio(record.deadline_missed, expected, 100)
+
+
+def _of_subscriber(subscriber: Summary, record: Metrics) -> dict[str, Any]:
+    """Return the counts of a subscriber, and its delays if they are one-way. A percentile of too few values is None."""
+    arrivals = subscriber["arrivals"]
+    own = {
+        "received": subscriber["received"],
+        "lost": subscriber["lost"],
+        "jitter_us": aggregate.ratio(arrivals["jitter_ns"], 1000),
+    }
+    if record.delay_method == HALF_ROUND_TRIP:
+        return own
+    unsent_or_lost = max((record.scheduled or 0) - (subscriber["received"] or 0), 0)
+    own["missed"] = unsent_or_lost + (arrivals["missed"] or 0)
+    # Percentiles of delays by two clocks cannot be merged.
+    clocks = [delays for delays in (subscriber["one_way_ns"], subscriber["one_way_realtime_ns"]) if delays]
+    delays = clocks[0] if len(clocks) == 1 else {}
+    quantities = ("mean", *histograms.PERCENTILES, "max")
+    return (
+        own
+        | {"count": sum(clock["count"] for clock in clocks)}
+        | {f"{quantity}_us": aggregate.ratio(delays.get(quantity), 1000) for quantity in quantities}
+    )
 
 
 def _arrivals(outputs: TrialOutputs) -> list[dict[str, Any]]:

@@ -30,8 +30,6 @@ class Workload(Protocol):
     """The keys that are allowed next to `name` if `test` is a mapping."""
     layout: str = "split"
     """The core layout that `auto` selects."""
-    sends_at_rate: bool = True
-    """Whether an offered rate is meaningful for this workload."""
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why the workload cannot run this cell with any middleware or network, or None."""

@@ -11,6 +11,7 @@ from k8sdds.perftest.output import Summary
 from k8sdds.perftest.rows import THROUGHPUT
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import Metrics
+from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import RATE_MISSED, Workload
 
@@ -25,7 +26,7 @@ MISSED = 0.1
 
 
 class Throughput(Workload):
-    """Payload rate that a subscriber receives, and the latency under this load."""
+    """Payload rate that a subscriber receives, and the delay in the buffers that an unlimited publisher fills."""
 
     name = "throughput"
     metrics = (
@@ -39,18 +40,21 @@ class Throughput(Workload):
         return Load(rate=cell.rate, batch_bytes=cell.batch_bytes)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the mean rates over subscribers, and the latency under load."""
+        """Set the mean rates over subscribers, and the delay in full buffers."""
         record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in outputs.subscribers)
         record.samples_per_s = aggregate.mean(summary["samples_per_s"] for summary in outputs.subscribers)
         record.interval_s = aggregate.mean(interval_s(summary) for summary in outputs.subscribers)
         record.achieved_rate_percent = achieved_rate_percent(outputs)
-        record.loaded_latency_p50_us = outputs.latency_us("loaded_latency_ns", "p50")
-        record.loaded_latency_p90_us = outputs.latency_us("loaded_latency_ns", "p90")
+        counts = [(summary["loaded_latency_ns"] or {}).get("count") for summary in outputs.publishers]
+        values = {quantity: outputs.latency_us("loaded_latency_ns", quantity) for quantity in ("p50", "p90")}
+        refused = latencies.unanswered(outputs)
+        latencies.set_percentiles(record, "loaded_latency", aggregate.count(counts), values, refused)
+        latencies.set_pings(record, outputs)
 
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
     ) -> dict[str, Any]:
-        """Return the mean rates over subscribers, and the latency under load of a single publisher."""
+        """Return the mean rates over subscribers, and the buffer delay of a single publisher."""
         values: dict[str, Any] = {
             name: aggregate.mean(summary.get(name) for summary in received)
             for name in ("throughput_mbps", "samples_per_s")

@@ -3,6 +3,7 @@
 The run folder is the result of `k8sdds run` with an experiment that contains:
 
 sweeps: [{networks: host, test: latency},
+         {networks: host, test: paced, rate: 400, subscribers: 2},
          {networks: weavenet, subscribers: 2, transport: multicast},
          {networks: weavenet, subscribers: 2, reliability: best-effort}]
 """
@@ -17,12 +18,14 @@ from k8sdds.system.paths import CHECKOUT
 
 run = RunFolder.open(Path(sys.argv[1]))
 for record in run.attempts():
-    name = "latency" if record["test"] == "latency" else record["transport"].replace("unicast", "best-effort")
+    stream = record["transport"].replace("unicast", "best-effort")
+    name = stream if record["test"] == "throughput" else record["test"]
     target = Path(__file__).parent / "recorded" / name
     raw = run.raw(record["trial_id"], record["attempt"])
     for participant in raw.iterdir():
         (target / participant.name).mkdir(parents=True, exist_ok=True)
-        for file in ("stdout", "stderr", "meters.json"):
+        files = ["stdout", "stderr", "meters.json"]
+        for file in files + (["latency.hlog"] if record["test"] == "paced" and participant.name != "pub0" else []):
             text = (participant / file).read_text()
             text = text.replace(str(CHECKOUT), "/opt/k8sdds").replace(
                 str(run.path.resolve()), "/runs/recorded"

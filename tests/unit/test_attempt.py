@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from k8sdds.campaign import record as attempt
+from k8sdds.model.experiment import Link
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import Trial
 
@@ -270,6 +271,43 @@ def test_multicast_trial_sent_once_per_subscriber(recording: Recording) -> None:
 def test_unicast_trial_sent_as_multicast(recording: Recording) -> None:
     recording.meters["pub0"]["network"]["ip_out_mcast_bytes"] = 10**9
     assert reason(recording.record()).endswith("as multicast in a unicast trial")
+
+
+@pytest.mark.parametrize("recording", ["latency"], indirect=True)
+def test_a_percentile_of_too_few_values_is_null_with_the_reason(recording: Recording) -> None:
+    record = recording.record()
+    assert record["latency_count"] == 18385 and record["latency_p9999_us"] is None
+    assert record["missing"] == {"latency_p9999_us": "18385 values, 100000 are needed"}
+
+
+@pytest.mark.parametrize(("timed_out", "valid"), [(0, True), (183, True), (184, False)])
+@pytest.mark.parametrize("recording", ["latency"], indirect=True)
+def test_unanswered_pings_are_counted_and_invalidate_a_latency_test(
+    recording: Recording, timed_out: int, valid: bool
+) -> None:
+    recording.change("pub0", pongs_timed_out=timed_out)
+    record = recording.record()
+    assert (record["pings"], record["pings_unanswered"]) == (18385, timed_out)
+    assert record["pings_unanswered_percent"] == pytest.approx(timed_out / 183.85)
+    assert record["valid"] is valid
+    if not valid:
+        assert reason(record).startswith("unanswered-pings: 184 of 18385 pings")
+
+
+@pytest.mark.parametrize("recording", ["latency"], indirect=True)
+def test_a_lossy_link_loses_pings_on_purpose(recording: Recording) -> None:
+    lossy = recording.trial.cell.model_copy(update={"link": Link(loss_percent=5)})
+    recording.trial = recording.trial.model_copy(update={"cell": lossy})
+    recording.change("pub0", pongs_timed_out=1800)
+    assert recording.record()["valid"]
+
+
+@pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
+def test_unanswered_pings_of_a_throughput_test_cost_only_its_buffer_delay(recording: Recording) -> None:
+    recording.change("pub0", pongs_timed_out=5)
+    record = recording.record()
+    assert record["valid"] and record["loaded_latency_p50_us"] is None
+    assert record["missing"]["loaded_latency_p50_us"].startswith("unanswered-pings: 5 of 15 pings")
 
 
 def test_the_reason_is_the_cause_not_its_consequence(recording: Recording) -> None:

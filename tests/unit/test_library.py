@@ -50,7 +50,7 @@ def test_several_settings_at_once() -> None:
     cells = expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4")).cells
     assert len(cells) == 10
     assert {(cell.test, cell.payload_bytes, cell.rate, cell.subscribers) for cell in cells} == {
-        ("throughput", 1048576, 30, 4), ("latency", 1048576, 0, 4),
+        ("throughput", 1048576, 30, 4), ("latency", 1048576, 30, 4),
     }  # fmt: skip
     assert (
         preflight.contradictions(expand(changed("payload_bytes=1048576", "rate=30", "subscribers=4"))) == []

@@ -1,9 +1,9 @@
 """Draw the figures of a report as PNG and SVG files, and as SVG for the HTML file.
 
-`levels` draws overheads and levels along the payload, `distributions` draws latency percentiles, `resources` draws
-CPU and memory, `subscribers` draws throughput by number of subscribers, and `protection` draws levels with and
-without protection. `estimates` draws what they have in common: means, intervals and trials. `canvas` contains the
-shared style. seaborn and matplotlib are imported when the first figure is drawn.
+`levels` draws overheads and levels along the payload, `distributions` draws percentiles of latencies and delays,
+`resources` draws CPU and memory, `subscribers` draws throughput by number of subscribers, and `protection` draws levels
+with and without protection. `estimates` draws what they have in common: means, intervals and trials. `canvas` contains
+the shared style. seaborn and matplotlib are imported when the first figure is drawn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import Figure
 from k8sdds.system import parallel
-from k8sdds.workloads import HEADLINES
+from k8sdds.workloads import HEADLINES, WORKLOADS
 
 __all__ = ["Figure", "make"]
 
@@ -40,7 +40,11 @@ def make(content: Content, folder: Path) -> list[Figure]:
         one = (
             partial(levels.overheads, content, setting, folder),
             *(partial(levels.headline, content, setting, folder, name) for name in HEADLINES),
-            partial(distributions.latency, content, setting, folder),
+            *(
+                partial(distributions.draw, content, setting, folder, name)
+                for name, workload in WORKLOADS.items()
+                if workload.histograms
+            ),
             partial(resources.draw, content, setting, folder),
         )
         tasks += [partial(_drawn, draw) for draw in one]

@@ -1,4 +1,4 @@
-"""Draw latency distributions: the share of slower samples, from merged histograms, on two logarithmic axes."""
+"""Draw distributions of latencies and delays: the share of slower samples, from merged histograms, on two log axes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.histograms import Distribution, distribution
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import LATENCY, Content, Point, Setting, test_of
+from k8sdds.report.content import Content, Point, Setting
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
 from k8sdds.report.figures.estimates import log_axis
 from k8sdds.report.theme import network_colors
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,11 +25,12 @@ _HEAD, _FOOT, _LEFT, _GAP, _RIGHT = 0.3, 0.45, 0.62, 0.66, 0.22
 _PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
 
 
-def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
-    """Draw the latency at each percentile: one panel per point, one line per network."""
-    panels = _distributions(content, setting)
+def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure | None:
+    """Draw what a test timed at each percentile: one panel per point, one line per network."""
+    panels = _distributions(content, setting, test)
     if not panels:
         return None
+    timed = METRICS[workloads.find(test).metrics[0]].group
     styles = network_colors(content.networks)
     labels = [label for label in content.networks if any(label in merged for merged in panels.values())]
     columns = min(3 if len(panels) > 2 else 2, len(panels))
@@ -48,24 +50,22 @@ def latency(content: Content, setting: Setting, folder: Path) -> Figure | None:
         _panel(ax, merged, styles)
         ax.set_title(setting.point_label(point))
         if column == 0:
-            ax.set_ylabel("one-way latency, µs", labelpad=2)
+            ax.set_ylabel(f"one-way {timed}, µs", labelpad=2)
         if index >= len(panels) - columns:
             ax.set_xlabel("percentile", labelpad=2)
-    test = test_of(LATENCY, setting.tests)
     samples = [d.samples for merged in panels.values() for d in merged.values()]
     caption = (
-        "One-way latency at each percentile. Samples of all publishers and repetitions are merged"
+        f"One-way {timed} at each percentile. Samples of all participants and repetitions are merged"
         f" ({formats.range_of(samples)} samples per line), to show the shape only. Both axes are logarithmic;"
         " the percentile axis shows the share of slower samples."
         f" {content.caption(setting, test, interval=False)}."
     )
-    title = f"Latency distribution: {setting.title}"
-    slug = "-".join(part for part in ("latency-distribution", setting.slug) if part)
+    title = f"{formats.capital(timed)} distribution: {setting.title}"
+    slug = "-".join(part for part in (f"{timed}-distribution", setting.slug) if part)
     return save(drawing, folder, slug, test, title, _alt(title, setting, panels), caption)
 
 
-def _distributions(content: Content, setting: Setting) -> dict[Point, dict[str, Distribution]]:
-    test = test_of(LATENCY, setting.tests)
+def _distributions(content: Content, setting: Setting, test: str) -> dict[Point, dict[str, Distribution]]:
     attempts: dict[Point, dict[str, list[tuple[str, int, tuple[str, ...]]]]] = {}
     for row in setting.trials:
         if row["test"] == test and row["attempt"] is not None:

@@ -166,10 +166,16 @@ def _attempts(content: Content) -> list[list[str]]:
         rows.append([
             base["network"], base["condition"], base["subscribers"], base["repetition"], base["attempt"],
             "yes" if row["valid"] else "no", formats.number(row["throughput_mbps"]),
-            formats.number(row["latency_p50_us"]), formats.number(row["latency_p90_us"]),
-            formats.number(row["latency_p99_us"]), formats.number(row["lost_percent"]), base["trial_id"],
+            *(formats.number(_latency(row, quantity)) for quantity in ("p50", "p90", "p99")),
+            formats.number(row["lost_percent"]), base["trial_id"],
         ])  # fmt: skip
     return rows
+
+
+def _latency(row: Row, quantity: str) -> float | None:
+    """Return the latency or the delay of an attempt; no test measures both."""
+    latency = row[f"latency_{quantity}_us"]
+    return row[f"delay_{quantity}_us"] if latency is None else latency
 
 
 def _event(row: Row) -> tuple[str, str, str]:

@@ -23,16 +23,16 @@ from k8sdds.workloads import HEADLINES
 
 MIB = 2**20
 
-OVERHEAD_QUANTITIES = (*HEADLINES, "loaded_latency_p90_us")
-"""Quantities with an overhead table."""
-
 LEVEL_QUANTITIES = tuple(dict.fromkeys((
-    "throughput_mbps", "samples_per_s", "latency_p50_us", "latency_p90_us", "latency_p99_us",
-    "loaded_latency_p90_us", *HEADLINES, "lost_percent", "publisher_cpu_percent", "subscriber_cpu_percent",
+    "throughput_mbps", "samples_per_s", "latency_p50_us", "latency_p90_us", "latency_p99_us", "latency_p999_us",
+    "delay_p50_us", "delay_p90_us", "delay_p99_us", "delay_p999_us", "delay_max_us", "delay_jitter_us",
+    "deadline_missed_percent", "achieved_rate_percent",
+    *HEADLINES, "lost_percent", "pings_unanswered_percent", "publisher_cpu_percent", "subscriber_cpu_percent",
     "publisher_host_cpu_percent", "subscriber_host_cpu_percent",
     "machine_cpu_percent", "softirq_percent", "publisher_cpu_us_per_sample", "subscriber_cpu_us_per_sample",
     "publisher_cpu_ms_per_mb", "subscriber_cpu_ms_per_mb", "machine_cpu_ms_per_mb",
     "wire_bytes_per_payload_byte", "publisher_rss_bytes", "subscriber_rss_bytes", "discovery_s",
+    "loaded_latency_p90_us",
 )))  # fmt: skip
 """Columns of the level tables; levels.csv has all quantities."""
 
@@ -64,7 +64,7 @@ def overheads(content: Content, setting: Setting) -> list[dict[str, Any]]:
 
     A setting with a single point gets one table with networks × quantities instead.
     """
-    names = [name for name in OVERHEAD_QUANTITIES if setting.overheads(name)]
+    names = [name for name in HEADLINES if setting.overheads(name)]
     columns = [
         (name, point)
         for name in names

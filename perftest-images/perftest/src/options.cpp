@@ -51,8 +51,9 @@ const Option table[] = {
      "Maximum number of measured samples (0: 100000000, in a latency test 10000000)."},
     {"-warmUp", "S", publisher, &Options::warm_up, 0, seconds_max,
      "Duration of the warm-up before the measured interval."},
-    {"-latencyCount", "N", publisher, &Options::latency_count, 1, 4294967295.0,
-     "Measure the round trip of each N-th sample; in a paced test only if the participants share no clock."},
+    {"-latencyCount", "N", publisher, &Options::latency_count, 0, 4294967295.0,
+     "Measure the round trip of each N-th sample (0: as many as percentiles need); in a paced test only without a"
+     " shared clock."},
     {"-pubRate", "N:METHOD", publisher, &Options::pub_rate, 0, 0,
      "Samples per second; METHOD is spin or sleep. Unlimited unless given."},
     {"-batchSize", "BYTES", publisher, &Options::batch_size, 0, billion,

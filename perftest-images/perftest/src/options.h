@@ -30,7 +30,7 @@ struct Options {
     double warm_up = 1;
     bool latency_test = false, paced_test = false;
     double deadline = 0;                      // s; 0: the period of the samples
-    int64_t latency_count = 10000;
+    int64_t latency_count = 0;                // 0: as many pings as the percentiles need
     std::string pub_rate;                     // "N:spin" or "N:sleep", or empty: unlimited
     double rate = 0;                          // samples per second, from pub_rate; 0: unlimited
     bool rate_spins = false;

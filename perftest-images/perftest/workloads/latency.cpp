@@ -56,8 +56,8 @@ void LatencyTest::send_ping(bool in_callback) {
             return state_.wake();
         }
         if (!blocked_since_) {
-            pacer_.skip_missed(now_ns());
             pacer_.wait(stage_);
+            due_ns_.store(pacer_.due(), relaxed);
             pacer_.advance();
         }
     }
@@ -100,7 +100,9 @@ void LatencyTest::on_pong(const Sample& pong) {
     if (!outstanding_.compare_exchange_strong(ping, 0)) return;         // timed out already, or a duplicate
     blocked_since_ = 0;
     if (pong.phase == Phase::measured) {
-        histogram_.record((now - pong.sent_ns) / 2);
+        // With a rate, a ping that waited for the answer to the previous one is timed from when it was due.
+        const int64_t late_ns = pacer_.is_limited() ? pong.sent_ns - due_ns_.load(relaxed) : 0;
+        histogram_.record(late_ns + (now - pong.sent_ns) / 2);
         pongs_received_.store(pongs_received_.load(relaxed) + 1, relaxed);
     }
     if (uses_listener_) send_ping(true);

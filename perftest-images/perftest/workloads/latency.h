@@ -35,7 +35,7 @@ private:
     int64_t blocked_since_ = 0;
 
     std::atomic<uint64_t> outstanding_{0};    // token of the ping in flight, or 0; whoever clears it sends the next ping
-    std::atomic<int64_t> ping_sent_ns_{0};
+    std::atomic<int64_t> ping_sent_ns_{0}, due_ns_{0};     // of the last ping; due_ns_ only with a rate
     std::atomic<bool> finished_{false}, main_sends_next_{true};
     std::atomic<uint64_t> timed_out_{0};
 };

@@ -13,7 +13,8 @@ PacedTest::PacedTest(const WorkloadContext& context)
     : Workload(context), pacer_(context.options, context.state),
       samples_(static_cast<uint64_t>(std::min<double>(context.options.rate * context.options.execution_time + 0.5,
                                                       static_cast<double>(context.options.iterations)))),
-      ping_every_(static_cast<uint64_t>(context.options.latency_count)) {}
+      ping_every_(context.options.latency_count > 0 ? static_cast<uint64_t>(context.options.latency_count)
+                                                    : std::max<uint64_t>(1, samples_ / pings_wanted)) {}
 
 void PacedTest::run() {
     receiver_.start(backend_, options_.receive);

@@ -25,6 +25,7 @@ private:
     void enter_measured_stage();
     std::atomic<int64_t>& lateness_of(uint64_t sequence) { return lateness_ns_[sequence / ping_every_ % pings_kept]; }
 
+    static constexpr uint64_t pings_wanted = 20'000;       // twice what the 99.9th percentile needs
     static constexpr size_t pings_kept = 1024;             // more than can be unanswered at one time
 
     ReceiverThread receiver_;                              // of pongs, in receive modes waitset and spin

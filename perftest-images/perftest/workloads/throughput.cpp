@@ -1,10 +1,23 @@
 #include "throughput.h"
 
+#include <algorithm>
+
 namespace k8sdds {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 
 ThroughputTest::ThroughputTest(const WorkloadContext& context) : Workload(context) {}
+
+// Returns how many samples there are from one ping to the next. Each answer is a sample that a subscriber sends, so that
+// few pings cost little. The expected rate is that of the warm-up, unless the samples have a rate.
+uint64_t ThroughputTest::ping_period(uint64_t warm_up_samples) const {
+    constexpr double wanted = 200;                         // twice what the 90th percentile needs
+    constexpr uint64_t least = 10, unknown = 10'000;       // the latter is PerfTest's default
+    if (options_.latency_count > 0) return static_cast<uint64_t>(options_.latency_count);
+    const double warm_up_rate = options_.warm_up > 0 ? static_cast<double>(warm_up_samples) / options_.warm_up : 0;
+    const double expected = (options_.rate > 0 ? options_.rate : warm_up_rate) * options_.execution_time;
+    return expected > 0 ? std::max(least, static_cast<uint64_t>(expected / wanted)) : unknown;
+}
 
 // The loop over samples is the measured path: it must not allocate, lock or log. Local references keep the compiler from
 // reloading members after each call.
@@ -16,7 +29,7 @@ void ThroughputTest::run() {
     Pacer pacer(options_, state);
     const bool limited = pacer.is_limited();
     Sample sample = sample_;
-    const uint64_t ping_every = static_cast<uint64_t>(options_.latency_count);
+    uint64_t ping_every = ping_period(0);
     const uint64_t limit = static_cast<uint64_t>(options_.iterations);
     uint64_t until_ping = 1, number = 0;
     int32_t pinged = 0;
@@ -28,6 +41,7 @@ void ThroughputTest::run() {
         if (__builtin_expect(current != stage, 0)) {
             if (current == Stage::over) break;
             stage = current;
+            ping_every = ping_period(number);
             number = 0;
             until_ping = 1;
             sample.phase = Phase::measured;

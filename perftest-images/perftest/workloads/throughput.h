@@ -17,6 +17,8 @@ public:
     void stop() override { receiver_.stop(); }
 
 private:
+    uint64_t ping_period(uint64_t warm_up_samples) const;
+
     ReceiverThread receiver_;                 // of pongs, in receive modes waitset and spin
 };
 

@@ -24,7 +24,8 @@ def test_pair(perftest, middleware, both, test, receive):
     latency = p["latency_ns" if test else "loaded_latency_ns"]
     assert latency["count"] == p["pongs_received"]
     assert p["pings_sent"] == p["pongs_received"] + p["pongs_timed_out"]
-    assert latency["min"] <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"]
+    known = [latency[name] for name in ("min", "p50", "p90", "p99", "max") if latency[name] is not None]
+    assert known == sorted(known) and len(known) >= 2
     assert p["loaded_latency_ns" if test else "latency_ns"] is None
     assert s["test"] == p["test"] == ("latency" if test else "throughput")
 

@@ -46,7 +46,7 @@ RAW = ("-pub", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1")
         (("-pub", "-pubRate", "5:walk"), "-pubRate"),
         (("-pub", "-latencyTest", "-batchSize", "8192"), "-batchSize"),
         (("-pub", "-latencyTest", "-latencyCount", "5"), "-latencyCount"),
-        (("-pub", "-latencyCount", "0"), "-latencyCount"),
+        (("-pub", "-latencyCount", "-1"), "-latencyCount"),
         (("-pub", "-multicastAddr", "239.1.1.1"), "-multicast"),
         (("-pub", "-multicast", "-multicastAddr", "10.0.0.1"), "-multicastAddr"),
         (("-pub", "-bestEffort", "-sendQueueSize", "5"), "-sendQueueSize"),
@@ -82,7 +82,7 @@ def test_help_lists_every_option(perftest):
     text = perftest.run("-help").stdout
     for name in re.findall(
         r"\w+",
-        "pub sub dataLen executionTime numIter latencyTest latencyCount pubRate batchSize bestEffort multicast "
+        "pub sub dataLen executionTime numIter latencyTest pacedTest deadline latencyCount pubRate batchSize bestEffort multicast "
         "multicastAddr peer nic transport domain numSubscribers numPublishers sidMultiSubTest pidMultiPubTest "
         "sendQueueSize cpu noPrintIntervals outputFormat qosFile verbosity check help version middleware warmUp "
         "discoveryTimeout peerTimeout histogramFile timelineFile receive",

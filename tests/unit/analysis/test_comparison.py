@@ -2,12 +2,14 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from k8sdds.analysis.comparison import Side, compare
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.fail_condition import fail_if
+from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import ConditionMet, InputError
 
 
@@ -110,3 +112,32 @@ def test_invalid_conditions_are_rejected(condition):
     comparison = compare(side("a", rows()), side("b", rows(seed=2))).rows
     with pytest.raises(InputError):
         fail_if(comparison, condition)
+
+
+def redefined(monkeypatch, since=2):
+    monkeypatch.setitem(METRICS, "throughput_mbps", replace(METRICS["throughput_mbps"], since=since))
+
+
+def test_a_metric_with_a_changed_definition_is_not_compared(monkeypatch):
+    redefined(monkeypatch)
+    old, new = side("old", rows(schema=1)), side("new", rows(seed=2, schema=2))
+    with pytest.raises(InputError, match="define throughput_mbps differently"):
+        compare(old, new)
+    both = [{**row, "latency_p90_us": 100.0 + row["repetition"]} for row in new.rows]
+    older = [{**row, "schema": 1} for row in both]
+    comparison = compare(side("old", older), side("new", both), ["throughput_mbps", "latency_p90_us"])
+    assert [row["quantity"] for row in comparison.rows] == ["latency_p90_us"]
+    assert comparison.redefined == ("throughput_mbps",)
+
+
+@pytest.mark.parametrize("schemas", [(2, 2), (2, 3), (1, 1)])
+def test_equal_definitions_are_compared_whatever_the_schema(monkeypatch, schemas):
+    redefined(monkeypatch)
+    one, other = (rows(seed=seed, schema=schema) for seed, schema in enumerate(schemas))
+    assert len(compare(side("a", one), side("b", other)).rows) == 1
+
+
+def test_imported_data_has_its_own_definition(monkeypatch):
+    redefined(monkeypatch)
+    published = rows(testbed="imported", schema=1)
+    assert len(compare(side("a", published), side("b", rows(seed=2, schema=2))).rows) == 1

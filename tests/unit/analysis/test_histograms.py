@@ -91,7 +91,9 @@ def test_values_of_all_tags_are_merged(tmp_path):
     attempt = next(item for item in run.attempts() if item["test"] == "throughput")
     folder = run.raw(attempt["trial_id"], 1)
     loaded = histograms.read(folder, LOADED)
-    assert histograms.read(folder, ["latency", "loaded_latency"]).get_total_count() == loaded.get_total_count()
+    assert (
+        histograms.read(folder, ["latency", "loaded_latency"]).get_total_count() == loaded.get_total_count()
+    )
     log = folder / "pub0/latency.hlog"
     log.write_text(log.read_text() + log.read_text().replace("Tag=loaded_latency", "Tag=latency"))
     both = histograms.read(folder, ["latency", "loaded_latency"])
@@ -100,10 +102,18 @@ def test_values_of_all_tags_are_merged(tmp_path):
     assert histograms.merged([loaded]) is not loaded
 
 
-@given(count=st.integers(1, 12000), permille=st.sampled_from([500, 900, 990, 999]))
-def test_a_percentile_needs_ten_values_above_it(count, permille):
-    values = HdrHistogram(1, 100_000_000, 3)
-    values.record_value(5000, count)
-    known = histograms.percentile_us(values, permille / 10)
-    assert (known is not None) == (count * (1000 - permille) >= 1000 * histograms.VALUES_BEYOND)
-    assert known in (None, pytest.approx(5, rel=0.001))
+@given(count=st.integers(1, 200_000), quantity=st.sampled_from(list(histograms.PERCENTILES)))
+def test_a_percentile_needs_ten_values_above_it(count, quantity):
+    above = count * (100_00 - round(histograms.PERCENTILES[quantity] * 100))
+    assert (count >= histograms.needed(quantity)) == (above >= 100_00 * histograms.VALUES_BEYOND)
+
+
+def test_quantities_of_a_histogram():
+    values = HdrHistogram(1, 100_000_000_000, 3)
+    for value in range(1, 1001):
+        values.record_value(value * 1000)
+    quantities = histograms.quantities_us(values)
+    assert list(quantities) == ["mean", "p50", "p90", "p99", "p999", "p9999", "max"]
+    assert quantities["p50"] == pytest.approx(500, rel=0.002)
+    assert quantities["p99"] == pytest.approx(990, rel=0.002)
+    assert quantities["mean"] == pytest.approx(500.5, rel=0.002)

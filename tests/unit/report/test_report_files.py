@@ -99,6 +99,7 @@ EXPECTED = {
     "paper": ["overhead", "throughput", "latency", "latency-distribution", "resources"],
     "scaling": ["subscribers", "overhead-unicast", "throughput-unicast", "throughput-multicast"],
     "single": ["overhead", "throughput", "latency", "latency-distribution", "resources"],
+    "camera": ["overhead", "paced", "delay-distribution", "resources"],
     "old": ["overhead", "throughput"],
     "empty": [],
     "all_invalid": [],

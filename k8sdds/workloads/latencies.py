@@ -1,0 +1,65 @@
+"""Set the percentiles of latencies in a record; a percentile of too few values is null, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from k8sdds.results import histograms
+from k8sdds.results.metrics import Metrics
+from k8sdds.workloads.outputs import TrialOutputs
+
+UNANSWERED_PERCENT = 1
+"""Share of unanswered pings above which latencies have no meaning: their longest values are missing."""
+
+
+def set_percentiles(
+    record: Metrics,
+    kind: str,
+    count: int | None,
+    values: Mapping[str, float | None],
+    refused: str | None = None,
+) -> None:
+    """Set the keys `KIND_QUANTITY_us` of a record.
+
+    Args:
+        record: The record.
+        kind: What was timed: `latency`, `loaded_latency` or `delay`.
+        count: The number of values; None: unknown, so that no percentile is refused.
+        values: The values in µs by quantity, such as `mean` and `p90`.
+        refused: Why none of the values has a meaning.
+    """
+    setattr(record, f"{kind}_count", count)
+    for quantity, value in values.items():
+        key = f"{kind}_{quantity}_us"
+        needed = histograms.needed(quantity)
+        reason = refused or (f"{count} values, {needed} are needed" if (count or needed) < needed else None)
+        setattr(record, key, None if reason else value)
+        if reason:
+            record.missing = (record.missing or {}) | {key: reason}
+
+
+def set_pings(record: Metrics, outputs: TrialOutputs) -> None:
+    """Set how many pings were sent and how many of them were not answered."""
+    sent = [summary["pings_sent"] for summary in outputs.publishers]
+    lost = [summary["pongs_timed_out"] for summary in outputs.publishers]
+    if None in sent or None in lost or not sum(sent):
+        return
+    record.pings = sum(sent)
+    record.pings_unanswered = sum(lost)
+    record.pings_unanswered_percent = sum(lost) / sum(sent) * 100
+
+
+def unanswered(outputs: TrialOutputs) -> str | None:
+    """Return why latencies are not valid because too many pings were not answered, or None.
+
+    A link that the experiment makes lossy loses pings on purpose.
+    """
+    record = Metrics()
+    set_pings(record, outputs)
+    percent = record.pings_unanswered_percent
+    if not percent or percent <= UNANSWERED_PERCENT or outputs.trial.cell.link.loss_percent:
+        return None
+    return (
+        f"unanswered-pings: {record.pings_unanswered} of {record.pings} pings ({percent:.3g} %) were not"
+        f" answered, more than {UNANSWERED_PERCENT} %"
+    )

@@ -1,0 +1,100 @@
+"""Test the paced test: each delay counts from when the sample was due, and a stall does not shift the schedule."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from perftest_tools import Process
+
+from k8sdds.results import histograms
+
+STALL_S = 0.2
+
+
+def stall(process: Process) -> None:
+    """Stop a process for at least STALL_S."""
+    process.signal(signal.SIGSTOP)
+    stat = Path(f"/proc/{process.popen.pid}/stat")
+    while stat.read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.001)
+    time.sleep(STALL_S)
+    process.signal(signal.SIGCONT)
+
+
+def longer_than(delays: HdrHistogram, seconds: float) -> int:
+    return sum(
+        item.count_at_value_iterated_to
+        for item in delays.get_recorded_iterator()
+        if item.value_iterated_to > seconds * 1e9
+    )
+
+
+@pytest.mark.parametrize("method", ["sleep", "spin"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+def test_every_sample_of_the_schedule_is_timed(perftest, tmp_path, middleware, method):
+    publisher, subscriber = perftest.pair(
+        pub=("-pacedTest", "-pubRate", f"400:{method}"),
+        sub=("-histogramFile", tmp_path / "sub0.hlog"),
+        time=0.5,
+        middleware=middleware,
+    )
+    p, s = publisher.k8sdds, subscriber.k8sdds
+    assert (p["test"], s["test"]) == ("paced", "paced")
+    assert p["schedule"]["samples"] == 200 and p["schedule"]["not_sent"] == 200 - p["sent"]
+    assert s["arrivals"]["clock"] == "shared" and s["arrivals"]["deadline_ns"] == 2_500_000
+    assert s["one_way_ns"]["count"] == s["received"] and s["one_way_ns"]["min"] > 0
+    assert p["pings_sent"] == 0
+    # 20 values are above the 90th percentile, 2 above the 99th.
+    if s["received"] == 200:
+        assert s["one_way_ns"]["p90"] is not None and s["one_way_ns"]["p99"] is None
+
+
+def test_a_stall_of_the_publisher_counts_in_every_delay_and_shifts_nothing(perftest, tmp_path):
+    rate = 1000
+    log = tmp_path / "sub0" / histograms.LOG
+    log.parent.mkdir()
+    subscriber = perftest.sub("-histogramFile", log)
+    publisher = perftest.pub("-pacedTest", "-pubRate", f"{rate}:sleep", time=1)
+    publisher.wait_for_phase("M")
+    stall(publisher)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err
+    assert publisher.k8sdds["sent"] == publisher.k8sdds["schedule"]["samples"] == rate
+    assert publisher.k8sdds["schedule"]["max_lateness_ns"] > STALL_S * 1e9 - 2e9 / rate
+    delays = histograms.read(tmp_path, ["one_way"])
+    assert delays.get_total_count() == subscriber.k8sdds["received"] == rate
+    assert delays.get_max_value() > STALL_S * 1e9 - 2e9 / rate
+    # The samples that became due during the stall waited for its rest. A shifted schedule would have one such sample.
+    for share in (0.25, 0.5, 0.75):
+        assert longer_than(delays, share * STALL_S) >= (1 - share) * STALL_S * rate - 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-pacedTest", "-executionTime", 1), "-pubRate"),
+        (("-pacedTest", "-pubRate", "5:sleep"), "-executionTime"),
+        (("-pacedTest", "-pubRate", "5:sleep", "-executionTime", 1, "-latencyTest"), "-latencyTest"),
+        (("-deadline", 1), "-pacedTest"),
+    ],
+)
+def test_what_a_schedule_needs(perftest, options, message):
+    done = perftest.run("-pub", *options)
+    assert done.returncode == 2 and message in done.stderr
+
+
+def test_a_latency_test_at_a_rate_times_pings_from_when_they_were_due(perftest, tmp_path):
+    rate = 500
+    log = tmp_path / "pub0" / histograms.LOG
+    log.parent.mkdir()
+    subscriber = perftest.sub()
+    publisher = perftest.pub("-latencyTest", "-pubRate", f"{rate}:sleep", "-histogramFile", log, time=1)
+    publisher.wait_for_phase("M")
+    stall(subscriber)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err
+    latencies = histograms.read(tmp_path, ["latency"])
+    # One ping was under way during the stall. Those that were due meanwhile waited for its answer.
+    assert longer_than(latencies, STALL_S / 2) >= STALL_S / 2 * rate - 2
