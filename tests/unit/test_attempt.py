@@ -17,7 +17,7 @@ from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import Trial
 
 RECORDED = Path(__file__).parent / "recorded"
-NAMES = ("latency", "multicast", "best-effort")
+NAMES = ("latency", "paced", "multicast", "best-effort")
 
 FACTS = ["block", "order", "domain", "started_at", "mtu_bytes", "engine", "engine_mode", "fidelity", "wall_s"]
 """Keys of a record that the campaign and the testbed provide."""
@@ -292,6 +292,45 @@ def test_unanswered_pings_are_counted_and_invalidate_a_latency_test(
     assert record["valid"] is valid
     if not valid:
         assert reason(record).startswith("unanswered-pings: 184 of 18385 pings")
+
+
+@pytest.mark.parametrize("recording", ["paced"], indirect=True)
+def test_delays_of_all_subscribers_and_of_each(recording: Recording) -> None:
+    record = recording.record()
+    own = record["delay_by_subscriber"]
+    assert list(own) == ["sub0", "sub1"]
+    assert record["delay_count"] == sum(delays["count"] for delays in own.values()) == record["received"]
+    assert record["delay_max_us"] == pytest.approx(
+        max(delays["max_us"] for delays in own.values()), rel=0.001
+    )
+    assert record["delay_mean_us"] == pytest.approx(
+        sum(delays["mean_us"] for delays in own.values()) / 2, rel=0.001
+    )
+    medians = sorted(delays["p50_us"] for delays in own.values())
+    assert medians[0] <= record["delay_p50_us"] <= medians[1]
+    assert record["delay_p99_us"] is None
+    assert record["missing"]["delay_p99_us"] == "400 values, 1000 are needed"
+
+
+@pytest.mark.parametrize("recording", ["paced"], indirect=True)
+def test_lost_and_unsent_samples_missed_their_deadline(recording: Recording) -> None:
+    usual = recording.record()
+    schedule = json.loads((recording.folder / "pub0" / "stdout").read_text())["k8sdds"]["schedule"]
+    recording.change("pub0", sent=190, schedule=schedule | {"not_sent": 10})
+    recording.change("sub0", received=190)
+    recording.change("sub1", received=187)
+    record = recording.record()
+    assert record["achieved_rate_percent"] == 95
+    assert record["deadline_missed"] == usual["deadline_missed"] + 10 + 13
+    assert record["deadline_missed_percent"] == pytest.approx(record["deadline_missed"] / 400 * 100)
+    assert any(text.startswith("rate: pub0") and "did not send 10" in text for text in record["warnings"])
+
+
+@pytest.mark.parametrize("recording", ["paced"], indirect=True)
+def test_a_paced_trial_without_delays_is_invalid(recording: Recording) -> None:
+    for name in ("sub0", "sub1"):
+        (recording.folder / name / "latency.hlog").unlink()
+    assert reason(recording.record()) == "no-samples: no delay was measured"
 
 
 @pytest.mark.parametrize("recording", ["latency"], indirect=True)

@@ -47,7 +47,7 @@ def test_columns_of_special_trials_are_written_only_when_set() -> None:
     assert attempt.as_json()["ip_fragments_per_sample"] == 3
 
 
-@pytest.mark.parametrize("name", ["latency", "multicast", "best-effort"])
+@pytest.mark.parametrize("name", ["latency", "paced", "multicast", "best-effort"])
 def test_a_recorded_attempt_is_read_and_written_unchanged(name: str) -> None:
     recorded = json.loads((RECORDED / name / "expected.json").read_text())["record"]
     written = TrialRecord.read(recorded | {"added_later": [1]}).as_json()
