@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from k8sdds.discovery import SERVER
 from k8sdds.model.security import NONE, Protection
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import NETWORKS, find
+from k8sdds.results import histograms
 from k8sdds.security import levels
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.testbeds import Testbed
@@ -163,6 +165,20 @@ def _refused_qos(expansion: Expansion) -> list[Problem]:
             checks[key] = cell
     reasons = {middleware.find(cell.middleware).refused_qos(cell): cell for cell in checks.values()}
     return [Problem(f"{cell.describe()}: {why}", input=True) for why, cell in reasons.items() if why]
+
+
+def notes(expansion: Expansion) -> list[str]:
+    """Return the tests that are too short for a 99th percentile, each with a remedy."""
+    duration_s, needed = expansion.experiment.duration_s, histograms.needed("p99")
+    notes = []
+    for cell in expansion.cells:
+        per_s = workloads.find(cell.test).timed_per_s(cell)
+        if per_s and per_s * duration_s < needed:
+            notes.append(
+                f"{cell.test} at {cell.rate:g}/s times {per_s * duration_s:.0f} values per trial; the 99th percentile"
+                f" needs {needed}: set duration_s to {math.ceil(needed / per_s)}"
+            )
+    return list(dict.fromkeys(notes))
 
 
 def estimate_s(expansion: Expansion) -> float:

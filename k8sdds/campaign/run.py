@@ -90,6 +90,8 @@ def _announce(expansion: Expansion, testbed: Testbed, display: Display) -> None:
     display.announce(f"{expansion.experiment.name}: {trials} trials", preflight.estimate_s(expansion))
     for line in _sizes(expansion):
         display.line(line)
+    for note in preflight.notes(expansion):
+        display.line(f"Note: {note}")
     _note_interference(testbed, display)
 
 

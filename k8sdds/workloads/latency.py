@@ -41,6 +41,10 @@ class Latency(Workload):
         """Return round trips, at the cell's rate if it has one."""
         return Load(round_trips=True, rate=cell.rate)
 
+    def timed_per_s(self, cell: Cell) -> float | None:
+        """Return the rate of the pings, or None without a rate."""
+        return cell.rate or None
+
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set mean, percentiles and maximum of the one-way latency."""
         quantities = ("mean", *histograms.PERCENTILES, "max")

@@ -76,6 +76,10 @@ class Paced(Workload):
         deadline_s = deadline_ms / 1000 if deadline_ms else None
         return Load(rate=cell.rate, batch_bytes=cell.batch_bytes, on_schedule=True, deadline_s=deadline_s)
 
+    def timed_per_s(self, cell: Cell) -> float | None:
+        """Return the rate of the delays of all samples at all subscribers."""
+        return cell.rate * cell.publishers * cell.subscribers
+
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the distribution of the delays of all subscribers, and what missed its schedule or its deadline."""
         record.delay_method, _ = _method(outputs)

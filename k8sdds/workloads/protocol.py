@@ -38,6 +38,10 @@ class Workload(Protocol):
     def load(self, cell: Cell) -> Load:
         """Return what a publisher sends."""
 
+    def timed_per_s(self, cell: Cell) -> float | None:
+        """Return how many values a trial times per second; None if it does not depend on the settings alone."""
+        return None
+
     # -- results --------------------------------------------------------------------------------------
 
     metrics: tuple[str, ...]

@@ -165,3 +165,12 @@ def test_the_resolved_experiment_gives_the_same_cells(name: str) -> None:
     assert [cell.cell_id for cell in expand(again).cells] == [
         cell.cell_id for cell in expand(experiment).cells
     ]
+
+
+def test_a_note_names_the_duration_that_the_99th_percentile_needs() -> None:
+    assert preflight.notes(expand(experiments.load("camera-4sub"))) == []
+    short = expand(changed(name="camera-4sub", duration_s=3))
+    assert preflight.notes(short) == [
+        "paced at 30/s times 360 values per trial; the 99th percentile needs 1000: set duration_s to 9"
+    ]
+    assert preflight.notes(expand(experiments.load("cni-overhead"))) == []
