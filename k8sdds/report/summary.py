@@ -78,6 +78,7 @@ def caveats(content: Content) -> list[str]:
         )
     if any(setting.scheduling for setting in content.settings):
         notes.append("Some trials had more participants than cores: their results include scheduling.")
+    notes += _missing(content)
     with_warnings = sum(1 for texts in content.best["warnings"] if texts)
     if with_warnings:
         verb = "has" if with_warnings == 1 else "have"
@@ -87,6 +88,20 @@ def caveats(content: Content) -> list[str]:
         notes.append(f"Measured in the {content.testbed}. Compare only within this campaign.")
     else:
         notes.append(f"Testbed: {content.testbed}. Compare only within this campaign.")
+    return notes
+
+
+def _missing(content: Content) -> list[str]:
+    """Name the networks without a headline metric, because their trials timed too few samples."""
+    notes = []
+    rows = overhead.plain_rows(content.best)
+    for name in HEADLINES:
+        labels = dict.fromkeys(row[UNIT] for row in rows if name in (row["missing"] or ""))
+        if labels:
+            notes.append(
+                f"No {METRICS[name].title} of some trials of {formats.join(list(labels))}: too few samples arrived for"
+                " this percentile. Look at their rate and their loss, or measure longer."
+            )
     return notes
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_PANELS = 6
 _HEAD, _FOOT, _LEFT, _GAP, _RIGHT = 0.3, 0.45, 0.62, 0.66, 0.22
+_LONG_US = 100_000
+"""From here on, ticks are in milliseconds, because more digits have no room."""
 _PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
 
 
@@ -31,6 +33,8 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
     if not panels:
         return None
     timed = METRICS[workloads.find(test).metrics[0]].group
+    longest_us = max(d.latency_us[-1] for merged in panels.values() for d in merged.values())
+    scale, unit = (1e-3, "ms") if longest_us >= _LONG_US else (1, "µs")
     styles = network_colors(content.networks)
     labels = [label for label in content.networks if any(label in merged for merged in panels.values())]
     columns = min(3 if len(panels) > 2 else 2, len(panels))
@@ -47,10 +51,10 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
             drawing, _LEFT + column * (width + _GAP), top_margin + _HEAD + line * (_HEAD + height + _FOOT),
             width, height,
         )  # fmt: skip
-        _panel(ax, merged, styles)
+        _panel(ax, merged, styles, scale)
         ax.set_title(setting.point_label(point))
         if column == 0:
-            ax.set_ylabel(f"one-way {timed}, µs", labelpad=2)
+            ax.set_ylabel(f"one-way {timed}, {unit}", labelpad=2)
         if index >= len(panels) - columns:
             ax.set_xlabel("percentile", labelpad=2)
     samples = [d.samples for merged in panels.values() for d in merged.values()]
@@ -88,14 +92,16 @@ def _distributions(content: Content, setting: Setting, test: str) -> dict[Point,
     return panels
 
 
-def _panel(ax: Axes, distributions: dict[str, Distribution], styles: dict[str, NetworkColor]) -> None:
+def _panel(
+    ax: Axes, distributions: dict[str, Distribution], styles: dict[str, NetworkColor], scale: float
+) -> None:
     import pandas as pd
     import seaborn as sns
     from matplotlib.colors import to_rgba
 
     # Share of the samples between two quantiles; the last value is that of all samples beyond the last quantile.
     steps = [
-        (label, value, share)
+        (label, value * scale, share)
         for label, merged in distributions.items()
         for value, share in zip(
             [*merged.latency_us, merged.latency_us[-1]],
@@ -119,8 +125,8 @@ def _panel(ax: Axes, distributions: dict[str, Distribution], styles: dict[str, N
     ax.set_xlim(1, 1 - most if most < 1 else 0.1)
     ax.set_xticks([1 - p / 100 for p in shown], [f"{p:g}" for p in shown])
     ax.minorticks_off()
-    low = min(merged.latency_us[0] for merged in distributions.values())
-    high = max(merged.latency_us[-1] for merged in distributions.values())
+    low = scale * min(merged.latency_us[0] for merged in distributions.values())
+    high = scale * max(merged.latency_us[-1] for merged in distributions.values())
     log_axis(ax, low * 0.93, high * 1.08)
     ax.tick_params(axis="y", labelsize=FONT - 0.5)
     ax.grid(axis="both")

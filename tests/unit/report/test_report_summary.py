@@ -181,3 +181,15 @@ def test_level():
     assert formats.level(94.04, 93.1, 94.9) == "94.0 [93.1, 94.9]"
     assert formats.level(1664.6, 1388.2, 1998.0) == "1665 [1388, 1998]"
     assert formats.level(6.1, None, None) == "6.10"
+
+
+def test_networks_without_a_percentile_are_named(tmp_path):
+    run = folders.camera(tmp_path / "run")
+    items = run.attempts()
+    for item in items:
+        if item["network"] == "weavenet":
+            item |= {"delay_p90_us": None, "missing": {"delay_p90_us": "88 values, 100 are needed"}}
+    (run.path / "trials.jsonl").unlink()
+    run.append_attempts(items)
+    notes = summary.caveats(content.read(run))
+    assert any(note.startswith("No p90 delay of some trials of weavenet: too few samples") for note in notes)
