@@ -116,12 +116,12 @@ class Metrics(BaseModel):
         " over the whole attempt")
     throughput_mbps: float | None = metric("throughput", "Mbit/s", "throughput", "subscribers",
         "Payload that a subscriber received (1e6 bits per second); mean over subscribers. See `samples_per_s`",
-        better="higher")
+        better="higher", since=2)
     samples_per_s: float | None = metric("samples", "samples/s", "throughput", "subscribers",
         "Samples that a subscriber received per second while all publishers sent: (n - 1) / T for n samples in the T"
         " seconds from the first sample of the publisher that began last to the last sample of the publisher that ended"
         " first; mean over subscribers. RTI PerfTest and versions before schema 2: n / T, from the first to the last"
-        " sample of any publisher", better="higher")
+        " sample of any publisher", better="higher", since=2)
     interval_s: float | None = column("throughput", "subscribers",
         "Length T of the interval of `samples_per_s`; mean over subscribers")
     measured_s: float | None = column("attempt", "publisher", "Length of the measured interval, as timed by the publisher")

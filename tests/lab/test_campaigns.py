@@ -207,7 +207,8 @@ def test_multicast_to_a_single_subscriber(k8sdds: Command, small: Path, tmp_path
 @pytest.mark.parametrize(
     "settings",
     [
-        ["payload_bytes=1048576", "rate=30", "subscribers=4", "test=throughput"],
+        ["payload_bytes=1048576", "rate=30", "subscribers=4", "test=paced"],
+        ["payload_bytes=1024", "rate=1000", "test=latency"],
         ["publishers=2", "subscribers=3", "test=throughput"],
         ["batch_bytes=8192", "payload_bytes=64", "test=throughput", "qos=batched"],
         ["middleware=raw", "reliability=best-effort"],

@@ -151,6 +151,12 @@ def test_latency_count(perftest):
     assert publisher.k8sdds["pings_sent"] == 10
 
 
+def test_pings_suffice_for_the_90th_percentile(perftest):
+    publisher, _ = perftest.pair(pub=("-numIter", 2000, "-pubRate", "5000:sleep"), time=0.4)
+    result = publisher.k8sdds
+    assert result["sent"] <= 2000 and result["pings_sent"] == -(-result["sent"] // 10)
+
+
 def test_batching(perftest):
     publisher, subscriber = perftest.pair("-dataLen", 100, pub=("-batchSize", 4000))
     assert publisher.k8sdds["qos"]["batch_bytes"] == 4000
