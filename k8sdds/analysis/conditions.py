@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from k8sdds.model.experiment import SHARED_MEMORY
+
 CONDITION = (
     "test", "payload_bytes",
     "transport", "reliability", "publishers", "subscribers", "middleware", "security", "qos",
-    "rate", "batch_bytes", "message_bytes", "fragment_bytes", "discovery", "receive_mode", "layout", "link",
-    "cpu_quota", "placement", "nodes", "testbed",
+    "middleware_config", "middleware_config_sha256",
+    "rate", "batch_bytes", "message_bytes", "fragment_bytes", "discovery", "receive_mode",
+    "publish_mode", "flow_bytes", "flow_period_ms", "realtime_priority", "lock_memory", "dscp",
+    "layout", "link", "cpu_quota", "placement", "nodes", "testbed",
 )  # fmt: skip
 """Every dimension of a cell except the network, the most interesting to readers first."""
 
@@ -55,6 +59,8 @@ def _describe(name: str, value: Any) -> str:
     if value is None or value == "":
         return ""
     match name:
+        case "transport" if value == SHARED_MEMORY:
+            return "shared memory without network"
         case "transport" | "reliability" | "middleware":
             return str(value)
         case "payload_bytes":
@@ -79,8 +85,24 @@ def _describe(name: str, value: Any) -> str:
             return _link(value)
         case "discovery":
             return "usual discovery" if value == "auto" else f"discovery by {value}"
+        case "publish_mode":
+            return f"{value} publishing"
+        case "flow_bytes":
+            return f"at most {payload(value)}" if value else "no flow controller"
+        case "flow_period_ms":
+            return f"per {value} ms"
+        case "realtime_priority":
+            return f"SCHED_FIFO {value}" if value else ""
+        case "lock_memory":
+            return "locked memory" if value else ""
+        case "dscp":
+            return f"DSCP {value}" if value else ""
         case "receive_mode":
             return f"receive by {value}"
+        case "middleware_config":
+            return f"config {value}"
+        case "middleware_config_sha256":
+            return f"SHA-256 {value[:12]}"
         case "qos" | "layout":
             return f"{name} {value}"
         case _:

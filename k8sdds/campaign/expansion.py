@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from k8sdds import workloads
+from k8sdds.middleware import config
 from k8sdds.model.experiment import LISTS, Experiment, NetworkChoice, Sweep, TestChoice
 from k8sdds.model.security import SecurityChoice
 from k8sdds.model.trial import Cell, Trial, usual_discovery
@@ -56,6 +57,9 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
     workload = workloads.find(test.name)
     if values["discovery"] == usual_discovery(values["transport"]):
         values["discovery"] = "auto"
+    if values["publish_mode"] == "synchronous":
+        # Cells that differ only in a limit that has no effect are the same cell.
+        values["flow_bytes"] = 0
     layout = sweep.layout or experiment.layout
     return Cell(
         network=network.name,
@@ -70,7 +74,14 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
         cpu_quota=sweep.cpu_quota,
         capture=sweep.capture,
         qos=sweep.qos or "",
+        flow_period_ms=sweep.flow_period_ms,
+        **_middleware_config(sweep),
         security=security.name,
         security_options=security.spec,
         **values,
     )
+
+
+def _middleware_config(sweep: Sweep) -> dict[str, Any]:
+    path = sweep.middleware_config
+    return {"middleware_config": path, "middleware_config_sha256": config.checksum(path)} if path else {}

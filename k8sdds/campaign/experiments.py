@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -53,8 +54,18 @@ def load(name: str) -> Experiment:
     path, text = EXPERIMENTS.read(name)
     experiment = yaml_text.parse(text, Experiment, str(path), KNOWN)
     lines = yaml_text.lines_of(text, "sweeps")
-    sweeps = [sweep.at(f"{path}:{line}: ") for sweep, line in zip(experiment.sweeps, lines, strict=True)]
+    sweeps = [
+        _relative_to(path.parent, sweep).at(f"{path}:{line}: ")
+        for sweep, line in zip(experiment.sweeps, lines, strict=True)
+    ]
     return experiment.model_copy(update={"sweeps": sweeps})
+
+
+def _relative_to(folder: Path, sweep: Sweep) -> Sweep:
+    """Return the sweep with its file of settings found in the folder of the experiment."""
+    if sweep.middleware_config is None:
+        return sweep
+    return sweep.model_copy(update={"middleware_config": str(folder / sweep.middleware_config)})
 
 
 def changed(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds import middleware
 from k8sdds.campaign.preflight import protection_of
-from k8sdds.middleware import Surroundings
+from k8sdds.middleware import Surroundings, config
 from k8sdds.model.measurement import Launch
 from k8sdds.model.trial import Participant, Trial
 from k8sdds.perftest import command
-from k8sdds.results.run_folder import QOS, RunFolder
+from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS, RunFolder
 from k8sdds.testbeds import Session
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class Launches:
         servers = session.servers(trial)
         protection = protection_of(trial.cell)
         credentials = self._credentials(trial)
-        qos = self._qos(trial)
+        qos, own_config = self._qos(trial), self._config(trial)
         launches = []
         for participant in reversed(trial.cell.participants):
             directory = (folder / participant.name).resolve()
-            paths = session.paths(trial, participant, directory, qos)
+            paths = session.paths(trial, participant, directory, qos, own_config)
             surroundings = Surroundings(endpoints, domain, paths, protection, servers)
             command_line = implementation.command(trial, participant, surroundings)
             launches.append(
@@ -59,8 +59,10 @@ class Launches:
                     argv=tuple(command_line.argv),
                     directory=directory,
                     env=command_line.env,
+                    realtime_priority=trial.cell.realtime_priority,
+                    lock_memory=trial.cell.lock_memory,
                     private=credentials.get(participant, {}),
-                    inputs={str(paths.qos): qos} if qos and paths.qos else {},
+                    inputs=_present({paths.qos: qos, paths.config: own_config}),
                 )
             )
         for service in () if servers else trial.cell.services:
@@ -98,6 +100,17 @@ class Launches:
             return None
         path = self._run.path / QOS / f"{Path(trial.cell.qos_profile).stem}.xml"
         return path.resolve() if path.is_file() else None
+
+    def _config(self, trial: Trial) -> Path | None:
+        """Return the run folder's copy of the user's configuration file, or None if the trial has none."""
+        if not trial.cell.middleware_config:
+            return None
+        return (self._run.path / MIDDLEWARE_CONFIG / config.copy_name(trial.cell)).resolve()
+
+
+def _present(files: dict[Path | None, Path | None]) -> dict[str, Path]:
+    """Return the files that exist: path in the pod to path on this machine."""
+    return {str(path): local for path, local in files.items() if path and local}
 
 
 def create_keyring(trials: Sequence[Trial], renewed: Renewed) -> Keyring:

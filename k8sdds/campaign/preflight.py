@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from k8sdds import middleware, workloads
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
+from k8sdds.model.experiment import Link
 from k8sdds.model.security import NONE, Protection
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import NETWORKS, find
@@ -24,12 +25,12 @@ OVERHEAD_S = 0.3
 
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
-    """Return what prevents the experiment: contradictions; if none, missing prerequisites; then rejected QoS."""
+    """Return what prevents the experiment: contradictions; if none, missing prerequisites; then rejected files."""
     trials = expansion.trials(testbed.name)
     return (
         contradictions(expansion)
         or [*_middleware_problems(trials, testbed.name), *testbed.check(trials)]
-        or _refused_qos(expansion)
+        or _refused_files(expansion)
     )
 
 
@@ -122,7 +123,11 @@ def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
 def unsupported(cell: Cell) -> str | None:
     """Return why the cell cannot be run on any network, or None."""
     implementation = middleware.find(cell.middleware)
-    reason = workloads.find(cell.test).unsupported(cell) or implementation.unsupported(cell)
+    reason = (
+        workloads.find(cell.test).unsupported(cell)
+        or implementation.unsupported(cell)
+        or _unsupported_without_network(cell, implementation)
+    )
     if reason:
         return reason
     if cell.discovery == SERVER:
@@ -130,11 +135,29 @@ def unsupported(cell: Cell) -> str | None:
             return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"
         if cell.security != NONE:
             return "the discovery server has no credentials, so security must be none"
+    if cell.cpu_quota and cell.realtime_priority:
+        return "cpu_quota limits the normal scheduler only: leave it out, or set realtime_priority to 0"
     if cell.batch_bytes and cell.batch_bytes < 2 * cell.payload_bytes:
         return f"batch_bytes {cell.batch_bytes} holds less than two samples of {cell.payload_bytes} bytes"
     message, fragment = cell.message_bytes, cell.fragment_bytes
     if isinstance(message, int) and isinstance(fragment, int) and fragment > message:
         return f"fragment_bytes {fragment} does not fit in message_bytes {message}"
+    return None
+
+
+def _unsupported_without_network(cell: Cell, implementation: middleware.Middleware) -> str | None:
+    """Return which setting contradicts `transport: shared-memory`, or None."""
+    if cell.uses_network:
+        return None
+    if not implementation.shared_memory:
+        return f"{cell.middleware} sends by UDP only: transport must be unicast or multicast"
+    # With a single network, no comparison of networks can include these trials.
+    if cell.network != "host" or cell.label or cell.network_options:
+        return "transport shared-memory uses no network: networks must be host, without options"
+    if cell.link != Link() or cell.capture:
+        return "transport shared-memory uses no link: leave out link and capture"
+    if cell.placement != "spread":
+        return "transport shared-memory places all participants on one node: leave out placement"
     return None
 
 
@@ -156,14 +179,14 @@ def _middleware_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]
     return problems
 
 
-def _refused_qos(expansion: Expansion) -> list[Problem]:
-    """Return the QoS profiles that a middleware rejects; each profile and kind of trial is checked once."""
+def _refused_files(expansion: Expansion) -> list[Problem]:
+    """Return the files that a middleware rejects: QoS profiles and configurations, once for each kind of trial."""
     checks = {}
     for cell in expansion.cells:
-        if middleware.find(cell.middleware).takes_qos(cell):
-            key = (cell.qos_profile, cell.middleware, cell.test, cell.reliability, cell.batch_bytes)
-            checks[key] = cell
-    reasons = {middleware.find(cell.middleware).refused_qos(cell): cell for cell in checks.values()}
+        if cell.middleware_config or middleware.find(cell.middleware).takes_qos(cell):
+            files = (cell.qos_profile, cell.middleware_config)
+            checks[(*files, cell.middleware, cell.test, cell.reliability, cell.batch_bytes)] = cell
+    reasons = {middleware.find(cell.middleware).refused_files(cell): cell for cell in checks.values()}
     return [Problem(f"{cell.describe()}: {why}", input=True) for why, cell in reasons.items() if why]
 
 

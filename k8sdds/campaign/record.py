@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from k8sdds import middleware, workloads
-from k8sdds.campaign import trial_outputs, validity
+from k8sdds.campaign import execution, trial_outputs, validity
 from k8sdds.model.measurement import Measurement
-from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Trial
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
 from k8sdds.results.record import TrialRecord
@@ -62,6 +62,8 @@ def record(
     _set_resources(record, outputs)
     _set_costs(record, outputs)
     _set_evidence(record, outputs)
+    if execution.settings(cell):
+        record.execution = execution.observed(outputs)
     if cell.capture:
         _set_fragments(record, measurement)
     return record
@@ -98,6 +100,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "middleware": cell.middleware,
         "security": cell.security,
         "qos": Path(cell.qos_profile).stem if middleware.find(cell.middleware).takes_qos(cell) else "none",
+        **_middleware_config(cell),
         "batch_bytes": cell.batch_bytes,
         "message_bytes": str(cell.message_bytes),
         "fragment_bytes": str(cell.fragment_bytes),
@@ -107,10 +110,31 @@ def description(trial: Trial) -> dict[str, Any]:
         "cpu_quota": cell.cpu_quota,
         "discovery": cell.discovery,
         "receive_mode": cell.receive_mode,
+        **_publish_mode(cell),
+        **execution.settings(cell),
         "repetition": trial.repetition,
         "duration_s": trial.duration_s,
         "warmup_s": trial.warmup_s,
     }
+
+
+def _middleware_config(cell: Cell) -> dict[str, str]:
+    if not cell.middleware_config:
+        return {}
+    return {
+        "middleware_config": Path(cell.middleware_config).name,
+        "middleware_config_sha256": cell.middleware_config_sha256,
+    }
+
+
+def _publish_mode(cell: Cell) -> dict[str, Any]:
+    if cell.publish_mode == "synchronous":
+        return {}
+    limit = {
+        "flow_bytes": cell.flow_bytes,
+        "flow_period_ms": cell.flow_period_ms if cell.flow_bytes else None,
+    }
+    return {"publish_mode": cell.publish_mode, **limit}
 
 
 def interrupted(trial: Trial, number: int, folder: Path, facts: dict[str, Any]) -> TrialRecord:
@@ -203,7 +227,8 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.publisher_cpu_ms_per_mb = aggregate.ratio(publishers, megabytes, 1e3)
     record.subscriber_cpu_ms_per_mb = aggregate.ratio(subscribers, megabytes, 1e3)
     record.machine_cpu_ms_per_mb = aggregate.ratio(machine, megabytes, 1e3)
-    record.wire_bytes_per_payload_byte = aggregate.ratio(outputs.measurement.sent_bytes, delivered)
+    if outputs.trial.cell.uses_network:
+        record.wire_bytes_per_payload_byte = aggregate.ratio(outputs.measurement.sent_bytes, delivered)
 
 
 def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:

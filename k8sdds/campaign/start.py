@@ -13,11 +13,12 @@ from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.launches import create_keyring
 from k8sdds.campaign.preflight import protection_of, refuse
 from k8sdds.campaign.trial_loop import Campaign, Observer, prepare
+from k8sdds.middleware import config
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find
 from k8sdds.perftest import command
-from k8sdds.results.run_folder import SCHEMA, RunFolder, utc_now
+from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS, SCHEMA, RunFolder, utc_now
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, Session, Testbed
@@ -45,7 +46,8 @@ def start(
     keyring = create_keyring(trials, lambda facts: created[0].credentials_renewed(facts)) if secured else None
     data = _campaign_json(expansion.experiment, testbed, blocks, trials, session, name, seed)
     data |= _security_facts(trials, keyring) if keyring else {}
-    run = RunFolder.create(folder, data, experiment_yaml(expansion.experiment), _qos_texts(expansion))
+    copied = _with_copies(expansion)
+    run = RunFolder.create(folder, data, experiment_yaml(copied), _user_files(expansion))
     run.append_event("started")
     campaign = Campaign(run, testbed, blocks, observer)
     created.append(campaign)
@@ -154,14 +156,33 @@ def _security_facts(trials: Sequence[Trial], keyring: Keyring) -> dict[str, Any]
     }
 
 
-def _qos_texts(expansion: Expansion) -> dict[str, str]:
-    """Return the QoS profiles that the cells use, file name to text."""
-    files = {
+def _user_files(expansion: Expansion) -> dict[str, bytes]:
+    """Return the QoS profiles and configuration files that the cells use, by path in the run folder."""
+    profiles = {
         middleware.qos_file(cell)
         for cell in expansion.cells
         if middleware.find(cell.middleware).takes_qos(cell)
     }
-    return {f"{file.stem}.xml": file.read_text(encoding="utf-8") for file in files}
+    configs = {
+        config.copy_name(cell): Path(cell.middleware_config)
+        for cell in expansion.cells
+        if cell.middleware_config
+    }
+    return {f"{QOS}/{file.stem}.xml": file.read_bytes() for file in profiles} | {
+        f"{MIDDLEWARE_CONFIG}/{name}": file.read_bytes() for name, file in configs.items()
+    }
+
+
+def _with_copies(expansion: Expansion) -> Experiment:
+    """Return the experiment as the run folder holds it: its configuration files are the copies there."""
+    names = {
+        cell.middleware_config: f"{MIDDLEWARE_CONFIG}/{config.copy_name(cell)}" for cell in expansion.cells
+    }
+    sweeps = [
+        sweep.model_copy(update={"middleware_config": names.get(sweep.middleware_config or "")})
+        for sweep in expansion.experiment.sweeps
+    ]
+    return expansion.experiment.model_copy(update={"sweeps": sweeps})
 
 
 def experiment_yaml(experiment: Experiment) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from k8sdds import workloads
+from k8sdds.campaign import execution
 from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
@@ -17,6 +18,9 @@ MULTICAST_SLACK_BYTES = 100_000
 
 CPU_INTERVAL_TOLERANCE = 0.02
 """Fraction by which the interval of CPU times may differ from that of the samples without a warning."""
+
+MEMORY_SHARE, MEMORY_SLACK_BYTES = 0.01, 100_000
+"""What interfaces may carry in a trial by shared memory: a share of the samples' bytes, and bytes of discovery."""
 
 DISTURBED_PERCENT = 10
 """User time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in
@@ -68,8 +72,8 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
     return (
         _lossy(outputs)
         or workloads.find(cell.test).invalid(outputs)
-        or _not_on_links(outputs)
-        or _wrong_transport(outputs)
+        or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
+        or execution.not_effective(outputs)
     )
 
 
@@ -83,6 +87,27 @@ def _lossy(outputs: TrialOutputs) -> str | None:
         percent = 100 * lost / max(lost + (summary["received"] or 0), 1)
         if percent > limit:
             return f"loss: {participant} lost {percent:.3g} % of the samples; max_loss_percent is {limit:g}"
+    return None
+
+
+def _carried(outputs: TrialOutputs) -> str | None:
+    """Check that the network carried the samples as requested."""
+    return _not_on_links(outputs) or _wrong_transport(outputs)
+
+
+def _not_in_memory(outputs: TrialOutputs) -> str | None:
+    """Check that no interface of the publishers, loopback included, carried the samples of a trial without network."""
+    received = sum(summary["received"] or 0 for summary in outputs.subscribers)
+    limit = received * outputs.trial.cell.payload_bytes * MEMORY_SHARE + MEMORY_SLACK_BYTES
+    for participant in outputs.summaries:
+        if not participant.publishes:
+            continue
+        interfaces = outputs.meters_of(participant).get("interfaces")
+        if not isinstance(interfaces, dict) or "lo" not in interfaces:
+            return f"no-proof: the interfaces of {participant} were not read"
+        carried = sum(counters["tx_bytes"] for counters in interfaces.values())
+        if carried > limit:
+            return f"not-in-memory: the interfaces of {participant} carried {carried} bytes"
     return None
 
 

@@ -14,6 +14,8 @@ HANDSHAKE_BYTES = 8192
 class FastDDS(K8sddsPerftest):
     """Fast DDS, with its discovery server."""
 
+    shared_memory = True
+
     def __init__(self) -> None:
         super().__init__("fastdds", server.FASTDDS)
 

@@ -43,11 +43,13 @@ class K8sddsPerftest(Middleware):
         what = f"middleware {self.backend!r} is not built here (built: {', '.join(built)})"
         return [Problem(what, "see: docs/reference/perftest.md")]
 
-    def refused_qos(self, cell: Cell) -> str | None:
-        """Return why the backend rejects the cell's QoS profile, or None."""
+    def refused_files(self, cell: Cell) -> str | None:
+        """Return why the backend rejects the cell's QoS profile or configuration file, or None."""
         load = workloads.find(cell.test).load(cell)
         argv = [native_program(PROGRAM), "-pub", "-check", "-middleware", self.backend]
-        argv += ["-dataLen", str(cell.payload_bytes), "-qosFile", str(qos_file(cell))]
+        argv += ["-dataLen", str(cell.payload_bytes), "-nic", "lo"]
+        argv += ["-qosFile", str(qos_file(cell))] if self.takes_qos(cell) else []
+        argv += ["-middlewareConfig", cell.middleware_config] if cell.middleware_config else []
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
         argv += ["-latencyTest"] if load.round_trips else []
         argv += ["-batchSize", str(cell.batch_bytes)] if cell.batch_bytes else []
@@ -57,18 +59,23 @@ class K8sddsPerftest(Middleware):
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
         """Return the command line of k8sdds-perftest.
 
-        Without a copy of the QoS profile in the surroundings, the profile is read where the user keeps it.
+        Without copies of the user's files in the surroundings, they are read where the user keeps them.
         """
         cell, paths = trial.cell, surroundings.paths
         interface = surroundings.endpoints[participant.name].interface
         argv = [paths.program, command.role_option(participant), "-middleware", self.backend]
         argv += self._options()
-        argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes)
+        transport = "UDPv4" if cell.uses_network else "SHMEM"
+        argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes, transport)
         argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode]
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
         argv += ["-qosFile", str(paths.qos or qos_file(cell))] if self.takes_qos(cell) else []
+        if cell.middleware_config:
+            argv += ["-middlewareConfig", str(paths.config or cell.middleware_config)]
         argv += ["-multicast"] if cell.transport == "multicast" else []
+        argv += ["-lockMemory"] if cell.lock_memory else []
+        argv += ["-dscp", str(cell.dscp)] if cell.dscp else []
         if surroundings.protection is not None:
             argv += secure_options(private_folder(participant.name), surroundings.protection)
         argv += self._discovery_options(cell, participant, surroundings)
@@ -76,6 +83,8 @@ class K8sddsPerftest(Middleware):
         if participant.publishes:
             argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
             argv += _load_options(workloads.find(cell.test).load(cell))
+            argv += ["-asynchronous"] if cell.publish_mode == "asynchronous" else []
+            argv += ["-flowController", f"{cell.flow_bytes}:{cell.flow_period_ms}"] if cell.flow_bytes else []
         if participant.publishes or workloads.find(cell.test).load(cell).on_schedule:
             argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]

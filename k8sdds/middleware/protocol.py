@@ -46,6 +46,9 @@ class Middleware(Protocol):
     service: Service | None = None
     """The service by which participants discover each other with `discovery: server`; None: it has none."""
 
+    shared_memory: bool = False
+    """Whether it can send samples through shared memory."""
+
     # -- before a campaign ----------------------------------------------------------------------------
 
     def unsupported(self, cell: Cell) -> str | None:
@@ -64,8 +67,8 @@ class Middleware(Protocol):
         """Whether the cell's QoS profile is passed to the program."""
         return True
 
-    def refused_qos(self, cell: Cell) -> str | None:
-        """Return why the program rejects the cell's QoS profile, or None. Runs a check of the program."""
+    def refused_files(self, cell: Cell) -> str | None:
+        """Return why the program rejects the cell's QoS profile or configuration file, or None. Runs the program."""
         return None
 
     def facts(self, testbed: str) -> dict[str, Any]:

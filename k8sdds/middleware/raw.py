@@ -51,6 +51,10 @@ class Raw(K8sddsPerftest):
             return f"{self.name} sends a sample as it is: message_bytes {cell.message_bytes} does not hold one"
         if cell.qos:
             return f"{self.name} has no QoS"
+        if cell.publish_mode == "asynchronous":
+            return f"{self.name} sends in the thread that writes: publish_mode must be synchronous"
+        if cell.middleware_config:
+            return f"{self.name} has no configuration file: leave out middleware_config"
         if cell.discovery != "auto":
             return f"{self.name} has no discovery: leave it out"
         load = workloads.find(cell.test).load(cell)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -22,10 +22,12 @@ from k8sdds.system.strict import Strict, mistake
 from k8sdds.system.yaml_text import nearest
 
 Reliability = Literal["reliable", "best-effort"]
-Transport = Literal["unicast", "multicast"]
+Transport = Literal["unicast", "multicast", "shared-memory"]
+SHARED_MEMORY: Final = "shared-memory"
 Layout = Literal["auto", "split", "same", "free"]
 Discovery = Literal["auto", "multicast", "peers", "server"]
 ReceiveMode = Literal["listener", "waitset", "spin"]
+PublishMode = Literal["synchronous", "asynchronous"]
 Placement = Literal["spread", "packed"] | dict[str, int | str]
 
 DEFAULT_TEST, DEFAULT_MIDDLEWARE = "throughput", "cyclonedds"
@@ -185,7 +187,8 @@ class Sweep(Strict):
     )
     transport: Annotated[list[Transport], OneOrMore, Field(min_length=1)] = Field(
         default=["unicast"],
-        description="whether a publisher sends a copy to each subscriber, or one for all",
+        description="whether a publisher sends a copy to each subscriber, or one for all. `shared-memory`: no network,"
+        " all participants on one node (lab, `fastdds`, network `host`)",
     )
     batch_bytes: Annotated[list[Annotated[int, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = Field(
         default=[0], description="size of a batch in bytes; 0: no batching"
@@ -227,6 +230,29 @@ class Sweep(Strict):
     qos: str | None = Field(
         default=None, description="name of a profile in `qos/`, or a file; default: by reliability"
     )
+    middleware_config: str | None = Field(
+        default=None,
+        description="XML file with settings of the middleware's own (`cyclonedds`, `fastdds`), relative to the"
+        " experiment; docs/reference/middleware-config.md",
+    )
+    publish_mode: Annotated[list[PublishMode], OneOrMore, Field(min_length=1)] = Field(
+        default=["synchronous"],
+        description="whether samples are sent by the thread that writes them, or by one of the middleware"
+        " (`fastdds`, `connext`)",
+    )
+    flow_bytes: Annotated[
+        list[Literal[0] | Annotated[int, Field(ge=1024, le=2**31 - 1)]],
+        Number,
+        OneOrMore,
+        Field(min_length=1),
+    ] = Field(
+        default=[0],
+        description="with `publish_mode: asynchronous`: bytes that a publisher sends in each `flow_period_ms` at most;"
+        " 0: no limit (`fastdds`)",
+    )
+    flow_period_ms: Annotated[int, Number] = Field(
+        default=100, ge=1, le=60_000, description="period of the flow controller, in milliseconds"
+    )
     discovery: Annotated[list[Discovery], OneOrMore, Field(min_length=1)] = Field(
         default=["auto"],
         description="how participants find each other; `auto`: `multicast` if the transport is multicast,"
@@ -236,6 +262,19 @@ class Sweep(Strict):
         default=["listener"],
         description="how samples are received: in a callback of the middleware, by a thread that waits, or by one"
         " that polls",
+    )
+    realtime_priority: Annotated[
+        list[Annotated[int, Field(ge=0, le=99)]], Number, OneOrMore, Field(min_length=1)
+    ] = Field(
+        default=[0],
+        description="priority at which all threads of the participants run with `SCHED_FIFO`; 0: the normal scheduler",
+    )
+    lock_memory: Annotated[list[bool], OneOrMore, Field(min_length=1)] = Field(
+        default=[False], description="whether participants lock their memory (`mlockall`)"
+    )
+    dscp: Annotated[list[Annotated[int, Field(ge=0, le=63)]], Number, OneOrMore, Field(min_length=1)] = Field(
+        default=[0],
+        description="differentiated services code point of the packets; 46: expedited forwarding",
     )
     layout: Layout | None = Field(default=None, description="as in the experiment, for this sweep only")
     link: Link | None = Field(default=None, description="as in the experiment, for this sweep only")
@@ -281,6 +320,7 @@ class Sweep(Strict):
 LISTS = (
     "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "message_bytes",
     "fragment_bytes", "rate", "publishers", "subscribers", "middleware", "security", "discovery", "receive_mode",
+    "realtime_priority", "lock_memory", "dscp", "publish_mode", "flow_bytes",
 )  # fmt: skip
 """The keys of a sweep whose lists are combined."""
 

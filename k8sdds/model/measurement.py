@@ -19,6 +19,8 @@ class ParticipantPaths:
     """The folder of its output files."""
     qos: Path | None
     """The QoS profile; None: the trial has none."""
+    config: Path | None = None
+    """The user's configuration file of the middleware; None: the trial has none."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,18 @@ class Launch:
     serves_udp: int | None = None
     """For a service: its UDP port. A service starts before the participants, which wait for this port, and is
     stopped after the last of them."""
+    realtime_priority: int = 0
+    """Priority for `SCHED_FIFO`; 0: the normal scheduler."""
+    lock_memory: bool = False
+    """Whether it may lock its memory."""
     inputs: dict[str, Path] = field(default_factory=dict)
     """Other files that it reads: path in the pod to path on this machine, which are the same in the lab."""
+
+    @property
+    def supervisor_options(self) -> list[str]:
+        """The supervisor's options for how the kernel runs it."""
+        priority = ["--realtime-priority", str(self.realtime_priority)] if self.realtime_priority else []
+        return priority + (["--lock-memory"] if self.lock_memory else [])
 
 
 @dataclass(frozen=True)

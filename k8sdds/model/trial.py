@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -12,11 +13,13 @@ from pydantic import Field
 from k8sdds.model.experiment import (
     DEFAULT_MIDDLEWARE,
     MAX_LOSS_PERCENT,
+    SHARED_MEMORY,
     Discovery,
     FragmentBytes,
     Link,
     MessageBytes,
     Placement,
+    PublishMode,
     ReceiveMode,
     Reliability,
     Transport,
@@ -115,8 +118,17 @@ class Cell(Strict):
     security: str = NONE
     security_options: dict[str, Any] = Field(default_factory=dict)
     qos: str = ""
+    middleware_config: str = ""
+    """The file as the user named it. Its content, not its place, is part of the ids."""
+    middleware_config_sha256: str = ""
     discovery: Discovery = "auto"
     receive_mode: ReceiveMode = "listener"
+    publish_mode: PublishMode = "synchronous"
+    flow_bytes: int = 0
+    flow_period_ms: int = 100
+    realtime_priority: int = 0
+    lock_memory: bool = False
+    dscp: int = 0
     layout: str = "split"
     link: Link = Link()
     placement: Placement = "spread"
@@ -133,6 +145,11 @@ class Cell(Strict):
     def node_count(self) -> int:
         """The number of nodes of the topology."""
         return self.nodes or min(self.publishers + self.subscribers, MAX_DEFAULT_NODES)
+
+    @property
+    def uses_network(self) -> bool:
+        """Whether samples cross a network; otherwise they stay in the shared memory of one node."""
+        return self.transport != SHARED_MEMORY
 
     @property
     def qos_profile(self) -> str:
@@ -162,13 +179,18 @@ class Cell(Strict):
         return usual_discovery(self.transport) if self.discovery == "auto" else self.discovery
 
     @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The Linux capabilities that its participants need in addition to those of a default container."""
+        return ("SYS_NICE",) * bool(self.realtime_priority) + ("IPC_LOCK",) * self.lock_memory
+
+    @property
     def cell_id(self) -> str:
         """12 hexadecimal digits of the SHA-256 of `canonical`."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:12]
 
     def canonical(self) -> str:
         """Return the cell as JSON without defaults: sorted keys, no spaces, whole floats as integers."""
-        data = self.model_dump(mode="json", exclude_defaults=True)
+        data = self.model_dump(mode="json", exclude_defaults=True, exclude={"middleware_config"})
         return json.dumps(_whole(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     def describe(self) -> str:
@@ -188,8 +210,20 @@ class Cell(Strict):
             parts.append(f"messages {self.message_bytes}")
         if self.fragment_bytes != "default":
             parts.append(f"fragments {self.fragment_bytes}")
+        if self.middleware_config:
+            parts.append(f"config {PurePath(self.middleware_config).stem}")
         if self.discovery != "auto":
             parts.append(f"discovery by {self.discovery}")
+        if self.publish_mode != "synchronous":
+            parts.append(self.publish_mode)
+        if self.flow_bytes:
+            parts.append(f"{self.flow_bytes} B per {self.flow_period_ms} ms")
+        if self.realtime_priority:
+            parts.append(f"SCHED_FIFO {self.realtime_priority}")
+        if self.lock_memory:
+            parts.append("locked memory")
+        if self.dscp:
+            parts.append(f"DSCP {self.dscp}")
         if self.rate:
             parts.append(f"{self.rate:g}/s")
         return " ".join(parts)

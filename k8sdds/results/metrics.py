@@ -33,6 +33,9 @@ LIMIT = 2**63
 
 IMPORTED = "imported trials"
 CAPTURED = "trials with `capture`"
+PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`"
+ASYNCHRONOUS = "trials with `publish_mode: asynchronous`"
+CONFIGURED = "trials with `middleware_config`"
 
 
 @dataclass(frozen=True)

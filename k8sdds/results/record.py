@@ -10,7 +10,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from k8sdds.results.metrics import Column, Metrics, column, columns_of, parsed
+from k8sdds.results.metrics import (
+    ASYNCHRONOUS,
+    CONFIGURED,
+    PROCESS,
+    Column,
+    Metrics,
+    column,
+    columns_of,
+    parsed,
+)
 from k8sdds.results.run_folder import SCHEMA
 
 
@@ -41,12 +50,15 @@ class Description(BaseModel):
     nodes: int | None = column("cell", "experiment", "Number of nodes in the topology")
     placement: str | dict[str, Any] | None = column("cell", "experiment", "How the participants were distributed over the nodes")
     reliability: str | None = column("cell", "experiment", "`reliable` or `best-effort`")
-    transport: str | None = column("cell", "experiment", "`unicast` or `multicast`")
+    transport: str | None = column("cell", "experiment", "`unicast`, `multicast`, or `shared-memory` (participants on one node, without network)")
     middleware: str | None = column("cell", "experiment", "`cyclonedds`, `fastdds`, `connext`, or `raw`"
         " and its modes such as `raw-gso`")
     security: str | None = column("cell", "experiment",
         "`none`, the name of a level in `security/`, or the label of a combination whose parts are in campaign.json")
     qos: str | None = column("cell", "experiment", "Name of the QoS profile: its file name without folder and extension")
+    middleware_config: str | None = column("cell", "experiment",
+        "Name of the user's configuration file of the middleware, of which the run folder holds a copy", only=CONFIGURED)
+    middleware_config_sha256: str | None = column("cell", "experiment", "SHA-256 of that file", only=CONFIGURED)
     batch_bytes: int | None = column("cell", "publisher",
         "Size of the batches in which the middleware collected samples, in bytes; 0: no batching. A batch from the QoS"
         " profile counts, and one that PerfTest disabled, because a sample fills more than half of it, does not")
@@ -64,6 +76,19 @@ class Description(BaseModel):
     discovery: str | None = column("cell", "experiment",
         "`auto` (`multicast` if the transport is multicast, otherwise `peers`), `multicast`, `peers` or `server`")
     receive_mode: str | None = column("cell", "experiment", "`listener`, `waitset` or `spin`")
+    publish_mode: str | None = column("cell", "experiment",
+        "`asynchronous`: a thread of the middleware sent the samples", only=ASYNCHRONOUS)
+    flow_bytes: int | None = column("cell", "experiment",
+        "Bytes that the flow controller of a publisher let pass in each period; 0: no limit", only=ASYNCHRONOUS)
+    flow_period_ms: int | None = column("cell", "experiment", "Period of the flow controller in ms", only=ASYNCHRONOUS)
+    realtime_priority: int | None = column("cell", "experiment",
+        "Priority at which the participants ran with `SCHED_FIFO`; 0: the normal scheduler", only=PROCESS)
+    lock_memory: bool | None = column("cell", "experiment", "Whether the participants locked their memory", only=PROCESS)
+    dscp: int | None = column("cell", "experiment",
+        "Differentiated services code point of the packets that the participants sent", only=PROCESS)
+    execution: dict[str, Any] | None = column("attempt", "supervisor",
+        "How each participant really ran at the end of the measured interval, by participant: `threads` (number by"
+        " scheduling policy and real-time priority), `locked_bytes`, `cpus`, and `dscp` (of all its sockets)", only=PROCESS)
     repetition: int | None = column("identity", "campaign", "Number of the repetition, starting at 0")
     duration_s: float | None = column("cell", "experiment", "Requested length of the measured interval")
     warmup_s: float | None = column("cell", "experiment", "Requested length of the warm-up before the measured interval")

@@ -22,6 +22,7 @@ SCHEMA = 2
 CAMPAIGN = "campaign.json"
 EXPERIMENT = "experiment.yaml"
 QOS = "qos"
+MIDDLEWARE_CONFIG = "middleware-config"
 TRIALS = "trials.jsonl"
 EVENTS = "events.jsonl"
 READINGS = "readings.jsonl"
@@ -40,7 +41,7 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: Path, campaign: dict[str, Any], experiment_yaml: str, qos: dict[str, str] | None = None
+        cls, path: Path, campaign: dict[str, Any], experiment_yaml: str, files: dict[str, bytes] | None = None
     ) -> RunFolder:
         """Create a run folder.
 
@@ -48,12 +49,11 @@ class RunFolder:
             path: The folder, which must be empty or not exist.
             campaign: Content of campaign.json.
             experiment_yaml: The resolved experiment.
-            qos: The text of each QoS profile that the trials use, by file name.
+            files: The user's files that the trials use, by their path in the run folder.
 
         Raises:
             InputError: The folder is not empty or cannot be written.
         """
-        qos = qos or {}
         if (path / CAMPAIGN).exists():
             raise InputError(
                 f"{path} already contains a campaign",
@@ -64,9 +64,9 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             write_atomically(path / EXPERIMENT, experiment_yaml, durable=True)
-            for name, text in qos.items():
-                (path / QOS).mkdir(exist_ok=True)
-                write_atomically(path / QOS / name, text, durable=True)
+            for name, content in (files or {}).items():
+                (path / name).parent.mkdir(exist_ok=True)
+                write_atomically(path / name, content, durable=True)
             # Written last, because a folder with campaign.json can be resumed.
             text = json.dumps(campaign, indent=1, ensure_ascii=False) + "\n"
             write_atomically(path / CAMPAIGN, text, durable=True)

@@ -130,6 +130,18 @@ class PodCgroups:
         remove(self.folders)
 
 
+def admits_realtime(folder: Path) -> bool:
+    """Return whether processes in a cgroup may have real-time priority.
+
+    With group scheduling for real-time, the kernel refuses it in a cgroup of v1 that has no share of that time. The
+    shares of all pods could add up to one CPU at most, so pods get none.
+    """
+    try:
+        return int((folder / "cpu.rt_runtime_us").read_text()) != 0
+    except (OSError, ValueError):
+        return True
+
+
 def remove(folders: list[str], timeout_s: float = 5) -> list[str]:
     """Remove cgroup folders with their children and return those that could not be removed.
 

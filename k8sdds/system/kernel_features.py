@@ -26,6 +26,8 @@ class Feature:
     """Shell command that succeeds if the feature works; it runs in a temporary network namespace."""
     package: str = ""
     """Debian packages with the programs that the command runs."""
+    remedy: str = ""
+    """What the user can do if the feature is missing; empty: load or install what is missing."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,19 @@ STRONGSWAN = Feature(
 )  # fmt: skip
 WG = Feature("wg", (), "WireGuard configuration", "wg --version", "wireguard-tools")
 WIREGUARD_GO = Feature("wireguard-go", (), "userspace WireGuard", "wireguard-go --version", "wireguard-go")
+REALTIME = Feature(
+    "SCHED_FIFO", (), "participants with a `realtime_priority`",
+    "test $(cat /proc/sys/kernel/sched_rt_runtime_us) -ge 0 || { echo kernel.sched_rt_runtime_us is -1 >&2; exit 1; }"
+    " && chrt --fifo 1 true",
+    remedy="run as root, and keep kernel.sched_rt_runtime_us above 0; or leave out realtime_priority",
+)  # fmt: skip
+MEMORY_LOCKS = Feature(
+    "unlimited memory locks", (), "participants with `lock_memory`",
+    # The capability IPC_LOCK (bit 14) counts only outside of a user namespace.
+    "prlimit --memlock=unlimited true || { grep --quiet 4294967295 /proc/self/uid_map"
+    " && [ $((0x$(sed --quiet 's/^CapEff:[[:space:]]*//p' /proc/self/status) >> 14 & 1)) = 1 ]; }",
+    remedy="run as root, or set the hard limit memlock to unlimited in /etc/security/limits.conf",
+)  # fmt: skip
 
 FEATURES = (
     BRIDGE, VETH, VXLAN, NFTABLES, BR_NETFILTER, TBF, NETEM, NFT_INGRESS, ESP, WIREGUARD, TUN, STRONGSWAN, WG,
@@ -131,6 +146,8 @@ def available(feature: Feature) -> bool:
 
 def remedy(feature: Feature) -> str:
     """Return what the user can do about a missing feature."""
+    if feature.remedy:
+        return feature.remedy
     unloaded = unloaded_modules(feature)
     if unloaded:
         return f"sudo modprobe --all {' '.join(unloaded)}"

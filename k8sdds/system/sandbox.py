@@ -26,7 +26,11 @@ START_TIMEOUT_S = 20
 COMMAND_TIMEOUT_S = 60
 
 # Mounts an empty /run: `ip netns` keeps its names there, and an ordinary user may not write to the host's.
-_PREPARE = "set -e; mount -t tmpfs -o mode=755 k8sdds /run; mkdir -p /run/netns /run/sys"
+# An empty /dev/shm is shared by the pods of the sandbox and removed with it.
+_PREPARE = (
+    "set -e; mount -t tmpfs -o mode=755 k8sdds /run; mkdir -p /run/netns /run/sys;"
+    " mount -t tmpfs -o mode=1777 k8sdds /dev/shm"
+)
 
 _END = "end-of-batch"
 """Delimiter of a batch in a script of several batches."""

@@ -71,9 +71,9 @@ class Session(Protocol):
         """Return lines for readings.jsonl: resource use of nodes and pods since the block was prepared."""
 
     def paths(
-        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None
+        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
     ) -> ParticipantPaths:
-        """Map `directory` and `qos` of this machine to the paths that the participant sees."""
+        """Map `directory`, `qos` and `config` of this machine to the paths that the participant sees."""
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Start all participants together and wait until they end, at most until the deadline."""

@@ -411,3 +411,33 @@ def test_an_attempt_without_files_has_a_record(recording: Recording, tmp_path: P
     assert reason(record).startswith("not-started")
     assert record["throughput_mbps"] is None
     assert record["publisher_cpu_percent"] is None
+
+
+def test_a_trial_that_did_not_run_as_requested_is_not_valid(recording: Recording) -> None:
+    requested = {"realtime_priority": 50, "lock_memory": True, "dscp": 46}
+    cell = recording.trial.cell.model_copy(update=requested)
+    recording.trial = recording.trial.model_copy(update={"cell": cell})
+    for participant in cell.participants:
+        transport = json.loads((recording.folder / participant.name / "stdout").read_text())["k8sdds"][
+            "transport"
+        ]
+        recording.change(participant.name, transport=transport | {"dscp": [46]})
+        recording.meters[participant.name]["execution"] = {
+            "threads": {"fifo 50": 9}, "locked_bytes": 4096, "cpus": "0",
+        }  # fmt: skip
+    record = recording.record()
+    assert record["valid"], record["reason"]
+    assert {key: record[key] for key in requested} == requested
+    assert record["execution"]["pub0"] == {
+        "threads": {"fifo 50": 9}, "locked_bytes": 4096, "cpus": "0", "dscp": [46],
+    }  # fmt: skip
+    for key, value, code in (
+        ("threads", {"fifo 50": 8, "other": 1}, "not-real-time"),
+        ("locked_bytes", 0, "not-locked"),
+    ):
+        execution = recording.meters["sub0"]["execution"]
+        recording.meters["sub0"]["execution"] = execution | {key: value}
+        assert str(recording.record()["reason"]).startswith(f"{code}: ")
+        recording.meters["sub0"]["execution"] = execution
+    recording.change("sub0", transport=transport | {"dscp": [0, 46]})
+    assert recording.record()["reason"] == "not-marked: the sockets of sub0 have the DSCP [0, 46]"

@@ -11,7 +11,7 @@ import pytest
 
 from k8sdds import versions
 from k8sdds.campaign import experiments
-from k8sdds.model.trial import Cell, Trial
+from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.cluster import namespace, pods, preflight
@@ -146,6 +146,23 @@ def test_memory_and_cpu_follow_the_cells() -> None:
     assert limits == {"memory": "640Mi", "cpu": "500m"}
 
 
+def test_a_pod_has_only_the_capabilities_that_its_trial_requests() -> None:
+    def security(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        slot = pods.Slot.of(Participant("publisher"), "n1", False, cell(**changes))
+        spec = pods.pod("x", slot, IMAGE, "c", (1, 1))["spec"]
+        return spec["securityContext"], spec["containers"][0]["securityContext"]
+
+    of_pod, of_container = security(dscp=46)
+    assert of_pod["runAsNonRoot"] and of_container["capabilities"] == {"drop": ["ALL"]}
+    of_pod, of_container = security(realtime_priority=50)
+    assert of_pod["runAsUser"] == 0 and not of_container["allowPrivilegeEscalation"]
+    assert of_container["capabilities"] == {"drop": ["ALL"], "add": ["SYS_NICE"]}
+    _, of_container = security(realtime_priority=50, lock_memory=True)
+    assert of_container["capabilities"]["add"] == ["SYS_NICE", "IPC_LOCK"]
+    levels = [namespace.manifest("c", "n", privileged)["metadata"]["labels"] for privileged in (False, True)]
+    assert [labels["pod-security.kubernetes.io/enforce"] for labels in levels] == ["restricted", "privileged"]
+
+
 def test_settings_that_only_the_lab_supports_are_rejected() -> None:
     cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
     problems = preflight.unsupported(cells, can_switch=True)
@@ -202,7 +219,7 @@ def test_identifiers_of_campaigns_are_valid_names() -> None:
     assert len(f"k8sdds-{name}") <= 63
     assert name == name.lower()
     assert name != namespace.identifier("20261121T162359Z-Quick_start.with-a-very-long-name-that-goes-off")
-    manifest = namespace.manifest(name, "n", with_host=False)
+    manifest = namespace.manifest(name, "n", privileged=False)
     assert manifest["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 

@@ -39,6 +39,12 @@ def unsupported(cell: Cell) -> str | None:
             "RTI PerfTest takes one authority for identities and permissions, and k8sdds has two:"
             " security must be none with connext"
         )
+    if cell.flow_bytes:
+        return "the flow controllers of RTI PerfTest are fixed: leave out flow_bytes, or define one in the QoS profile"
+    if cell.lock_memory or cell.dscp:
+        return "RTI PerfTest neither locks memory nor marks packets: leave out lock_memory and dscp"
+    if cell.middleware_config:
+        return "RTI PerfTest reads its XML from the QoS profile: give `qos` instead of middleware_config"
     if cell.rate and cell.rate != int(cell.rate):
         return f"RTI PerfTest sends whole samples per second: rate {cell.rate:g} is not whole"
     if cell.batch_bytes and cell.payload_bytes > LARGE_BYTES:
@@ -107,6 +113,7 @@ def command_line(
             args += ["-peer", peer]
     args += command.identity_options(trial, participant)
     if participant.publishes:
+        args += ["-asynchronous"] if cell.publish_mode == "asynchronous" else []
         args += ["-executionTime", str(int(trial.duration_s)), *_load_options(cell, settings.version, files)]
     args += ["-outputFormat", "csv", "-noPrintIntervals", *settings.user_options]
     reason = options.refusal(args, settings.version, participant.role)

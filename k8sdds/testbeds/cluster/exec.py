@@ -80,7 +80,7 @@ class ParticipantExec:
         self._stream: ExecStream | None = None
         self._argv = [
             SUPERVISOR, "attend", "--dir", output, "--deadline", f"{deadline_s:.3f}", "--grace", str(GRACE_S),
-            *options,
+            *options, *launch.supervisor_options,
         ]  # fmt: skip
         for key, value in launch.env.items():
             self._argv += ["--env", f"{key}={value}"]

@@ -62,15 +62,16 @@ class CampaignNamespace:
                 self.client.delete(f"{self.pods}/{pod['metadata']['name']}", grace_s=0)
 
 
-def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
+def manifest(campaign: str, name: str, privileged: bool) -> dict[str, Any]:
     """Return the manifest of a campaign's namespace.
 
     Args:
         campaign: The campaign's identifier.
         name: The campaign's full name.
-        with_host: Whether pods on the nodes' own network are allowed; if not, Pod Security is `restricted`.
+        privileged: Whether pods on the nodes' own network or with capabilities are allowed; if not, Pod Security is
+            `restricted`.
     """
-    level = "privileged" if with_host else "restricted"
+    level = "privileged" if privileged else "restricted"
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -88,7 +89,7 @@ def manifest(campaign: str, name: str, with_host: bool) -> dict[str, Any]:
 
 
 def create(
-    client: KubernetesClient, campaign_name: str, prepared: str | None, with_host: bool
+    client: KubernetesClient, campaign_name: str, prepared: str | None, privileged: bool
 ) -> CampaignNamespace:
     """Create a campaign's namespace, or use the prepared one.
 
@@ -99,12 +100,12 @@ def create(
         namespace = CampaignNamespace(client, campaign, prepared, owned=False)
         namespace.delete()
         return namespace
-    return _create(client, campaign, manifest(campaign, campaign_name, with_host))
+    return _create(client, campaign, manifest(campaign, campaign_name, privileged))
 
 
 def create_for_node_probes(namespace: CampaignNamespace, campaign_name: str) -> CampaignNamespace:
     """Create a second namespace of a campaign, which allows pods on the nodes' own network."""
-    body = manifest(namespace.campaign, campaign_name, with_host=True)
+    body = manifest(namespace.campaign, campaign_name, privileged=True)
     body["metadata"]["name"] += NODE_PROBES_SUFFIX
     return _create(namespace.client, namespace.campaign, body)
 

@@ -21,10 +21,7 @@ def slots(cell: Cell, nodes: Sequence[NodeInfo] | None) -> dict[str, Slot]:
     """
     places = dict.fromkeys(cell.participants, "") if nodes is None else assign(cell, nodes)
     host = cell.network == HOST
-    return {
-        participant.name: Slot.of(participant, node, host, cell.cpu_quota)
-        for participant, node in places.items()
-    }
+    return {participant.name: Slot.of(participant, node, host, cell) for participant, node in places.items()}
 
 
 def pin_cores(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> core_layout.Layout:

@@ -34,11 +34,13 @@ class Slot:
     host: bool
     """Whether the pod uses the node's own network."""
     cpu_quota: float | None
+    capabilities: tuple[str, ...] = ()
+    """Linux capabilities that the pod has; none unless a trial requests them."""
 
     @classmethod
-    def of(cls, participant: Participant, node: str, host: bool, cpu_quota: float | None) -> Slot:
+    def of(cls, participant: Participant, node: str, host: bool, cell: Cell) -> Slot:
         """Return the slot of a participant."""
-        return cls(participant.name, participant.short_role, node, host, cpu_quota)
+        return cls(participant.name, participant.short_role, node, host, cell.cpu_quota, cell.capabilities)
 
 
 def memory_bytes(cells: Iterable[Cell]) -> tuple[int, int]:
@@ -56,7 +58,9 @@ def pod(
     extra_volumes: Mapping[str, Any] | None = None,
     tolerations: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:
-    """Return the manifest of a slot's pod. On a pod network it satisfies Pod Security `restricted`.
+    """Return the manifest of a slot's pod.
+
+    On a pod network it satisfies Pod Security `restricted`, unless the slot has capabilities.
 
     Args:
         name: Name of the pod.
@@ -72,6 +76,8 @@ def pod(
     limits = {"memory": limit}
     if slot.cpu_quota:
         limits["cpu"] = f"{round(slot.cpu_quota * 1000)}m"
+    # Only root keeps added capabilities when it executes a program.
+    user = 0 if slot.capabilities else versions.UNPRIVILEGED_USER
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
@@ -79,10 +85,10 @@ def pod(
         "enableServiceLinks": False,
         "dnsPolicy": "ClusterFirstWithHostNet" if slot.host else "ClusterFirst",
         "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": versions.UNPRIVILEGED_USER,
-            "runAsGroup": versions.UNPRIVILEGED_USER,
-            "fsGroup": versions.UNPRIVILEGED_USER,
+            "runAsNonRoot": user != 0,
+            "runAsUser": user,
+            "runAsGroup": user,
+            "fsGroup": user,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "affinity": _affinity(slot, campaign),
@@ -98,7 +104,8 @@ def pod(
                 "resources": {"requests": {"cpu": "50m", "memory": request}, "limits": limits},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
+                    "capabilities": {"drop": ["ALL"]}
+                    | ({"add": list(slot.capabilities)} if slot.capabilities else {}),
                 },
                 "volumeMounts": [
                     {"name": "output", "mountPath": OUTPUT},

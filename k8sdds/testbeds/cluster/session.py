@@ -199,11 +199,12 @@ class ClusterSession:
         return self._metrics.finish_block() if self._metrics is not None else []
 
     def paths(
-        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None
+        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
     ) -> ParticipantPaths:
         """Return the paths in the participant's pod."""
         pod_qos = Path("/run/k8sdds/qos") / qos.name if qos else None
-        return ParticipantPaths(PERFTEST, Path(trial_run.output_folder(directory)), pod_qos)
+        pod_config = Path("/run/k8sdds/config") / config.name if config else None
+        return ParticipantPaths(PERFTEST, Path(trial_run.output_folder(directory)), pod_qos, pod_config)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt: start all participants at one moment, await their ends and fetch their files."""

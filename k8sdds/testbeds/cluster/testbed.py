@@ -126,9 +126,9 @@ class ClusterTestbed:
         """Create the campaign's namespace if needed, and prepare the pods and the network of a block."""
         if self._session is None:
             trials = self._trials or block.trials
-            with_host = any(trial.cell.network == HOST for trial in trials)
+            privileged = any(trial.cell.network == HOST or trial.cell.capabilities for trial in trials)
             self._namespace = namespace.create(
-                self.client, self._campaign, self.selected.namespace, with_host
+                self.client, self._campaign, self.selected.namespace, privileged
             )
             self._session = ClusterSession(
                 self.client,

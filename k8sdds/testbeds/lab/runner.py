@@ -17,6 +17,7 @@ from pathlib import Path
 
 from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.system import processes
+from k8sdds.system.cgroups import admits_realtime
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds import read_meters
 from k8sdds.testbeds.core_layout import Layout
@@ -128,7 +129,9 @@ def _start(
     if layout.harness:
         argv += ["--own-cpus", _cpu_list(layout.harness)]
     for folder in cgroups:
-        argv += ["--join-cgroup", str(folder)]
+        if not launch.realtime_priority or admits_realtime(folder):
+            argv += ["--join-cgroup", str(folder)]
+    argv += launch.supervisor_options
     for key, value in launch.env.items():
         argv += ["--env", f"{key}={value}"]
     process = subprocess.Popen(
@@ -164,8 +167,14 @@ def _await_ready(supervisors: list[Supervisor]) -> str:
             supervisor = waiting.pop(fd)
             poll.unregister(fd)
             if not os.read(fd, 64).startswith(b"ready"):
-                return f"{supervisor.name} did not start"
+                return f"{supervisor.name} did not start: {_message(supervisor)}"
     return ""
+
+
+def _message(supervisor: Supervisor) -> str:
+    """Return what a supervisor that has ended wrote to stderr."""
+    assert supervisor.process.stderr is not None
+    return supervisor.process.stderr.read(4096).decode(errors="replace").strip()
 
 
 def _start_service(lab_network: LabNetwork, service: Supervisor) -> str:
@@ -215,8 +224,7 @@ def _await_end(supervisors: list[Supervisor], timeout_s: float) -> None:
 
 
 def _outcome(supervisor: Supervisor, failure: str) -> Outcome:
-    assert supervisor.process.stderr is not None
-    message = failure or supervisor.process.stderr.read(4096).decode(errors="replace").strip()
+    message = failure or _message(supervisor)
     code = supervisor.process.returncode
     return Outcome(
         participant=supervisor.launch.participant,

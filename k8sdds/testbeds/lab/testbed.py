@@ -90,6 +90,7 @@ class Lab:
         if contradictions:
             return contradictions
         cell_of = {feature: cell for cell in cells.values() for feature in needed_features(cell)}
+        cell_of |= {feature: trial.cell for trial in trials for feature in _process_features(trial.cell)}
         missing = kernel_features.probe(cell_of).missing
         quotas = [cell.cpu_quota for cell in cells.values() if cell.cpu_quota]
         return [
@@ -203,10 +204,10 @@ class Lab:
         return []
 
     def paths(
-        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None
+        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
     ) -> ParticipantPaths:
         """Return the paths unchanged, because participants see this machine's files."""
-        return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos)
+        return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos, config)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt; see `runner.run`. Counters are read right before and after it, never during it."""
@@ -331,7 +332,7 @@ def _contradiction(cell: Cell) -> Problem | None:
             f"{cell.network}, engine: userspace"
             "}), or remove link.loss_percent",
         )
-    shared_node = same_node(topology_of(cell))
+    shared_node = same_node(topology_of(cell)) if cell.uses_network else None
     return problem(shared_node, "change the placement") if shared_node else None
 
 
@@ -347,6 +348,12 @@ def _quota_problems(quotas: list[float]) -> list[Problem]:
     finally:
         cgroups.remove()
     return []
+
+
+def _process_features(cell: Cell) -> list[Feature]:
+    """Return the features that the participants of a cell need, whatever their network."""
+    priority = [kernel_features.REALTIME] if cell.realtime_priority else []
+    return priority + ([kernel_features.MEMORY_LOCKS] if cell.lock_memory else [])
 
 
 def needed_features(cell: Cell) -> list[Feature]:

@@ -28,6 +28,7 @@ class LabNetworkKey:
     pods: tuple[str, ...]
     nodes: int
     placement: Placement | tuple[tuple[str, int | str], ...]
+    uses_network: bool
     link: Link
     cpu_quota: float | None
 
@@ -42,6 +43,7 @@ class LabNetworkKey:
             pods=tuple(participant.name for participant in cell.pods),
             nodes=cell.node_count,
             placement=tuple(sorted(placement.items())) if isinstance(placement, dict) else placement,
+            uses_network=cell.uses_network,
             link=cell.link,
             cpu_quota=cell.cpu_quota,
         )
@@ -52,6 +54,8 @@ def topology_of(cell: Cell) -> Topology:
     count = cell.node_count
     if isinstance(cell.placement, dict):
         node_of = _explicit(cell, count)
+    elif not cell.uses_network:
+        node_of = dict.fromkeys(cell.participants, 0)
     elif cell.placement == "packed":
         node_of = packed(cell.publishers, cell.subscribers)
     else:

@@ -13,7 +13,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 6;     // increase with every change of this header
+constexpr unsigned backend_interface = 7;     // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr uint16_t to_all = 0xffff;           // addresses an announcement to all peers
@@ -117,7 +117,11 @@ struct Settings {
     Receive receive = Receive::listener;
     RawMode raw_mode = RawMode::datagram;
     bool latency_test = false;
+    bool shared_memory = false;               // samples go through shared memory, to processes of this host
+    bool asynchronous = false;                // samples are sent by a thread of the middleware
+    int64_t flow_bytes = 0, flow_period_ms = 0;   // limit of an asynchronous writer; 0: none
     QosProfile qos;
+    std::string middleware_config;            // the user's own configuration file; empty: none
     Security security;
     int64_t write_slice_ns = 100'000'000;     // write() returns after at most this time when the writer is full
     int verbosity = 1;

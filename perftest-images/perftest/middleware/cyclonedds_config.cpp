@@ -1,6 +1,7 @@
 #include "cyclonedds_config.h"
 
 #include <dlfcn.h>
+#include <tinyxml2.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "common.h"
+#include "config_file.h"
 #include "sockets.h"
 
 namespace k8sdds {
@@ -132,6 +134,48 @@ std::string message_lengths(const Settings& s) {
            element("MaxRexmitMessageSize", bytes(lengths.retransmit));
 }
 
+// What the options do not set: everything else would contradict them, or reach beyond the process.
+const ConfigRules config_rules = {
+    "CycloneDDS",
+    {"Domain/General/MulticastTimeToLive", "Domain/General/RedundantNetworking",
+     "Domain/Compatibility", "Domain/Discovery/DSGracePeriod", "Domain/Discovery/LeaseDuration",
+     "Domain/Discovery/SPDPInterval", "-Domain/Internal/ControlTopic", "-Domain/Internal/MonitorPort",
+     "-Domain/Internal/Test", "-Domain/Internal/WriteBatch", "Domain/Internal", "Domain/Sizing", "Domain/Threads"},
+    "k8sdds-perftest sets this with its own options, or does not support it; remove it"};
+
+std::string read_config(const Settings& s, ConfigFile& file) {
+    const std::string problem = file.read(s.middleware_config, config_rules);
+    if (!problem.empty()) return problem;
+    const auto domain = file.find("Domain");
+    for (const char* id : {"Id", "id"})
+        if (domain && domain->Attribute(id) && std::string(domain->Attribute(id)) != "any")
+            return file.problem(domain, "k8sdds-perftest changes the domain from run to run; remove Id");
+    if (s.send_queue > 0 && file.has("Domain/Internal/Watermarks"))
+        return file.problem(file.find("Domain/Internal/Watermarks"), "-sendQueueSize sets this; give only one of them");
+    return "";
+}
+
+// Returns why the library rejects the configuration, which it checks only when it creates a domain.
+std::string rejected_config(const Settings& s) {
+    std::string messages;
+    dds_set_log_sink([](void* all, const dds_log_data_t* data) {
+        static_cast<std::string*>(all)->append(data->message, data->size);
+    }, &messages);
+    const dds_entity_t domain = dds_create_domain(s.domain, cyclonedds_config(s).c_str());
+    if (domain > 0) dds_delete(domain);
+    dds_set_log_sink(nullptr, nullptr);
+    if (domain > 0) return "";
+    return "-middlewareConfig: " + s.middleware_config + ": Cyclone DDS rejects it: " +
+           messages.substr(0, messages.find('\n'));
+}
+
+std::string unsupported_config(const Settings& s) {
+    if (s.middleware_config.empty()) return "";
+    ConfigFile file;
+    const std::string problem = read_config(s, file);
+    return problem.empty() ? rejected_config(s) : problem;
+}
+
 }  // namespace
 
 CycloneLengths cyclonedds_lengths(const Settings& s) {
@@ -162,13 +206,19 @@ std::string cyclonedds_unsupported(const Settings& s) {
     for (const std::string& peer : s.peers)
         if (peer.find_first_of("<>\"'&$ ,;") != std::string::npos)
             return "-peer: '" + peer + "' is not an address; give an IPv4 address or a host name";
+    if (s.shared_memory)
+        return "-transport: cyclonedds has shared memory only with the daemon of iceoryx; give UDPv4, or use fastdds";
+    if (s.asynchronous) return "-asynchronous: cyclonedds sends in the thread that writes; remove it, or use fastdds";
     if (s.discovery == Discovery::server)
         return "-discovery: cyclonedds has no discovery server; use peers or multicast, or -middleware fastdds";
-    const std::string problem = unsupported_qos(s.qos, s.qos.writer, true);
-    return problem.empty() ? unsupported_qos(s.qos, s.qos.reader, false) : problem;
+    if (const std::string problem = unsupported_qos(s.qos, s.qos.writer, true); !problem.empty()) return problem;
+    if (const std::string problem = unsupported_qos(s.qos, s.qos.reader, false); !problem.empty()) return problem;
+    return unsupported_config(s);
 }
 
 std::string cyclonedds_config(const Settings& s) {
+    ConfigFile user;
+    read_config(s, user);                                 // cyclonedds_unsupported() has reported problems
     const Interface nic = interface_of(s.nic);
     std::string interface = s.nic.empty() ? "<NetworkInterface autodetermine=\"true\""
                             : nic.address == s.nic ? "<NetworkInterface address=\"" + escape(s.nic) + "\""
@@ -201,11 +251,14 @@ std::string cyclonedds_config(const Settings& s) {
         discovery += element("SPDPMulticastAddress", s.multicast_address) +
                      element("DefaultMulticastAddress", s.multicast_address);
 
-    const std::string internal = "<SocketReceiveBufferSize min=\"default\" max=\"8 MiB\"/>" +
-                                 element("WriterLingerDuration", "200 ms") + watermarks(s);
+    std::string internal = element("WriterLingerDuration", "200 ms");
+    if (!user.has("Domain/Internal/SocketReceiveBufferSize"))
+        internal += "<SocketReceiveBufferSize min=\"default\" max=\"8 MiB\"/>";
+    if (!user.has("Domain/Internal/Watermarks")) internal += watermarks(s);
     std::string config = element("General", general) + element("Discovery", discovery) + element("Internal", internal);
     if (s.verbosity >= 3) config += element("Tracing", element("Verbosity", "config") + element("OutputFile", "stderr"));
-    return "<Domain id=\"any\">" + config + "</Domain>";
+    // Of the same element in several fragments, the library uses the last one.
+    return "<Domain id=\"any\">" + config + "</Domain>" + (user.text().empty() ? "" : "," + user.text());
 }
 
 void cyclonedds_add_security(dds_qos_t* qos, const Security& security) {

@@ -1,4 +1,4 @@
-// The configuration of Cyclone DDS, derived from the options alone.
+// The configuration of Cyclone DDS, derived from the options and the user's own configuration file.
 #pragma once
 
 #include <dds/dds.h>

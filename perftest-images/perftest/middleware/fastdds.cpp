@@ -81,11 +81,13 @@ private:
 
     void create_announcement_channel();
     void create_data_endpoints();
-    DataWriterQos writer_qos(const EndpointQos& e) const;
-    DataReaderQos reader_qos(const EndpointQos& e) const;
+    // The user's profiles apply to the data endpoints; the announcement channel gets an empty one.
+    DataWriterQos writer_qos(const EndpointQos& e, const FastDdsProfiles& user) const;
+    DataReaderQos reader_qos(const EndpointQos& e, const FastDdsProfiles& user) const;
     Topic* topic(const char* name, const std::string& type);
 
     Settings settings_;
+    FastDdsProfiles user_;
     Events* events_ = nullptr;
     DomainParticipant* participant_ = nullptr;
     Publisher* publisher_ = nullptr;
@@ -102,6 +104,7 @@ private:
 
 void FastDds::open(const Settings& settings, Events& events) {
     settings_ = settings;
+    user_.read(settings);                                 // fastdds_unsupported() has reported problems
     events_ = &events;
     // Only the options configure it.
     for (const char* name : {"FASTRTPS_DEFAULT_PROFILES_FILE", "FASTDDS_DEFAULT_PROFILES_FILE", "FASTDDS_ENVIRONMENT_FILE",
@@ -125,7 +128,7 @@ void FastDds::open(const Settings& settings, Events& events) {
     }
 
     auto* factory = DomainParticipantFactory::get_instance();
-    participant_ = created(factory->create_participant(settings.domain, fastdds_participant(settings)), "participant");
+    participant_ = created(factory->create_participant(settings.domain, fastdds_participant(settings, user_)), "participant");
     publisher_ = created(participant_->create_publisher(PUBLISHER_QOS_DEFAULT), "publisher");
     subscriber_ = created(participant_->create_subscriber(SUBSCRIBER_QOS_DEFAULT), "subscriber");
     create_announcement_channel();
@@ -144,15 +147,18 @@ void FastDds::create_announcement_channel() {
     e.durability = EndpointQos::Durability::transient_local;
     e.keep_all = false;
     e.depth = 16;
-    announcement_writer_ = created(publisher_->create_datawriter(announcements, writer_qos(e)), "announcement writer");
+    announcement_writer_ = created(publisher_->create_datawriter(announcements, writer_qos(e, {})),
+                                   "announcement writer");
     e.keep_all = true;
     announcement_listener_.events = events_;
-    announcement_reader_ = created(subscriber_->create_datareader(announcements, reader_qos(e), &announcement_listener_,
-                                                                  StatusMask::data_available()), "announcement reader");
+    announcement_reader_ = created(subscriber_->create_datareader(announcements, reader_qos(e, {}),
+                                                                  &announcement_listener_, StatusMask::data_available()), "announcement reader");
 }
 
-DataWriterQos FastDds::writer_qos(const EndpointQos& e) const {
+DataWriterQos FastDds::writer_qos(const EndpointQos& e, const FastDdsProfiles& user) const {
     DataWriterQos qos = publisher_->get_default_datawriter_qos();
+    if (const std::string name = user.name("data_writer"); !name.empty())
+        publisher_->get_datawriter_qos_from_profile(name, qos);
     const int64_t blocking = e.max_blocking_ns == infinite ? settings_.write_slice_ns
                                                            : std::min(e.max_blocking_ns, settings_.write_slice_ns);
     qos.reliability().kind = e.reliable ? RELIABLE_RELIABILITY_QOS : BEST_EFFORT_RELIABILITY_QOS;
@@ -181,18 +187,22 @@ DataWriterQos FastDds::writer_qos(const EndpointQos& e) const {
     // each sample the library starts the timer of the NACK suppression. With its default of 0, each sample wakes the
     // timer thread, which then walks through all unacknowledged samples. The timer delays a repair by at most its time.
     constexpr int64_t heartbeat_ns = 10'000'000, suppression_ns = 1'000'000;
-    fastdds_api::set_writer_times(qos, duration(heartbeat_ns), duration(keeps_one ? heartbeat_ns : suppression_ns));
+    if (!user.sets("data_writer/times"))
+        fastdds_api::set_writer_times(qos, duration(heartbeat_ns), duration(keeps_one ? heartbeat_ns : suppression_ns));
     if (settings_.security.enabled())
         qos.properties().properties().emplace_back("dds.sec.crypto.keysize",
                                                    settings_.security.key_bits == 256 ? "256" : "128");
-    qos.publish_mode().kind = SYNCHRONOUS_PUBLISH_MODE;
-    qos.endpoint().history_memory_policy = fastdds_api::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
+    if (!user.sets("data_writer/qos/publishMode")) qos.publish_mode().kind = SYNCHRONOUS_PUBLISH_MODE;
+    if (!user.sets("data_writer/historyMemoryPolicy"))
+        qos.endpoint().history_memory_policy = fastdds_api::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
     qos.data_sharing().off();
     return qos;
 }
 
-DataReaderQos FastDds::reader_qos(const EndpointQos& e) const {
+DataReaderQos FastDds::reader_qos(const EndpointQos& e, const FastDdsProfiles& user) const {
     DataReaderQos qos = subscriber_->get_default_datareader_qos();
+    if (const std::string name = user.name("data_reader"); !name.empty())
+        subscriber_->get_datareader_qos_from_profile(name, qos);
     qos.reliability().kind = e.reliable ? RELIABLE_RELIABILITY_QOS : BEST_EFFORT_RELIABILITY_QOS;
     qos.durability().kind = e.durability == EndpointQos::Durability::transient_local ? TRANSIENT_LOCAL_DURABILITY_QOS
                                                                                      : VOLATILE_DURABILITY_QOS;
@@ -209,8 +219,9 @@ DataReaderQos FastDds::reader_qos(const EndpointQos& e) const {
     if (settings_.security.enabled())
         qos.properties().properties().emplace_back("dds.sec.crypto.keysize",
                                                    settings_.security.key_bits == 256 ? "256" : "128");
-    fastdds_api::acknowledge_at_once(qos);
-    qos.endpoint().history_memory_policy = fastdds_api::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
+    if (!user.sets("data_reader/times")) fastdds_api::acknowledge_at_once(qos);
+    if (!user.sets("data_reader/historyMemoryPolicy"))
+        qos.endpoint().history_memory_policy = fastdds_api::rtps::PREALLOCATED_WITH_REALLOC_MEMORY_MODE;
     qos.data_sharing().off();
     return qos;
 }
@@ -223,10 +234,12 @@ void FastDds::create_data_endpoints() {
     Topic* latency = topic(latency_topic, type.get_type_name());
 
     apply_test_qos(settings_);
-    const DataWriterQos data_writer_qos = writer_qos(settings_.qos.writer);
+    DataWriterQos data_writer_qos = writer_qos(settings_.qos.writer, user_);
+    if (settings_.asynchronous) data_writer_qos.publish_mode().kind = ASYNCHRONOUS_PUBLISH_MODE;
+    if (settings_.flow_bytes) data_writer_qos.publish_mode().flow_controller_name = fastdds_flow_controller;
     writer_ = created(publisher_->create_datawriter(publishes ? throughput : latency, data_writer_qos, this,
                                                     StatusMask::publication_matched()), "data writer");
-    DataReaderQos data_reader_qos = reader_qos(settings_.qos.reader);
+    DataReaderQos data_reader_qos = reader_qos(settings_.qos.reader, user_);
     // A reader that announces only the group receives every sample by multicast. If it also announced unicast
     // addresses, the library would use them for a single reader.
     if (settings_.multicast) data_reader_qos.endpoint().multicast_locator_list.push_back(fastdds_multicast(settings_));
@@ -289,6 +302,14 @@ std::map<std::string, Json> FastDds::effective_qos() {
     auto qos = effective_qos_of(settings_.qos);
     if (settings_.qos.writer.reliable && settings_.qos.writer.keep_all)
         qos["send_queue"] = fastdds_send_queue(settings_);
+    const bool asynchronous = writer_->get_qos().publish_mode().kind == ASYNCHRONOUS_PUBLISH_MODE;
+    qos["publish_mode"] = asynchronous ? "asynchronous" : "synchronous";
+    qos["flow_bytes"] = qos["flow_period_ms"] = nullptr;
+    for (const auto& controller : participant_->get_qos().flow_controllers()) {
+        if (std::string(controller->name) != fastdds_flow_controller) continue;
+        qos["flow_bytes"] = controller->max_bytes_per_period;
+        qos["flow_period_ms"] = controller->period_ms;
+    }
     return qos;
 }
 

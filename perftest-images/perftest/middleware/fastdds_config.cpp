@@ -2,8 +2,12 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
+#include <tinyxml2.h>
 
 #include <algorithm>
+#include <cstring>
+#include <fastdds/dds/domain/DomainParticipantFactory.hpp>
+#include <fastdds/dds/log/Log.hpp>
 #include <memory>
 
 #include "common.h"
@@ -14,6 +18,9 @@ namespace {
 
 using fastdds_api::rtps::IPLocator;
 using fastdds_api::rtps::Locator_t;
+using eprosima::fastdds::dds::DomainParticipantFactory;
+using eprosima::fastdds::dds::Log;
+using eprosima::fastdds::dds::LogConsumer;
 
 constexpr uint32_t least_for_handshake = 8192;
 constexpr int64_t queue_bytes = 500'000;                  // the maximum of Cyclone DDS's adaptive limit
@@ -94,7 +101,96 @@ void add_security(eprosima::fastdds::dds::DomainParticipantQos& qos, const Secur
     set("dds.sec.crypto.keysize", security.key_bits == 256 ? "256" : "128");
 }
 
+// The segment holds the samples that are on their way to the readers.
+std::shared_ptr<eprosima::fastdds::rtps::SharedMemTransportDescriptor> shared_memory(const Settings& s) {
+    auto descriptor = std::make_shared<eprosima::fastdds::rtps::SharedMemTransportDescriptor>();
+    const uint64_t bytes = std::clamp<uint64_t>(8 * s.data_length, 16u << 20, 256u << 20);
+    descriptor->segment_size(static_cast<uint32_t>(bytes));
+    return descriptor;
+}
+
+std::shared_ptr<eprosima::fastdds::rtps::FlowControllerDescriptor> flow_controller(const Settings& s) {
+    auto descriptor = std::make_shared<eprosima::fastdds::rtps::FlowControllerDescriptor>();
+    descriptor->name = fastdds_flow_controller;
+    descriptor->scheduler = eprosima::fastdds::rtps::FlowControllerSchedulerPolicy::FIFO;
+    descriptor->max_bytes_per_period = static_cast<int32_t>(s.flow_bytes);
+    descriptor->period_ms = static_cast<uint64_t>(s.flow_period_ms);
+    return descriptor;
+}
+
+// What the options and the QoS profile do not set: everything else would contradict them, or reach beyond the process.
+const ConfigRules config_rules = {
+    "dds",
+    {"profiles/participant/rtps/allocation", "profiles/participant/rtps/flow_controller_descriptor_list",
+     "profiles/participant/rtps/listenSocketBufferSize", "profiles/participant/rtps/propertiesPolicy",
+     "profiles/participant/rtps/sendSocketBufferSize", "profiles/participant/rtps/builtin_controllers_sender_thread",
+     "profiles/participant/rtps/timed_events_thread",
+     "profiles/data_writer/historyMemoryPolicy", "profiles/data_writer/matchedSubscribersAllocation",
+     "profiles/data_writer/propertiesPolicy", "profiles/data_writer/qos/publishMode", "profiles/data_writer/times",
+     "profiles/data_reader/historyMemoryPolicy", "profiles/data_reader/matchedPublishersAllocation",
+     "profiles/data_reader/propertiesPolicy", "profiles/data_reader/times"},
+    "k8sdds-perftest sets this with its own options or QoS profile, or does not support it; remove it"};
+
+// Keeps what the library logs.
+class LogText final : public LogConsumer {
+public:
+    explicit LogText(std::string& text) : text_(text) {}
+    void Consume(const Log::Entry& entry) override { text_ += entry.message + "; "; }
+
+private:
+    std::string& text_;
+};
+
+// Loads the profiles. The library checks them only then, and logs what it rejects.
+std::string rejected_profiles(const Settings& s, const FastDdsProfiles& profiles) {
+    const std::string text = profiles.text();
+    static std::string loaded;                            // a profile cannot be loaded twice
+    if (text.empty() || text == loaded) return "";
+    std::string messages;
+    Log::ClearConsumers();
+    Log::RegisterConsumer(std::make_unique<LogText>(messages));
+    auto* factory = DomainParticipantFactory::get_instance();
+    const auto result = factory->load_XML_profiles_string(text.c_str(), text.size());
+    Log::Flush();
+    Log::ClearConsumers();
+    if (result != fastdds_api::RETCODE_OK || !messages.empty())
+        return "-middlewareConfig: " + s.middleware_config + ": Fast DDS rejects it: " + messages;
+    loaded = text;
+    return "";
+}
+
 }  // namespace
+
+std::string FastDdsProfiles::name(const std::string& kind) const {
+    const tinyxml2::XMLElement* profile = file_.find("profiles/" + kind);
+    return profile && profile->Attribute("profile_name") ? profile->Attribute("profile_name") : "";
+}
+
+std::string FastDdsProfiles::read(const Settings& s) {
+    std::string problem = file_.read(s.middleware_config, config_rules);
+    if (problem.empty() && s.asynchronous && sets("data_writer/qos/publishMode"))
+        return file_.problem(file_.find("profiles/data_writer/qos/publishMode"), "-asynchronous sets this; give only one of them");
+    for (const char* kind : {"participant", "data_writer", "data_reader"}) {
+        if (!problem.empty()) return problem;
+        const tinyxml2::XMLElement* profile = file_.find(std::string("profiles/") + kind);
+        if (profile && name(kind).empty()) return file_.problem(profile, "give it a profile_name");
+        problem = check_properties(kind);
+    }
+    return problem;
+}
+
+// Properties also configure DDS Security and where the library writes files.
+std::string FastDdsProfiles::check_properties(const std::string& kind) const {
+    const std::string parent = "profiles/" + kind + (kind == "participant" ? "/rtps" : "");
+    const tinyxml2::XMLElement* properties = file_.find(parent + "/propertiesPolicy/properties");
+    if (!properties) return "";
+    for (auto property = properties->FirstChildElement(); property; property = property->NextSiblingElement()) {
+        const tinyxml2::XMLElement* name = property->FirstChildElement("name");
+        if (!name || !name->GetText() || std::strncmp(name->GetText(), "fastdds.", 8) != 0)
+            return file_.problem(property, "only properties named fastdds.… are supported; remove it");
+    }
+    return "";
+}
 
 std::string fastdds_unsupported(const Settings& s) {
     if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
@@ -116,8 +212,11 @@ std::string fastdds_unsupported(const Settings& s) {
     if (s.limits.fragment != MessageLimits::library ||
         (s.limits.fragment_message && s.limits.fragment_message < fastdds_max_message(s)))
         return "-fragmentSize: each fragment of fastdds fills a message; remove it, and set -messageSizeMax";
-    const std::string problem = unsupported_qos(s.qos, s.qos.writer, true);
-    return problem.empty() ? unsupported_qos(s.qos, s.qos.reader, false) : problem;
+    if (const std::string problem = unsupported_qos(s.qos, s.qos.writer, true); !problem.empty()) return problem;
+    if (const std::string problem = unsupported_qos(s.qos, s.qos.reader, false); !problem.empty()) return problem;
+    FastDdsProfiles profiles;
+    const std::string problem = profiles.read(s);
+    return problem.empty() ? rejected_profiles(s, profiles) : problem;
 }
 
 uint32_t fastdds_max_message(const Settings& s) {
@@ -141,10 +240,12 @@ Locator_t fastdds_multicast(const Settings& s) {
     return locator(multicast_group(s), 7401 + 250 * s.domain);
 }
 
-eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings& s) {
+eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings& s, const FastDdsProfiles& user) {
     eprosima::fastdds::dds::DomainParticipantQos qos;
+    if (const std::string name = user.name("participant"); !name.empty())
+        DomainParticipantFactory::get_instance()->get_participant_qos_from_profile(name, qos);
     qos.name("k8sdds-perftest");
-    // Only UDPv4, no shared memory.
+    // Discovery is always by UDP. The library sends to an endpoint by shared memory if both are on one host and have it.
     auto udp = std::make_shared<eprosima::fastdds::rtps::UDPv4TransportDescriptor>();
     udp->maxMessageSize = fastdds_max_message(s);
     udp->receiveBufferSize = 8u << 20;                    // the kernel limits it to rmem_max
@@ -152,6 +253,9 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     // queue must be several times as large. For each acknowledged sample it searches the samples acknowledged before
     // it, so that short samples are faster with frequent acknowledgments.
     udp->sendBufferSize = std::clamp<uint32_t>(static_cast<uint32_t>(128 * s.data_length), 32u << 10, 128u << 10);
+    // The library applies these to its own transports only.
+    if (qos.transport().send_socket_buffer_size) udp->sendBufferSize = qos.transport().send_socket_buffer_size;
+    if (qos.transport().listen_socket_buffer_size) udp->receiveBufferSize = qos.transport().listen_socket_buffer_size;
     // A process uses the first free participant index, and tries to reach each peer at as many ports.
     udp->maxInitialPeersRange = 9 + s.subscribers + s.publishers + s.id;
     const Interface nic = interface_of(s.nic);
@@ -159,6 +263,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     if (!nic.address.empty() && s.discovery != Discovery::server) udp->interfaceWhiteList.push_back(nic.address);
     qos.transport().use_builtin_transports = false;
     qos.transport().user_transports.push_back(udp);
+    if (s.shared_memory) qos.transport().user_transports.push_back(shared_memory(s));
 
     auto& builtin = qos.wire_protocol().builtin;
     builtin.avoid_builtin_multicast = true;               // for endpoint discovery; participant discovery is set below
@@ -180,6 +285,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
         builtin.initialPeersList.push_back(locator(own));
     }
     if (s.security.enabled()) add_security(qos, s.security);
+    if (s.flow_bytes) qos.flow_controllers().push_back(flow_controller(s));
     for (const std::string& peer : s.peers) builtin.initialPeersList.push_back(locator(address_text(resolve_host(peer))));
     return qos;
 }

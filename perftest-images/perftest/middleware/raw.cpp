@@ -105,6 +105,9 @@ std::string Raw::unsupported(const Settings& s) const {
         return "-secureGovernanceFile: raw does not support DDS Security; remove the -secure options";
     if (s.discovery == Discovery::server)
         return "-discovery: raw does not support a discovery server; remove it, and add -peer or -multicast";
+    if (s.shared_memory) return "-transport: raw sends UDP datagrams; give UDPv4";
+    if (s.asynchronous) return "-asynchronous: raw sends in the thread that writes; remove it";
+    if (!s.middleware_config.empty()) return "-middlewareConfig: raw has no configuration file; remove it";
     const QosProfile& qos = s.qos;
     if (qos.writer.reliable || qos.reader.reliable)
         return "-middleware raw: plain UDP is not reliable; add -bestEffort";

@@ -40,6 +40,22 @@ std::vector<UdpSocket> own_udp_sockets() {
     return sockets;
 }
 
+// The lower two bits of the field are for congestion notification.
+void set_own_dscp(int dscp) {
+    const int field = dscp << 2;
+    for (const UdpSocket& socket : own_udp_sockets()) setsockopt(socket.fd, IPPROTO_IP, IP_TOS, &field, sizeof field);
+}
+
+std::set<int> own_dscp() {
+    std::set<int> all;
+    for (const UdpSocket& socket : own_udp_sockets()) {
+        int field = 0;
+        socklen_t length = sizeof field;
+        if (getsockopt(socket.fd, IPPROTO_IP, IP_TOS, &field, &length) == 0) all.insert(field >> 2);
+    }
+    return all;
+}
+
 std::string address_text(in_addr address) {
     char text[INET_ADDRSTRLEN];
     return inet_ntop(AF_INET, &address, text, sizeof text) ? text : "";

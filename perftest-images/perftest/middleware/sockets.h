@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct UdpSocket {
 };
 
 std::vector<UdpSocket> own_udp_sockets();                 // IPv4 only
+
+void set_own_dscp(int dscp);                              // on the sockets that exist now
+std::set<int> own_dscp();
 
 struct Interface {
     std::string name, address;

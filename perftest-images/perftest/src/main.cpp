@@ -1,4 +1,5 @@
 // The main program: parses the command line, runs the test, prints the summary, and returns the exit code.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "output.h"
 #include "publisher.h"
 #include "settings.h"
+#include "sockets.h"
 #include "subscriber.h"
 
 namespace k8sdds {
@@ -98,6 +100,9 @@ int measure(Options& options) {
     const std::string problem = backend->unsupported(settings);
     if (!problem.empty()) throw UsageError(problem);
     if (options.check) return exit_done;
+    if (options.lock_memory && mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        throw UsageError(std::string("-lockMemory: ") + std::strerror(errno) +
+                         "; raise the limit RLIMIT_MEMLOCK, or add the capability IPC_LOCK");
     OutputFile histogram_file, timeline_file, inter_arrival_file;
     histogram_file.open("-histogramFile", options.histogram_file);
     timeline_file.open("-timelineFile", options.timeline_file);
@@ -120,6 +125,7 @@ int measure(Options& options) {
     try {
         state.created_ns.store(now_ns());
         backend->open(settings, *participant);
+        if (options.dscp) set_own_dscp(static_cast<int>(options.dscp));
         report.facts = backend->facts();
         if (options.verbosity > 1)
             log_line("%s %s on %s (%s), socket receive buffer %d bytes", options.middleware.c_str(),
@@ -138,6 +144,7 @@ int measure(Options& options) {
         state.end_measured(now_ns());
         housekeeping.detach();
         report.effective_qos = backend->effective_qos();   // some values depend on the path to the peers
+        report.dscp = own_dscp();
     }
 
     report.exit_status = state.exit_status();

@@ -68,8 +68,17 @@ const Option table[] = {
      "default). A fragment always fits in a message."},
     {"-bestEffort", "", both, &Options::best_effort, 0, 0, "Use best effort instead of strict reliability."},
     {"-qosFile", "FILE", both, &Options::qos_file, 0, 0, "QoS profile (DDS-XML) of the data topics."},
+    {"-middlewareConfig", "FILE", both, &Options::middleware_config, 0, 0,
+     "The middleware's own XML configuration, for what the options do not set (cyclonedds, fastdds)."},
+    {"-asynchronous", "", publisher, &Options::asynchronous, 0, 0,
+     "Send samples from a thread of the middleware instead of the thread that writes them (fastdds)."},
+    {"-flowController", "BYTES:MS", publisher, &Options::flow_controller, 0, 0,
+     "With -asynchronous: send at most BYTES in each period of MS milliseconds."},
     {"-domain", "ID", both, &Options::domain, 0, 230, "DDS domain."},
-    {"-transport", "UDPv4", both, &Options::transport, 0, 0, "Transport; only UDPv4 is supported."},
+    {"-transport", "UDPv4|SHMEM", both, &Options::transport, 0, 0,
+     "Transport of samples; SHMEM: shared memory, to processes of this host only (fastdds)."},
+    {"-dscp", "N", both, &Options::dscp, 0, 63, "Differentiated services code point of the packets that this process sends."},
+    {"-lockMemory", "", both, &Options::lock_memory, 0, 0, "Lock all memory of this process (mlockall)."},
     {"-nic", "NAME", both, &Options::nic, 0, 0, "Network interface (name or address)."},
     {"-peer", "ADDR", both, &Options::peers, 0, 0,
      "Address at which to look for peers; repeatable. Required on networks without multicast."},
@@ -172,7 +181,7 @@ double parse_number(const Option& option, const std::string& text, bool whole) {
 std::string parse_text(const Option& option, const std::string& text) {
     if (text.empty()) throw UsageError(std::string(option.name) + ": the value is empty; give " + option.argument);
     std::string choices = option.argument;
-    if (choices.find('|') == std::string::npos && choices != "UDPv4") return text;
+    if (choices.find('|') == std::string::npos) return text;
     for (size_t from = 0; from <= choices.size();) {
         const size_t to = std::min(choices.find('|', from), choices.size());
         const std::string choice = choices.substr(from, to - from);

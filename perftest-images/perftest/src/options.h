@@ -39,7 +39,10 @@ struct Options {
     std::string message_size = "auto", fragment_size = "default";
 
     bool best_effort = false;
-    std::string qos_file;
+    std::string qos_file, middleware_config;
+    bool asynchronous = false;
+    std::string flow_controller;              // "BYTES:MS", or empty: unlimited
+    int64_t flow_bytes = 0, flow_period_ms = 0;   // from flow_controller
 
     int64_t domain = 1;
     bool multicast = false;
@@ -48,6 +51,8 @@ struct Options {
     std::string nic, discovery;
     std::vector<std::string> discovery_servers;
     std::string transport = "UDPv4";
+    int64_t dscp = 0;
+    bool lock_memory = false;
     std::string receive = "listener";
     std::string raw_mode;
 

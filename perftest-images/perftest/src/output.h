@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct Report {
     std::map<std::string, Json> effective_qos;
     std::string middleware_version;
     ExitStatus exit_status;
+    std::set<int> dscp = {};                  // of all sockets, at the end of the measured interval
 };
 
 // The counters of one interval, read by the housekeeping thread.

@@ -144,7 +144,8 @@ private:
                 {"max_message_bytes", null_if_zero(f.max_message)},
                 {"fragment_bytes", null_if_zero(f.fragment)},
                 {"multicast", report.options.multicast},
-                {"multicast_address", json_or_null(f.multicast_address)}};
+                {"multicast_address", json_or_null(f.multicast_address)},
+                {"dscp", report.dscp}};
     }
 
     static Json qos(const Report& report) {

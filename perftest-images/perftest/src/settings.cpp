@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 
 #include "credentials.h"
@@ -28,6 +30,21 @@ void parse_rate(Options& options) {
     if (*end || options.rate <= 0 || options.rate > 1e7)
         throw UsageError("-pubRate: " + number + " is out of range" + fix + "; omit it for no limit");
     options.rate_spins = method == "spin";
+}
+
+void parse_flow_controller(Options& options) {
+    if (options.flow_controller.empty()) return;
+    if (!options.asynchronous) throw UsageError("-flowController: has an effect only with -asynchronous; add it");
+    int length = -1;
+    long long bytes = 0, period_ms = 0;
+    const char* text = options.flow_controller.c_str();
+    std::sscanf(text, "%lld:%lld%n", &bytes, &period_ms, &length);
+    if (length != static_cast<int>(options.flow_controller.size()) || bytes < 1024 || bytes > INT32_MAX ||
+        period_ms < 1 || period_ms > 60'000)
+        throw UsageError("-flowController: '" + options.flow_controller +
+                         "' is not valid; give BYTES:MS with 1024 to 2147483647 bytes in 1 to 60000 ms");
+    options.flow_bytes = bytes;
+    options.flow_period_ms = period_ms;
 }
 
 bool is_multicast_address(const std::string& text) {
@@ -108,6 +125,7 @@ MessageLimits message_limits(const Options& options) {
 
 void check_combinations(Options& options) {
     parse_rate(options);
+    parse_flow_controller(options);
     check_security(options);
     check_discovery(options);
     check_raw_mode(options);
@@ -124,6 +142,8 @@ void check_combinations(Options& options) {
     if (!options.paced_test && options.was_given("-deadline"))
         throw UsageError("-deadline: has an effect only with -pacedTest; add it");
     if (options.paced_test && options.deadline <= 0) options.deadline = 1 / options.rate;
+    if (options.multicast && options.transport == "SHMEM")
+        throw UsageError("-multicast: has no effect with -transport SHMEM; remove one of them");
     if (!options.multicast_address.empty() && !options.multicast)
         throw UsageError("-multicastAddr: has an effect only with -multicast; add it");
     if (!options.multicast_address.empty() && !is_multicast_address(options.multicast_address))
@@ -165,6 +185,11 @@ Settings make_settings(Options& options) {
                                                       : Receive::listener;
     settings.raw_mode = raw_mode_of(options);
     settings.latency_test = options.latency_test;
+    settings.shared_memory = options.transport == "SHMEM";
+    settings.middleware_config = options.middleware_config;
+    settings.asynchronous = options.asynchronous;
+    settings.flow_bytes = options.flow_bytes;
+    settings.flow_period_ms = options.flow_period_ms;
     settings.security = {options.secure_governance, options.secure_permissions, options.secure_authority,
                          options.secure_permissions_authority.empty() ? options.secure_authority
                                                                       : options.secure_permissions_authority,

@@ -33,6 +33,10 @@ constexpr std::uint64_t kContainer =
     bit(CAP_NET_RAW) | bit(CAP_SETGID) | bit(CAP_SETUID) | bit(CAP_SETFCAP) | bit(CAP_SETPCAP) |
     bit(CAP_NET_BIND_SERVICE) | bit(CAP_SYS_CHROOT) | bit(CAP_KILL) | bit(CAP_AUDIT_WRITE);
 
+std::uint64_t kept_capabilities(bool keep_ipc_lock) {
+    return kContainer | (keep_ipc_lock ? bit(CAP_IPC_LOCK) : 0);
+}
+
 struct Sets {
     std::uint64_t effective = 0, permitted = 0, inheritable = 0;
 };
@@ -62,11 +66,13 @@ std::vector<std::string> names(std::uint64_t set) {
 
 }  // namespace
 
-CapabilityReport plan_capabilities(bool drop) {
+bool has_capability(int capability) { return current_sets().effective & bit(capability); }
+
+CapabilityReport plan_capabilities(bool drop, bool keep_ipc_lock) {
     CapabilityReport report;
     const std::uint64_t permitted = current_sets().permitted;
     // At exec root keeps its capabilities and, with no_new_privs, gains none; other users lose them.
-    std::uint64_t after_exec = drop ? permitted & kContainer : permitted;
+    std::uint64_t after_exec = drop ? permitted & kept_capabilities(keep_ipc_lock) : permitted;
     if (geteuid() != 0) after_exec = 0;
     report.kept = names(after_exec);
     if (!drop) return report;
@@ -74,14 +80,15 @@ CapabilityReport plan_capabilities(bool drop) {
     report.bounding_limited = true;
     if (!(permitted & bit(CAP_SETPCAP)))
         for (int capability = 0; capability < 64; ++capability)
-            if (in_bounding(capability) && !(kContainer & bit(capability))) report.bounding_limited = false;
+            if (in_bounding(capability) && !(kept_capabilities(keep_ipc_lock) & bit(capability))) report.bounding_limited = false;
     return report;
 }
 
-std::string drop_capabilities() {
+std::string drop_capabilities(bool keep_ipc_lock) {
+    const std::uint64_t kept = kept_capabilities(keep_ipc_lock);
     const std::uint64_t permitted = current_sets().permitted;
     for (int capability = 0; capability < 64; ++capability) {
-        if ((kContainer & bit(capability)) || !in_bounding(capability)) continue;
+        if ((kept & bit(capability)) || !in_bounding(capability)) continue;
         // Without CAP_SETPCAP the bounding set cannot be changed; no_new_privs prevents gaining from it at exec.
         if (!(permitted & bit(CAP_SETPCAP))) break;
         if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0)
@@ -89,7 +96,7 @@ std::string drop_capabilities() {
     }
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 
-    const std::uint64_t keep = permitted & kContainer;
+    const std::uint64_t keep = permitted & kept;
     auto head = header();
     std::array<__user_cap_data_struct, 2> data{};
     for (std::size_t half = 0; half < data.size(); ++half) {

@@ -13,10 +13,12 @@ struct CapabilityReport {
 };
 
 // Returns what drop_capabilities() would leave (drop), or the current capabilities. Makes no changes.
-CapabilityReport plan_capabilities(bool drop);
+CapabilityReport plan_capabilities(bool drop, bool keep_ipc_lock);
 
-// Drops all capabilities that a default Kubernetes container (containerd) does not have. The caller must set
-// no_new_privs afterwards. Returns an error message; empty on success.
-std::string drop_capabilities();
+bool has_capability(int capability);
+
+// Drops all capabilities that a default Kubernetes container (containerd) does not have, except IPC_LOCK if it is to be
+// kept. The caller must set no_new_privs afterwards. Returns an error message; empty on success.
+std::string drop_capabilities(bool keep_ipc_lock);
 
 }  // namespace k8sdds

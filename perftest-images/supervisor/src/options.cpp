@@ -99,6 +99,15 @@ const std::vector<Option>& table() {
                  usage_error("--capabilities: '" + v + "' is not valid; give kubernetes or keep");
              o.drop_capabilities = v == "kubernetes";
          }},
+        {"--realtime-priority", "N", kStart, nullptr,
+         "run all threads of the participant with SCHED_FIFO and this priority, 1 to 99",
+         [](Options& o, const std::string& v) {
+             o.realtime_priority = static_cast<int>(integer("--realtime-priority", v, 99));
+             if (o.realtime_priority == 0) usage_error("--realtime-priority: give a priority from 1 to 99");
+         }},
+        {"--lock-memory", nullptr, kStart, nullptr,
+         "let the participant lock its memory: without a limit, or with the capability IPC_LOCK",
+         [](Options& o, const std::string&) { o.lock_memory = true; }},
         {"--cgroup-is-pod", nullptr, kStart, nullptr,
          "the current cgroup contains only this pod: read the meters from it",
          [](Options& o, const std::string&) { o.cgroup_is_pod = true; }},

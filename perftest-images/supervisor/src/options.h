@@ -30,6 +30,8 @@ struct Options {
     std::vector<int> own_cpus;
     bool drop_capabilities = false;
     bool cgroup_is_pod = false;
+    int realtime_priority = 0;  // of SCHED_FIFO; 0: the normal scheduler
+    bool lock_memory = false;
     std::map<std::string, std::string> environment;
     bool barrier = false;
     bool phase_fd = true;

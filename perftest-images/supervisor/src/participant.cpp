@@ -1,7 +1,9 @@
 #include "participant.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,6 +41,23 @@ void reset_signals() {
     sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+// The threads of the participant inherit it.
+void use_realtime_scheduler(int priority, int status) {
+    sched_param parameters{};
+    parameters.sched_priority = priority;
+    if (sched_setscheduler(0, SCHED_FIFO, &parameters) != 0)
+        fail(status, kPrerequisite, "cannot run it with SCHED_FIFO: " + errno_text() +
+                                        "; that needs the capability SYS_NICE or a limit RLIMIT_RTPRIO, and in a "
+                                        "cgroup with cpu.rt_runtime_us a value above 0");
+}
+
+void allow_memory_locks(int status) {
+    const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_MEMLOCK, &unlimited) != 0 && !has_capability(CAP_IPC_LOCK))
+        fail(status, kPrerequisite, "cannot let it lock memory: " + errno_text() +
+                                        "; that needs the capability IPC_LOCK or an unlimited RLIMIT_MEMLOCK");
+}
+
 // Turns the child process into the participant.
 [[noreturn]] void become_participant(const Launch& launch, int status, int go) {
     std::vector<std::string> environment;
@@ -56,8 +75,10 @@ void reset_signals() {
     if (launch.phase >= 0) fcntl(launch.phase, F_SETFD, 0);
     if (sched_setaffinity(0, sizeof launch.cpus, &launch.cpus) != 0)
         fail(status, kPrerequisite, "cannot pin it to its CPUs: " + errno_text());
+    if (launch.realtime_priority) use_realtime_scheduler(launch.realtime_priority, status);
+    if (launch.lock_memory) allow_memory_locks(status);
     if (launch.drop_capabilities) {
-        const std::string error = drop_capabilities();
+        const std::string error = drop_capabilities(launch.lock_memory);
         if (!error.empty()) fail(status, kPrerequisite, error);
     }
     // The kernel kills the participant when the supervisor dies. A change of capabilities resets this setting, so it

@@ -18,6 +18,8 @@ struct Launch {
     std::map<std::string, std::string> environment;
     cpu_set_t cpus;
     bool drop_capabilities = true;
+    int realtime_priority = 0;  // of SCHED_FIFO; 0: the normal scheduler
+    bool lock_memory = false;
     int out = -1, err = -1;
     int phase = -1;  // inherited by the participant; -1: none
 };

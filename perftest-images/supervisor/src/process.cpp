@@ -1,6 +1,7 @@
 #include "process.h"
 
 #include <dirent.h>
+#include <sched.h>
 
 #include <cstring>
 #include <ctime>
@@ -120,6 +121,30 @@ Switches context_switches(pid_t pid) {
                             keyed_integer(*text, "nonvoluntary_ctxt_switches:").value_or(0)};
     }
     return switches;
+}
+
+std::optional<Execution> execution_of(pid_t pid) {
+    const auto status = read_file(proc(pid, "status"));
+    const auto locked = status ? keyed_integer(*status, "VmLck:") : std::nullopt;
+    if (!locked) return std::nullopt;  // a process that has ended has no memory
+    Execution execution;
+    execution.locked_bytes = *locked * 1024;
+    for (const auto& line : lines(*status))
+        if (const auto parts = fields(line); parts.size() == 2 && parts[0] == "Cpus_allowed_list:")
+            execution.cpus = parts[1];
+    for (const pid_t thread : numbers_in(proc(pid, "task"))) {
+        sched_param parameters{};
+        const int policy = sched_getscheduler(thread);
+        if (policy < 0 || sched_getparam(thread, &parameters) != 0) continue;  // it has ended
+        const int known = policy & ~SCHED_RESET_ON_FORK;
+        std::string name = known == SCHED_FIFO    ? "fifo"
+                           : known == SCHED_RR    ? "rr"
+                           : known == SCHED_OTHER ? "other"
+                                                  : std::to_string(known);
+        if (parameters.sched_priority) name += " " + std::to_string(parameters.sched_priority);
+        ++execution.threads[name];
+    }
+    return execution;
 }
 
 std::optional<std::int64_t> peak_memory_bytes(pid_t pid) {

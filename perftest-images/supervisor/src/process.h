@@ -40,6 +40,14 @@ CpuTime cpu_of_processes(const std::vector<pid_t>& pids);
 using Switches = std::map<pid_t, std::pair<std::int64_t, std::int64_t>>;  // thread -> voluntary, involuntary
 Switches context_switches(pid_t pid);
 
+// How the kernel runs a process.
+struct Execution {
+    std::map<std::string, int> threads;        // scheduling policy and real-time priority, such as "fifo 50": threads
+    std::optional<std::int64_t> locked_bytes;  // VmLck
+    std::string cpus;                          // on which its main thread may run, such as "0,2-3"
+};
+std::optional<Execution> execution_of(pid_t pid);  // none if the process has ended
+
 std::optional<std::int64_t> peak_memory_bytes(pid_t pid);  // VmHWM
 void add_libraries(pid_t pid, std::set<std::string>& libraries);
 bool is_dead(pid_t pid);  // also true for a zombie

@@ -144,6 +144,13 @@ Json machine(const Outcome& outcome) {
     return json;
 }
 
+Json execution(const std::optional<Execution>& execution) {
+    if (!execution) return nullptr;
+    return {{"threads", execution->threads},
+            {"locked_bytes", json_or_null(execution->locked_bytes)},
+            {"cpus", execution->cpus}};
+}
+
 Json sources(const Outcome& outcome, const Meters& meters, const SwitchReport& switches) {
     const bool alive = outcome.end && outcome.end->peak_bytes;
     const bool exact = outcome.start && outcome.end && outcome.start->process_exact && outcome.end->process_exact;
@@ -180,6 +187,7 @@ std::string meters_json(const Options& options, const Outcome& outcome, const Me
           {"kept", outcome.capabilities.kept},
           {"missing", outcome.capabilities.missing},
           {"bounding_limited", outcome.capabilities.bounding_limited}}},
+        {"execution", execution(outcome.execution)},
         {"environment", outcome.environment},
         {"sources", sources(outcome, meters, switches)},
         {"interval", nullptr},

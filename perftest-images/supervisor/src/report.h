@@ -23,6 +23,7 @@ struct Outcome {
     pid_t pid = -1;
     std::vector<int> cpus;
     CapabilityReport capabilities;
+    std::optional<Execution> execution;    // at the end of the interval
     std::map<std::string, std::string> environment;
     std::int64_t killed_descendants = 0;
 

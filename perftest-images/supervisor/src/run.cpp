@@ -57,6 +57,13 @@ void close_inherited_on_exec() {
             fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC);
 }
 
+// Without that limit, a participant that never waits keeps the supervisor from ending it.
+void require_realtime_limit() {
+    if (to_integer(fields(read_file("/proc/sys/kernel/sched_rt_runtime_us").value_or("0"))[0]).value_or(0) < 0)
+        throw Failure(kPrerequisite, "--realtime-priority: kernel.sched_rt_runtime_us is -1, so a busy participant "
+                                     "could block this machine; set it to 950000");
+}
+
 int timeout_until(std::int64_t time_ns) {
     if (time_ns == kNever) return -1;
     const std::int64_t left = (time_ns - monotonic_ns() + kMillisecond - 1) / kMillisecond;
@@ -225,6 +232,7 @@ void Run::on_phases() {
             marked_end_ = true;
             outcome_.end = meters_.read();
             outcome_.interval_kind = "measured";
+            outcome_.execution = execution_of(participant_.pid());
             if (sample_at_ != kNever) meters_.sample_memory();
             sample_at_ = kNever;
             meters_.read_libraries();
@@ -302,6 +310,7 @@ void Run::terminate(const char* ended_by, int signal_number) {
     outcome_.ended_by = ended_by;
     // Read the counters while the participant exists. A later 'E' replaces them.
     if (!outcome_.end) {
+        outcome_.execution = execution_of(participant_.pid());
         meters_.read_libraries();
         outcome_.end = meters_.read();
         sample_at_ = libraries_at_ = kNever;
@@ -353,9 +362,13 @@ int run_participant(const Options& options) {
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
         throw Failure(kPrerequisite, "cannot become a child subreaper: " + errno_text());
 
+    if (options.realtime_priority > 0) require_realtime_limit();
+
     Launch launch;
     launch.argv = options.program;
     launch.drop_capabilities = options.drop_capabilities;
+    launch.realtime_priority = options.realtime_priority;
+    launch.lock_memory = options.lock_memory;
     launch.environment = {{"PATH", kPath}, {"LANG", "C.UTF-8"}};
     for (const auto& [name, value] : options.environment) launch.environment[name] = value;
     launch.path = find_program(options.program[0], launch.environment["PATH"]);
@@ -379,7 +392,7 @@ int run_participant(const Options& options) {
     }
     Outcome outcome;
     outcome.cpus = list_cpus(launch.cpus);
-    outcome.capabilities = plan_capabilities(options.drop_capabilities);
+    outcome.capabilities = plan_capabilities(options.drop_capabilities, options.lock_memory);
     outcome.environment = launch.environment;
     Participant participant(launch);
     phase.write.close();

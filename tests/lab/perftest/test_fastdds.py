@@ -1,5 +1,7 @@
 """Test Fast DDS, alone and together with Cyclone DDS."""
 
+import json
+
 import pytest
 from perftest_tools import sh
 
@@ -101,3 +103,45 @@ def test_unsupported_options(perftest, args, expected):
     assert (
         completed.returncode == 2 and expected in completed.stderr and len(completed.stderr.splitlines()) == 1
     )
+
+
+@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+def test_shared_memory_carries_the_samples(perftest, link, test):
+    """Both processes are in one namespace, whose loopback interface carries only the discovery."""
+    both = ("-transport", "SHMEM", "-dataLen", 8192, "-peer", A)
+    subscriber = perftest.sub(*both, nic="eth0", netns=link[0], middleware="fastdds")
+    publisher = perftest.pub(*both, *test, nic="eth0", netns=link[0], middleware="fastdds")
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    delivered = subscriber.k8sdds["received"]
+    assert delivered == publisher.k8sdds["sent"] > 10
+    interfaces = json.loads(sh(f"ip -n {link[0]} -s -j link show"))
+    carried = sum(interface["stats64"]["tx"]["bytes"] for interface in interfaces)
+    assert carried < delivered * 8192 / 100 + 100_000
+
+
+def test_asynchronous_publishing_with_a_flow_controller(perftest):
+    """The flow controller lets 64 KiB pass every 20 ms, 3.3 MB/s: far less than the link does."""
+    limit = ("-asynchronous", "-flowController", "65536:20")
+    publisher, subscriber = perftest.pair("-dataLen", 4096, pub=limit, middleware="fastdds", time=1)
+    qos = publisher.k8sdds["qos"]
+    assert (qos["publish_mode"], qos["flow_bytes"], qos["flow_period_ms"]) == ("asynchronous", 65536, 20)
+    assert subscriber.k8sdds["qos"]["publish_mode"] == "synchronous"
+    assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
+    # An interval contains at most one more period than its length, at both ends.
+    periods = subscriber.k8sdds["measured_s"] / 0.02 + 2
+    assert subscriber.k8sdds["received"] * 4096 <= periods * 65536
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("option", [("-asynchronous",), ("-transport", "SHMEM")])
+def test_only_fastdds_has_asynchronous_publishing_and_shared_memory(perftest, middleware, option):
+    reliability = ["-bestEffort"] if middleware == "raw" else []
+    done = perftest.run("-pub", "-check", "-nic", "lo", "-middleware", middleware, *reliability, *option)
+    assert (done.returncode, f"{option[0]}: {middleware}" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("value", ["1024", "100:10", "65536:0", "65536:10x", "99999999999:10"])
+def test_invalid_flow_controllers(perftest, value):
+    arguments = ("-pub", "-check", "-middleware", "fastdds", "-nic", "lo")
+    done = perftest.run(*arguments, "-asynchronous", "-flowController", value)
+    assert (done.returncode, "give BYTES:MS" in done.stderr) == (2, True), done.stderr

@@ -1,5 +1,6 @@
 """Test the packets on the network, in network namespaces."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -150,3 +151,32 @@ def test_link_down(perftest, link):
     subscriber.wait_for_phase("M")
     sh(f"ip -n {link[0]} link set eth0 down")
     assert publisher.end() in (4, 6) and subscriber.end() == 4
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw"])
+def test_packets_carry_the_code_point(perftest, link, middleware):
+    """Count the packets of samples and their answers where they arrive."""
+    for netns in link:
+        sh(
+            f"ip netns exec {netns} nft 'add table netdev t; add chain netdev t in {{ type filter hook ingress "
+            "device eth0 priority 0; }; add rule netdev t in ip dscp ef counter; add rule netdev t in ip dscp != ef "
+            "ip length > 900 counter'"
+        )
+    subscriber = perftest.sub(
+        "-dscp", 46, "-peer", "10.99.0.1", nic="eth0", netns=link[1], middleware=middleware
+    )
+    publisher = perftest.pub(
+        "-dscp", 46, "-dataLen", 1000, "-latencyTest", "-peer", "10.99.0.2",
+        nic="eth0", netns=link[0], middleware=middleware,
+    )  # fmt: skip
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert publisher.k8sdds["transport"]["dscp"] == subscriber.k8sdds["transport"]["dscp"] == [46]
+    for netns in link:
+        rules = json.loads(sh(f"ip netns exec {netns} nft -j list table netdev t"))["nftables"]
+        marked, unmarked = [
+            expression["counter"]["packets"]
+            for rule in rules if "rule" in rule
+            for expression in rule["rule"]["expr"] if "counter" in expression
+        ]  # fmt: skip
+        assert marked >= publisher.k8sdds["pongs_received"] > 0
+        assert unmarked == 0

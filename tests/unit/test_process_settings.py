@@ -1,0 +1,94 @@
+"""Test the settings of processes and of their middleware: command lines, refusals, and the trials without network."""
+
+from __future__ import annotations
+
+import pytest
+
+from k8sdds.campaign import preflight
+from k8sdds.campaign.expansion import expand
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import Cell
+from k8sdds.testbeds.cluster import preflight as cluster_preflight
+from k8sdds.testbeds.lab.topology import LabNetworkKey, topology_of
+from tests.unit.test_command import line, value
+
+
+def cell(**values: object) -> Cell:
+    return Cell(**{"network": "host", "test": "throughput", "payload_bytes": 1024, **values})
+
+
+def test_the_options_of_the_program() -> None:
+    args = line(lock_memory=True, dscp=46, realtime_priority=50)
+    assert "-lockMemory" in args and value(args, "-dscp") == "46"
+    assert "50" not in args, "the supervisor sets the scheduler"
+    args = line(middleware="fastdds", publish_mode="asynchronous", flow_bytes=65536, flow_period_ms=20)
+    assert "-asynchronous" in args and value(args, "-flowController") == "65536:20"
+    assert "-asynchronous" not in line("sub0", middleware="fastdds", publish_mode="asynchronous")
+    assert value(line(middleware="fastdds", transport="shared-memory"), "-transport") == "SHMEM"
+    assert value(line(), "-transport") == "UDPv4"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"middleware": "cyclonedds", "publish_mode": "asynchronous"}, "Cyclone DDS sends"),
+        ({"middleware": "raw", "reliability": "best-effort", "publish_mode": "asynchronous"}, "raw sends"),
+        ({"cpu_quota": 0.5, "realtime_priority": 50}, "leave it out"),
+        ({"middleware": "connext", "dscp": 46}, "leave out lock_memory and dscp"),
+        ({"middleware": "connext", "lock_memory": True}, "leave out lock_memory and dscp"),
+        (
+            {"middleware": "connext", "publish_mode": "asynchronous", "flow_bytes": 65536},
+            "leave out flow_bytes",
+        ),
+        ({"middleware": "cyclonedds", "transport": "shared-memory"}, "cyclonedds sends by UDP only"),
+        ({"middleware": "fastdds", "transport": "shared-memory", "network": "flannel-vxlan"}, "must be host"),
+        ({"middleware": "fastdds", "transport": "shared-memory", "label": "mine"}, "must be host"),
+        (
+            {"middleware": "fastdds", "transport": "shared-memory", "capture": True},
+            "leave out link and capture",
+        ),
+        (
+            {"middleware": "fastdds", "transport": "shared-memory", "placement": "packed"},
+            "leave out placement",
+        ),
+    ],
+)
+def test_contradictions_are_refused(values: dict[str, object], message: str) -> None:
+    assert message in str(preflight.unsupported(cell(**values)))
+
+
+def test_supported_combinations() -> None:
+    for values in (
+        {"realtime_priority": 50, "lock_memory": True, "dscp": 46},
+        {"middleware": "connext", "realtime_priority": 50},
+        {"middleware": "connext", "publish_mode": "asynchronous"},
+        {"middleware": "fastdds", "publish_mode": "asynchronous", "flow_bytes": 65536},
+        {"middleware": "fastdds", "transport": "shared-memory", "subscribers": 3},
+    ):
+        assert preflight.unsupported(cell(**values)) is None
+
+
+def test_a_flow_controller_of_a_synchronous_writer_is_no_other_cell() -> None:
+    experiment = Experiment.model_validate(
+        {
+            "name": "e",
+            "sweeps": [
+                {
+                    "networks": "host",
+                    "middleware": "fastdds",
+                    "publish_mode": ["synchronous", "asynchronous"],
+                    "flow_bytes": [0, 65536],
+                }
+            ],
+        }
+    )
+    cells = [(cell.publish_mode, cell.flow_bytes) for cell in expand(experiment).cells]
+    assert cells == [("synchronous", 0), ("asynchronous", 0), ("asynchronous", 65536)]
+
+
+def test_participants_that_share_memory_are_on_one_node_of_a_lab_network_of_their_own() -> None:
+    shared = cell(middleware="fastdds", transport="shared-memory", subscribers=3)
+    assert {pod.node for pod in topology_of(shared).pods} == {0}
+    assert LabNetworkKey.of(shared) != LabNetworkKey.of(shared.model_copy(update={"transport": "unicast"}))
+    (problem,) = cluster_preflight.unsupported([shared], can_switch=True)
+    assert "only in the lab" in problem.what
