@@ -125,8 +125,9 @@ def compare(
     if redefined and not rows:
         raise InputError(
             f"{a.name} and {b.name} define {', '.join(redefined)} differently: different versions of k8sdds"
-            " measured them",
-            "measure both with this version, or compare another --quantity; see: docs/reference/run-folder.md",
+            " measured them, or delays have another delay_method",
+            "measure both with this version and equally synchronized clocks,"
+            " or compare another --quantity; see: docs/reference/run-folder.md",
         )
     _adjust(rows, level)
     how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
@@ -134,13 +135,15 @@ def compare(
     return Comparison(rows, differing, *unmatched, how, tuple(redefined))
 
 
-def _definitions(metric: str, rows: list[Row]) -> set[bool]:
-    """Return whether the trials have the current definition of a metric, and whether they have an older one.
+def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
+    """Return the definitions of a metric that the trials have: whether it is the current one, and the method.
 
     Published data that was imported always has the definition of the program that measured it.
     """
     own = [row for row in rows if row["testbed"] != "imported"]
-    return {(row.get("schema") or 1) >= METRICS[metric].since for row in own}
+    return {
+        ((row.get("schema") or 1) >= METRICS[metric].since, overhead.method(METRICS[metric], row)) for row in own
+    }
 
 
 def _headlines(rows: list[Row]) -> list[str]:

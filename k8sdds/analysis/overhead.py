@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import statistics
@@ -45,7 +45,7 @@ def levels(best: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (label, *condition), trials in by_cell(best).items():
         for metric in METRICS.values():
-            values = _values(trials, metric.name)
+            values = _values(alike(metric, trials)[0], metric.name)
             if not values:
                 continue
             log = metric.log and min(values) > 0
@@ -121,12 +121,27 @@ def paired(
     """Return the paired ratio of two cells, and the pairs. The ratio is None if no repetition has both cells."""
     if not metric.log:
         return None, []
+    trials, base = alike(metric, trials, base)
     values, bases = by_repetition(trials, metric.name), by_repetition(base, metric.name)
     pairs = [(values[repetition], bases[repetition]) for repetition in sorted(values.keys() & bases.keys())]
     if not pairs:
         return None, []
     min_spread = math.hypot(rounding(trials, metric.name), rounding(base, metric.name))
     return statistics.paired_ratio([x for x, _ in pairs], [b for _, b in pairs], min_spread), pairs
+
+
+def method(metric: Metric, trial: Row) -> str | None:
+    """Return how a metric of a trial was measured, if there are several methods whose values cannot be compared."""
+    return trial.get("delay_method") if metric.group == "delay" else None
+
+
+def alike(metric: Metric, *groups: list[Row]) -> tuple[list[Row], ...]:
+    """Return the trials of each group for which a metric was measured by the method of most trials of all groups."""
+    methods = Counter(method(metric, trial) for trials in groups for trial in trials)
+    if len(methods) < 2:
+        return groups
+    usual, _ = methods.most_common(1)[0]
+    return tuple([trial for trial in trials if method(metric, trial) == usual] for trials in groups)
 
 
 def by_repetition(trials: list[Row], metric: str) -> dict[int, float]:

@@ -120,7 +120,8 @@ def _notes(comparison: Comparison) -> list[str]:
     if comparison.redefined:
         names = formats.join([METRICS[name].title for name in comparison.redefined])
         notes.append(
-            f"Not compared: {names}. Different versions of k8sdds measured A and B, with different definitions."
+            f"Not compared: {names}. Different versions of k8sdds measured A and B, with different definitions,"
+            " or delays with different clocks (delay_method)."
         )
     for count, side in ((comparison.only_a, "A"), (comparison.only_b, "B")):
         if count:

@@ -189,3 +189,20 @@ def test_intervals_of_published_numbers_include_their_rounding():
     # A second decimal shows that the values are not rounded to one decimal.
     assert overhead.rounding(trials(93.6, 93.61), "throughput_mbps") == 0
     assert overhead.rounding(trials(93.6, 93.7), "samples_per_s") == 0
+
+
+def test_delays_by_different_methods_are_not_compared():
+    def trials(*methods, delay_us):
+        return [
+            {"repetition": i, "delay_method": method, "delay_p90_us": delay_us, "testbed": "cluster"}
+            for i, method in enumerate(methods)
+        ]
+
+    metric = METRICS["delay_p90_us"]
+    shared, halves = "shared clock", "round trip / 2"
+    base = trials(shared, shared, shared, delay_us=100.0)
+    ratio, pairs = overhead.paired(trials(shared, halves, shared, delay_us=200.0), base, metric)
+    assert len(pairs) == 2 and ratio.value == pytest.approx(2)
+    assert overhead.paired(trials(halves, halves, halves, delay_us=200.0), base, metric) == (None, [])
+    other = [{**trial, "latency_p90_us": 1.0} for trial in trials(halves, halves, halves, delay_us=200.0)]
+    assert len(overhead.alike(METRICS["latency_p90_us"], other, base)[0]) == 3, "a method of delays only"
