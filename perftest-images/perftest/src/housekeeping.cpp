@@ -10,8 +10,8 @@
 namespace k8sdds {
 namespace {
 
-constexpr int64_t interval_ns = 1'000'000'000, idle_ns = 10'000'000, watch_ns = 1'000'000'000;
-constexpr int blocked_checks = 15;                         // 15 s within one round of tasks
+constexpr int64_t interval_ns = 1'000'000'000, idle_ns = 10'000'000, watch_ns = 5'000'000'000;
+constexpr int blocked_checks = 3;                          // 15 s within one round of tasks
 constexpr double stop_s = 5;
 
 sigset_t end_signals() {
