@@ -24,6 +24,10 @@ MAX_SETTINGS = 6
 """Maximum number of tables to print. The report's files contain all tables."""
 
 
+QUANTITIES = (*HEADLINES, "delay_p99_us", "deadline_missed_percent")
+"""Columns of the tables."""
+
+
 def show(content: Content, console: Console, files: list[Path]) -> None:
     """Print the summary, the main tables, the invalid attempts and the paths of the files."""
     console.print(Text(_title(content), style="bold"))
@@ -125,10 +129,10 @@ def _print_paragraph(console: Console, text: str, mark: str, style: str = "") ->
 
 
 def _table(content: Content, setting: Setting) -> Table:
-    """Return the table of a setting: points and networks × headline metrics with their overheads."""
+    """Return the table of a setting: points and networks × quantities, headline metrics with their overheads."""
     columns = [
-        (METRICS[name], setting.levels(name), setting.overheads(name))
-        for name in HEADLINES
+        (METRICS[name], setting.levels(name), setting.overheads(name) if name in HEADLINES else {})
+        for name in QUANTITIES
         if setting.levels(name)
     ]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
@@ -162,7 +166,7 @@ def _table(content: Content, setting: Setting) -> Table:
 def _column_title(title: str, unit: str) -> str:
     """Return a narrow column title, such as `p90 µs` for `p90 latency`: the first word, and the unit."""
     first = title.split(" ")[0]
-    return f"{first} {unit}" if len(first) <= 4 else unit
+    return f"{first} {unit}" if len(first) <= 6 else unit
 
 
 def _overhead(row: Row | None) -> str:

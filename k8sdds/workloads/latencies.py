@@ -32,7 +32,8 @@ def set_percentiles(
     for quantity, value in values.items():
         key = f"{kind}_{quantity}_us"
         needed = histograms.needed(quantity)
-        reason = refused or (f"{count} values, {needed} are needed" if (count or needed) < needed else None)
+        few = count is not None and count < needed
+        reason = refused or (f"{count} values, {needed} are needed" if few else None)
         setattr(record, key, None if reason else value)
         if reason:
             record.missing = (record.missing or {}) | {key: reason}

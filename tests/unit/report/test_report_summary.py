@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from k8sdds.report import content, formats, summary
-from k8sdds.report.terminal import results_so_far
+from k8sdds.report.terminal import results_so_far, show
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
 
@@ -193,3 +193,9 @@ def test_networks_without_a_percentile_are_named(tmp_path):
     run.append_attempts(items)
     notes = summary.caveats(content.read(run))
     assert any(note.startswith("No p90 delay of some trials of weavenet: too few samples") for note in notes)
+
+
+def test_a_paced_test_shows_its_tail_and_its_missed_deadlines(reports):
+    out = io.StringIO()
+    show(reports("camera").content, Console(file=out, width=100), [])
+    assert "p90 µs" in out.getvalue() and "p99 µs" in out.getvalue() and "missed %" in out.getvalue()

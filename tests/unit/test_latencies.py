@@ -1,0 +1,53 @@
+"""Test which percentiles a record contains, measured and imported."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8sdds.results import histograms
+from k8sdds.results.metrics import METRICS, Metrics
+from k8sdds.workloads import find, latencies
+
+PRINTED = {f"{name}_us": 10.0 for name in ("mean", "min", "p50", "p90", "p99", "p9999", "max", "std")}
+
+
+@given(count=st.integers(0, 200_000))
+def test_every_percentile_is_known_or_has_a_reason(count: int) -> None:
+    record = Metrics()
+    latencies.set_percentiles(record, "delay", count, dict.fromkeys(histograms.PERCENTILES, 5.0))
+    for name, percent in histograms.PERCENTILES.items():
+        key = f"delay_{name}_us"
+        known = count > 0 and count * (1 - percent / 100) >= histograms.VALUES_BEYOND - 1e-6
+        assert (getattr(record, key) is not None) == known
+        assert (key in (record.missing or {})) == (not known)
+    assert record.delay_count == count
+
+
+@given(count=st.integers(1, 200_000))
+def test_more_values_never_hide_a_percentile(count: int) -> None:
+    one, more = Metrics(), Metrics()
+    for record, values in ((one, count), (more, count + 1)):
+        latencies.set_percentiles(record, "latency", values, dict.fromkeys(histograms.PERCENTILES, 5.0))
+    assert (more.missing or {}).keys() <= (one.missing or {}).keys()
+
+
+def test_an_unknown_count_refuses_nothing() -> None:
+    record = Metrics()
+    latencies.set_percentiles(record, "latency", None, {"p50": 1.0, "p9999": 2.0})
+    assert (record.latency_p50_us, record.latency_p9999_us, record.missing) == (1, 2, None)
+
+
+def test_published_percentiles_need_as_many_values() -> None:
+    numbers = find("latency").from_logs([{"samples": 5000.0}, {"samples": 4999.0}], [PRINTED])
+    assert numbers["latency_count"] == 4999
+    assert numbers["latency_p99_us"] == 10 and numbers["latency_p9999_us"] is None
+    assert numbers["missing"] == {"latency_p9999_us": "4999 values, 100000 are needed"}
+    without_subscribers = find("latency").from_logs([], [PRINTED])
+    assert without_subscribers["latency_p9999_us"] == 10 and "missing" not in without_subscribers
+    assert find("latency").from_logs([], [PRINTED, PRINTED]) == {}
+
+
+def test_each_kind_of_latency_has_its_columns() -> None:
+    for kind in ("latency", "delay"):
+        assert {f"{kind}_{name}_us" for name in ("mean", *histograms.PERCENTILES, "max")} <= METRICS.keys()
