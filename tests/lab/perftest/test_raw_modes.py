@@ -10,6 +10,7 @@ from perftest_tools import sh, tool
 
 A, B = "10.99.0.1", "10.99.0.2"
 MODES = ("datagram", "single", "connected", "mmsg", "gso")
+TRACE = ("strace", "-f", "-e", "trace=sendmsg,sendmmsg,recvmmsg,setsockopt")
 COLLECTING = ("mmsg", "gso")
 
 
@@ -103,17 +104,19 @@ def test_multicast(perftest, link, mode):
     ("mode", "sends", "receives"),
     [("single", "sendmsg", 1), ("mmsg", "sendmmsg", 32), ("gso", "sendmsg", 32)],
 )
-def test_system_calls(perftest, mode, sends, receives):
+def test_system_calls(perftest, tmp_path, mode, sends, receives):
     both = ("-bestEffort", "-middleware", "raw", "-rawMode", mode, "-nic", "lo", "-peer", "127.0.0.1")
     both += ("-domain", perftest.domain)
-    trace = [shutil.which("strace"), "-f", "-e", "trace=sendmsg,sendmmsg,recvmmsg,setsockopt", "-o", "/dev/stdout"]
-    sub = [*trace, tool("k8sdds-perftest"), "-sub", *both]
-    pub = [tool("k8sdds-perftest"), "-pub", *both, "-numIter", 3000, "-warmUp", 0, "-executionTime", 20]
-    pub = [*trace, *pub]
-    with subprocess.Popen([*map(str, sub)], stdout=subprocess.PIPE, text=True) as subscriber:
-        sent = subprocess.run([*map(str, pub)], stdout=subprocess.PIPE, text=True, timeout=40).stdout
-        received = subscriber.communicate(timeout=40)[0]
-    calls = [line.split(" ", 1)[-1] for line in sent.splitlines()]
+    pub = ("-numIter", 3000, "-warmUp", 0, "-executionTime", 20)
+    traces = {role: tmp_path / role[1:] for role in ("-sub", "-pub")}
+    commands = [
+        [*TRACE, "-o", trace, tool("k8sdds-perftest"), role, *both, *(pub if role == "-pub" else ())]
+        for role, trace in traces.items()
+    ]
+    processes = [subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL) for command in commands]
+    assert [process.wait(timeout=40) for process in processes] == [0, 0]
+    sent, received = traces["-pub"].read_text(), traces["-sub"].read_text()
+    calls = [line.split(maxsplit=1)[-1] for line in sent.splitlines()]
     data = [call for call in calls if call.startswith(f"{sends}(")]
     assert data
     # Several samples per call, or one.
