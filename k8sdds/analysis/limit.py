@@ -1,9 +1,12 @@
 """Compare DDS with the limit of the machine: plain UDP on the same network, in the fastest mode that was measured.
 
 The limit of a network is the raw middleware (`raw`, `raw-gso`, …) with the best mean in the same test, payload and
-machine settings. The mode with the best mean is chosen after the measurement, which favors the limit by less than its
-interval. Two ratios follow, both paired by repetition: DDS relative to the limit of its network, and the limit of a
-network relative to the limit of the baseline network.
+machine settings. The mode with the best mean is chosen after the measurement, which favors the limit slightly. Two
+ratios follow, both paired by repetition: DDS relative to the limit of its network, and the limit of a network relative
+to the limit of the baseline network.
+
+GSO passes many datagrams through the network stack as one packet. Programs that send packet by packet, like DDS, cannot
+reach its rate. The limit of packets is therefore the best mode without GSO.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
 QUANTITIES = ("throughput_mbps", "latency_p50_us", "latency_p90_us", "delay_p50_us", "delay_p99_us")
 """Metrics that are compared with the limit. Latencies under load are not: they depend on how much DDS buffers."""
 
-RAW = "raw"
+RAW, GSO = "raw", "raw-gso"
+
+MACHINE, PACKETS = "machine", "packets"
+"""The limit by all modes of raw, and by all modes that send each packet separately."""
 
 SAME = (
     "test", "payload_bytes", "transport", "publishers", "subscribers", "rate", "layout", "link", "cpu_quota",
@@ -41,28 +47,36 @@ def is_raw(middleware: str | None) -> bool:
 def shares(best: pd.DataFrame, baseline: str | None) -> list[Row]:
     """Return every cell relative to the limit of its network, and every limit relative to that of the baseline.
 
-    Each row has `network_label`, the condition, `quantity`, `raw` (whether it is a limit itself), `limit_network`,
-    `limit_middleware` (the raw mode that is the limit), `ratio` (x/limit: a share for rates, a multiple for
-    latencies), `ratio_low`, `ratio_high` and `n`. DDS on a network without raw trials is relative to the limit of
-    the baseline.
+    Each row has `network_label`, the condition, `quantity`, `raw` (whether it is a limit itself), `limit` (MACHINE or
+    PACKETS), `limit_network`, `limit_middleware` (the raw mode that is the limit), `ratio` (x/limit: a share for
+    rates, a multiple for latencies), `ratio_low`, `ratio_high` and `n`. DDS on a network without raw trials is
+    relative to the limit of the baseline. There is a row for PACKETS only if it differs from MACHINE.
     """
     cells = overhead.by_cell(best)
     rows = []
     for quantity in QUANTITIES:
-        limits = _limits(cells, quantity)
+        machine, packets = _limits(cells, quantity), _limits(cells, quantity, leave_out=GSO)
         for (label, *condition), trials in cells.items():
-            limit = _limit_of(trials, limits, baseline)
-            ratio = _ratio(trials, limit, quantity) if limit else None
-            if not limit or ratio is None:
-                continue
-            rows.append(
-                {UNIT: label}
-                | dict(zip(CONDITION, condition, strict=True))
-                | {"quantity": quantity, "raw": is_raw(trials[0]["middleware"])}
-                | {"limit_network": limit[0][UNIT], "limit_middleware": limit[0]["middleware"]}
-                | {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high, "n": ratio.n}
-            )
+            limit = {
+                MACHINE: _limit_of(trials, machine, baseline),
+                PACKETS: _limit_of(trials, packets, baseline),
+            }
+            if limit[PACKETS] is limit[MACHINE]:
+                del limit[PACKETS]
+            cell = {UNIT: label} | dict(zip(CONDITION, condition, strict=True))
+            cell |= {"quantity": quantity, "raw": is_raw(trials[0]["middleware"])}
+            for name, of in limit.items():
+                rows += [cell | {"limit": name} | share for share in _share(trials, of, quantity)]
     return rows
+
+
+def _share(trials: list[Row], limit: list[Row] | None, quantity: str) -> list[Row]:
+    """Return the ratio of a cell to its limit; empty without a limit or without a common repetition."""
+    ratio = overhead.paired(trials, limit, METRICS[quantity])[0] if limit else None
+    if not limit or ratio is None:
+        return []
+    of = {"limit_network": limit[0][UNIT], "limit_middleware": limit[0]["middleware"]}
+    return [of | {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high, "n": ratio.n}]
 
 
 def _limit_of(trials: list[Row], limits: Cells, baseline: str | None) -> list[Row] | None:
@@ -74,11 +88,12 @@ def _limit_of(trials: list[Row], limits: Cells, baseline: str | None) -> list[Ro
     return base if own is trials and label != baseline else None
 
 
-def _limits(cells: Cells, quantity: str) -> Cells:
+def _limits(cells: Cells, quantity: str, leave_out: str = "") -> Cells:
     """Return the trials of the best raw mode by network and the columns in SAME."""
     groups: dict[tuple[Any, ...], list[list[Row]]] = defaultdict(list)
     for (label, *_), trials in cells.items():
-        if is_raw(trials[0]["middleware"]) and overhead.by_repetition(trials, quantity):
+        middleware = trials[0]["middleware"]
+        if is_raw(middleware) and middleware != leave_out and overhead.by_repetition(trials, quantity):
             groups[(label, *_same(trials[0]))].append(trials)
     choose = max if METRICS[quantity].gain else min
     return {key: choose(group, key=lambda trials: _mean(trials, quantity)) for key, group in groups.items()}
@@ -90,7 +105,3 @@ def _same(row: Row) -> tuple[Any, ...]:
 
 def _mean(trials: list[Row], quantity: str) -> float:
     return statistics.geometric_mean(list(overhead.by_repetition(trials, quantity).values()))
-
-
-def _ratio(trials: list[Row], limit: list[Row], quantity: str) -> statistics.Ratio | None:
-    return overhead.paired(trials, limit, METRICS[quantity])[0]

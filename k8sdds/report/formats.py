@@ -55,18 +55,11 @@ def level(value: float | None, low: float | None, high: float | None) -> str:
     return f"{fixed(value, decimals)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
 
 
-def share(ratio: dict[str, Any], percentage: bool) -> str:
-    """Return a ratio with its interval, as `72 % [70, 74]` or as a multiple: `1.8 × [1.7, 1.9]`.
-
-    Args:
-        ratio: `ratio`, `ratio_low` and `ratio_high`.
-        percentage: Whether to return a percentage.
-    """
-    values = [ratio["ratio"], ratio["ratio_low"], ratio["ratio_high"]]
-    scaled = [None if value is None else 100 * value for value in values]
-    text = percent(*scaled) if percentage else level(*values)
-    center, _, bracket = text.partition(" ")
-    return f"{center}\N{NO-BREAK SPACE}{'%' if percentage else '×'} {bracket}".rstrip()
+def share(ratio: dict[str, Any]) -> str:
+    """Return `ratio`, `ratio_low` and `ratio_high` as `72 % [70, 74]`."""
+    bounds = (ratio["ratio"], ratio["ratio_low"], ratio["ratio_high"])
+    center, _, bracket = percent(*(None if value is None else 100 * value for value in bounds)).partition(" ")
+    return f"{center}\N{NO-BREAK SPACE}% {bracket}".rstrip()
 
 
 def detectable(value: float | None) -> str:

@@ -6,10 +6,11 @@ repetition there are no intervals, so the summary gives numbers without interpre
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from k8sdds.analysis import background_cost, contrast, overhead
+from k8sdds.analysis import background_cost, contrast, limit, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
 from k8sdds.report import formats
 from k8sdds.report.content import THROUGHPUT, Cell, Content, Curve, Point, Row, Setting
@@ -355,8 +356,8 @@ def _limits(content: Content) -> list[str]:
     """Compare throughput with plain UDP at the payload nearest to 1 KiB, network by network."""
     rows = [row for row in content.limits if row["quantity"] == THROUGHPUT]
     sentences = []
-    for raw in (False, True):
-        group = [row for row in rows if row["raw"] is raw]
+    for raw, kind in itertools.product((False, True), (limit.PACKETS, limit.MACHINE)):
+        group = [row for row in rows if row["raw"] is raw and row["limit"] == kind]
         if not group:
             continue
         point = min((Point.of(row) for row in group), key=lambda at: (at.subscribers, abs(at.payload_bytes - 1024)))
@@ -366,10 +367,10 @@ def _limits(content: Content) -> list[str]:
         shown = list({row[UNIT]: row for row in reversed(shown) if raw or row["middleware"] == name}.values())
         order = {label: position for position, label in enumerate(content.networks)}
         texts = [
-            f"{row[UNIT]} {formats.share(row, True)}" for row in sorted(shown, key=lambda row: order[row[UNIT]])
+            f"{row[UNIT]} {formats.share(row)}" for row in sorted(shown, key=lambda row: order[row[UNIT]])
         ]
-        of = f"plain UDP on {content.baseline}" if raw else "plain UDP on the same network"
-        subject = "plain UDP" if raw else name
+        udp = "plain UDP packet by packet" if kind == limit.PACKETS else "plain UDP"
+        subject, of = (udp, str(content.baseline)) if raw else (name, f"{udp} on the same network")
         sentences.append(
             f"{payload(point.payload_bytes)}: {METRICS[THROUGHPUT].title} of {subject} relative to {of}:"
             f" {formats.join(texts)}."

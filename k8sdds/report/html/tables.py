@@ -176,23 +176,23 @@ def limits(content: Content) -> list[dict[str, Any]]:
     for row in content.limits:
         # The limits of all networks are one table, whichever mode was the fastest.
         values = [None if row["raw"] and name not in limit.SAME else row[name] for name in columns]
-        groups.setdefault((row["quantity"], row["raw"], *values), []).append(row)
+        groups.setdefault((row["quantity"], row["raw"], row["limit"], *values), []).append(row)
     return [
-        _limit_table(content, rows, dict(zip(columns, key[2:], strict=True))) for key, rows in groups.items()
+        _limit_table(content, rows, dict(zip(columns, key[3:], strict=True))) for key, rows in groups.items()
     ]
 
 
 def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> dict[str, Any]:
     metric = METRICS[rows[0]["quantity"]]
-    of = f"the limit on {content.baseline}" if rows[0]["raw"] else "the limit of its network"
-    form = "share of" if metric.gain else "multiple of"
+    kind = "limit" if rows[0]["limit"] == limit.MACHINE else "packet limit"
+    of = f"the {kind} on {content.baseline}" if rows[0]["raw"] else f"the {kind} of its network"
     subject = "Plain UDP" if rows[0]["raw"] else formats.capital(conditions.describe(setting) or "DDS")
     points = sorted({Point.of(row) for row in rows})
     cells = {(row[UNIT], Point.of(row)): row for row in rows}
     labels = [label for label in content.networks if any(label == measured for measured, _ in cells)]
     several = len({point.subscribers for point in points}) > 1
     return {
-        "title": f"{subject}: {metric.title} as a {form} {of}",
+        "title": f"{subject}: {metric.title} relative to {of}",
         "columns": [
             f"{formats.count(point.subscribers, 'sub')}, {payload(point.payload_bytes)}"
             if several
@@ -208,7 +208,7 @@ def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> 
 def _limit_cell(content: Content, row: Row | None) -> dict[str, str]:
     if row is None:
         return {"value": "–", "interval": "", "limit": ""}
-    value, _, interval = formats.share(row, METRICS[row["quantity"]].gain).partition(" [")
+    value, _, interval = formats.share(row).partition(" [")
     place = "" if row["limit_network"] == row[UNIT] or row["raw"] else f" on {row['limit_network']}"
     name = row["middleware"] if row["raw"] else row["limit_middleware"]
     return {"value": value, "interval": f"[{interval}" if interval else "", "limit": f"{name}{place}"}

@@ -15,8 +15,8 @@ def trial(label, middleware, value, repetition=0, quantity="throughput_mbps", **
     return USUAL | empty | cell | {quantity: value} | more
 
 
-def shares(*trials, baseline="host"):
-    rows = limit.shares(pd.DataFrame(trials), baseline)
+def shares(*trials, baseline="host", of=limit.MACHINE):
+    rows = [row for row in limit.shares(pd.DataFrame(trials), baseline) if row["limit"] == of]
     return {(row["network_label"], row["middleware"], row["receive_mode"]): row for row in rows}
 
 
@@ -33,6 +33,20 @@ def test_dds_is_compared_with_the_fastest_mode_on_its_network():
         ("flannel", "raw", None): (pytest.approx(0.3), "host", "raw-gso"),
     }
     assert [row["raw"] for row in rows.values()] == [False, False, True]
+
+
+def test_the_limit_of_packets_leaves_out_gso():
+    trials = [
+        trial("host", "cyclonedds", 50), trial("host", "raw", 80), trial("host", "raw-gso", 200),
+        trial("flannel", "cyclonedds", 30), trial("flannel", "raw", 60),
+    ]  # fmt: skip
+    packets = shares(*trials, of=limit.PACKETS)
+    assert {key[:2]: (row["ratio"], row["limit_middleware"]) for key, row in packets.items()} == {
+        ("host", "cyclonedds"): (pytest.approx(0.625), "raw"),
+        ("flannel", "raw"): (pytest.approx(0.75), "raw"),
+    }
+    # Without GSO both limits are the same, and there is one row.
+    assert shares(*trials)["flannel", "cyclonedds", None]["ratio"] == pytest.approx(0.5)
 
 
 def test_latency_is_a_multiple_of_the_smallest():

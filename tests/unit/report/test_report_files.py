@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from k8sdds.report import content, csv_tables, summarize, write_report
+from k8sdds.report import content, csv_tables, html, summarize, write_report
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 from tests import run_folders as folders
@@ -220,6 +220,31 @@ def test_summary_is_json_serializable(reports):
     for kind in KINDS:
         data = json.loads(json.dumps(summarize(reports(kind).run), allow_nan=False))
         assert data["answer"] and data["trials"]["valid"] <= data["trials"]["planned"]
+
+
+def test_dds_is_shown_as_a_share_of_plain_udp(tmp_path):
+    conditions = [{}, {"reliability": "best-effort", "networks": ("host", "weavenet"), "middleware": "raw"}]
+    run = folders.make(
+        tmp_path / "run",
+        folders.Plan(payloads=(1024,), tests=("throughput",), conditions=conditions, noise=0, histograms=False),
+    )
+    made = content.read(run)
+    csv_tables.write(made, tmp_path / "tables")
+    rows = read(tmp_path / "tables" / "limit_shares.csv")
+    weavenet = [row for row in rows if row["network"] == "weavenet"]
+    expected = 1 - folders.THROUGHPUT_OVERHEAD["weavenet"][folders.PAYLOADS.index(1024)] / 100
+    # The made folder has the same rate for every middleware.
+    assert {(row["middleware"], row["limit"]): round(float(row["ratio"]), 6) for row in weavenet} == {
+        ("cyclonedds", "machine"): 1,
+        ("raw", "machine"): pytest.approx(expected, abs=1e-6),
+    }
+    # A network without raw trials is compared with the baseline.
+    assert {row["limit_network"] for row in rows if row["network"] == "kube-router"} == {"host"}
+    page = html.write(made, [], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "throughput relative to the limit of its network" in page and "raw on host" in page
+    data = summarize(run)
+    assert len(data["limits"]) == len(rows)
+    assert "Share of the machine's limit" in [statement["lead"] for statement in data["answer"]]
 
 
 def test_summary_writes_nothing(tmp_path):
