@@ -75,11 +75,11 @@ def main() -> int:
             pods = Pods(lab, network, "listener", options.seconds, Path(folder))
             values, wires = measure(pods, runs, options, report)
         report.data["networks"][network] = []
-        for (quantity, payload), measured in sorted(values.items()):
+        for (_, quantity, payload), measured in sorted(values.items()):
             if quantity in TITLES:
                 loss = {
                     name: _mean(kinds.get("lost_percent"))
-                    for (name, size), kinds in wires.items()
+                    for (_, name, size), kinds in wires.items()
                     if size == payload
                 }
                 add_table(report, network, quantity, payload, measured, loss)

@@ -7,6 +7,8 @@ to the same cores, in random order within each round. Ratios are between runs of
   cyclonedds  strict reliability, one sample per message; messages up to 14,720 bytes, fragments of 1,344
   fastdds     the same QoS and the same message length; a fragment fills a message
   raw         plain UDP datagrams of the same length, best effort, at full speed: the limit of the network
+  eprosima    with --throughput-test: eProsima's ThroughputTest, built by you from the sources of the installed
+              Fast DDS; reliable, keep all, UDP only, synchronous, without a pause between its bursts of samples
 
 The benchmark reports ratios with their intervals and no verdict. It also reports CPU time and bytes on the
 wire per sample.
@@ -19,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import common
-from perftest import measure
-from programs import PAYLOADS, QUANTITIES, WARMUP_S, Pods, Run
+from perftest import Key, measure
+from programs import DEFAULT, EPROSIMA, MAX_DATAGRAM, PAYLOADS, QUANTITIES, WARMUP_S, Pods, Run
 
 from k8sdds.middleware.k8sdds_perftest import backends
 from k8sdds.testbeds.lab.testbed import Lab
@@ -28,25 +30,28 @@ from k8sdds.testbeds.lab.testbed import Lab
 PROGRAMS = {"ours": "cyclonedds", "fastdds": "fastdds", "raw": "raw"}
 """Name in the shared code, and name in the output."""
 
-TITLES = QUANTITIES | {"rate": ("received samples/s", 0)}
+RATIOS = (("fastdds", "ours"), ("ours", "raw"), ("fastdds", "raw"))
 
 
 def main() -> int:
     """Run all programs on each network."""
     parser = common.parser(__doc__ or "", common.Defaults(6, 2, 3, 2))
     parser.add_argument("--network", action="append", help="network of the lab; repeatable [host]")
-    parser.add_argument("--payload", action="append", type=int, help="bytes; repeatable [64 to 16384]")
+    parser.add_argument("--payload", action="append", type=int, help="bytes; repeatable [64 to 65536]")
     parser.add_argument("--receive", choices=("listener", "waitset"), default="listener", help="[listener]")
     parser.add_argument("--test", choices=("throughput", "latency"), help="run only this test")
+    parser.add_argument("--throughput-test", type=Path, metavar="PROGRAM", help="eProsima's ThroughputTest")
     options = common.parse(parser)
     report = common.Report("middlewares", options)
     missing = [name for name in PROGRAMS.values() if name not in backends()]
     for name in missing:
         report.skip(f"{name}: this build of k8sdds-perftest does not contain it: make setup")
     programs = [program for program, name in PROGRAMS.items() if name not in missing]
+    if options.throughput_test:
+        programs.append(EPROSIMA)
     tests = [options.test] if options.test else ["throughput", "latency"]
     runs = [
-        [Run(program, test, payload) for program in programs if test == "throughput" or program != "raw"]
+        [Run(program, test, payload) for program in programs if _fits(program, test, payload)]
         for payload in options.payload or PAYLOADS
         for test in tests
     ]
@@ -58,29 +63,35 @@ def main() -> int:
             Lab(f"benchmark-middlewares-{network}") as lab,
         ):
             pods = Pods(lab, network, options.receive, options.seconds, Path(folder))
+            pods.throughput_test = options.throughput_test
             values, wires = measure(pods, runs, options, report)
         add_tables(report, network, values, wires)
     report.show()
     return 0
 
 
+def _fits(program: str, test: str, payload: int) -> bool:
+    """Return whether the program has this test for this payload."""
+    if program == "raw":
+        return test == "throughput" and payload <= MAX_DATAGRAM
+    return test == "throughput" or program != EPROSIMA
+
+
 def add_tables(
-    report: common.Report,
-    network: str,
-    values: dict[tuple[str, int], common.Values],
-    wires: dict[tuple[str, int], dict[str, list[float]]],
+    report: common.Report, network: str, values: dict[Key, common.Values], wires: dict[Key, dict[str, list[float]]]
 ) -> None:
     """Add the tables and the data of one network to the report."""
+    names = PROGRAMS | {EPROSIMA: EPROSIMA}
+    present = [program for program in names if any(program in v.by_item for v in values.values())]
+    compared = [*RATIOS, ("fastdds", EPROSIMA)] if EPROSIMA in present else list(RATIOS)
     data: list[dict[str, Any]] = []
-    for quantity, (title, digits) in TITLES.items():
+    for quantity, (title, digits) in QUANTITIES.items():
         rows = []
-        for payload in sorted(size for kind, size in values if kind == quantity):
-            measured = values[quantity, payload]
-            medians = {name: measured.median(program) for program, name in PROGRAMS.items()}
+        for _, _, payload in sorted(key for key in values if key[1] == quantity):
+            measured = values[DEFAULT, quantity, payload]
+            medians = {names[program]: measured.median(program) for program in present}
             ratios = {
-                "fastdds/cyclonedds": measured.ratio("fastdds", "ours"),
-                "cyclonedds/raw": measured.ratio("ours", "raw"),
-                "fastdds/raw": measured.ratio("fastdds", "raw"),
+                f"{names[program]}/{names[other]}": measured.ratio(program, other) for program, other in compared
             }
             rows.append(
                 [f"{payload} B", *(common.number(value, digits) for value in medians.values())]
@@ -91,15 +102,14 @@ def add_tables(
                 | {name: ratio.json() if ratio else None for name, ratio in ratios.items()}
             )
         if rows:
-            report.text(common.table([f"{network}: {title}", *PROGRAMS.values(), *ratios], rows))
+            report.text(common.table([f"{network}: {title}", *medians, *ratios], rows))
     rows = []
-    for (program, payload), kinds in sorted(wires.items(), key=lambda item: (item[0][1], item[0][0])):
+    for _, program, payload in sorted(wires, key=lambda key: (key[2], key[1])):
+        kinds = wires[DEFAULT, program, payload]
         mean = {kind: sum(samples) / len(samples) for kind, samples in kinds.items()}
-        if program in PROGRAMS:
-            name = PROGRAMS[program]
-            data.append({"quantity": "wire", "payload_bytes": payload, "middleware": name, **mean})
-            cells = [common.number(mean.get(kind), 2) for kind in ("packets", "bytes")]
-            rows.append([f"{payload} B {name}", *cells])
+        data.append({"quantity": "wire", "payload_bytes": payload, "middleware": names[program], **mean})
+        cells = [common.number(mean.get(kind), 2) for kind in ("packets", "bytes")]
+        rows.append([f"{payload} B {names[program]}", *cells])
     if rows:
         head = [f"{network}: sent by the publisher's pod", "packets/sample", "bytes/sample"]
         report.text(common.table(head, rows))

@@ -1,67 +1,73 @@
-"""Compare k8sdds-perftest with ddsperf, raw UDP and iperf3 between two pods of the lab.
+"""Compare k8sdds-perftest with ddsperf between two pods of the lab.
 
-Shows whether k8sdds-perftest is as fast as the tool of the authors of Cyclone DDS, and how close DDS is to
-the limit of the network. All programs run in the same two pods of one lab network, started by the same
-supervisor, pinned to the same cores, in random order within each round. Ratios are between runs of the same
-round.
+Shows whether k8sdds-perftest is as fast as the tool of the authors of Cyclone DDS. Both programs run in the same
+two pods of one lab network, started by the same supervisor, pinned to the same cores, in random order within
+each round. Ratios are between runs of the same round; all rounds count.
 
-  ours      k8sdds-perftest with Cyclone DDS, strict reliability, one sample per message
+  ours      k8sdds-perftest with Cyclone DDS, strict reliability
   ddsperf   Debian's ddsperf with the same shared library, the same configuration (interface, no multicast,
             peers, socket buffers), the same serialized size (its `size` includes all fields of the sample,
-            like -dataLen), reliable, keep all, and the same receive mode. ddsperf always requests batching; a
-            preloaded function ignores this request and changes nothing else. The packets per sample on the
-            interface show that neither program batches.
-  raw       k8sdds-perftest with plain UDP datagrams of the same length, best effort, at full speed
-  iperf3    UDP, -b 0, datagrams of the same length; the rate that the server received
+            like -dataLen), reliable, keep all, and the same receive mode
 
-The CPU time per sample explains differences in rate and is less sensitive to other load.
+Both programs of a pair have the same settings:
+
+  default   one sample per message, and the library's default queue. ddsperf always requests batching; a preloaded
+            function ignores this request
+  tuned     the same with messages and fragments of 65,500 bytes and a queue of 8 MiB of unacknowledged samples; only
+            for samples of 4 KiB and more
+  batched   ddsperf as shipped, and k8sdds-perftest with batches that fill a message; only for samples up to 1 KiB
+
+The CPU time per sample covers the measured interval in both programs: the preloaded library signals it to the
+supervisor as k8sdds-perftest does. It explains differences in rate and is less sensitive to other load.
 
 Latency is half a round trip in both programs, with both participants on one core. ddsperf reports percentiles
 per second (of at most 20,000 round trips), so k8sdds-perftest measures one second too. The pings and pongs of
-ddsperf are reliable with keep last 1, like those of k8sdds-perftest. ddsperf flushes its pings at once, so it
-needs no change there.
+ddsperf are reliable with keep last 1, like those of k8sdds-perftest.
 
-Requires: cyclonedds-tools (ddsperf), iperf3, a C compiler. Verdicts use a margin of 3 %.
+Requires: cyclonedds-tools (ddsperf), a C compiler. Verdicts use a margin of 3 %.
 """
 
 from __future__ import annotations
 
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import common
-from programs import PAYLOADS, QUANTITIES, WARMUP_S, Failed, Pods, Run, shim
+from programs import BATCHED, DEFAULT, PAYLOADS, QUANTITIES, TUNED, WARMUP_S, Failed, Pods, Run, preloaded
 
-from k8sdds.middleware.k8sdds_perftest import backends
 from k8sdds.testbeds.lab.testbed import Lab
 
 MARGIN = 0.03
 TRIES = 3
 
 
-def groups(payloads: list[int], programs: list[str], tests: set[str], batched: bool) -> list[list[Run]]:
-    """Return the groups of runs to compare: all programs of one test and payload."""
+Key = tuple[str, str, int]
+"""Settings, quantity and payload."""
+
+PROGRAMS = ("ours", "ddsperf")
+BATCHED_MAX, TUNED_MIN = 1024, 4096
+"""Payloads in bytes. Batching needs several samples in a message; tuning pays for long samples."""
+
+
+def groups(payloads: list[int], tests: set[str], settings: set[str]) -> list[list[Run]]:
+    """Return the pairs of runs to compare."""
     run_groups = []
     for payload in payloads:
-        if "throughput" in tests:
-            run_groups.append([Run(program, "throughput", payload) for program in programs])
-        two = [program for program in programs if program in ("ours", "ddsperf")]
-        if "latency" in tests:
-            run_groups.append([Run(program, "latency", payload) for program in two])
-        # Batching requires that two samples fit into a message.
-        if batched and payload <= 4096:
-            run_groups.append([Run(program, "throughput", payload, batched=True) for program in two])
+        for chosen in sorted(settings):
+            fits = {DEFAULT: True, TUNED: payload >= TUNED_MIN, BATCHED: payload <= BATCHED_MAX}[chosen]
+            for test in ("throughput", "latency"):
+                if fits and test in tests and (test, chosen) != ("latency", BATCHED):
+                    run_groups.append([Run(program, test, payload, chosen) for program in PROGRAMS])
     return run_groups
 
 
 def measure(
     pods: Pods, runs: list[list[Run]], options: Any, report: common.Report
-) -> tuple[dict[tuple[str, int], common.Values], dict[tuple[str, int], dict[str, list[float]]]]:
-    """Run all rounds; return values by (quantity, payload), and wire counters by (program, payload)."""
-    values: dict[tuple[str, int], common.Values] = {}
-    wires: dict[tuple[str, int], dict[str, list[float]]] = {}
+) -> tuple[dict[Key, common.Values], dict[Key, dict[str, list[float]]]]:
+    """Run all rounds; return values by (settings, quantity, payload), wire counters by (settings, program, payload)."""
+    values: dict[Key, common.Values] = {}
+    wires: dict[Key, dict[str, list[float]]] = {}
     schedule = common.interleave(options.pairs, runs, options.seed)
     for done, (number, run) in enumerate(schedule):
         for tried in range(TRIES):
@@ -69,63 +75,52 @@ def measure(
                 result = pods.measure(run)
                 break
             except (Failed, ValueError, KeyError) as error:
-                why = f"{run.name}, {run.test}, {run.payload} B, round {number + 1}: {error}"
+                why = f"{run.program}, {run.settings}, {run.test}, {run.payload} B, round {number + 1}: {error}"
                 common.progress(f"  retry: {why}" if tried + 1 < TRIES else f"  failed: {why}")
         else:
             report.skip(why)
             continue
         numbers = ", ".join(f"{key} {value:,.1f}" for key, value in result.values.items())
-        common.progress(f"[{done + 1}/{len(schedule)}] {run.name} {run.test} {run.payload} B: {numbers}")
+        label = f"{run.program} {run.settings} {run.test} {run.payload} B"
+        common.progress(f"[{done + 1}/{len(schedule)}] {label}: {numbers}")
         for quantity, value in result.values.items():
-            key = (f"batched {quantity}" if run.batched else quantity, run.payload)
+            key = (run.settings, quantity, run.payload)
             values.setdefault(key, common.Values()).add(run.item, number, value)
         for kind, value in result.wire.items():
-            name = run.name if run.test == "throughput" else f"{run.name} {run.test}"
-            wires.setdefault((name, run.payload), {}).setdefault(kind, []).append(value)
+            wires.setdefault((run.settings, run.program, run.payload), {}).setdefault(kind, []).append(value)
     return values, wires
 
 
 def main() -> int:
     """Run all programs on each network."""
-    parser = common.parser(__doc__ or "", common.Defaults(10, 2, 3, 2))
+    parser = common.parser(__doc__ or "", common.Defaults(8, 2, 2, 1))
     parser.add_argument("--network", action="append", help="network of the lab; repeatable [host]")
-    parser.add_argument("--payload", action="append", type=int, help="bytes; repeatable [64 to 16384]")
+    parser.add_argument("--payload", action="append", type=int, help="bytes; repeatable [64 to 65536]")
     parser.add_argument("--receive", choices=("listener", "waitset"), default="listener", help="[listener]")
-    parser.add_argument("--batched", action="store_true", help="also compare both with batching")
+    parser.add_argument("--settings", choices=(DEFAULT, TUNED, BATCHED), help="only these settings [all]")
     parser.add_argument("--test", choices=("throughput", "latency"), help="run only this test")
-    parser.add_argument("--no-limit", action="store_true", help="leave out raw and iperf3")
     options = common.parse(parser)
     report = common.Report("perftest", options)
-    programs = ["ours"]
     missing_tools = common.missing({"ddsperf": "cyclonedds-tools", "cc": "gcc"})
     for message in missing_tools:
         report.skip(f"ddsperf: {message}")
-    if not missing_tools:
-        programs.append("ddsperf")
-    if not options.no_limit:
-        if "raw" in backends():
-            programs.append("raw")
-        else:
-            report.skip("raw: this build of k8sdds-perftest does not contain it: make setup")
-        missing_tools = common.missing({"iperf3": "iperf3"})
-        for message in missing_tools:
-            report.skip(f"iperf3: {message}")
-        if not missing_tools:
-            programs.append("iperf3")
+    if missing_tools:
+        report.show()
+        return 1
     tests = {options.test} if options.test else {"throughput", "latency"}
     payloads = options.payload or list(PAYLOADS)
-    runs = groups(payloads, programs, tests, options.batched)
+    settings = {options.settings} if options.settings else {DEFAULT, TUNED, BATCHED}
+    runs = groups(payloads, tests, settings)
     report.data |= {"margin": MARGIN, "receive": options.receive, "warmup_s": WARMUP_S, "networks": {}}
     for network in options.network or ["host"]:
         common.progress(f"network {network}")
         with (
             tempfile.TemporaryDirectory(prefix="k8sdds-benchmark-") as folder,
-            shim() if "ddsperf" in programs else nullcontext() as library,
+            preloaded() as libraries,
             Lab(f"benchmark-perftest-{network}") as lab,
         ):
             pods = Pods(lab, network, options.receive, options.seconds, Path(folder))
-            if library:
-                pods.use_shim(library)
+            pods.preload(libraries)
             values, wires = measure(pods, runs, options, report)
         add_tables(report, network, values, wires)
     report.show()
@@ -133,93 +128,51 @@ def main() -> int:
 
 
 def add_tables(
-    report: common.Report,
-    network: str,
-    values: dict[tuple[str, int], common.Values],
-    wires: dict[tuple[str, int], dict[str, list[float]]],
+    report: common.Report, network: str, values: dict[Key, common.Values], wires: dict[Key, dict[str, list[float]]]
 ) -> None:
     """Add the tables and the data of one network to the report."""
-    data: dict[str, Any] = {"against_ddsperf": [], "against_limit": [], "wire": []}
+    data: dict[str, Any] = {"against_ddsperf": [], "wire": []}
+    rows = []
     for quantity, (title, digits) in QUANTITIES.items():
-        rows = []
-        for payload in sorted(size for kind, size in values if kind == quantity):
-            measured = values[quantity, payload]
+        for settings, _, payload in sorted(key for key in values if key[1] == quantity):
+            measured = values[settings, quantity, payload]
             ratio = measured.ratio("ours", "ddsperf")
-            verdict = common.verdict(ratio, quantity.endswith("rate"), MARGIN)
+            verdict = common.verdict(ratio, quantity == "rate", MARGIN)
             ours, other = measured.median("ours"), measured.median("ddsperf")
-            rows.append(
-                [
-                    f"{payload} B",
-                    common.number(ours, digits),
-                    common.number(other, digits),
-                    ratio.describe() if ratio else "–",
-                    verdict,
-                ]
-            )
+            medians = [common.number(value, digits) for value in (ours, other)]
+            described = ratio.describe() if ratio else "–"
+            rows.append([f"{title}, {settings}, {payload} B", *medians, described, verdict])
             data["against_ddsperf"].append(
                 {
-                    "quantity": quantity, "payload_bytes": payload, "ours": ours, "ddsperf": other,
-                    "ratio": ratio.json() if ratio else None, "verdict": verdict, "values": measured.by_item,
+                    "quantity": quantity, "settings": settings, "payload_bytes": payload, "ours": ours,
+                    "ddsperf": other, "ratio": ratio.json() if ratio else None, "verdict": verdict,
+                    "values": measured.by_item,
                 }
             )  # fmt: skip
-        if rows:
-            head = [f"{network}: {title}", "ours", "ddsperf", "ours/ddsperf (95 %)", "margin 3 %"]
-            report.text(common.table(head, rows))
-    _add_limit(report, network, values, data)
+    if rows:
+        report.text(common.table([network, "ours", "ddsperf", "ours/ddsperf (95 %)", "margin 3 %"], rows))
     _add_wire(report, network, wires, data)
     report.data["networks"][network] = data
 
 
-def _add_limit(
-    report: common.Report, network: str, values: dict[tuple[str, int], common.Values], data: dict[str, Any]
-) -> None:
-    rows = []
-    for payload in sorted(size for kind, size in values if kind == "rate"):
-        measured = values["rate", payload]
-        ratios = {name: measured.ratio("ours", name) for name in ("raw", "iperf3")}
-        if not any(ratios.values()):
-            continue
-        rows.append(
-            [
-                f"{payload} B",
-                *(common.number(measured.median(name)) for name in ("ours", "raw", "iperf3")),
-                *(ratio.describe() if ratio else "–" for ratio in ratios.values()),
-            ]
-        )
-        data["against_limit"].append(
-            {
-                "payload_bytes": payload,
-                **{name: measured.median(name) for name in ("ours", "raw", "iperf3")},
-                **{f"ours/{name}": ratio.json() if ratio else None for name, ratio in ratios.items()},
-            }
-        )
-    if rows:
-        head = [f"{network}: received samples/s", "ours", "raw", "iperf3", "ours/raw", "ours/iperf3"]
-        report.text(common.table(head, rows))
-
-
 def _add_wire(
-    report: common.Report,
-    network: str,
-    wires: dict[tuple[str, int], dict[str, list[float]]],
-    data: dict[str, Any],
+    report: common.Report, network: str, wires: dict[Key, dict[str, list[float]]], data: dict[str, Any]
 ) -> None:
     rows = []
-    for (name, payload), kinds in sorted(wires.items(), key=lambda item: (item[0][1], item[0][0])):
+    for settings, name, payload in sorted(wires, key=lambda key: (key[0], key[2], key[1])):
+        kinds = wires[settings, name, payload]
         mean = {kind: sum(samples) / len(samples) for kind, samples in kinds.items()}
-        data["wire"].append({"program": name, "payload_bytes": payload, **mean})
+        data["wire"].append({"program": name, "settings": settings, "payload_bytes": payload, **mean})
         rows.append(
             [
-                f"{payload} B {name}",
+                f"{settings}, {payload} B, {name}",
                 common.number(mean.get("packets"), 3),
                 common.number(mean.get("bytes"), 1),
                 common.number(mean.get("bytes_per_packet"), 1),
-                common.number(mean.get("lost_percent"), 1),
             ]
         )
     if rows:
-        head = [f"{network}: sent by the publisher's pod"]
-        head += ["packets/sample", "bytes/sample", "bytes/packet", "lost %"]
+        head = [f"{network}: sent by the publisher's pod", "packets/sample", "bytes/sample", "bytes/packet"]
         report.text(common.table(head, rows))
 
 

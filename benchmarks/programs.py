@@ -29,30 +29,79 @@ RAW = ("raw", *(f"raw-{mode}" for mode in raw.MODES))
 OURS = ("ours", "fastdds", *RAW)
 """k8sdds-perftest with Cyclone DDS, with Fast DDS, and with plain UDP in each mode."""
 
-PAYLOADS = (64, 256, 1024, 4096, 16384)
+EPROSIMA = "eprosima"
+"""eProsima's ThroughputTest."""
+
+PAYLOADS = (64, 1024, 4096, 16384, 65536)
 WARMUP_S = 1.0
 QUANTITIES = {
-    "rate": ("samples/s, one sample per message", 0),
+    "rate": ("received samples/s", 0),
     "publisher cpu": ("publisher's CPU µs/sample", 3),
     "subscriber cpu": ("subscriber's CPU µs/sample", 3),
-    "batched rate": ("samples/s, batched", 0),
     "p50": ("p50 latency, µs", 2),
-    "p90": ("p90 latency, µs", 2),
+    "p99": ("p99 latency, µs", 2),
 }
 """The quantities of a run, with their titles in tables and the number of digits."""
 LATENCY_S = 1.0
 """ddsperf reports percentiles of one second."""
 PATIENCE_S = 10
 SOCKPERF_PORT = 11111
+MAX_DATAGRAM = 65507
+
+DEFAULT, TUNED, BATCHED = "default", "tuned", "batched"
+"""Settings of a pair. `default`: one sample per message, default sizes of messages and queues. `tuned`: larger sizes in
+both programs. `batched`: ddsperf as shipped, and k8sdds-perftest with batches that fill a message."""
 BATCH_BYTES = 1_000_000
 """Much more than a message, so that a message is sent when it is full, as with ddsperf."""
+TUNED_QUEUE_BYTES = 8 << 20
+TUNED_LENGTHS = (
+    "<MaxMessageSize>65500 B</MaxMessageSize><FragmentSize>65416 B</FragmentSize>"
+    "<MaxRexmitMessageSize>1456 B</MaxRexmitMessageSize>"
+)
+"""ddsperf's configuration of the lengths that k8sdds-perftest uses with `-messageSize max -fragmentSize max`."""
 
-UNBATCHED = "#include <stdbool.h>\nvoid dds_write_set_batch(bool on) { (void) on; }\n"
+PRELOADED = r"""
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef UNBATCHED
+void dds_write_set_batch(bool on) { (void) on; }
+#endif
+
+// Signal the supervisor when to read its meters, as k8sdds-perftest does.
+static void signal_phase(char phase, double seconds) {
+  struct timespec wait = {(time_t) seconds, (long) ((seconds - (time_t) seconds) * 1e9)};
+  nanosleep(&wait, NULL);
+  if (write(atoi(getenv("K8SDDS_PHASE_FD")), &phase, 1) != 1) _exit(1);
+}
+
+static void *signal_phases(void *unused) {
+  signal_phase('M', atof(getenv("BENCHMARK_WARMUP_S")));
+  signal_phase('E', atof(getenv("BENCHMARK_MEASURED_S")));
+  return unused;
+}
+
+__attribute__((constructor)) static void start(void) {
+  pthread_t thread;
+  if (getenv("BENCHMARK_WARMUP_S")) pthread_create(&thread, NULL, signal_phases, NULL);
+}
+"""
+"""A library that is preloaded into ddsperf: it marks the measured interval for the supervisor's meters. Its variant
+UNBATCHED also ignores the request to batch."""
 
 THROUGHPUT_LINE = re.compile(r"^\[\d+\] (?P<t>[\d.]+)\s+size \d+ total (?P<total>\d+) lost (?P<lost>\d+) ")
 LATENCY_LINE = re.compile(
-    r"^\[\d+\] (?P<t>[\d.]+)\s+\S+ size \d+ mean .* 50% (?P<p50>[\d.]+)us 90% (?P<p90>[\d.]+)us"
+    r"^\[\d+\] (?P<t>[\d.]+)\s+\S+ size \d+ mean .* 50% (?P<p50>[\d.]+)us 90% [\d.]+us 99% (?P<p99>[\d.]+)us"
 )
+
+EPROSIMA_LINE = re.compile(
+    r"^\s*\d+,\s*\d+,\s*\d+,(?:[^,]*,){4}[^,]*,\s*(?P<lost>\d+),[^,]*,\s*(?P<rate>[\d.]+),[^,]*$"
+)
+EPROSIMA_BURST = 4000
+"""Samples between two looks at its clock, and the length of its queue."""
 
 
 class Failed(Exception):
@@ -61,12 +110,12 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """One run: program, test and payload."""
+    """One run: program, test, payload, and one of the settings below."""
 
     program: str
     test: str
     payload: int
-    batched: bool = False
+    settings: str = DEFAULT
     spins: bool = False
     """Whether both participants poll without waiting, on separate cores."""
 
@@ -76,9 +125,9 @@ class Run:
         return f"{self.program} spin" if self.spins else self.program
 
     @property
-    def name(self) -> str:
-        """The name of the program in tables and data."""
-        return f"{self.item} batched" if self.batched else self.item
+    def queue_samples(self) -> int:
+        """The unacknowledged samples at which a publisher with tuned settings blocks."""
+        return max(8, TUNED_QUEUE_BYTES // self.payload)
 
 
 @dataclass
@@ -99,12 +148,13 @@ class Pods:
         self._seconds = seconds
         self._folder = folder
         self._count = 0
-        self._shim: Path | None = None
+        self._preloaded: dict[str, Path] = {}
+        self.throughput_test: Path | None = None
         lab.up([self._cell(Run("ours", "throughput", PAYLOADS[0]))])
 
-    def use_shim(self, path: Path) -> None:
-        """Use the library that ignores ddsperf's request to batch."""
-        self._shim = path
+    def preload(self, libraries: dict[str, Path]) -> None:
+        """Use these libraries with ddsperf, by settings."""
+        self._preloaded = libraries
 
     def _cell(self, run: Run) -> Cell:
         udp = run.program in (*RAW, "iperf3", "sockperf")
@@ -114,8 +164,10 @@ class Pods:
             test=run.test,
             payload_bytes=run.payload,
             reliability="best-effort" if udp else "reliable",
-            middleware=own if udp else "fastdds" if run.program == "fastdds" else "cyclonedds",
-            batch_bytes=BATCH_BYTES if run.batched else 0,
+            middleware=own if udp else "fastdds" if run.program in ("fastdds", EPROSIMA) else "cyclonedds",
+            message_bytes="max" if run.settings == TUNED else "auto",
+            fragment_bytes="max" if run.settings == TUNED else "default",
+            batch_bytes=BATCH_BYTES if run.settings == BATCHED else 0,
             receive_mode="spin" if run.spins else self._receive,
             layout="same" if run.test == "latency" and not run.spins else "split",
         )
@@ -131,6 +183,7 @@ class Pods:
         endpoints = self._lab.endpoints(trial)
         launches = {name: self._ours for name in OURS}
         launches |= {"ddsperf": self._ddsperf, "iperf3": self._iperf3, "sockperf": self._sockperf}
+        launches[EPROSIMA] = self._eprosima
         started = [
             Launch(participant, tuple(argv), folder / participant.name, env)
             for participant, (argv, env) in launches[run.program](run, trial, endpoints, folder).items()
@@ -155,6 +208,8 @@ class Pods:
             return _iperf3_result(folder, run)
         if run.program == "sockperf":
             return _sockperf_result(folder)
+        if run.program == EPROSIMA:
+            return _eprosima_result(folder)
         return _ddsperf_result(run, trial, measurement, folder)
 
     # -- command lines --------------------------------------------------------------------------------
@@ -163,21 +218,15 @@ class Pods:
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
         program, domain = native_program("k8sdds-perftest"), self._domain()
-        return {
-            participant: (
-                middleware.find(trial.cell.middleware)
-                .command(
-                    trial,
-                    participant,
-                    Surroundings(
-                        endpoints, domain, ParticipantPaths(program, folder / participant.name, None)
-                    ),
-                )
-                .argv,
-                {},
-            )
-            for participant in (SUB, PUB)
-        }
+        commands: dict[Participant, tuple[list[str], dict[str, str]]] = {}
+        for participant in (SUB, PUB):
+            paths = ParticipantPaths(program, folder / participant.name, None)
+            surroundings = Surroundings(endpoints, domain, paths)
+            argv = middleware.find(trial.cell.middleware).command(trial, participant, surroundings).argv
+            if run.settings == TUNED and participant.publishes and run.test == "throughput":
+                argv = [*argv, "-sendQueueSize", str(run.queue_samples)]
+            commands[participant] = (argv, {})
+        return commands
 
     def _domain(self) -> int:
         return command.DOMAINS[self._count % len(command.DOMAINS)]
@@ -200,11 +249,12 @@ class Pods:
                 argv += ["-Q", "minmatch:1", "-Q", "initwait:20"]
             env = {
                 "CYCLONEDDS_URI": cyclone_config(
-                    endpoints[participant.name], endpoints[other.name], participant, run.test
-                )
+                    endpoints[participant.name], endpoints[other.name], participant, run
+                ),
+                "LD_PRELOAD": str(self._preloaded[run.settings]),
+                "BENCHMARK_WARMUP_S": str(WARMUP_S),
+                "BENCHMARK_MEASURED_S": str(trial.duration_s),
             }
-            if run.test == "throughput" and not run.batched:
-                env["LD_PRELOAD"] = str(self._shim)
             commands[participant] = ([*argv, *modes[participant]], env)
         return commands
 
@@ -222,6 +272,21 @@ class Pods:
             PUB: (["/bin/sh", "-c", client], {}),
         }
 
+    def _eprosima(
+        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
+    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
+        profiles = folder / "profiles.xml"
+        profiles.write_text(eprosima_profiles(*endpoints.values()))
+        # Its size of a sample is that of -dataLen; it has no warm-up.
+        load = ["--recovery_time=0", f"--demand={EPROSIMA_BURST}", f"--msg_size={run.payload}"]
+        options = {PUB: [f"--time={math.ceil(trial.duration_s)}", "--subscribers=1", *load], SUB: []}
+        program = str(self.throughput_test)
+        common = ["--reliability=reliable", f"--xml={profiles}", f"--domain={self._domain()}"]
+        return {
+            participant: ([program, participant.role, *common, *options[participant]], {})
+            for participant in (SUB, PUB)
+        }
+
 
     def _sockperf(
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
@@ -236,18 +301,49 @@ class Pods:
         return {SUB: (["/bin/sh", "-c", server], {}), PUB: (["/bin/sh", "-c", client], {})}
 
 
-def cyclone_config(own: Endpoint, other: Endpoint, participant: Participant, test: str) -> str:
+def eprosima_profiles(*endpoints: Endpoint) -> str:
+    """Return the XML profiles of eProsima's ThroughputTest: UDP on the pods' interfaces, and its own QoS."""
+    addresses = "".join(f"<address>{endpoint.address}</address>" for endpoint in endpoints)
+    peers = "".join(
+        f"<locator><udpv4><address>{endpoint.address}</address></udpv4></locator>" for endpoint in endpoints
+    )
+    participants = "".join(
+        f'<participant profile_name="{role}_participant_profile"><rtps>'
+        f"<builtin><initialPeersList>{peers}</initialPeersList></builtin>"
+        "<useBuiltinTransports>false</useBuiltinTransports>"
+        "<userTransports><transport_id>udp</transport_id></userTransports></rtps></participant>"
+        for role in ("pub", "sub")
+    )
+    qos = "<qos><reliability><kind>RELIABLE</kind></reliability><durability><kind>VOLATILE</kind></durability>"
+    qos += "<data_sharing><kind>OFF</kind></data_sharing></qos>"
+    history = "<topic><kind>NO_KEY</kind><historyQos><kind>KEEP_ALL</kind></historyQos></topic>"
+    return (
+        '<?xml version="1.0"?><dds xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles"><profiles>'
+        "<transport_descriptors><transport_descriptor><transport_id>udp</transport_id><type>UDPv4</type>"
+        f"<interfaceWhiteList>{addresses}</interfaceWhiteList></transport_descriptor></transport_descriptors>"
+        f'{participants}<data_writer profile_name="publisher_profile">{history}{qos}</data_writer>'
+        f'<data_reader profile_name="subscriber_profile">{history}{qos}</data_reader></profiles></dds>'
+    )
+
+
+def cyclone_config(own: Endpoint, other: Endpoint, participant: Participant, run: Run) -> str:
     """Return the Cyclone DDS configuration of k8sdds-perftest as CYCLONEDDS_URI."""
-    watermarks = ""
-    if test == "latency" or participant.subscribes:
-        watermarks = (
-            "<Watermarks><WhcLow>1000 B</WhcLow><WhcHigh>16777216 B</WhcHigh>"
-            "<WhcHighInit>16777216 B</WhcHighInit><WhcAdaptive>false</WhcAdaptive></Watermarks>"
-        )
+    high = 0
+    if run.test == "latency" or participant.subscribes:
+        high = 16 << 20
+    elif run.settings == TUNED:
+        high = run.queue_samples * run.payload
+    lengths = TUNED_LENGTHS if run.settings == TUNED else ""
+    watermarks = (
+        f"<Watermarks><WhcLow>1000 B</WhcLow><WhcHigh>{high} B</WhcHigh>"
+        f"<WhcHighInit>{high} B</WhcHighInit><WhcAdaptive>false</WhcAdaptive></Watermarks>"
+        if high
+        else ""
+    )
     return (
         '<Domain id="any"><General>'
         f'<Interfaces><NetworkInterface name="{own.interface}"/></Interfaces>'
-        "<AllowMulticast>false</AllowMulticast></General>"
+        f"<AllowMulticast>false</AllowMulticast>{lengths}</General>"
         "<Discovery><ParticipantIndex>auto</ParticipantIndex>"
         "<MaxAutoParticipantIndex>11</MaxAutoParticipantIndex>"
         f'<Peers><Peer Address="{other.address}"/></Peers></Discovery>'
@@ -264,14 +360,13 @@ def _ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path)
     if not record.valid:
         raise Failed(str(record.reason))
     if run.test == "latency":
-        percentiles = {"p50": record.latency_p50_us, "p90": record.latency_p90_us}
-        return Result(percentiles, _wire(measurement, None))
-    sent = record.sent
+        percentiles = (record.latency_p50_us, record.latency_p90_us, record.latency_p99_us)
+        return Result(dict(zip(("p50", "p90", "p99"), percentiles, strict=True)))
+    sent = (record.sent or 0) / _measured_s(measurement, PUB)
     values = {"rate": record.samples_per_s, **_cpu(measurement, sent)}
     if run.program not in RAW:
         return Result(values, _wire(measurement, sent))
-    if record.measured_s:
-        values["sent rate"] = sent / record.measured_s
+    values["sent rate"] = sent
     return Result(values, _wire(measurement, sent) | {"lost_percent": record.lost_percent or 0.0})
 
 
@@ -281,8 +376,7 @@ def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Pa
         if len(lines) < 2:
             raise Failed("ddsperf reported fewer than two seconds of round trips")
         # The first second includes the start, and the last one can be incomplete.
-        percentiles = {"p50": float(lines[1]["p50"]), "p90": float(lines[1]["p90"])}
-        return Result(percentiles, _wire(measurement, None))
+        return Result({name: float(lines[1][name]) for name in ("p50", "p99")})
     lines = _lines(folder / SUB.name / "stdout", THROUGHPUT_LINE)
     if not lines or int(lines[-1]["lost"]):
         raise Failed("ddsperf lost samples" if lines else "ddsperf reported no samples")
@@ -291,11 +385,8 @@ def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Pa
     last = next((line for line in lines if float(line["t"]) >= until), None)
     if first is None or last is None or last is first:
         raise Failed("ddsperf reported too few seconds")
-    seconds = float(last["t"]) - float(first["t"])
-    # ddsperf marks no measured interval, so its counters and the total cover the whole run.
-    total = int(lines[-1]["total"])
-    rate = (int(last["total"]) - int(first["total"])) / seconds
-    return Result({"rate": rate, **_cpu(measurement, total)}, _wire(measurement, total))
+    rate = (int(last["total"]) - int(first["total"])) / (float(last["t"]) - float(first["t"]))
+    return Result({"rate": rate, **_cpu(measurement, rate)}, _wire(measurement, rate))
 
 
 def _output(folder: Path) -> str:
@@ -334,34 +425,55 @@ def _sockperf_result(folder: Path) -> Result:
     return Result(values)
 
 
-def _cpu(measurement: Measurement, samples: int) -> dict[str, float]:
+def _eprosima_result(folder: Path) -> Result:
+    lines = _lines(folder / PUB.name / "stdout", EPROSIMA_LINE)
+    if not lines or int(lines[-1]["lost"]):
+        raise Failed("ThroughputTest lost samples" if lines else "ThroughputTest reported no result")
+    return Result({"rate": float(lines[-1]["rate"])})
+
+
+def _measured_s(measurement: Measurement, participant: Participant) -> float:
+    """Return the length of the measured interval; raise Failed if a participant's meters do not cover it."""
+    interval = (measurement.outcomes[participant.name].meters or {}).get("interval") or {}
+    if interval.get("kind") != "measured":
+        raise Failed(f"the meters of {participant} do not cover the measured interval")
+    return float(interval["duration_s"])
+
+
+def _cpu(measurement: Measurement, rate: float) -> dict[str, float]:
     """Return the CPU time of both participants in µs per sample; it contains only a part of the softirqs."""
     cpu = {}
-    for name, key in ((PUB.name, "publisher cpu"), (SUB.name, "subscriber cpu")):
-        spent = (measurement.outcomes[name].meters or {}).get("cpu_s")
+    for participant, key in ((PUB, "publisher cpu"), (SUB, "subscriber cpu")):
+        spent = (measurement.outcomes[participant.name].meters or {}).get("cpu_s")
         if spent:
-            cpu[key] = 1e6 * spent / samples
+            cpu[key] = 1e6 * spent / (rate * _measured_s(measurement, participant))
     return cpu
 
 
-def _wire(measurement: Measurement, samples: int | None) -> dict[str, float]:
+def _wire(measurement: Measurement, rate: float) -> dict[str, float]:
     """Return the packets and bytes per sample that the publisher's pod sent, and the bytes per packet."""
     meters = measurement.outcomes[PUB.name].meters or {}
     counters = (meters.get("interfaces") or {}).get("eth0")
     if not counters or not counters["tx_packets"]:
         return {}
-    wire = {"bytes_per_packet": counters["tx_bytes"] / counters["tx_packets"]}
-    if samples:
-        wire |= {"packets": counters["tx_packets"] / samples, "bytes": counters["tx_bytes"] / samples}
-    return wire
+    samples = rate * _measured_s(measurement, PUB)
+    return {
+        "packets": counters["tx_packets"] / samples,
+        "bytes": counters["tx_bytes"] / samples,
+        "bytes_per_packet": counters["tx_bytes"] / counters["tx_packets"],
+    }
 
 
 @contextmanager
-def shim() -> Iterator[Path]:
-    """Provide the library that ignores requests to batch, compiled in a temporary folder."""
+def preloaded() -> Iterator[dict[str, Path]]:
+    """Provide the libraries to preload into ddsperf, by settings, compiled in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="k8sdds-benchmark-") as folder:
-        source = Path(folder) / "unbatched.c"
-        source.write_text(UNBATCHED)
-        built = Path(folder) / "unbatched.so"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", str(built), str(source)], check=True)
-        yield built
+        source = Path(folder) / "preloaded.c"
+        source.write_text(PRELOADED)
+        libraries = {}
+        for settings in (DEFAULT, TUNED, BATCHED):
+            libraries[settings] = Path(folder) / f"{settings}.so"
+            flags = [] if settings == BATCHED else ["-DUNBATCHED"]
+            command = ["cc", "-shared", "-fPIC", "-pthread", "-O2", *flags]
+            subprocess.run([*command, "-o", str(libraries[settings]), str(source)], check=True)
+        yield libraries
