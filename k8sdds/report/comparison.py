@@ -20,7 +20,7 @@ def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, 
     return {
         "schema": 1, "a": a.name, "b": b.name, "compared": _compared(relative), "how": comparison.how,
         "differing": {name: list(pair) for name, pair in comparison.differing.items()},
-        "only_a": comparison.only_a, "only_b": comparison.only_b,
+        "only_a": comparison.only_a, "only_b": comparison.only_b, "redefined": list(comparison.redefined),
         "rows": [{name: row[name] for name in COLUMNS} for row in comparison.rows],
     }  # fmt: skip
 

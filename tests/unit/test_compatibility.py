@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import typer
 
-from k8sdds.campaign import experiments
+from k8sdds.campaign import experiments, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.cli.main import app
 from k8sdds.deploy import profiles
 from k8sdds.report import content, csv_tables
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import InputError
 
 RECORDED = Path(__file__).parent / "recorded" / "version-0.1.0"
 EXPECTED = json.loads((RECORDED / "expected.json").read_text())
@@ -51,6 +52,11 @@ def columns(path: Path, recorded: Path) -> list[dict[str, str]]:
     """Return the rows of a table with the recorded columns only: later versions add columns."""
     names = recorded.read_text(encoding="utf-8").splitlines()[0].split(",")
     return [{name: row[name] for name in names} for row in rows(path)]
+
+
+def test_a_campaign_with_other_definitions_is_not_resumed():
+    with pytest.raises(InputError, match=r"older k8sdds started .* \(schema 1, now \d\)"):
+        start.resume(RunFolder(RECORDED / "run-folder"), testbed=None, observer=None)
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED["experiments"]))
