@@ -13,7 +13,7 @@ from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Point, Setting
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
-from k8sdds.report.figures.estimates import log_axis
+from k8sdds.report.figures.estimates import axis_unit, log_axis
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 MAX_PANELS = 6
 _HEAD, _FOOT, _LEFT, _GAP, _RIGHT = 0.3, 0.45, 0.62, 0.66, 0.22
-_LONG_US = 100_000
-"""From here on, ticks are in milliseconds, because more digits have no room."""
 _PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
 
 
@@ -34,7 +32,7 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
         return None
     timed = METRICS[workloads.find(test).metrics[0]].group
     longest_us = max(d.latency_us[-1] for merged in panels.values() for d in merged.values())
-    scale, unit = (1e-3, "ms") if longest_us >= _LONG_US else (1, "µs")
+    scale, unit = axis_unit("µs", longest_us)
     styles = network_colors(content.networks)
     labels = [label for label in content.networks if any(label in merged for merged in panels.values())]
     columns = min(3 if len(panels) > 2 else 2, len(panels))
@@ -116,7 +114,12 @@ def _panel(
     )  # fmt: skip
     labels = {to_rgba(styles[label].light): label for label in distributions}
     for line in ax.lines:
-        marker = styles[labels[to_rgba(line.get_color())]].marker
+        label = labels[to_rgba(line.get_color())]
+        marker = styles[label].marker
+        # Too few samples are slower than the last quantile.
+        shares, values = line.get_data()
+        known = shares >= 0.999 * (1 - distributions[label].quantiles[-1])
+        line.set_data(shares[known], values[known])
         line.set(marker=marker, markersize=3.4, markeredgewidth=0, markevery=(6, 12))
     ax.set(xlabel="", ylabel="")
     most = max(max(merged.quantiles) for merged in distributions.values())

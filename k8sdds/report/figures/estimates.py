@@ -38,10 +38,13 @@ class Estimate:
     """The mean as text."""
 
     @classmethod
-    def of_level(cls, row: Row, marks: tuple[float, ...] = ()) -> Estimate:
-        """Return a level in the unit of its quantity."""
-        text = formats.number(row["mean"])
-        return cls(row["mean"], row["ci_low"], row["ci_high"], row["values"], marks, text)
+    def of_level(cls, row: Row, marks: tuple[float, ...] = (), scale: float = 1) -> Estimate:
+        """Return a level in the unit of its quantity, multiplied by a scale."""
+        mean, low, high = (
+            None if row[key] is None else row[key] * scale for key in ("mean", "ci_low", "ci_high")
+        )
+        values, scaled = [value * scale for value in row["values"]], tuple(mark * scale for mark in marks)
+        return cls(mean, low, high, values, scaled, formats.number(mean))
 
     @classmethod
     def of_overhead(cls, row: Row) -> Estimate:
@@ -171,8 +174,17 @@ def reach(estimates: Iterable[Estimate], ratio: bool = False) -> tuple[float, fl
     return (math.exp(low), math.exp(high)) if ratio else (low, high)
 
 
+def axis_unit(unit: str, largest: float) -> tuple[float, str]:
+    """Return the scale and the unit of an axis: long times are in milliseconds, because more digits have no room."""
+    return (1e-3, "ms") if unit == "µs" and largest >= 100_000 else (1, unit)
+
+
 def log_axis(ax: Axes, low: float, high: float) -> None:
-    """Make the y axis logarithmic. Its values can lie within one decade, so there are also ticks at 2 and 5."""
+    """Make the y axis logarithmic. Its values can lie within one decade, so there are also ticks at 2 and 5.
+
+    A value of 0 lies below the axis.
+    """
+    low = max(low, high * 1e-6)
     ax.set_yscale("log")
     ax.set_ylim(low, high)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

@@ -14,7 +14,7 @@ from k8sdds.analysis.conditions import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Point, Row, Setting, test_of
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import Estimate, along, end_labels, log_axis, reach
+from k8sdds.report.figures.estimates import Estimate, along, axis_unit, end_labels, log_axis, reach
 from k8sdds.report.figures.estimates import rows as draw_rows
 from k8sdds.report.theme import INK, network_colors
 from k8sdds.results.metrics import METRICS
@@ -78,10 +78,12 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
         return None
     metric, test = METRICS[name], test_of(name, setting.tests)
     others = [name.replace("_p90_", mark) for mark in ("_p50_", "_p99_")] if "_p90_" in name else []
+    scale, unit = axis_unit(metric.unit, max(row["mean"] for row in levels.values()))
     estimates = {
         cell: Estimate.of_level(
             row,
             tuple(setting.levels(other)[cell]["mean"] for other in others if cell in setting.levels(other)),
+            scale,
         )
         for cell, row in levels.items()
     }
@@ -97,7 +99,7 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
     title = f"{formats.capital(metric.title)}: {setting.title}"
     quantity = _Quantity(
         "",
-        f"{metric.title}, {metric.unit}",
+        f"{metric.title}, {unit}",
         estimates,
         _log_scale if logarithmic else _linear_scale,
         zero=False,

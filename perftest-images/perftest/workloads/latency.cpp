@@ -57,6 +57,7 @@ void LatencyTest::send_ping(bool in_callback) {
         }
         if (!blocked_since_) {
             pacer_.wait(stage_);
+            if (state_.stage.load(relaxed) != stage_) return main_sends_next_.store(true);
             due_ns_.store(pacer_.due(), relaxed);
             pacer_.advance();
         }
