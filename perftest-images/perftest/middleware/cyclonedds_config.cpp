@@ -139,8 +139,9 @@ const ConfigRules config_rules = {
     "CycloneDDS",
     {"Domain/General/MulticastTimeToLive", "Domain/General/RedundantNetworking",
      "Domain/Compatibility", "Domain/Discovery/DSGracePeriod", "Domain/Discovery/LeaseDuration",
-     "Domain/Discovery/SPDPInterval", "-Domain/Internal/ControlTopic", "-Domain/Internal/MonitorPort",
-     "-Domain/Internal/Test", "-Domain/Internal/WriteBatch", "Domain/Internal", "Domain/Sizing", "Domain/Threads"},
+     "Domain/Discovery/SPDPInterval", "-Domain/Internal/ControlTopic", "-Domain/Internal/FragmentSize",
+     "-Domain/Internal/MaxMessageSize", "-Domain/Internal/MonitorPort", "-Domain/Internal/Test",
+     "-Domain/Internal/WriteBatch", "Domain/Internal", "Domain/Sizing", "Domain/Threads"},
     "k8sdds-perftest sets this with its own options, or does not support it; remove it"};
 
 std::string read_config(const Settings& s, ConfigFile& file) {

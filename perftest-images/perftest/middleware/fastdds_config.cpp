@@ -253,6 +253,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     // queue must be several times as large. For each acknowledged sample it searches the samples acknowledged before
     // it, so that short samples are faster with frequent acknowledgments.
     udp->sendBufferSize = std::clamp<uint32_t>(static_cast<uint32_t>(128 * s.data_length), 32u << 10, 128u << 10);
+    udp->sendBufferSize = std::max(udp->sendBufferSize, udp->maxMessageSize);   // otherwise it rejects the transport
     // The library applies these to its own transports only.
     if (qos.transport().send_socket_buffer_size) udp->sendBufferSize = qos.transport().send_socket_buffer_size;
     if (qos.transport().listen_socket_buffer_size) udp->receiveBufferSize = qos.transport().listen_socket_buffer_size;

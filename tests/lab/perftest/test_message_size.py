@@ -93,6 +93,12 @@ def test_larger_messages_are_fragmented(perftest, link, middleware, size, expect
     assert created > 0
 
 
+def test_short_samples_of_fastdds_in_the_longest_messages(perftest, link):
+    # The send buffer for short samples is shorter than the longest message.
+    transport, created = run(perftest, link, "fastdds", ("-dataLen", 100, "-messageSizeMax", "max"))
+    assert (transport["max_message_bytes"], created) == (65500, 0)
+
+
 @pytest.mark.parametrize(
     ("middleware", "args", "message"),
     [

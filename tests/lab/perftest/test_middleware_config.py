@@ -66,6 +66,7 @@ def test_fastdds_publishes_asynchronously_on_request(perftest, config):
         ("cyclonedds", CYCLONE.format("<Tracing><OutputFile>/tmp/x</OutputFile></Tracing>"), "<Tracing>"),
         ("cyclonedds", CYCLONE.format("<Security/>"), "<Security>"),
         ("cyclonedds", CYCLONE.format("<Internal><MonitorPort>0</MonitorPort></Internal>"), "<MonitorPort>"),
+        ("cyclonedds", CYCLONE.format("<Internal><FragmentSize>1 kB</FragmentSize></Internal>"), "<FragmentSize>"),
         ("cyclonedds", CYCLONE.format("<Internal><Nonsense>1</Nonsense></Internal>"), "Nonsense"),
         (
             "cyclonedds",
