@@ -42,7 +42,7 @@ class Description(BaseModel):
         "Name of the network in tables and figures; distinguishes variants of one network")
     network_options: dict[str, Any] | None = column("cell", "experiment",
         'Options of the network, such as `{"mtu": 1376}`')
-    test: str | None = column("cell", "experiment", "`throughput` or `latency`")
+    test: str | None = column("cell", "experiment", "`throughput`, `latency` or `paced`")
     payload_bytes: int | None = column("cell", "experiment",
         "Size of a sample, PerfTest's `-dataLen` (includes 28 bytes of overhead)")
     publishers: int | None = column("cell", "experiment", "Number of publishers")
