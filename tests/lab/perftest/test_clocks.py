@@ -4,7 +4,13 @@ import os
 
 import pytest
 
+from k8sdds import workloads
+from k8sdds.model.measurement import ClockError, Measurement
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.perftest.output import Summary
 from k8sdds.results import histograms
+from k8sdds.results.metrics import Metrics
+from k8sdds.workloads.outputs import TrialOutputs
 
 SHIFT_S = 100_000
 """More than the longest delay of a histogram: a delay from clocks that are not compared is its minimum or maximum."""
@@ -57,6 +63,35 @@ def test_delays_between_different_clocks(perftest, tmp_path, middleware, pub, su
     assert histograms.read(tmp_path, ["one_way"]) is None
     assert histograms.read(tmp_path, ["one_way_realtime"]).get_total_count() == delays["count"]
     assert histograms.read(tmp_path, ["half_round_trip"]).get_total_count() == publisher["pongs_received"]
+
+
+def test_the_bound_of_the_clocks_decides_which_delays_count(perftest, tmp_path):
+    subscriber, publisher = paced(perftest, tmp_path, sub=shifted(SHIFT_S))
+    workload = workloads.find("paced")
+    cell = Cell(network="host", test="paced", payload_bytes=100, rate=RATE)
+    trial = Trial(cell=cell, testbed="cluster", repetition=0, duration_s=SECONDS, warmup_s=0.1)
+    logs = {tag: histograms.read(tmp_path, (tag,)) for tag in workload.histograms}
+    summaries = {
+        participant: Summary(publisher if participant.publishes else subscriber)
+        for participant in cell.participants
+    }
+
+    def measured(error):
+        outputs = TrialOutputs(
+            trial,
+            Measurement({}, None, {}, clock_error=error),
+            tmp_path,
+            summaries,
+            {tag: log for tag, log in logs.items() if log},
+        )
+        record = Metrics()
+        workload.measure(record, outputs)
+        return record.delay_method, record.delay_count
+
+    assert measured(None) == ("round trip / 2", publisher["pongs_received"])
+    assert measured(ClockError(1e6, "chrony")) == ("round trip / 2", publisher["pongs_received"])
+    # Comparing the clocks has an error of a small part of a microsecond, which clock_step_ns shows.
+    assert measured(ClockError(0.0, "chrony")) == ("synchronized clocks", subscriber["received"])
 
 
 def test_a_shared_clock_needs_no_round_trips(perftest, tmp_path):
