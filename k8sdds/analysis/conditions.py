@@ -16,7 +16,7 @@ CONDITION = (
     "test", "payload_bytes",
     "transport", "reliability", "publishers", "subscribers", "middleware", "security", "qos",
     "middleware_config", "middleware_config_sha256",
-    "rate", "batch_bytes", "message_bytes", "fragment_bytes", "discovery", "receive_mode",
+    "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes", "instances", "discovery", "receive_mode",
     "publish_mode", "flow_bytes", "flow_period_ms", "realtime_priority", "lock_memory", "dscp",
     "layout", "link", "cpu_quota", "placement", "nodes", "testbed",
 )  # fmt: skip
@@ -77,6 +77,10 @@ def _describe(name: str, value: Any) -> str:
             return _size("messages", value, usual="auto")
         case "fragment_bytes":
             return _size("fragments", value, usual="default")
+        case "rate_profile":
+            return f"{value} rate"
+        case "instances":
+            return f"{value:g} instances" if value else "no key"
         case "cpu_quota":
             return f"{value:g} CPUs per pod"
         case "nodes":

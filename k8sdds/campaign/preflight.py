@@ -11,6 +11,7 @@ from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
 from k8sdds.middleware.raw import Raw
 from k8sdds.model.experiment import Link
+from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import NETWORKS, find
@@ -126,13 +127,16 @@ def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
 def unsupported(cell: Cell) -> str | None:
     """Return why the cell cannot be run on any network, or None."""
     implementation = middleware.find(cell.middleware)
+    workload = workloads.find(cell.test)
     reason = (
-        workloads.find(cell.test).unsupported(cell)
+        workload.unsupported(cell)
         or implementation.unsupported(cell)
         or _unsupported_without_network(cell, implementation)
     )
     if reason:
         return reason
+    if cell.rate_profile != CONSTANT and not workload.load(cell).on_schedule:
+        return f"only a paced test follows a rate profile: set `test: paced`, or rate_profile to {CONSTANT}"
     if cell.discovery == SERVER:
         if implementation.service is None:
             return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"
@@ -188,7 +192,8 @@ def _refused_files(expansion: Expansion) -> list[Problem]:
     for cell in expansion.cells:
         if cell.middleware_config or middleware.find(cell.middleware).takes_qos(cell):
             files = (cell.qos_profile, cell.middleware_config)
-            checks[(*files, cell.middleware, cell.test, cell.reliability, cell.batch_bytes)] = cell
+            kind = (cell.middleware, cell.test, cell.reliability, cell.batch_bytes, cell.instances)
+            checks[(*files, *kind)] = cell
     reasons = {middleware.find(cell.middleware).refused_files(cell): cell for cell in checks.values()}
     return [Problem(f"{cell.describe()}: {why}", input=True) for why, cell in reasons.items() if why]
 

@@ -105,6 +105,8 @@ def description(trial: Trial) -> dict[str, Any]:
         "message_bytes": str(cell.message_bytes),
         "fragment_bytes": str(cell.fragment_bytes),
         "rate": cell.rate,
+        "rate_profile": cell.rate_profile,
+        "instances": cell.instances,
         "link": cell.link.model_dump(mode="json"),
         "layout": cell.layout,
         "cpu_quota": cell.cpu_quota,
@@ -165,6 +167,9 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.lost = aggregate.count(summary["lost"] for summary in subscribers)
     record.duplicates = aggregate.count(summary["duplicates"] for summary in subscribers)
     record.out_of_order = aggregate.count(summary["out_of_order"] for summary in subscribers)
+    record.instances_received = aggregate.complete_min(
+        (summary["instances"] or {}).get("received") for summary in subscribers
+    )
     if record.sent is not None:
         expected = record.sent * outputs.trial.cell.subscribers
     else:

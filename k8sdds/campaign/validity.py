@@ -72,6 +72,7 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
     return (
         _lossy(outputs)
         or workloads.find(cell.test).invalid(outputs)
+        or _missing_instances(outputs)
         or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
         or execution.not_effective(outputs)
     )
@@ -108,6 +109,19 @@ def _not_in_memory(outputs: TrialOutputs) -> str | None:
         carried = sum(counters["tx_bytes"] for counters in interfaces.values())
         if carried > limit:
             return f"not-in-memory: the interfaces of {participant} carried {carried} bytes"
+    return None
+
+
+def _missing_instances(outputs: TrialOutputs) -> str | None:
+    """Check that samples of each instance of a topic with a key arrived, if no sample may be lost."""
+    cell = outputs.trial.cell
+    if not cell.instances or cell.reliability != "reliable":
+        return None
+    written = min([cell.instances, *(summary["sent"] or 0 for summary in outputs.publishers)])
+    for participant, summary in outputs.summaries.items():
+        received = ((summary and summary["instances"]) or {}).get("received")
+        if participant.subscribes and received is not None and received < written:
+            return f"missing-instances: {participant} received samples of {received} of {written} instances"
     return None
 
 

@@ -22,7 +22,8 @@ Is = Literal["lower", "higher", "alike", "between", "published"]
 
 DEFAULTS = {
     "reliability": "reliable", "transport": "unicast", "publishers": 1, "subscribers": 1,
-    "security": "none", "rate": 0, "batch_bytes": 0, "message_bytes": "auto", "fragment_bytes": "default",
+    "security": "none", "rate": 0, "rate_profile": "constant", "batch_bytes": 0, "message_bytes": "auto",
+    "fragment_bytes": "default", "instances": 0,
 }  # fmt: skip
 """Defaults for cell settings that a claim does not specify: reliable unicast from one publisher to one subscriber, as
 fast as possible."""

@@ -105,6 +105,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
 def _optional_columns(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str]]:
     """Return the columns that are shown because a cell has a value other than the default."""
     from k8sdds.model.experiment import DEFAULT_MIDDLEWARE
+    from k8sdds.model.rate_profile import CONSTANT
 
     columns: dict[str, Callable[[Cell], str]] = {}
     if any(cell.middleware != DEFAULT_MIDDLEWARE for cell in cells):
@@ -115,6 +116,12 @@ def _optional_columns(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str
         columns["messages"] = lambda cell: str(cell.message_bytes)
     if any(cell.fragment_bytes != "default" for cell in cells):
         columns["fragments"] = lambda cell: str(cell.fragment_bytes)
+    if any(cell.rate for cell in cells):
+        columns["rate"] = lambda cell: f"{cell.rate:g}/s" if cell.rate else "unlimited"
+    if any(cell.rate_profile != CONSTANT for cell in cells):
+        columns["rate profile"] = lambda cell: cell.rate_profile
+    if any(cell.instances for cell in cells):
+        columns["instances"] = lambda cell: str(cell.instances)
     if any(cell.discovery != "auto" for cell in cells):
         columns["discovery"] = lambda cell: cell.discovery_kind
     return columns

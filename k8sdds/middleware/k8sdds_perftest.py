@@ -12,6 +12,7 @@ from k8sdds import workloads
 from k8sdds.discovery import SERVER, Service, peers, server
 from k8sdds.middleware.protocol import Command, Middleware, Surroundings
 from k8sdds.middleware.qos import qos_file
+from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial
 from k8sdds.perftest import command, output
@@ -52,6 +53,7 @@ class K8sddsPerftest(Middleware):
         argv += ["-middlewareConfig", cell.middleware_config] if cell.middleware_config else []
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
         argv += ["-latencyTest"] if load.round_trips else []
+        argv += command.key_options(cell)
         argv += ["-batchSize", str(cell.batch_bytes)] if cell.batch_bytes else []
         done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
         return done.stderr.strip().removeprefix(f"{PROGRAM}: ") if done.returncode else None
@@ -69,6 +71,7 @@ class K8sddsPerftest(Middleware):
         argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes, transport)
         argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode]
+        argv += command.key_options(cell)
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
         argv += ["-qosFile", str(paths.qos or qos_file(cell))] if self.takes_qos(cell) else []
         if cell.middleware_config:
@@ -127,6 +130,7 @@ def _load_options(load: Load) -> list[str]:
     argv = ["-latencyTest"] if load.round_trips else []
     argv += ["-pubRate", f"{_decimal(load.rate)}:sleep"] if load.rate else []
     argv += ["-pacedTest"] if load.on_schedule else []
+    argv += ["-rateProfile", load.rate_profile] if load.rate_profile != CONSTANT else []
     argv += ["-deadline", _decimal(load.deadline_s)] if load.deadline_s else []
     argv += ["-batchSize", str(load.batch_bytes)] if load.batch_bytes else []
     return argv

@@ -44,11 +44,15 @@ class Raw(K8sddsPerftest):
             return f"{self.name} sends UDP datagrams: at most {MAX_PAYLOAD_BYTES} bytes"
         if cell.batch_bytes:
             return f"{self.name} does not batch: batch_bytes must be 0"
+        if cell.instances:
+            return f"{self.name} has no topics with a key: instances must be 0"
         if cell.fragment_bytes != "default":
             return f"{self.name} does not fragment samples: fragment_bytes must be default, not {cell.fragment_bytes}"
         longest = LONGEST_MESSAGE_BYTES if cell.message_bytes == "max" else cell.message_bytes
         if isinstance(longest, int) and cell.payload_bytes > longest:
-            return f"{self.name} sends a sample as it is: message_bytes {cell.message_bytes} does not hold one"
+            return (
+                f"{self.name} sends a sample as it is: message_bytes {cell.message_bytes} does not hold one"
+            )
         if cell.qos:
             return f"{self.name} has no QoS"
         if cell.publish_mode == "asynchronous":

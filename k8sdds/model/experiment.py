@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from k8sdds.model import rate_profile
 from k8sdds.model.security import SecurityChoice
 from k8sdds.system.strict import Strict, mistake
 from k8sdds.system.yaml_text import nearest
@@ -38,6 +40,7 @@ participants per address; on pod networks every participant has an address of it
 MAX_NODES = 500
 MAX_LOSS_PERCENT = 50.0
 """Default of `max_loss_percent`."""
+MAX_INSTANCES = 100_000
 
 
 def _as_list(value: Any) -> Any:
@@ -73,6 +76,11 @@ def _check_size(words: tuple[str, ...]) -> BeforeValidator:
 _Bytes = Annotated[int, Field(ge=SHORTEST_MESSAGE_BYTES, le=LONGEST_MESSAGE_BYTES)]
 MessageBytes = Annotated[Literal["auto", "default", "mtu", "max"] | _Bytes, _check_size(MESSAGE_WORDS)]
 FragmentBytes = Annotated[Literal["default", "mtu", "max"] | _Bytes, _check_size(FRAGMENT_WORDS)]
+
+
+def _is_rate_profile(text: str) -> str:
+    rate_profile.parse(text)
+    return text
 
 
 class Link(Strict):
@@ -212,6 +220,21 @@ class Sweep(Strict):
             " the previous one",
         )
     )
+    rate_profile: Annotated[
+        list[Annotated[str, AfterValidator(_is_rate_profile)]], OneOrMore, Field(min_length=1)
+    ] = Field(
+        default=[rate_profile.CONSTANT],
+        description="when the samples of a paced test are due: `constant`; `ramp:FROM` (from FROM samples per second to"
+        " `rate` in `duration_s`); `burst:N` (N samples at a time, `rate` on average); or `on-off:ON:OFF` (`rate` for"
+        " ON seconds, then nothing for OFF seconds)",
+    )
+    instances: Annotated[
+        list[Annotated[int, Field(ge=0, le=MAX_INSTANCES)]], Number, OneOrMore, Field(min_length=1)
+    ] = Field(
+        default=[0],
+        description="number of instances of a topic with a key, which a publisher writes in turn; 0: a topic"
+        " without key",
+    )
     publishers: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
     ] = Field(default=[1], description="number of publishers")
@@ -319,8 +342,8 @@ class Sweep(Strict):
 
 LISTS = (
     "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "message_bytes",
-    "fragment_bytes", "rate", "publishers", "subscribers", "middleware", "security", "discovery", "receive_mode",
-    "realtime_priority", "lock_memory", "dscp", "publish_mode", "flow_bytes",
+    "fragment_bytes", "rate", "rate_profile", "instances", "publishers", "subscribers", "middleware", "security",
+    "discovery", "receive_mode", "realtime_priority", "lock_memory", "dscp", "publish_mode", "flow_bytes",
 )  # fmt: skip
 """The keys of a sweep whose lists are combined."""
 

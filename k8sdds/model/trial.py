@@ -24,6 +24,7 @@ from k8sdds.model.experiment import (
     Reliability,
     Transport,
 )
+from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE
 from k8sdds.system.strict import Strict
 
@@ -112,6 +113,8 @@ class Cell(Strict):
     message_bytes: MessageBytes = "auto"
     fragment_bytes: FragmentBytes = "default"
     rate: float = 0
+    rate_profile: str = CONSTANT
+    instances: int = 0
     publishers: int = 1
     subscribers: int = 1
     middleware: str = DEFAULT_MIDDLEWARE
@@ -226,6 +229,10 @@ class Cell(Strict):
             parts.append(f"DSCP {self.dscp}")
         if self.rate:
             parts.append(f"{self.rate:g}/s")
+        if self.rate_profile != CONSTANT:
+            parts.append(self.rate_profile)
+        if self.instances:
+            parts.append(f"{self.instances} instances")
         return " ".join(parts)
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from k8sdds.model.trial import Participant, Trial
+from k8sdds.model.rate_profile import CONSTANT
+from k8sdds.model.trial import Cell, Participant, Trial
 
 DOMAINS = range(1, 100)
 """The DDS domain ids that k8sdds uses. Their UDP ports (7400 + 250 × domain) are below Linux's ephemeral ports."""
@@ -31,6 +32,8 @@ class Load:
     """Size of a batch in a stream in bytes; 0 means no batching."""
     on_schedule: bool = False
     """Time each sample from when it was due by the rate. An addition of k8sdds-perftest (`-pacedTest`)."""
+    rate_profile: str = CONSTANT
+    """With `on_schedule`: how the samples are distributed over time (`-rateProfile`)."""
     deadline_s: float | None = None
     """With `on_schedule`: a sample that arrives later than this after it was due counts as missed. Default: one
     period."""
@@ -46,6 +49,11 @@ def transport_options(domain: int, interface: str, payload_bytes: int, transport
     return [
         "-domain", str(domain), "-transport", transport, "-nic", interface, "-dataLen", str(payload_bytes)
     ]  # fmt: skip
+
+
+def key_options(cell: Cell) -> list[str]:
+    """Return the options for the key of the topic and its instances, which both roles have."""
+    return ["-keyed", "-instances", str(cell.instances)] if cell.instances else []
 
 
 def identity_options(trial: Trial, participant: Participant) -> list[str]:

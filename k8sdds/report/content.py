@@ -50,8 +50,8 @@ Curve = dict[int, Row]
 """Throughput levels by number of subscribers."""
 
 _DEFAULTS = {
-    "publishers": 1, "security": "none", "rate": 0, "batch_bytes": 0, "placement": "spread",
-    "message_bytes": "auto", "fragment_bytes": "default",
+    "publishers": 1, "security": "none", "rate": 0, "rate_profile": "constant", "batch_bytes": 0,
+    "message_bytes": "auto", "fragment_bytes": "default", "instances": 0, "placement": "spread",
 }  # fmt: skip
 """Values that captions omit. The experiment in the run folder lists them."""
 

@@ -41,6 +41,16 @@ def complete_max(values: Iterable[float | None]) -> float | None:
     return max(known, default=None)
 
 
+def complete_min(values: Iterable[int | None]) -> int | None:
+    """Return the smallest count, or None if any count is missing."""
+    known: list[int] = []
+    for value in values:
+        if value is None:
+            return None
+        known.append(value)
+    return min(known, default=None)
+
+
 def ratio(part: float | None, whole: float | None, scale: float = 1) -> float | None:
     """Return part / whole × scale, or None if a value is missing or the whole is 0."""
     return part / whole * scale if part is not None and whole else None

@@ -145,7 +145,10 @@ class Metrics(BaseModel):
         " subscribers")
     out_of_order: int | None = column("samples", "subscribers",
         "Number of samples that arrived after one with a higher sequence number of the same publisher, summed over"
-        " subscribers")
+        " subscribers. In a topic with a key, samples have an order only within their instance")
+    instances_received: int | None = column("samples", "subscribers",
+        "Number of instances of a topic with a key of which a subscriber received a sample; the fewest of all pairs of a"
+        " subscriber and a publisher. Null without a key, and for RTI PerfTest")
     lost_percent: float | None = metric("loss", "%", "samples", "derived",
         "lost / (sent × subscribers) × 100; lost / (received + lost) × 100 where `sent` is null", scale="linear")
     missing: dict[str, str] | None = column("validity", "derived",

@@ -69,6 +69,10 @@ class Description(BaseModel):
         "Part of a sample in a fragment, as in the experiment: bytes, `mtu`, `max` or `default`. Missing in folders of"
         " earlier versions, which measured `default`")
     rate: float | None = column("cell", "experiment", "Offered rate in samples per second; 0: as fast as possible")
+    rate_profile: str | None = column("cell", "experiment",
+        "When the samples of a paced test were due: `constant`, `ramp:FROM`, `burst:N` or `on-off:ON:OFF`")
+    instances: int | None = column("cell", "experiment",
+        "Number of instances of a topic with a key that each publisher wrote in turn; 0: a topic without key")
     link: dict[str, Any] | None = column("cell", "experiment",
         'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`')
     layout: str | None = column("cell", "experiment", "How participants are pinned to cores: `split`, `same` or `free`")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.model.trial import Cell
 from k8sdds.results.metrics import Kind, parsed
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
@@ -18,6 +19,9 @@ COLUMNS = tuple(name for kind in _KINDS for name, column in RECORD_COLUMNS.items
 """Every key in docs/reference/run-folder.md, grouped by type. An object becomes a column of compact JSON text, so
 that rows can be grouped by it. Each number in `link` and `drops` also has a column of its own, such as
 `link_rate_mbit`."""
+
+_LATER = {name: Cell.model_fields[name].default for name in ("rate_profile", "instances")}
+"""Settings that records of earlier versions do not have, and the values with which those versions measured."""
 
 _FLATTENED = ("link", "drops")
 _FLATTENED_PREFIXES = tuple(f"{name}_" for name in _FLATTENED)
@@ -83,6 +87,7 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
     # Comparisons need a network and a trial id, even in folders that k8sdds did not write.
     row["network_label"] = row.get("network_label") or row.get("network") or "unnamed"
     row["test"] = row.get("test") or "unknown"
+    row |= {name: value for name, value in _LATER.items() if row.get(name) is None}
     row["trial_id"] = row.get("trial_id") or f"{row.get('cell_id')}-r{row.get('repetition')}"
     row["warnings"] = row.get("warnings") or []
     # Earlier versions always measured these sizes and did not record them.

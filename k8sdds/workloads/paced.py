@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from k8sdds.model import rate_profile
 from k8sdds.model.trial import SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
@@ -45,7 +46,8 @@ class PacedOptions(Strict):
     deadline_ms: float | None = Field(
         default=None,
         gt=0,
-        description="a sample that arrives later after it was due counts as missed; default: one period",
+        description="a sample that arrives later after it was due counts as missed; default: one period of `rate`,"
+        " in bursts the time to the next burst",
     )
 
 
@@ -64,17 +66,21 @@ class Paced(Workload):
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why a cell has no schedule, or None."""
-        return (
-            None
-            if cell.rate
-            else "a paced test needs the rate of its schedule: set `rate` (samples per second)"
-        )
+        if not cell.rate:
+            return "a paced test needs the rate of its schedule: set `rate` (samples per second)"
+        return rate_profile.contradiction(cell.rate_profile, cell.rate)
 
     def load(self, cell: Cell) -> Load:
         """Return a stream on a schedule."""
         deadline_ms = cell.test_options.get("deadline_ms")
         deadline_s = deadline_ms / 1000 if deadline_ms else None
-        return Load(rate=cell.rate, batch_bytes=cell.batch_bytes, on_schedule=True, deadline_s=deadline_s)
+        return Load(
+            rate=cell.rate,
+            rate_profile=cell.rate_profile,
+            batch_bytes=cell.batch_bytes,
+            on_schedule=True,
+            deadline_s=deadline_s,
+        )
 
     def timed_per_s(self, cell: Cell) -> float | None:
         """Return the rate of the delays of all samples at all subscribers."""

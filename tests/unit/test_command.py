@@ -89,6 +89,13 @@ def test_options_of_a_cell() -> None:
     assert not {"-messageSizeMax", "-fragmentSize"} & set(line())
     sized = line(message_bytes="mtu", fragment_bytes=1000)
     assert (value(sized, "-messageSizeMax"), value(sized, "-fragmentSize")) == ("mtu", "1000")
+    keyed = {"instances": 8}
+    assert value(line(**keyed), "-instances") == value(line("sub0", **keyed), "-instances") == "8"
+    assert "-keyed" in line(**keyed) and "-keyed" in line("sub0", **keyed)
+    assert "-keyed" not in line()
+    paced = line(test="paced", rate=100, rate_profile="burst:10")
+    assert value(paced, "-rateProfile") == "burst:10"
+    assert "-rateProfile" not in line(test="paced", rate=100)
     best_effort = line(reliability="best-effort")
     assert "-bestEffort" in best_effort
     assert value(best_effort, "-qosFile").endswith("best-effort.xml")
@@ -145,6 +152,10 @@ def cell(**changes: object) -> Cell:
             {"middleware": "raw", "reliability": "best-effort", "message_bytes": 600},
             "message_bytes 600 does not",
         ),
+        ({"middleware": "raw", "reliability": "best-effort", "instances": 4}, "instances must be 0"),
+        ({"rate": 100, "rate_profile": "burst:10"}, "set `test: paced`"),
+        ({"test": "paced", "rate": 100, "rate_profile": "ramp:100"}, "begins with the rate"),
+        ({"test": "paced", "rate": 1, "rate_profile": "on-off:0.5:1"}, "has no sample in 0.5 s"),
     ],
 )
 def test_unsupported_cells(changes: dict[str, object], message: str) -> None:

@@ -105,6 +105,7 @@ def command_line(
     args += _size_options(cell, endpoints[participant.name])
     args += ["-bestEffort"] if cell.reliability == "best-effort" else []
     args += ["-useReadThread"] if cell.receive_mode == "waitset" else []
+    args += command.key_options(cell)
     args += ["-qosFile", str(qos)] if qos else ["-noXmlQos"]
     args += ["-multicast"] if cell.transport == "multicast" else []
     # A list of peers would keep PerfTest from listening to multicast.

@@ -13,9 +13,10 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 7;     // increase with every change of this header
+constexpr unsigned backend_interface = 8;     // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
+constexpr unsigned announcement_values = 8;
 constexpr uint16_t to_all = 0xffff;           // addresses an announcement to all peers
 
 constexpr const char* throughput_topic = "k8sdds/throughput";
@@ -41,6 +42,7 @@ struct Sample {
                                               // when the sample was due
     int32_t ping = -1;                        // id of the subscriber that must answer, or -1
     uint16_t publisher = 0;                   // id of the publisher
+    uint32_t instance = 0;                    // the key of a keyed topic
     Phase phase = Phase::warm_up;
     const uint8_t* payload = nullptr;         // not owned; valid during the call that passes the sample. A publisher
                                               // always writes the same payload, which is valid until close()
@@ -56,7 +58,7 @@ struct Announcement {
     uint16_t to = to_all;
     uint32_t instance = 0;                    // random number of the sender's process
     uint32_t run = 0;                         // random number of the publisher's run, 0 before it
-    int64_t value[6] = {};
+    int64_t value[announcement_values] = {};
 };
 
 // The quality of service of one data endpoint. Durations are in nanoseconds.
@@ -120,6 +122,9 @@ struct Settings {
     bool shared_memory = false;               // samples go through shared memory, to processes of this host
     bool asynchronous = false;                // samples are sent by a thread of the middleware
     int64_t flow_bytes = 0, flow_period_ms = 0;   // limit of an asynchronous writer; 0: none
+    unsigned step = 0;                        // of a scan: each step has topics of its own
+    bool keyed = false;                       // whether the data topics have a key
+    uint32_t instances = 1;                   // written by a publisher
     QosProfile qos;
     std::string middleware_config;            // the user's own configuration file; empty: none
     Security security;

@@ -12,6 +12,10 @@ std::string qos_location(const QosProfile& qos, const EndpointQos& endpoint, con
            policy + ">: ";
 }
 
+std::string topic_name(const Settings& s, const char* topic) {
+    return s.step ? std::string(topic) + "/" + std::to_string(s.step) : topic;
+}
+
 std::string unsupported_nic(const Settings& s) {
     if (s.nic.empty() || !interface_of(s.nic).name.empty()) return "";
     return "-nic: no interface with an IPv4 address is named '" + s.nic + "'; list them with ip -4 addr";
@@ -32,7 +36,8 @@ void apply_test_qos(Settings& s) {
     }
     // In the other receive modes nothing else limits the samples that wait to be taken.
     if (s.receive != Receive::listener && reader.keep_all && reader.max_samples == infinite)
-        reader.max_samples = std::clamp<int64_t>((64 << 20) / static_cast<int64_t>(s.data_length), 16, 10000);
+        reader.max_samples = std::max<int64_t>(
+            std::clamp<int64_t>((64 << 20) / static_cast<int64_t>(s.data_length), 16, 10000), s.instances);
 }
 
 std::map<std::string, Json> effective_qos_of(const QosProfile& qos) {

@@ -8,30 +8,39 @@
 
 namespace k8sdds {
 
-// The head of a sample on the wire, in 32-bit words: run; sequence; low and high word of sent_ns; ping; publisher in
-// the lower and phase in the upper 16 bits.
-constexpr unsigned head_words = 6;
+// The head of a sample on the wire, in 32-bit words: run; sequence; low and high word of sent_ns; ids and phase in bit
+// fields; instance, which is the key of a keyed topic.
+constexpr unsigned head_words = 6, instance_word = 5;
+
+// The bit fields, from the lowest bit: ping + 1, publisher, phase.
+constexpr unsigned id_bits = 10, publisher_shift = id_bits, phase_shift = 2 * id_bits;
+constexpr uint32_t id_mask = (1u << id_bits) - 1;
 
 inline void pack(const Sample& s, uint32_t (&head)[head_words]) {
     head[0] = s.run;
     head[1] = s.sequence;
     head[2] = static_cast<uint32_t>(s.sent_ns);
     head[3] = static_cast<uint32_t>(static_cast<uint64_t>(s.sent_ns) >> 32);
-    head[4] = static_cast<uint32_t>(s.ping);
-    head[5] = s.publisher | static_cast<uint32_t>(s.phase) << 16;
+    head[4] = static_cast<uint32_t>(s.ping + 1) | static_cast<uint32_t>(s.publisher) << publisher_shift |
+              static_cast<uint32_t>(s.phase) << phase_shift;
+    head[instance_word] = s.instance;
 }
 
 inline void unpack(const uint32_t (&head)[head_words], Sample& s) {
     s.run = head[0];
     s.sequence = head[1];
     s.sent_ns = static_cast<int64_t>(static_cast<uint64_t>(head[3]) << 32 | head[2]);
-    s.ping = static_cast<int32_t>(head[4]);
-    s.publisher = static_cast<uint16_t>(head[5]);
-    s.phase = static_cast<Phase>(head[5] >> 16 & 0xff);
+    s.ping = static_cast<int32_t>(head[4] & id_mask) - 1;
+    s.publisher = static_cast<uint16_t>(head[4] >> publisher_shift & id_mask);
+    s.phase = static_cast<Phase>(head[4] >> phase_shift & 1);
+    s.instance = head[instance_word];
 }
 
 // Returns "-qosFile: FILE:LINE: <POLICY>: ", the start of a message about an unsupported policy.
 std::string qos_location(const QosProfile&, const EndpointQos&, const std::string& policy);
+
+// Returns the name of a topic. In a scan, the endpoints of one step must not match those of another.
+std::string topic_name(const Settings&, const char* topic);
 
 // Returns an error message if the interface of -nic does not exist; empty otherwise.
 std::string unsupported_nic(const Settings&);

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -27,6 +28,12 @@ dds_entity_t created(dds_entity_t entity, const char* what) {
     if (entity < 0) throw std::runtime_error(std::string(what) + ": " + dds_strretcode(-entity));
     return entity;
 }
+
+// The code uses K8sdds_Sample for samples with and without key.
+static_assert(sizeof(K8sdds_KeyedSample) == sizeof(K8sdds_Sample) &&
+                  offsetof(K8sdds_KeyedSample, instance) == offsetof(K8sdds_Sample, head) + instance_word * sizeof(uint32_t) &&
+                  offsetof(K8sdds_KeyedSample, payload) == offsetof(K8sdds_Sample, payload),
+              "both types have the same layout");
 
 class CycloneDds final : public Backend {
 public:
@@ -74,14 +81,15 @@ void CycloneDds::open(const Settings& settings, Events& events) {
     cyclonedds_add_security(qos.get(), settings.security);
     participant_ = created(dds_create_participant(settings.domain, qos.get(), nullptr), "participant");
     batch_limit_ = settings.role == Role::publisher ? static_cast<uint64_t>(settings.qos.batch_bytes) : 0;
-    if (batch_limit_) dds_write_set_batch(true);          // applies to the process: announcements are flushed
+    dds_write_set_batch(batch_limit_ != 0);               // applies to the process: announcements are flushed
     create_announcement_channel();
     create_data_endpoints();
 }
 
 void CycloneDds::create_announcement_channel() {
-    const dds_entity_t topic = created(dds_create_topic(participant_, &K8sdds_Announcement_desc, announcement_topic,
-                                                        nullptr, nullptr), "announcement topic");
+    const dds_entity_t topic = created(dds_create_topic(participant_, &K8sdds_Announcement_desc,
+                                                        topic_name(settings_, announcement_topic).c_str(), nullptr,
+                                                        nullptr), "announcement topic");
     const Qos qos(dds_create_qos());
     constexpr int32_t depth = 16;
     dds_qset_reliability(qos.get(), DDS_RELIABILITY_RELIABLE, DDS_MSECS(10));
@@ -126,7 +134,8 @@ Qos CycloneDds::endpoint_qos(const EndpointQos& e, bool writer) const {
 void CycloneDds::create_data_endpoints() {
     const bool publishes = settings_.role == Role::publisher;
     const auto topic = [&](const char* name) {
-        return created(dds_create_topic(participant_, &K8sdds_Sample_desc, name, nullptr, nullptr), name);
+        const dds_topic_descriptor_t* type = settings_.keyed ? &K8sdds_KeyedSample_desc : &K8sdds_Sample_desc;
+        return created(dds_create_topic(participant_, type, topic_name(settings_, name).c_str(), nullptr, nullptr), name);
     };
     const dds_entity_t throughput = topic(throughput_topic), latency = topic(latency_topic);
 

@@ -82,7 +82,7 @@ private:
     void create_announcement_channel();
     void create_data_endpoints();
     // The user's profiles apply to the data endpoints; the announcement channel gets an empty one.
-    DataWriterQos writer_qos(const EndpointQos& e, const FastDdsProfiles& user) const;
+    DataWriterQos writer_qos(const EndpointQos& e, const FastDdsProfiles& user, uint32_t instances) const;
     DataReaderQos reader_qos(const EndpointQos& e, const FastDdsProfiles& user) const;
     Topic* topic(const char* name, const std::string& type);
 
@@ -136,7 +136,7 @@ void FastDds::open(const Settings& settings, Events& events) {
 }
 
 Topic* FastDds::topic(const char* name, const std::string& type) {
-    return created(participant_->create_topic(name, type, TOPIC_QOS_DEFAULT), name);
+    return created(participant_->create_topic(topic_name(settings_, name), type, TOPIC_QOS_DEFAULT), name);
 }
 
 void FastDds::create_announcement_channel() {
@@ -147,7 +147,7 @@ void FastDds::create_announcement_channel() {
     e.durability = EndpointQos::Durability::transient_local;
     e.keep_all = false;
     e.depth = 16;
-    announcement_writer_ = created(publisher_->create_datawriter(announcements, writer_qos(e, {})),
+    announcement_writer_ = created(publisher_->create_datawriter(announcements, writer_qos(e, {}, 1)),
                                    "announcement writer");
     e.keep_all = true;
     announcement_listener_.events = events_;
@@ -155,7 +155,7 @@ void FastDds::create_announcement_channel() {
                                                                   &announcement_listener_, StatusMask::data_available()), "announcement reader");
 }
 
-DataWriterQos FastDds::writer_qos(const EndpointQos& e, const FastDdsProfiles& user) const {
+DataWriterQos FastDds::writer_qos(const EndpointQos& e, const FastDdsProfiles& user, uint32_t instances) const {
     DataWriterQos qos = publisher_->get_default_datawriter_qos();
     if (const std::string name = user.name("data_writer"); !name.empty())
         publisher_->get_datawriter_qos_from_profile(name, qos);
@@ -170,9 +170,10 @@ DataWriterQos FastDds::writer_qos(const EndpointQos& e, const FastDdsProfiles& u
     qos.history().kind = e.keep_all ? KEEP_ALL_HISTORY_QOS : KEEP_LAST_HISTORY_QOS;
     qos.history().depth = static_cast<int32_t>(e.depth);
     auto& limits = qos.resource_limits();
-    limits.max_instances = 1;
-    limits.max_samples = limits.max_samples_per_instance =
-        e.keep_all ? fastdds_send_queue(settings_) : static_cast<int32_t>(e.depth);
+    // The instances are written in turn, so each has an equal share of the queue.
+    limits.max_instances = static_cast<int32_t>(instances);
+    limits.max_samples = e.keep_all ? fastdds_send_queue(settings_) : static_cast<int32_t>(e.depth) * limits.max_instances;
+    limits.max_samples_per_instance = limits.max_samples / limits.max_instances;
     limits.allocated_samples = std::min(limits.max_samples, 64);
     // A payload is returned to the pool only after it has been sent, even if the history has dropped its sample. With
     // the default of 1, Fast DDS 3 often had none for a sample of several fragments that replaced another.
@@ -213,6 +214,11 @@ DataReaderQos FastDds::reader_qos(const EndpointQos& e, const FastDdsProfiles& u
     limits.max_samples = limit(e.max_samples);
     limits.max_instances = limit(e.max_instances);
     limits.max_samples_per_instance = limit(e.max_samples_per_instance);
+    if (settings_.keyed && limits.max_samples) {           // the library then requires the other limits too
+        if (!limits.max_instances) limits.max_instances = static_cast<int32_t>(settings_.instances);
+        if (!limits.max_samples_per_instance)
+            limits.max_samples_per_instance = std::max(limits.max_samples / limits.max_instances, 1);
+    }
     limits.allocated_samples = limits.max_samples ? std::min(limits.max_samples, 64) : 64;
     qos.deadline().period = duration(e.deadline_ns);
     qos.latency_budget().duration = duration(e.latency_budget_ns);
@@ -228,13 +234,13 @@ DataReaderQos FastDds::reader_qos(const EndpointQos& e, const FastDdsProfiles& u
 
 void FastDds::create_data_endpoints() {
     const bool publishes = settings_.role == Role::publisher;
-    TypeSupport type(new SampleType(settings_.data_length));
+    TypeSupport type(new SampleType(settings_.data_length, settings_.keyed));
     type.register_type(participant_);
     Topic* throughput = topic(throughput_topic, type.get_type_name());
     Topic* latency = topic(latency_topic, type.get_type_name());
 
     apply_test_qos(settings_);
-    DataWriterQos data_writer_qos = writer_qos(settings_.qos.writer, user_);
+    DataWriterQos data_writer_qos = writer_qos(settings_.qos.writer, user_, settings_.instances);
     if (settings_.asynchronous) data_writer_qos.publish_mode().kind = ASYNCHRONOUS_PUBLISH_MODE;
     if (settings_.flow_bytes) data_writer_qos.publish_mode().flow_controller_name = fastdds_flow_controller;
     writer_ = created(publisher_->create_datawriter(publishes ? throughput : latency, data_writer_qos, this,

@@ -7,6 +7,7 @@
 #include <fastdds/dds/publisher/qos/DataWriterQos.hpp>
 #include <fastdds/dds/subscriber/qos/DataReaderQos.hpp>
 #include <fastdds/dds/topic/TopicDataType.hpp>
+#include <openssl/evp.h>
 
 #include <cstdint>
 #include <functional>
@@ -130,18 +131,22 @@ void read_array(Cdr& cdr, T* values, size_t count) {
 #endif
 }
 
-// A type without a key whose name is all that participants compare.
+// A type whose name is all that participants compare, without a key or with a key of one 32-bit integer.
 class WireType : public eprosima::fastdds::dds::TopicDataType {
 public:
     using Payload = rtps::SerializedPayload_t;
 
-    WireType(const std::string& name, uint32_t max_size) {
+    using Key = uint32_t;
+
+    WireType(const std::string& name, uint32_t max_size, bool keyed) {
 #if FASTDDS_MAJOR >= 3
         set_name(name);
         max_serialized_type_size = max_size;
+        is_compute_key_provided = keyed;
 #else
         setName(name.c_str());
         m_typeSize = max_size;
+        m_isGetKeyDefined = keyed;
         auto_fill_type_information(false);
         auto_fill_type_object(false);
 #endif
@@ -155,8 +160,19 @@ protected:
     virtual uint32_t size(const void* sample) const = 0;
     virtual void* create() const = 0;
     virtual void destroy(void* taken) const = 0;
+    // Return false if the type has no key, or the payload is too short. key_of() also gets what create() returned.
+    virtual bool key_of(const void*, Key&) const { return false; }
+    virtual bool key_in(Payload&, Key&) const { return false; }
 
 private:
+    // Sets the handle to the RTPS key hash: the key in big-endian order, and its MD5 sum if the key is protected.
+    static bool hash(bool found, Key key, bool protect, rtps::InstanceHandle_t& handle) {
+        if (!found) return false;
+        uint8_t hash[16] = {uint8_t(key >> 24), uint8_t(key >> 16), uint8_t(key >> 8), uint8_t(key)};
+        if (protect && EVP_Digest(hash, sizeof key, hash, nullptr, EVP_md5(), nullptr) != 1) return false;
+        for (unsigned i = 0; i < sizeof hash; ++i) handle.value[i] = hash[i];
+        return true;
+    }
 #if FASTDDS_MAJOR >= 3
     using Representation = eprosima::fastdds::dds::DataRepresentationId_t;
     bool serialize(const void* const s, Payload& payload, Representation) final { return write(s, payload); }
@@ -164,8 +180,14 @@ private:
     uint32_t calculate_serialized_size(const void* const sample, Representation) final { return size(sample); }
     void* create_data() final { return create(); }
     void delete_data(void* taken) final { destroy(taken); }
-    bool compute_key(Payload&, rtps::InstanceHandle_t&, bool) final { return false; }
-    bool compute_key(const void* const, rtps::InstanceHandle_t&, bool) final { return false; }
+    bool compute_key(Payload& payload, rtps::InstanceHandle_t& handle, bool protect) final {
+        Key key = 0;
+        return hash(key_in(payload, key), key, protect, handle);
+    }
+    bool compute_key(const void* const sample, rtps::InstanceHandle_t& handle, bool protect) final {
+        Key key = 0;
+        return hash(key_of(sample, key), key, protect, handle);
+    }
 #else
     bool serialize(void* sample, Payload* payload) final { return write(sample, *payload); }
     bool deserialize(Payload* payload, void* taken) final { return read(*payload, taken); }
@@ -174,7 +196,10 @@ private:
     }
     void* createData() final { return create(); }
     void deleteData(void* taken) final { destroy(taken); }
-    bool getKey(void*, rtps::InstanceHandle_t*, bool) final { return false; }
+    bool getKey(void* sample, rtps::InstanceHandle_t* handle, bool protect) final {
+        Key key = 0;
+        return hash(key_of(sample, key), key, protect, *handle);
+    }
 #endif
 };
 

@@ -194,6 +194,11 @@ std::string FastDdsProfiles::check_properties(const std::string& kind) const {
 
 std::string fastdds_unsupported(const Settings& s) {
     if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
+    // When the queue of an instance is full, the library waits for a periodic heartbeat: about 100 samples per second.
+    const bool keeps_all = s.qos.writer.reliable && s.qos.writer.keep_all && !s.latency_test;
+    if (s.role == Role::publisher && s.instances > 1 && keeps_all)
+        return "-instances: a Fast DDS writer that keeps all samples stalls with several instances; add a -qosFile with"
+               " KEEP_LAST or -bestEffort, or use cyclonedds";
     for (const std::string& peer : s.peers)
         if (resolve_host(peer).s_addr == INADDR_ANY)
             return "-peer: '" + peer + "' cannot be resolved; give an IPv4 address or a host name";
@@ -232,8 +237,9 @@ uint32_t fastdds_fragment(const Settings& s) {
 }
 
 int32_t fastdds_send_queue(const Settings& s) {
-    if (s.send_queue > 0) return static_cast<int32_t>(std::min<int64_t>(s.send_queue, INT32_MAX));
-    return static_cast<int32_t>(std::clamp<int64_t>(queue_bytes / static_cast<int64_t>(s.data_length), 8, 4000));
+    const int64_t queue = s.send_queue > 0 ? std::min<int64_t>(s.send_queue, INT32_MAX)
+                                           : std::clamp<int64_t>(queue_bytes / static_cast<int64_t>(s.data_length), 8, 4000);
+    return static_cast<int32_t>(std::max<int64_t>(queue / s.instances, 1) * s.instances);
 }
 
 Locator_t fastdds_multicast(const Settings& s) {

@@ -14,7 +14,7 @@ using fastdds_api::write_array;
 using Payload = fastdds_api::WireType::Payload;
 
 constexpr uint32_t encapsulation = 4;
-constexpr uint32_t announcement_length = 64;
+constexpr uint32_t announcement_length = 16 + 8 * announcement_values;
 
 // Returns false if the payload is shorter than the sample.
 template <typename Fill>
@@ -48,8 +48,23 @@ bool deserialize_payload(Payload& payload, Fill fill) {
 
 }  // namespace
 
-SampleType::SampleType(uint64_t data_length)
-    : WireType("K8sdds::Sample", static_cast<uint32_t>(data_length) + encapsulation) {}
+SampleType::SampleType(uint64_t data_length, bool keyed)
+    : WireType(keyed ? "K8sdds::KeyedSample" : "K8sdds::Sample", static_cast<uint32_t>(data_length) + encapsulation,
+               keyed) {}
+
+// Both a Sample and a TakenSample begin with a Sample.
+bool SampleType::key_of(const void* sample, Key& key) const {
+    key = static_cast<const Sample*>(sample)->instance;
+    return true;
+}
+
+bool SampleType::key_in(Payload& payload, Key& key) const {
+    return deserialize_payload(payload, [&](Cdr& cdr) {
+        uint32_t head[head_words];
+        read_array(cdr, head, head_words);
+        key = head[instance_word];
+    });
+}
 
 bool SampleType::write(const void* sample, Payload& payload) const {
     const auto& s = *static_cast<const Sample*>(sample);
@@ -81,14 +96,14 @@ uint32_t SampleType::size(const void* sample) const {
     return static_cast<const Sample*>(sample)->payload_length + sample_overhead + encapsulation;
 }
 
-AnnouncementType::AnnouncementType() : WireType("K8sdds::Announcement", announcement_length + encapsulation) {}
+AnnouncementType::AnnouncementType() : WireType("K8sdds::Announcement", announcement_length + encapsulation, false) {}
 
 bool AnnouncementType::write(const void* announcement, Payload& payload) const {
     const auto& a = *static_cast<const Announcement*>(announcement);
     return serialize_payload(payload, size(announcement), [&](Cdr& cdr) {
         cdr << static_cast<uint8_t>(a.kind) << static_cast<uint8_t>(a.role) << a.id << a.to << uint16_t{0};
         cdr << a.instance << a.run;
-        write_array(cdr, a.value, 6);
+        write_array(cdr, a.value, announcement_values);
     });
 }
 
@@ -98,7 +113,7 @@ bool AnnouncementType::read(Payload& payload, void* announcement) const {
         uint8_t kind = 0, role = 0;
         uint16_t reserved = 0;
         cdr >> kind >> role >> a.id >> a.to >> reserved >> a.instance >> a.run;
-        read_array(cdr, a.value, 6);
+        read_array(cdr, a.value, announcement_values);
         a.kind = static_cast<Kind>(kind);
         a.role = static_cast<Role>(role);
     });

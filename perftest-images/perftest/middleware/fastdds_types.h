@@ -19,12 +19,14 @@ struct TakenSample {
 // Serializes a Sample, deserializes into a TakenSample.
 class SampleType final : public fastdds_api::WireType {
 public:
-    explicit SampleType(uint64_t data_length);
+    SampleType(uint64_t data_length, bool keyed);
 
 private:
     bool write(const void* sample, Payload& payload) const override;
     bool read(Payload& payload, void* taken) const override;
     uint32_t size(const void* sample) const override;
+    bool key_of(const void* sample, Key& key) const override;
+    bool key_in(Payload& payload, Key& key) const override;
     void* create() const override { return new TakenSample; }
     void destroy(void* taken) const override { delete static_cast<TakenSample*>(taken); }
 };

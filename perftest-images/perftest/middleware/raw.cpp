@@ -23,7 +23,7 @@
 namespace k8sdds {
 namespace {
 
-constexpr char magic[8] = {'k', '8', 's', 'd', 'd', 's', 'A', '1'};
+constexpr char magic[8] = {'k', '8', 's', 'd', 'd', 's', 'A', '1'};    // the last one increases with the step of a scan
 constexpr int hello_ms = 20;
 constexpr const char* default_group = "239.255.0.2";
 constexpr unsigned max_id = 119;
@@ -83,6 +83,7 @@ private:
     Settings settings_;
     Events* events_ = nullptr;
     uint16_t base_ = 0;
+    char magic_[sizeof magic];
     unsigned expected_peers_ = 0;
     std::string group_, local_;
     Socket control_, control_group_, data_in_;
@@ -113,6 +114,7 @@ std::string Raw::unsupported(const Settings& s) const {
         return "-middleware raw: plain UDP is not reliable; add -bestEffort";
     if (s.peers.empty() && !s.multicast)
         return "-middleware raw: it does not discover unicast peers; add -peer ADDR for each, or -multicast";
+    if (s.keyed) return "-keyed: plain UDP has no keys; remove it, or use a DDS middleware";
     if (qos.batch_bytes > 0) return "-batchSize: raw sends each sample as one datagram; remove batching";
     if (s.limits.fragment != MessageLimits::library || s.limits.fragment_message)
         return "-fragmentSize: raw does not fragment samples; remove it";
@@ -135,6 +137,8 @@ void Raw::open(const Settings& settings, Events& events) {
     settings_ = settings;
     events_ = &events;
     base_ = static_cast<uint16_t>(7400 + 250 * settings.domain);
+    std::memcpy(magic_, magic, sizeof magic);
+    magic_[sizeof magic - 1] = static_cast<char>(magic[sizeof magic - 1] + settings.step);
     const bool publishes = settings.role == Role::publisher;
     const Role peer_role = publishes ? Role::subscriber : Role::publisher;
     expected_peers_ = publishes ? settings.subscribers : settings.publishers;
@@ -190,7 +194,7 @@ TransportFacts Raw::facts() {
 void Raw::send_control(const Announcement& announcement, const sockaddr_in& to) {
     ControlMessage message;
     std::memset(static_cast<void*>(&message), 0, sizeof message);
-    std::memcpy(message.magic, magic, sizeof magic);
+    std::memcpy(message.magic, magic_, sizeof magic_);
     message.announcement = announcement;
     sendto(control_.fd(), &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
 }
@@ -246,7 +250,7 @@ void Raw::take_control(const Socket& socket) {
         const ssize_t n = recvfrom(socket.fd(), &message, sizeof message, MSG_DONTWAIT,
                                    reinterpret_cast<sockaddr*>(&from), &length);
         if (n < 0 && errno != ECONNREFUSED) return;
-        if (n != sizeof message || std::memcmp(message.magic, magic, sizeof magic) != 0) continue;
+        if (n != sizeof message || std::memcmp(message.magic, magic_, sizeof magic_) != 0) continue;
         const Announcement& a = message.announcement;
         if (a.role == settings_.role) continue;
         if (a.kind == Kind::hello) on_hello(a, from);

@@ -87,33 +87,29 @@ void write_histogram(const Histogram& histogram, const char* tag, const State& s
 }
 
 void write_timeline(Housekeeping& housekeeping, OutputFile& timeline) {
-    std::fprintf(timeline.get(), "elapsed_ms,samples,bytes\n");
     for (const TimelineRow& row : housekeeping.timeline())
         std::fprintf(timeline.get(), "%lld,%llu,%llu\n", static_cast<long long>(row.elapsed_ms),
                      static_cast<unsigned long long>(row.samples), static_cast<unsigned long long>(row.bytes));
     timeline.flush("-timelineFile");
 }
 
-int measure(Options& options) {
+// The output files. In a scan, the results of all lengths follow each other.
+struct Files {
+    OutputFile histogram, timeline, inter_arrival;
+};
+
+struct Outcome {
+    int code = exit_done;
+    int64_t next_length = 0;                  // of the next step of a scan; 0: none
+};
+
+// Runs the test with one length, from opening the middleware to closing it.
+Outcome measure(Options& options, Output& output, Files& files) {
     auto backend = load_backend(options.middleware);
     const Settings settings = make_settings(options);
-    const std::string problem = backend->unsupported(settings);
-    if (!problem.empty()) throw UsageError(problem);
-    if (options.check) return exit_done;
-    if (options.lock_memory && mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
-        throw UsageError(std::string("-lockMemory: ") + std::strerror(errno) +
-                         "; raise the limit RLIMIT_MEMLOCK, or add the capability IPC_LOCK");
-    OutputFile histogram_file, timeline_file, inter_arrival_file;
-    histogram_file.open("-histogramFile", options.histogram_file);
-    timeline_file.open("-timelineFile", options.timeline_file);
-    inter_arrival_file.open("-interArrivalFile", options.inter_arrival_file);
-
-    Housekeeping::block_signals();
     State state;
     Histogram histogram;
-    const std::unique_ptr<Histogram> gaps = inter_arrival_file.get() ? std::make_unique<Histogram>() : nullptr;
-    std::unique_ptr<Output> output =
-        options.output_format == "json" ? make_json_output(options) : make_csv_output(options);
+    const std::unique_ptr<Histogram> gaps = files.inter_arrival.get() ? std::make_unique<Histogram>() : nullptr;
     std::unique_ptr<Participant> participant;
     if (options.pub) participant = std::make_unique<Publisher>(options, settings, *backend, state, histogram);
     else participant = std::make_unique<Subscriber>(options, settings, *backend, state, histogram, gaps.get());
@@ -137,7 +133,7 @@ int measure(Options& options) {
     housekeeping.force_exit_after(0, 0);
     const bool open = state.exit_status().code != exit_middleware;
     if (open) {
-        IntervalPrinter intervals(state, histogram, *participant, *output);
+        IntervalPrinter intervals(state, histogram, *participant, output);
         housekeeping.attach({[&] { participant->assert_liveliness(); },
                              [&](int64_t now) { participant->check_peers(now); }, [&] { intervals.print(); }});
         participant->run();
@@ -149,25 +145,57 @@ int measure(Options& options) {
 
     report.exit_status = state.exit_status();
     report.results = participant->results();
-    if (timeline_file.get()) write_timeline(housekeeping, timeline_file);
-    if (histogram_file.get())
-        write_histogram(histogram, latency_name(report), state, "-histogramFile", histogram_file);
-    if (inter_arrival_file.get())
-        write_histogram(*gaps, "inter_arrival", state, "-interArrivalFile", inter_arrival_file);
+    if (files.timeline.get()) write_timeline(housekeeping, files.timeline);
+    if (files.histogram.get())
+        write_histogram(histogram, latency_name(report), state, "-histogramFile", files.histogram);
+    if (files.inter_arrival.get())
+        write_histogram(*gaps, "inter_arrival", state, "-interArrivalFile", files.inter_arrival);
     if (report.exit_status.code == exit_usage) {
         log_line("%s", report.exit_status.reason.c_str());
     } else {
         const bool measured = state.first_ns.load() != 0;
-        if (measured || options.output_format == "json") output->summary(report);
+        if (measured || options.output_format == "json") output.summary(report);
         if (report.exit_status.code != exit_done) log_line("%s", report.exit_status.reason.c_str());
         else if (options.verbosity > 0) log_line("test ended");
     }
 
-    housekeeping.force_exit_after(2, report.exit_status.code);  // closing the middleware may block
+    Outcome outcome{report.exit_status.code, options.pub ? options.next_length : report.results.next_length};
+    const bool complete = outcome.code != exit_done || !outcome.next_length;
+    housekeeping.force_exit_after(2, complete ? outcome.code : exit_middleware);    // closing the middleware may block
     backend->close();
-    participant.reset();
-    backend.release();                                     // keeps the module loaded until the process exits
-    return report.exit_status.code;
+    return outcome;
+}
+
+void check_lengths(Options options) {
+    const auto backend = load_backend(options.middleware);
+    for (const int64_t length : options.lengths) {
+        options.data_length = length;
+        const std::string problem = backend->unsupported(make_settings(options));
+        if (!problem.empty()) throw UsageError(problem);
+    }
+}
+
+// Runs the test with each length. A subscriber follows its publishers, which announce the next length.
+int measure_all(Options& options) {
+    check_lengths(options);
+    if (options.check) return exit_done;
+    if (options.lock_memory && mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        throw UsageError(std::string("-lockMemory: ") + std::strerror(errno) +
+                         "; raise the limit RLIMIT_MEMLOCK, or add the capability IPC_LOCK");
+    Files files;
+    files.histogram.open("-histogramFile", options.histogram_file);
+    files.timeline.open("-timelineFile", options.timeline_file);
+    files.inter_arrival.open("-interArrivalFile", options.inter_arrival_file);
+    if (files.timeline.get()) std::fprintf(files.timeline.get(), "elapsed_ms,samples,bytes\n");
+    Housekeeping::block_signals();
+    const auto output = options.output_format == "json" ? make_json_output(options) : make_csv_output(options);
+    for (;; ++options.step) {
+        const bool last = options.step + 1 >= options.lengths.size();
+        options.next_length = last ? 0 : options.lengths[options.step + 1];
+        const Outcome outcome = measure(options, *output, files);
+        if (outcome.code != exit_done || !outcome.next_length) return outcome.code;
+        options.data_length = outcome.next_length;
+    }
 }
 
 int run(int argc, char** argv) {
@@ -183,7 +211,7 @@ int run(int argc, char** argv) {
             std::printf("k8sdds-perftest %s\nbackends:%s\n", K8SDDS_VERSION, names.c_str());
             return exit_done;
         }
-        return measure(options);
+        return measure_all(options);
     } catch (const UsageError& error) {
         log_line("%s", error.what());
         return exit_usage;

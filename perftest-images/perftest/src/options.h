@@ -19,12 +19,18 @@ struct UsageError : std::runtime_error {
 
 enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2 };
 
+constexpr int64_t max_data_length = 1 << 30;
+
 // The initializers are the defaults that the usage text shows.
 struct Options {
     bool pub = false, sub = false, check = false, help = false, version = false;
     std::string middleware = "cyclonedds";
 
     int64_t data_length = 100;
+    std::string scan;
+    std::vector<int64_t> lengths;             // -scan, or -dataLen alone
+    unsigned step = 0;                        // of the scan, from 0
+    int64_t next_length = 0;                  // of a publisher's next step; 0: this is the last one
     double execution_time = 0;                // s; 0: ends at -numIter
     int64_t iterations = 0;                   // 0: PerfTest's default for the workload
     double warm_up = 1;
@@ -34,9 +40,12 @@ struct Options {
     std::string pub_rate;                     // "N:spin" or "N:sleep", or empty: unlimited
     double rate = 0;                          // samples per second, from pub_rate; 0: unlimited
     bool rate_spins = false;
+    std::string rate_profile = "constant";
     int64_t batch_size = 0;
     int64_t send_queue = 0;
     std::string message_size = "auto", fragment_size = "default";
+    bool keyed = false;
+    int64_t instances = 1;
 
     bool best_effort = false;
     std::string qos_file, middleware_config;

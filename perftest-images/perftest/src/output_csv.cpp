@@ -62,6 +62,7 @@ public:
     }
 
     void summary(const Report& report) override {
+        headed_ = false;                                   // a scan continues with another length
         const Results& r = report.results;
         const double cpu = percent_of_host(report.state.cpu_s(), report.state.measured_s());
         if (options_.pub) {

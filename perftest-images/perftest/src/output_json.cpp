@@ -70,6 +70,13 @@ Json ended_by(const Report& report) {
     return report.results.reached_limit ? "count" : "time";
 }
 
+Json instances(const std::optional<InstanceCounts>& counts) {
+    if (!counts) return nullptr;
+    return {{"received", counts->received},
+            {"fewest_samples", counts->fewest_samples},
+            {"most_samples", counts->most_samples}};
+}
+
 Json null_if_zero(int64_t value) { return value ? Json(value) : Json(nullptr); }
 
 class JsonOutput final : public Output {
@@ -103,6 +110,7 @@ public:
                                {"summary", perftest_summary(report)}};
         const Json document = {{"perftest", Json::array({perftest})}, {"k8sdds", k8sdds(report)}};
         std::printf("%s\n", json_text(document, -1, true).c_str());
+        intervals_.clear();
         std::fflush(stdout);
     }
 
@@ -162,7 +170,8 @@ private:
                            {"received", s.received},
                            {"duplicates", s.duplicates},
                            {"first_ns", null_if_zero(s.first_ns)},
-                           {"last_ns", null_if_zero(s.last_ns)}});
+                           {"last_ns", null_if_zero(s.last_ns)},
+                           {"instances", null_if_zero(static_cast<int64_t>(s.instances))}});
         return all;
     }
 
@@ -207,6 +216,7 @@ private:
                 {"inter_arrival_ns", report.gaps ? latency(*report.gaps) : Json(nullptr)},
                 {"schedule", schedule(r.schedule, r.sent)},
                 {"arrivals", arrivals(r.arrivals)},
+                {"instances", instances(r.instances)},
                 {"pings_sent", r.pings_sent},
                 {"pongs_received", r.pongs_received},
                 {"pongs_timed_out", r.pongs_timed_out},

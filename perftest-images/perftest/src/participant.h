@@ -15,6 +15,13 @@ struct SubscriberReport {
     bool reported = false;
     uint64_t received = 0, duplicates = 0, out_of_order = 0;
     int64_t first_ns = 0, last_ns = 0;        // the subscriber's monotonic clock
+    uint64_t instances = 0;                   // of a keyed topic that have arrived
+};
+
+// The instances of a keyed topic that arrived, of the publisher with the fewest.
+struct InstanceCounts {
+    uint64_t received = 0;                    // instances with a sample
+    uint64_t fewest_samples = 0, most_samples = 0;    // of an instance; over all publishers
 };
 
 // What a publisher had to send by a schedule, and how well it kept the schedule.
@@ -58,6 +65,8 @@ struct Results {
     Test test = Test::throughput;
     std::optional<Schedule> schedule;         // publisher in a paced test
     std::optional<Arrivals> arrivals;         // subscriber in a paced test
+    std::optional<InstanceCounts> instances;  // subscriber of a keyed topic
+    int64_t next_length = 0;                  // subscriber: of the next step of a scan; 0: none
     double warm_up_s = 0;
     std::vector<SubscriberReport> subscribers;
 };

@@ -102,7 +102,7 @@ bool Publisher::start_subscribers() {
     const auto start = [&] {
         announcer_.send(Kind::start, run_, to_all,
                         {static_cast<int64_t>(options_.test()), to_ns(options_.warm_up), to_ns(options_.deadline),
-                         options_.data_length, clock_id_, realtime_offset_ns()});
+                         options_.data_length, clock_id_, realtime_offset_ns(), options_.keyed ? options_.instances : 0});
     };
     started_ = repeat(now_ns() + to_ns(options_.peer_timeout), start, [&] { return all(&Peer::started); });
     if (!started_) {
@@ -131,7 +131,7 @@ void Publisher::collect_reports() {
         running_ = false;                                  // the result is complete: peers may leave
     }
     const int64_t confirm_ns = std::min<int64_t>(to_ns(options_.peer_timeout), 1'000'000'000);
-    const auto done = [&] { announcer_.send(Kind::done, run_); };
+    const auto done = [&] { announcer_.send(Kind::done, run_, to_all, {options_.next_length}); };
     if (!repeat(now_ns() + confirm_ns, done, [&] { return all(&Peer::left); }) && !state_.stopped.load()) {
         std::lock_guard<std::mutex> lock(state_.mutex);
         log_line("subscriber %s did not confirm the end of the test; its report has arrived",
@@ -201,7 +201,7 @@ void Publisher::on_announcement(const Announcement& a) {
     case Kind::report:
         if (a.run != run_ || peer.report.reported) break;
         peer.report = {a.id, true, static_cast<uint64_t>(a.value[0]), static_cast<uint64_t>(a.value[1]),
-                       static_cast<uint64_t>(a.value[2]), a.value[3], a.value[4]};
+                       static_cast<uint64_t>(a.value[2]), a.value[3], a.value[4], static_cast<uint64_t>(a.value[6])};
         break;
     case Kind::bye:
         if (a.run == run_) peer.left = true;
@@ -210,7 +210,7 @@ void Publisher::on_announcement(const Announcement& a) {
         if (running_ && !peer.report.reported)
             state_.stop(a.value[0] == exit_usage ? exit_usage : exit_peer_lost,
                         a.value[0] == exit_usage
-                            ? "-dataLen or -pidMultiPubTest: subscriber " + std::to_string(a.id) +
+                            ? "-dataLen, -instances or -pidMultiPubTest: subscriber " + std::to_string(a.id) +
                                   " refused this publisher; see its message"
                             : "peer lost: subscriber " + std::to_string(a.id) + " exited with code " +
                                   std::to_string(a.value[0]));

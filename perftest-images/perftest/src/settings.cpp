@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 
 #include "credentials.h"
 #include "qos_file.h"
+#include "rate_profile.h"
 #include "sockets.h"
 
 namespace k8sdds {
@@ -45,6 +47,38 @@ void parse_flow_controller(Options& options) {
                          "' is not valid; give BYTES:MS with 1024 to 2147483647 bytes in 1 to 60000 ms");
     options.flow_bytes = bytes;
     options.flow_period_ms = period_ms;
+}
+
+void check_schedule(Options& options) {
+    try {
+        const RateProfile profile(options.rate_profile, options.rate, options.execution_time);
+        if (options.deadline <= 0) options.deadline = profile.period_ns() / 1e9;
+    } catch (const std::invalid_argument& error) {
+        throw UsageError(std::string("-rateProfile: ") + error.what());
+    }
+}
+
+void parse_scan(Options& options) {
+    options.lengths = {options.data_length};
+    if (options.scan.empty()) return;
+    if (options.was_given("-dataLen")) throw UsageError("-scan: replaces -dataLen; remove one of them");
+    if (!options.secure_governance.empty())
+        throw UsageError("-scan: each length has topics of its own, for which the permissions grant nothing; run the test"
+                         " once for each -dataLen");
+    options.lengths.clear();
+    for (size_t from = 0; from <= options.scan.size();) {
+        const size_t to = std::min(options.scan.find(':', from), options.scan.size());
+        const std::string text = options.scan.substr(from, to - from);
+        const bool digits = !text.empty() && text.size() < 11 && text.find_first_not_of("0123456789") == std::string::npos;
+        const int64_t length = digits ? std::strtoll(text.c_str(), nullptr, 10) : 0;
+        if (length < sample_overhead || length > max_data_length)
+            throw UsageError("-scan: '" + text + "' is not a length; give numbers of bytes from " +
+                             std::to_string(sample_overhead) + " to " + std::to_string(max_data_length) +
+                             ", such as 64:1024:16384");
+        options.lengths.push_back(length);
+        from = to + 1;
+    }
+    options.data_length = options.lengths.front();
 }
 
 bool is_multicast_address(const std::string& text) {
@@ -129,6 +163,7 @@ void check_combinations(Options& options) {
     check_security(options);
     check_discovery(options);
     check_raw_mode(options);
+    parse_scan(options);
     if (options.latency_test && options.batch_size > 0)
         throw UsageError("-batchSize: a latency test cannot batch samples; remove -batchSize or -latencyTest");
     if (options.latency_test && options.was_given("-latencyCount"))
@@ -141,7 +176,11 @@ void check_combinations(Options& options) {
         throw UsageError("-pacedTest: requires the length of the schedule; add -executionTime S");
     if (!options.paced_test && options.was_given("-deadline"))
         throw UsageError("-deadline: has an effect only with -pacedTest; add it");
-    if (options.paced_test && options.deadline <= 0) options.deadline = 1 / options.rate;
+    if (!options.paced_test && options.was_given("-rateProfile"))
+        throw UsageError("-rateProfile: has an effect only with -pacedTest; add it");
+    if (options.paced_test) check_schedule(options);
+    if (options.was_given("-instances") && !options.keyed)
+        throw UsageError("-instances: has an effect only with -keyed; add it");
     if (options.multicast && options.transport == "SHMEM")
         throw UsageError("-multicast: has no effect with -transport SHMEM; remove one of them");
     if (!options.multicast_address.empty() && !options.multicast)
@@ -154,7 +193,7 @@ void check_combinations(Options& options) {
 
 std::string discovery_advice(const Options& options) {
     const std::string others =
-        std::string("-domain, -nic, ") + (options.pub ? "-numSubscribers" : "-numPublishers") + " and QoS";
+        std::string("-domain, -nic, ") + (options.pub ? "-numSubscribers" : "-numPublishers") + ", -keyed and QoS";
     if (options.discovery == "server") return "check -discoveryServer, " + others;
     if (!options.peers.empty()) return "check -peer, " + others;
     if (options.discovery == "multicast")
@@ -190,6 +229,9 @@ Settings make_settings(Options& options) {
     settings.asynchronous = options.asynchronous;
     settings.flow_bytes = options.flow_bytes;
     settings.flow_period_ms = options.flow_period_ms;
+    settings.step = options.step;
+    settings.keyed = options.keyed;
+    settings.instances = static_cast<uint32_t>(options.instances);
     settings.security = {options.secure_governance, options.secure_permissions, options.secure_authority,
                          options.secure_permissions_authority.empty() ? options.secure_authority
                                                                       : options.secure_permissions_authority,

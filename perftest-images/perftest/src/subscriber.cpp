@@ -17,7 +17,10 @@ Subscriber::Subscriber(const Options& options, const Settings& settings, Backend
     : options_(options), reliable_(settings.qos.reader.reliable), data_length_given_(options.was_given("-dataLen")),
       backend_(backend), state_(state), announcer_(backend, Role::subscriber, settings.id),
       id_(static_cast<int32_t>(settings.id)), delays_(delays), gaps_(gaps) {
-    for (unsigned i = 0; i < settings.publishers; ++i) sources_.push_back(std::make_unique<Source>());
+    for (unsigned i = 0; i < settings.publishers; ++i) {
+        sources_.push_back(std::make_unique<Source>());
+        if (settings.keyed) sources_.back()->instances.emplace(settings.instances);
+    }
     state_.sample_bytes.store(settings.data_length);
 }
 
@@ -124,7 +127,8 @@ void Subscriber::report(unsigned id) {
     const Tracker& t = source.tracker;
     announcer_.send(Kind::report, source.run.load(), static_cast<uint16_t>(id),
                     {static_cast<int64_t>(t.received()), static_cast<int64_t>(t.duplicates()),
-                     static_cast<int64_t>(t.out_of_order()), source.first_ns.load(), source.last_ns.load()});
+                     static_cast<int64_t>(source.out_of_order()), source.first_ns.load(), source.last_ns.load(), 0,
+                     static_cast<int64_t>(source.instances ? source.instances->received() : 0)});
 }
 
 void Subscriber::assert_liveliness() { announcer_.send(Kind::alive); }
@@ -151,6 +155,11 @@ void Subscriber::start(Source& source, const Announcement& a) {
     if (data_length_given_ && length != static_cast<uint64_t>(options_.data_length)) {
         state_.stop(exit_usage, "-dataLen: publisher " + std::to_string(a.id) + " sends " + std::to_string(length) +
                                     " bytes; give the same -dataLen on both sides, or omit it here");
+        return;
+    }
+    if (a.value[6] != (options_.keyed ? options_.instances : 0)) {
+        state_.stop(exit_usage, "-instances: publisher " + std::to_string(a.id) + " writes " + std::to_string(a.value[6]) +
+                                    "; give the same -instances on both sides");
         return;
     }
     state_.sample_bytes.store(length);
@@ -213,6 +222,7 @@ void Subscriber::on_announcement(const Announcement& a) {
         } else if (a.kind == Kind::done && a.run == source.run.load()) {
             source.done = source.complete;
             answer_done = source.complete;
+            source.next_length = a.value[0];
         } else if (a.kind == Kind::abort && !source.done) {
             state_.stop(exit_peer_lost, "peer lost: publisher " + std::to_string(a.id) + " exited with code " +
                                             std::to_string(a.value[0]));
@@ -239,6 +249,7 @@ void Subscriber::on_sample(const Sample& sample) {
     const bool first = source.first_ns.load(relaxed) == 0;
     const int64_t now = __builtin_expect(first, 0) ? now_ns() : 0;
     if (!source.tracker.record(sample.sequence)) return;
+    if (source.instances) source.instances->record(sample.instance, sample.sequence);
     source.received_in_group = true;
     if (source.times_samples.load(relaxed)) time_sample(source, sample);
     state_.samples.store(++total_, relaxed);
@@ -317,6 +328,16 @@ Arrivals Subscriber::arrivals() const {
     return arrivals;
 }
 
+InstanceCounts Subscriber::instance_counts() const {
+    InstanceCounts counts{UINT64_MAX, UINT64_MAX, 0};
+    for (const auto& source : sources_) {
+        counts.received = std::min(counts.received, source->instances->received());
+        counts.fewest_samples = std::min(counts.fewest_samples, source->instances->fewest_samples());
+        counts.most_samples = std::max(counts.most_samples, source->instances->most_samples());
+    }
+    return counts;
+}
+
 Results Subscriber::results() const {
     Results r;
     std::lock_guard<std::mutex> lock(state_.mutex);
@@ -327,6 +348,7 @@ Results Subscriber::results() const {
     r.data_length = state_.sample_bytes.load();
     r.test = test_;
     if (test_ == Test::paced) r.arrivals = arrivals();
+    if (options_.keyed) r.instances = instance_counts();
     r.warm_up_s = warm_up_s_;
     r.warm_up_received = warm_up_received_;
     r.common = common_interval();
@@ -334,8 +356,9 @@ Results Subscriber::results() const {
         const Tracker& t = source->tracker;
         r.received += t.received();
         r.duplicates += t.duplicates();
-        r.out_of_order += t.out_of_order();
+        r.out_of_order += source->out_of_order();
         r.sent += source->sent;
+        r.next_length = std::max(r.next_length, source->next_length);
         r.lost += source->ended ? source->sent - std::min(source->sent, t.received()) : t.missing();
         const int64_t first = source->first_ns.load();
         if (first && (!r.first_ns || first < r.first_ns)) r.first_ns = first;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "announcer.h"
 #include "clock.h"
 #include "histogram.h"
+#include "instances.h"
 #include "options.h"
 #include "participant.h"
 #include "receiver.h"
@@ -41,6 +43,7 @@ private:
         // Written only by the receiving thread, except `run`, which START sets.
         std::atomic<uint32_t> run{0};
         Tracker tracker;
+        std::optional<Instances> instances;                // of a keyed topic
         bool received_in_group = false;
         std::atomic<int64_t> first_ns{0}, last_ns{0};
         std::atomic<uint64_t> total_at_first{0}, total_at_last{0};    // measured samples of all publishers until then
@@ -54,9 +57,12 @@ private:
         Identity identity;
         bool ended = false, over = false, complete = false, done = false, report_requested = false;
         uint64_t sent = 0, received_before = 0;
+        int64_t next_length = 0;                           // of a scan
         int64_t last_announcement_ns = 0, last_progress_ns = 0;
         bool shares_clock = false;
         int64_t clock_step_ns = 0;                         // change of clock_difference_ns from START to END
+
+        uint64_t out_of_order() const { return instances ? instances->out_of_order() : tracker.out_of_order(); }
     };
 
     bool discover();
@@ -73,6 +79,7 @@ private:
     bool all_started() const;
     Arrivals arrivals() const;
     CommonInterval common_interval() const;
+    InstanceCounts instance_counts() const;
 
     const Options& options_;
     const bool reliable_, data_length_given_;

@@ -63,6 +63,7 @@ void LatencyTest::send_ping(bool in_callback) {
         }
     }
     sample_.sequence = static_cast<uint32_t>(number_);
+    sample_.instance = static_cast<uint32_t>(number_ % static_cast<uint64_t>(options_.instances));
     sample_.ping = static_cast<int32_t>(number_ % subscribers_);
     sample_.sent_ns = now_ns();
     // The pong may arrive before write() returns: count the ping first, and undo it if nothing was sent.

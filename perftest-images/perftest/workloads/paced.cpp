@@ -11,14 +11,15 @@ constexpr int64_t grace_ns = 1'000'000'000;
 
 PacedTest::PacedTest(const WorkloadContext& context)
     : Workload(context), pacer_(context.options, context.state),
-      samples_(static_cast<uint64_t>(std::min<double>(context.options.rate * context.options.execution_time + 0.5,
-                                                      static_cast<double>(context.options.iterations)))),
+      samples_(std::min(pacer_.samples_before(to_ns(context.options.execution_time)),
+                        static_cast<uint64_t>(context.options.iterations))),
       ping_every_(context.options.latency_count > 0 ? static_cast<uint64_t>(context.options.latency_count)
                                                     : std::max<uint64_t>(1, samples_ / pings_wanted)) {}
 
 void PacedTest::run() {
     receiver_.start(backend_, options_.receive);
     Sample sample = sample_;
+    Numbering numbering(options_.instances);
     uint64_t number = 0;
     Stage stage = Stage::warm_up;
     begin_warm_up();
@@ -29,6 +30,7 @@ void PacedTest::run() {
         if (current != stage) {
             stage = current;
             number = 0;
+            numbering.restart();
             sample.phase = Phase::measured;
             enter_measured_stage();
         }
@@ -37,7 +39,7 @@ void PacedTest::run() {
         if (state_.stage.load(relaxed) != stage) continue;
         const int64_t due = pacer_.due(), now = now_ns();
         const bool pings = !shared_clock_ && number % ping_every_ == 0;
-        sample.sequence = static_cast<uint32_t>(number);
+        numbering.number(sample);
         sample.sent_ns = due;
         if (pings) lateness_of(number).store(now - due, relaxed);
         sample.ping = pings ? static_cast<int32_t>(number / ping_every_ % subscribers_) : -1;
@@ -45,6 +47,7 @@ void PacedTest::run() {
         if (written != Written::ok && !retry_write(sample, written)) break;
         pacer_.advance();
         ++number;
+        numbering.advance();
         if (stage != Stage::measured) continue;
         if (now - due > pacer_.period_ns()) late_.store(late_.load(relaxed) + 1, relaxed);
         if (now - due > max_lateness_ns_.load(relaxed)) max_lateness_ns_.store(now - due, relaxed);

@@ -1,4 +1,4 @@
-// The paced test: samples at a fixed rate on a schedule that nothing shifts. Each sample carries the time at which it
+// The paced test: samples on a schedule that nothing shifts. Each sample carries the time at which it
 // was due, so that a stall of the publisher counts in the delay of every sample that it held up.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Waits until samples are due, on an absolute schedule at a fixed rate.
+// Waits until samples are due, on an absolute schedule.
 #pragma once
 
 #include <sys/prctl.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "options.h"
+#include "rate_profile.h"
 #include "state.h"
 
 namespace k8sdds {
@@ -13,11 +14,13 @@ namespace k8sdds {
 class Pacer {
 public:
     Pacer(const Options& options, State& state)
-        : state_(state), period_(options.rate > 0 ? 1e9 / options.rate : 0),
-          spin_(options.rate_spins ? INT64_MAX : std::min<int64_t>(final_spin_ns, static_cast<int64_t>(period_ / 4))) {}
+        : state_(state), limited_(options.rate > 0),
+          profile_(options.rate_profile, limited_ ? options.rate : 1, options.execution_time),
+          spin_(options.rate_spins ? INT64_MAX : std::min<int64_t>(final_spin_ns, period_ns() / 4)) {}
 
-    bool is_limited() const { return period_ > 0; }
-    int64_t period_ns() const { return static_cast<int64_t>(period_); }
+    bool is_limited() const { return limited_; }
+    int64_t period_ns() const { return static_cast<int64_t>(profile_.period_ns()); }
+    uint64_t samples_before(int64_t ns) const { return profile_.samples_before(ns); }
 
     // Starts the schedule: its first sample is due now. Call it in the thread that waits.
     void restart(int64_t now) {
@@ -26,8 +29,8 @@ public:
         prctl(PR_SET_TIMERSLACK, 1UL);                     // ns; the kernel's default delays each wake-up by up to 50 us
     }
 
-    // When the next sample is due. Multiplication keeps rounding errors from adding up.
-    int64_t due() const { return start_ + static_cast<int64_t>(static_cast<double>(number_) * period_); }
+    // When the next sample is due.
+    int64_t due() const { return start_ + profile_.due_ns(number_); }
 
     // Takes the next sample from the schedule, which a late sample does not shift.
     void advance() { ++number_; }
@@ -49,7 +52,8 @@ private:
     static constexpr int64_t final_spin_ns = 20'000;       // a sleeping thread needs some microseconds to wake up
 
     State& state_;
-    const double period_;                                  // ns
+    const bool limited_;
+    const RateProfile profile_;                            // has no meaning without a rate
     const int64_t spin_;                                   // ns before a sample is due
     int64_t start_ = 0;
     uint64_t number_ = 0;                                  // of the next sample since the start

@@ -29,6 +29,7 @@ void ThroughputTest::run() {
     Pacer pacer(options_, state);
     const bool limited = pacer.is_limited();
     Sample sample = sample_;
+    Numbering numbering(options_.instances);
     uint64_t ping_every = ping_period(0);
     const uint64_t limit = static_cast<uint64_t>(options_.iterations);
     uint64_t until_ping = 1, number = 0;
@@ -43,6 +44,7 @@ void ThroughputTest::run() {
             stage = current;
             ping_every = ping_period(number);
             number = 0;
+            numbering.restart();
             until_ping = 1;
             sample.phase = Phase::measured;
             const int64_t now = now_ns();
@@ -55,7 +57,7 @@ void ThroughputTest::run() {
             if (state.stage.load(relaxed) != stage) continue;
             pacer.advance();
         }
-        sample.sequence = static_cast<uint32_t>(number);
+        numbering.number(sample);
         sample.ping = -1;
         if (__builtin_expect(--until_ping == 0, 0)) {
             until_ping = ping_every;
@@ -70,6 +72,7 @@ void ThroughputTest::run() {
             break;
         }
         ++number;
+        numbering.advance();
         if (stage == Stage::measured) {
             state.samples.store(number, relaxed);
             if (number >= limit) break;

@@ -24,6 +24,27 @@ struct WorkloadContext {
     Sample sample;                            // template of every sample: run, publisher and payload
 };
 
+// Numbers the samples of a stage; their instances take turns.
+class Numbering {
+public:
+    explicit Numbering(int64_t instances) : instances_(static_cast<uint32_t>(instances)) {}
+
+    // The instances continue their turn, because a queue may be divided among them.
+    void restart() { sequence_ = 0; }
+    void number(Sample& sample) const {
+        sample.sequence = sequence_;
+        sample.instance = instance_;
+    }
+    void advance() {
+        ++sequence_;
+        if (++instance_ == instances_) instance_ = 0;
+    }
+
+private:
+    const uint32_t instances_;
+    uint32_t sequence_ = 0, instance_ = 0;
+};
+
 class Workload {
 public:
     explicit Workload(const WorkloadContext& context)

@@ -7,7 +7,7 @@ import struct
 import threading
 
 MAGIC = b"k8sddsA1"
-LAYOUT = struct.Struct("<8sBBHHxxII6q")
+LAYOUT = struct.Struct("<8sBBHHxxII8q")
 HELLO, READY, START, ALIVE, END, REPORT, DONE, BYE, ABORT = range(9)
 PUBLISHER, SUBSCRIBER = 0, 1
 ALL = 0xFFFF
@@ -42,7 +42,7 @@ class FakePeer:
         self.data.close()
 
     def send(self, kind: int, run: int = 0, *values: int) -> None:
-        padded = (*values, *([0] * 6))[:6]
+        padded = (*values, *([0] * 8))[:8]
         message = LAYOUT.pack(MAGIC, kind, self.role, 0, ALL, self.instance, run, *padded)
         self.socket.sendto(message, self.peer)
 

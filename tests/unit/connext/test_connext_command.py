@@ -38,7 +38,7 @@ def test_every_release_accepts_its_command_lines(version: Version) -> None:
     for changes in (
         {}, {"test": "latency"}, {"reliability": "best-effort", "rate": 30}, {"batch_bytes": 8192},
         {"transport": "multicast", "subscribers": 12}, {"receive_mode": "waitset"}, {"payload_bytes": 200_000},
-        {"publishers": 3, "subscribers": 4},
+        {"publishers": 3, "subscribers": 4}, {"instances": 100},
     ):  # fmt: skip
         for participant, role in (("pub0", "publisher"), ("sub0", "subscriber")):
             args = line(participant, version, **changes)  # type: ignore[arg-type]
@@ -59,6 +59,12 @@ def test_a_subscriber() -> None:
         "/opt/rti/perftest_cpp -sub -domain 7 -transport UDPv4 -nic eth0 -dataLen 1024 -noXmlQos"
         " -peer 10.0.0.0 -peer 10.0.0.1 -sidMultiSubTest 1 -numPublishers 1 -outputFormat csv -noPrintIntervals"
     )
+
+
+def test_a_topic_with_a_key() -> None:
+    for participant in ("pub0", "sub0"):
+        args = line(participant, instances=8)
+        assert args[args.index("-keyed") : args.index("-keyed") + 3] == ["-keyed", "-instances", "8"]
 
 
 def test_a_latency_test_has_no_batch_options() -> None:

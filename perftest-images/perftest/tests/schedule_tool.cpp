@@ -1,0 +1,24 @@
+// A tool for the tests: prints when the samples of a rate profile are due within a time, in ns, one per line.
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "rate_profile.h"
+
+int main(int argc, char** argv) {
+    if (argc != 4) {
+        std::fprintf(stderr, "usage: k8sdds-schedule-tool PROFILE RATE SECONDS\n");
+        return 2;
+    }
+    try {
+        const double seconds = std::atof(argv[3]);
+        const k8sdds::RateProfile profile(argv[1], std::atof(argv[2]), seconds);
+        const uint64_t samples = profile.samples_before(static_cast<int64_t>(seconds * 1e9));
+        for (uint64_t number = 0; number < samples; ++number)
+            std::printf("%lld\n", static_cast<long long>(profile.due_ns(number)));
+    } catch (const std::invalid_argument& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 2;
+    }
+    return 0;
+}

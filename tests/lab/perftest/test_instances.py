@@ -1,0 +1,99 @@
+"""Test topics with a key: the samples of all instances arrive, with every middleware that has keys."""
+
+from __future__ import annotations
+
+import pytest
+from perftest_tools import REPOSITORY
+
+MIDDLEWARES = ("cyclonedds", "fastdds")
+KEEP_LAST_10 = ("-qosFile", REPOSITORY / "qos/ros2-default.xml")
+
+
+@pytest.mark.parametrize("receive", ["listener", "waitset"])
+@pytest.mark.parametrize("middleware", MIDDLEWARES)
+def test_instances_are_written_in_turn(perftest, middleware: str, receive: str) -> None:
+    # The history of the writer, 10 samples of each instance, holds all samples.
+    publisher, subscriber = perftest.pair(
+        *("-keyed", "-instances", 7, "-receive", receive, *KEEP_LAST_10),
+        pub=("-numIter", 67, "-pubRate", "1000:sleep"),
+        middleware=middleware,
+        time=30,
+        warm_up=0,
+    )
+    p, s = publisher.k8sdds, subscriber.k8sdds
+    assert s["received"] == p["sent"] == 67
+    assert s["instances"] == {"received": 7, "fewest_samples": 9, "most_samples": 10}
+    assert p["subscribers"][0]["instances"] == 7
+    assert s["lost"] == s["out_of_order"] == s["duplicates"] == 0
+
+
+@pytest.mark.parametrize(
+    ("middleware", "test"),
+    [
+        ("cyclonedds", ("-latencyTest",)),
+        ("fastdds", ("-latencyTest",)),
+        ("cyclonedds", ("-pacedTest", "-pubRate", "500:sleep")),
+        ("cyclonedds", ()),
+    ],
+)
+def test_all_tests_have_instances(perftest, middleware: str, test: tuple[str, ...]) -> None:
+    publisher, subscriber = perftest.pair("-keyed", "-instances", 4, pub=test, middleware=middleware)
+    counts = subscriber.k8sdds["instances"]
+    assert counts["received"] == 4 and counts["most_samples"] - counts["fewest_samples"] <= 1
+    assert publisher.k8sdds["lost"] == 0
+
+
+@pytest.mark.parametrize(("writer", "reader"), [MIDDLEWARES, MIDDLEWARES[::-1]])
+def test_keys_interoperate(perftest, writer: str, reader: str) -> None:
+    both = ("-keyed", "-instances", 300, *KEEP_LAST_10)
+    subscriber = perftest.sub(*both, middleware=reader)
+    publisher = perftest.pub(
+        *both, "-numIter", 900, "-pubRate", "5000:sleep", time=30, warm_up=0, middleware=writer
+    )
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert subscriber.k8sdds["instances"] == {"received": 300, "fewest_samples": 3, "most_samples": 3}
+
+
+def test_more_instances_than_the_queue_has_samples(perftest) -> None:
+    both = ("-keyed", "-instances", 50, "-dataLen", 1000)
+    _, subscriber = perftest.pair(*both, pub=("-sendQueueSize", 10))
+    assert subscriber.k8sdds["instances"]["received"] == 50 and subscriber.k8sdds["lost"] == 0
+
+
+def test_several_publishers_write_the_same_instances(perftest) -> None:
+    both = ("-keyed", "-instances", 5)
+    subscriber = perftest.sub(*both, "-numPublishers", 2)
+    publishers = [perftest.pub(*both, "-pidMultiPubTest", i, "-numIter", 50, time=30) for i in range(2)]
+    assert [p.end() for p in (*publishers, subscriber)] == [0] * 3
+    assert subscriber.k8sdds["instances"] == {"received": 5, "fewest_samples": 10, "most_samples": 10}
+
+
+def test_both_sides_need_the_same_number(perftest) -> None:
+    subscriber = perftest.sub("-keyed", "-instances", 3)
+    publisher = perftest.pub("-keyed", "-instances", 4)
+    assert (subscriber.end(), publisher.end()) == (2, 2)
+    assert "give the same -instances" in subscriber.err
+
+
+def test_a_topic_with_a_key_matches_none_without(perftest) -> None:
+    subscriber = perftest.sub("-discoveryTimeout", 1)
+    publisher = perftest.pub("-keyed", "-discoveryTimeout", 1)
+    assert (subscriber.end(), publisher.end()) == (3, 3)
+    assert "-keyed" in publisher.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-instances", 3), "-instances: has an effect only with -keyed"),
+        (
+            ("-keyed", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1"),
+            "-keyed: plain UDP has no keys",
+        ),
+        (("-keyed", "-instances", 0), "-instances: 0 is out of range"),
+        (("-keyed", "-instances", 2, "-middleware", "fastdds"), "add a -qosFile with KEEP_LAST"),
+    ],
+)
+def test_what_is_refused(perftest, arguments: tuple[object, ...], message: str) -> None:
+    done = perftest.run("-pub", "-check", *arguments)
+    assert done.returncode == 2 and message in done.stderr

@@ -1,0 +1,51 @@
+"""Test which rate profiles an experiment accepts, and what is recorded of them."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from k8sdds.campaign.expansion import expand
+from k8sdds.model import rate_profile
+from k8sdds.model.experiment import Experiment, Sweep
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("constant", ("constant", ())),
+        ("ramp:0", ("ramp", (0,))),
+        ("burst:10", ("burst", (10,))),
+        ("on-off:0.5:1.5", ("on-off", (0.5, 1.5))),
+    ],
+)
+def test_a_profile_is_a_shape_with_its_numbers(text: str, parsed: tuple[str, tuple[float, ...]]) -> None:
+    assert rate_profile.parse(text) == parsed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "sine", "constant:1", "ramp", "ramp:", "ramp:x", "ramp:-1", "ramp:1e3", "ramp:inf", "ramp:20000000",
+        "burst:0", "burst:1.5", "burst:2000000", "on-off:1", "on-off:0:1", "on-off:1:0", "on-off:80000:80000",
+        "burst:1_0", "burst:١",
+    ],
+)  # fmt: skip
+def test_everything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"rate profile|ramp|burst|both times"):
+        rate_profile.parse(text)
+    with pytest.raises(ValidationError):
+        Sweep(networks=["host"], rate_profile=[text])
+
+
+def test_a_sweep_over_profiles_and_instances() -> None:
+    sweep = Sweep(
+        networks=["host"], test="paced", rate=100, rate_profile=["constant", "burst:10"], instances=[0, 8]
+    )
+    cells = expand(Experiment(name="e", sweeps=[sweep])).cells
+    assert [(cell.rate_profile, cell.instances) for cell in cells] == [
+        ("constant", 0), ("constant", 8), ("burst:10", 0), ("burst:10", 8),
+    ]  # fmt: skip
+    assert len({cell.cell_id for cell in cells}) == 4
+    assert "rate_profile" not in cells[0].canonical() and "instances" not in cells[0].canonical()
+    assert cells[3].describe() == "host paced 1024 B 100/s burst:10 8 instances"
