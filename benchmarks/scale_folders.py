@@ -26,7 +26,7 @@ from k8sdds.middleware import qos_file
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find
-from k8sdds.results.run_folder import SCHEMA, TRIALS, RunFolder
+from k8sdds.results.run_folder import QOS, SCHEMA, TRIALS, RunFolder
 from k8sdds.system import yaml_text
 
 NETWORKS = {"host": 1.0, "flannel-vxlan": 0.62, "flannel-hostgw": 0.74, "kube-router": 0.75, "weavenet": 0.55}
@@ -82,7 +82,7 @@ def make(path: Path, trials: int, seed: int = 1, raw: bool = True) -> RunFolder:
         path,
         _campaign(expansion, planned, blocks, seed),
         start.experiment_yaml(expansion.experiment),
-        {f"{file.stem}.xml": file.read_text() for file in {qos_file(t.cell) for t in planned}},
+        {f"{QOS}/{file.stem}.xml": file.read_bytes() for file in {qos_file(t.cell) for t in planned}},
     )
     run.append_event("started")
     drift = {repetition: chance.gauss(0, SPREAD) for repetition in blocks}

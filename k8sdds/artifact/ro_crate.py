@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__
+from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS
 
 if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
@@ -23,6 +24,10 @@ RUN_FILES = {
     "experiment.yaml": ("the resolved experiment with all defaults", "application/yaml"),
     "trials.jsonl": ("one line per attempt: its cell, results and validity", "application/jsonl"),
     "events.jsonl": ("events between the trials", "application/jsonl"),
+}
+INPUT_FOLDERS = {
+    QOS: "a QoS profile, unchanged",
+    MIDDLEWARE_CONFIG: "a configuration of the middleware, unchanged",
 }
 STUDY = {
     "@type": "ScholarlyArticle",
@@ -108,9 +113,10 @@ def _action(crate: ROCrate, add: Any, run: PackedRun, k8sdds: Any, authors: list
     files = {path: _file(crate, f"{at}/{path}", *RUN_FILES[path]) for path in RUN_FILES if path in run.sums}
     inputs = [files["experiment.yaml"]] if "experiment.yaml" in files else []
     inputs += [
-        _file(crate, f"{at}/{path}", "a QoS profile, unchanged", "application/xml")
+        _file(crate, f"{at}/{path}", description, "application/xml")
         for path in sorted(run.sums)
-        if path.startswith("qos/")
+        for folder, description in INPUT_FOLDERS.items()
+        if path.startswith(f"{folder}/")
     ]
     results = [files[path] for path in ("trials.jsonl", "events.jsonl") if path in files]
     raw = sum(1 for path in run.sums if path.startswith("raw/"))
