@@ -158,7 +158,8 @@ void Raw::open(const Settings& settings, Events& events) {
     const bool joins_group = settings.multicast && !publishes;
     data_in_ = joins_group ? multicast_socket(group_, base_ + 1, local_) : unicast_socket(local_, 0);
     if (settings.raw_mode == RawMode::gso) data_in_.coalesce_datagrams();
-    if (settings.receive == Receive::spin) polls_device_ = data_in_.poll_device(busy_poll_us);
+    if (settings.receive == Receive::spin && settings.raw_mode >= RawMode::connected)
+        polls_device_ = data_in_.poll_device(busy_poll_us);
     sender_.open(settings, local_);
     receiver_.open(settings, events);
 
