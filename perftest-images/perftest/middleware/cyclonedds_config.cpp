@@ -121,7 +121,9 @@ Protection protection(const Settings& s) {
     if (!s.security.enabled()) return {};
     std::ifstream file(s.security.governance);
     const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    const int64_t codes = 20 * static_cast<int64_t>(std::max(s.subscribers, s.publishers));
+    // Subscribers are receivers of each other too; a subscriber knows their number from -peer only.
+    const size_t receivers = std::max<size_t>({s.subscribers, s.publishers, s.peers.size()});
+    const int64_t codes = 20 * static_cast<int64_t>(receivers);
     return {longest(kinds(text, "rtps"), 84, codes),
             longest(kinds(text, "metadata"), 60, codes) + longest(kinds(text, "data"), 48, 0)};
 }
