@@ -13,7 +13,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 8;     // increase with every change of this header
+constexpr unsigned backend_interface = 9;     // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -119,6 +119,7 @@ struct Settings {
     Receive receive = Receive::listener;
     RawMode raw_mode = RawMode::datagram;
     bool latency_test = false;
+    bool serialized = false;                  // leave serialization and deserialization out of the test
     bool shared_memory = false;               // samples go through shared memory, to processes of this host
     bool asynchronous = false;                // samples are sent by a thread of the middleware
     int64_t flow_bytes = 0, flow_period_ms = 0;   // limit of an asynchronous writer; 0: none

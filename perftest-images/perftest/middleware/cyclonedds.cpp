@@ -10,6 +10,7 @@
 
 #include "common.h"
 #include "cyclonedds_config.h"
+#include "cyclonedds_serialized.h"
 #include "perftest.h"
 #include "sockets.h"
 
@@ -57,6 +58,10 @@ private:
     void create_announcement_channel();
     void create_data_endpoints();
     void take_announcements(dds_entity_t reader);
+    void create_serialized_samples();
+    dds_return_t write_sample(const Sample& sample);
+    dds_return_t take_deserialized();
+    dds_return_t take_serialized();
 
     Settings settings_;
     Events* events_ = nullptr;
@@ -70,6 +75,9 @@ private:
     std::vector<K8sdds_Sample> taken_;
     std::vector<void*> pointers_;
     std::vector<dds_sample_info_t> infos_;
+    std::vector<ddsi_serdata*> serialized_taken_;
+
+    SerializedSamples serialized_;                        // of a publisher
 };
 
 void CycloneDds::open(const Settings& settings, Events& events) {
@@ -146,6 +154,8 @@ void CycloneDds::create_data_endpoints() {
         pointers_.push_back(&sample);
     }
     infos_.resize(buffers);
+    serialized_taken_.resize(buffers);
+    if (publishes && settings_.serialized) create_serialized_samples();
 
     apply_test_qos(settings_);
     // In a latency test the receive callback sends the next ping: it must not block for long.
@@ -179,11 +189,25 @@ void CycloneDds::create_data_endpoints() {
     }
 }
 
+void CycloneDds::create_serialized_samples() {
+    // More than the writer keeps: the library's limit adapts up to 500 kB, and one sample may exceed it.
+    constexpr uint64_t adaptive_limit = 500'000;
+    const uint64_t others = std::clamp<uint64_t>((64 << 20) / settings_.data_length, 4, 64);
+    const uint64_t queue = settings_.send_queue ? static_cast<uint64_t>(settings_.send_queue)
+                           : settings_.latency_test ? 1 : adaptive_limit / settings_.data_length;
+    const std::vector<uint8_t> payload(settings_.data_length - sample_overhead, 0xa5);
+    Sample model;
+    model.payload = payload.data();
+    model.payload_length = static_cast<uint32_t>(payload.size());
+    serialized_.create(participant_, model, queue + others);
+}
+
 void CycloneDds::close() {
     if (participant_ > 0) {
         // Remove the listeners first: no callback may use an entity that is being deleted.
         if (reader_ > 0) dds_set_listener(reader_, nullptr);
         if (announcement_reader_ > 0) dds_set_listener(announcement_reader_, nullptr);
+        serialized_.release();
         dds_delete(participant_);
     }
     if (domain_ > 0) dds_delete(domain_);
@@ -224,13 +248,21 @@ std::map<std::string, Json> CycloneDds::effective_qos() {
     return qos;
 }
 
-Written CycloneDds::write(const Sample& sample) {
+dds_return_t CycloneDds::write_sample(const Sample& sample) {
+    if (settings_.serialized && settings_.role == Role::publisher) {
+        ddsi_serdata* serialized = serialized_.next(sample);
+        return serialized ? dds_writecdr(writer_, serialized) : DDS_RETCODE_TIMEOUT;
+    }
     K8sdds_Sample out;
     pack(sample, out.head);
     out.payload._maximum = out.payload._length = sample.payload_length;
     out.payload._buffer = const_cast<uint8_t*>(sample.payload);
     out.payload._release = false;
-    const dds_return_t result = dds_write(writer_, &out);
+    return dds_write(writer_, &out);
+}
+
+Written CycloneDds::write(const Sample& sample) {
+    const dds_return_t result = write_sample(sample);
     if (__builtin_expect(result != DDS_RETCODE_OK, 0)) {
         error_ = result;
         return result == DDS_RETCODE_TIMEOUT ? Written::blocked : Written::failed;
@@ -259,23 +291,38 @@ unsigned CycloneDds::take() {
             return 0;
         }
     }
-    const auto max_samples = static_cast<uint32_t>(taken_.size());
     for (;;) {
-        const dds_return_t n = dds_take(reader_, pointers_.data(), infos_.data(), max_samples, max_samples);
+        const dds_return_t n = settings_.serialized ? take_serialized() : take_deserialized();
         if (n <= 0) return taken;
-        for (dds_return_t i = 0; i < n; ++i) {
-            if (!infos_[i].valid_data) continue;
-            const K8sdds_Sample& in = taken_[i];
-            Sample sample;
-            unpack(in.head, sample);
-            sample.payload = in.payload._buffer;
-            sample.payload_length = in.payload._length;
-            events_->on_sample(sample);
-        }
         events_->on_received();
         taken += static_cast<unsigned>(n);
-        if (static_cast<uint32_t>(n) < max_samples) return taken;
+        if (static_cast<size_t>(n) < taken_.size()) return taken;
     }
+}
+
+dds_return_t CycloneDds::take_deserialized() {
+    const auto max_samples = static_cast<uint32_t>(taken_.size());
+    const dds_return_t n = dds_take(reader_, pointers_.data(), infos_.data(), max_samples, max_samples);
+    for (dds_return_t i = 0; i < n; ++i) {
+        if (!infos_[i].valid_data) continue;
+        const K8sdds_Sample& in = taken_[i];
+        Sample sample;
+        unpack(in.head, sample);
+        sample.payload = in.payload._buffer;
+        sample.payload_length = in.payload._length;
+        events_->on_sample(sample);
+    }
+    return n;
+}
+
+dds_return_t CycloneDds::take_serialized() {
+    const auto max_samples = static_cast<uint32_t>(serialized_taken_.size());
+    const dds_return_t n = dds_takecdr(reader_, serialized_taken_.data(), max_samples, infos_.data(), DDS_ANY_STATE);
+    for (dds_return_t i = 0; i < n; ++i) {
+        if (infos_[i].valid_data) events_->on_sample(read_serialized(serialized_taken_[i]));
+        release_serialized(serialized_taken_[i]);
+    }
+    return n;
 }
 
 bool CycloneDds::announce(const Announcement& a) {

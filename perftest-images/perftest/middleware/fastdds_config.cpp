@@ -206,6 +206,7 @@ std::string fastdds_unsupported(const Settings& s) {
         const std::string problem = unsupported_servers(s);
         if (!problem.empty()) return problem;
     }
+    if (s.serialized) return "-serialized: fastdds serializes every sample; remove it, or use cyclonedds";
     if (s.qos.batch_bytes > 0)
         return (s.qos.batch_line
                     ? "-qosFile: " + s.qos.file + ":" + std::to_string(s.qos.batch_line) + ": k8sdds.batch_bytes"

@@ -104,6 +104,7 @@ private:
 std::string Raw::unsupported(const Settings& s) const {
     if (s.security.enabled())
         return "-secureGovernanceFile: raw does not support DDS Security; remove the -secure options";
+    if (s.serialized) return "-serialized: raw does not serialize samples; remove it, or use cyclonedds";
     if (s.discovery == Discovery::server)
         return "-discovery: raw does not support a discovery server; remove it, and add -peer or -multicast";
     if (s.shared_memory) return "-transport: raw sends UDP datagrams; give UDPv4";

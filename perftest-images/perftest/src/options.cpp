@@ -98,6 +98,8 @@ const Option table[] = {
     {"-multicastAddr", "ADDR", both, &Options::multicast_address, 0, 0, "Multicast address; requires -multicast."},
     {"-receive", "listener|waitset|spin", both, &Options::receive, 0, 0,
      "Receive mode: middleware callback, waiting thread, or polling thread."},
+    {"-serialized", "", both, &Options::serialized, 0, 0,
+     "Write samples that were serialized before the test, and take samples without deserializing them (cyclonedds)."},
     {"-rawMode", "datagram|single|connected|mmsg|gso", both, &Options::raw_mode, 0, 0,
      "System calls of -middleware raw (datagram); the same for publisher and subscriber."},
     {"-numSubscribers", "N", publisher, &Options::subscribers, 1, 1000, "Number of subscribers to wait for."},

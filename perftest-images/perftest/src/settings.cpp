@@ -179,6 +179,10 @@ void check_combinations(Options& options) {
     if (!options.paced_test && options.was_given("-rateProfile"))
         throw UsageError("-rateProfile: has an effect only with -pacedTest; add it");
     if (options.paced_test) check_schedule(options);
+    if (options.serialized && options.keyed)
+        throw UsageError("-serialized: replaces the head of a sample, which contains the key; remove -keyed");
+    if (options.serialized && !options.secure_governance.empty())
+        throw UsageError("-serialized: uses a topic of its own, for which the permissions grant nothing; remove -secure options");
     if (options.was_given("-instances") && !options.keyed)
         throw UsageError("-instances: has an effect only with -keyed; add it");
     if (options.multicast && options.transport == "SHMEM")
@@ -224,6 +228,7 @@ Settings make_settings(Options& options) {
                                                       : Receive::listener;
     settings.raw_mode = raw_mode_of(options);
     settings.latency_test = options.latency_test;
+    settings.serialized = options.serialized;
     settings.shared_memory = options.transport == "SHMEM";
     settings.middleware_config = options.middleware_config;
     settings.asynchronous = options.asynchronous;
