@@ -16,7 +16,7 @@ public:
     Pacer(const Options& options, State& state)
         : state_(state), limited_(options.rate > 0),
           profile_(options.rate_profile, limited_ ? options.rate : 1, options.execution_time),
-          spin_(options.rate_spins ? INT64_MAX : std::min<int64_t>(final_spin_ns, period_ns() / 4)) {}
+          sleeps_(!options.rate_spins) {}
 
     bool is_limited() const { return limited_; }
     int64_t period_ns() const { return static_cast<int64_t>(profile_.period_ns()); }
@@ -43,18 +43,32 @@ public:
 
     // Returns when the next sample is due, or at once if the stage has changed.
     void wait(Stage stage) {
-        const int64_t due_ns = due();
-        if (due_ns - now_ns() > spin_) state_.sleep_until(due_ns - spin_, stage, [] { return false; });
+        const int64_t due_ns = due(), wake_ns = due_ns - final_spin_ns_;
+        if (sleeps_ && now_ns() < wake_ns) {
+            state_.sleep_until(wake_ns, stage, [] { return false; });
+            adapt_final_spin(now_ns() - wake_ns);
+        } else {
+            final_spin_ns_ -= final_spin_ns_ / 1024;       // sleeps again once in a while
+        }
         while (now_ns() < due_ns && state_.stage.load(std::memory_order_relaxed) == stage) {}
     }
 
 private:
-    static constexpr int64_t final_spin_ns = 20'000;       // a sleeping thread needs some microseconds to wake up
+    // A later wake-up is one of a busy core, which a longer spin cannot make up for.
+    static constexpr int64_t longest_spin_ns = 100'000;
+
+    // Makes the final spin as long as the recent wake-ups took. If that is longer than a period, nothing sleeps: late
+    // wake-ups would collect several samples and send them in a burst.
+    void adapt_final_spin(int64_t lateness_ns) {
+        if (lateness_ns > longest_spin_ns) return;
+        final_spin_ns_ = std::max(lateness_ns, final_spin_ns_ - final_spin_ns_ / 64);
+    }
 
     State& state_;
     const bool limited_;
     const RateProfile profile_;                            // has no meaning without a rate
-    const int64_t spin_;                                   // ns before a sample is due
+    const bool sleeps_;
+    int64_t final_spin_ns_ = 20'000;                       // before a sample is due
     int64_t start_ = 0;
     uint64_t number_ = 0;                                  // of the next sample since the start
 };
