@@ -31,8 +31,8 @@ MACHINE, PACKETS = "machine", "packets"
 """The limit by all modes of raw, and by all modes that send each packet separately."""
 
 SAME = (
-    "test", "payload_bytes", "transport", "publishers", "subscribers", "rate", "layout", "link", "cpu_quota",
-    "placement", "nodes", "testbed",
+    "test", "payload_bytes", "transport", "publishers", "subscribers", "rate", "rate_profile", "realtime_priority",
+    "dscp", "layout", "link", "cpu_quota", "placement", "nodes", "testbed",
 )  # fmt: skip
 """Columns of CONDITION in which a cell and its limit are equal: what is sent, and by which hardware."""
 
