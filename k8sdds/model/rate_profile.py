@@ -49,6 +49,17 @@ def contradiction(text: str, rate: float) -> str | None:
             return None
 
 
+def mean_rate(text: str, rate: float) -> float:
+    """Return the mean rate of a valid profile; of `on-off` over whole cycles."""
+    match parse(text):
+        case "ramp", (start,):
+            return (start + rate) / 2
+        case "on-off", (on_s, off_s):
+            return rate * on_s / (on_s + off_s)
+        case _:
+            return rate
+
+
 def _is_plain(number: str) -> bool:
     """Whether k8sdds-perftest reads the number: digits, perhaps with a decimal point."""
     return number.replace(".", "", 1).isdecimal() and number.isascii()

@@ -84,7 +84,7 @@ class Paced(Workload):
 
     def timed_per_s(self, cell: Cell) -> float | None:
         """Return the rate of the delays of all samples at all subscribers."""
-        return cell.rate * cell.publishers * cell.subscribers
+        return rate_profile.mean_rate(cell.rate_profile, cell.rate) * cell.publishers * cell.subscribers
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the distribution of the delays of all subscribers, and what missed its schedule or its deadline."""

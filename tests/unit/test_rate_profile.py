@@ -49,3 +49,11 @@ def test_a_sweep_over_profiles_and_instances() -> None:
     assert len({cell.cell_id for cell in cells}) == 4
     assert "rate_profile" not in cells[0].canonical() and "instances" not in cells[0].canonical()
     assert cells[3].describe() == "host paced 1024 B 100/s burst:10 8 instances"
+
+
+@pytest.mark.parametrize(
+    ("text", "mean"),
+    [("constant", 100), ("ramp:0", 50), ("ramp:300", 200), ("burst:10", 100), ("on-off:1:3", 25)],
+)
+def test_the_mean_rate(text: str, mean: float) -> None:
+    assert rate_profile.mean_rate(text, 100) == mean
