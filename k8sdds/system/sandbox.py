@@ -29,7 +29,7 @@ COMMAND_TIMEOUT_S = 60
 # An empty /dev/shm is shared by the pods of the sandbox and removed with it.
 _PREPARE = (
     "set -e; mount -t tmpfs -o mode=755 k8sdds /run; mkdir -p /run/netns /run/sys;"
-    " mount -t tmpfs -o mode=1777 k8sdds /dev/shm"
+    " [ ! -d /dev/shm ] || mount -t tmpfs -o mode=1777 k8sdds /dev/shm"
 )
 
 _END = "end-of-batch"
