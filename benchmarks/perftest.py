@@ -5,6 +5,9 @@ two pods of one lab network, started by the same supervisor, pinned to the same 
 each round. Ratios are between runs of the same round; all rounds count.
 
   ours      k8sdds-perftest with Cyclone DDS, strict reliability
+  ours serialized
+            with --serialized: the same with samples that were serialized before the test. It is compared with
+            ours only, because ddsperf serializes its samples
   ddsperf   Debian's ddsperf with the same shared library, the same configuration (interface, no multicast,
             peers, socket buffers), the same serialized size (its `size` includes all fields of the sample,
             like -dataLen), reliable, keep all, and the same receive mode
@@ -34,7 +37,19 @@ from pathlib import Path
 from typing import Any
 
 import common
-from programs import BATCHED, DEFAULT, PAYLOADS, QUANTITIES, TUNED, WARMUP_S, Failed, Pods, Run, preloaded
+from programs import (
+    BATCHED,
+    DEFAULT,
+    PAYLOADS,
+    QUANTITIES,
+    SERIALIZED,
+    TUNED,
+    WARMUP_S,
+    Failed,
+    Pods,
+    Run,
+    preloaded,
+)
 
 from k8sdds.testbeds.lab.testbed import Lab
 
@@ -50,15 +65,15 @@ BATCHED_MAX, TUNED_MIN = 1024, 4096
 """Payloads in bytes. Batching needs several samples in a message; tuning pays for long samples."""
 
 
-def groups(payloads: list[int], tests: set[str], settings: set[str]) -> list[list[Run]]:
-    """Return the pairs of runs to compare."""
+def groups(payloads: list[int], programs: list[str], tests: set[str], settings: set[str]) -> list[list[Run]]:
+    """Return the groups of runs to compare."""
     run_groups = []
     for payload in payloads:
         for chosen in sorted(settings):
             fits = {DEFAULT: True, TUNED: payload >= TUNED_MIN, BATCHED: payload <= BATCHED_MAX}[chosen]
             for test in ("throughput", "latency"):
                 if fits and test in tests and (test, chosen) != ("latency", BATCHED):
-                    run_groups.append([Run(program, test, payload, chosen) for program in PROGRAMS])
+                    run_groups.append([Run(program, test, payload, chosen) for program in programs])
     return run_groups
 
 
@@ -98,6 +113,7 @@ def main() -> int:
     parser.add_argument("--payload", action="append", type=int, help="bytes; repeatable [64 to 65536]")
     parser.add_argument("--receive", choices=("listener", "waitset"), default="listener", help="[listener]")
     parser.add_argument("--settings", choices=(DEFAULT, TUNED, BATCHED), help="only these settings [all]")
+    parser.add_argument("--serialized", action="store_true", help="also run k8sdds-perftest -serialized")
     parser.add_argument("--test", choices=("throughput", "latency"), help="run only this test")
     options = common.parse(parser)
     report = common.Report("perftest", options)
@@ -110,7 +126,8 @@ def main() -> int:
     tests = {options.test} if options.test else {"throughput", "latency"}
     payloads = options.payload or list(PAYLOADS)
     settings = {options.settings} if options.settings else {DEFAULT, TUNED, BATCHED}
-    runs = groups(payloads, tests, settings)
+    programs = [*PROGRAMS, SERIALIZED] if options.serialized else list(PROGRAMS)
+    runs = groups(payloads, programs, tests, settings)
     report.data |= {"margin": MARGIN, "receive": options.receive, "warmup_s": WARMUP_S, "networks": {}}
     for network in options.network or ["host"]:
         common.progress(f"network {network}")
@@ -151,8 +168,21 @@ def add_tables(
             )  # fmt: skip
     if rows:
         report.text(common.table([network, "ours", "ddsperf", "ours/ddsperf (95 %)", "margin 3 %"], rows))
+    _add_serialized(report, network, values)
     _add_wire(report, network, wires, data)
     report.data["networks"][network] = data
+
+
+def _add_serialized(report: common.Report, network: str, values: dict[Key, common.Values]) -> None:
+    rows = []
+    for (settings, quantity, payload), measured in sorted(values.items()):
+        ratio = measured.ratio(SERIALIZED, "ours")
+        if ratio and quantity in QUANTITIES:
+            title, digits = QUANTITIES[quantity]
+            medians = [common.number(measured.median(name), digits) for name in (SERIALIZED, "ours")]
+            rows.append([f"{title}, {settings}, {payload} B", *medians, ratio.describe()])
+    if rows:
+        report.text(common.table([network, SERIALIZED, "ours", "ratio (95 %)"], rows))
 
 
 def _add_wire(

@@ -26,8 +26,9 @@ from k8sdds.testbeds.lab.testbed import Lab
 PUB, SUB = FIRST_PUBLISHER, Participant(SUBSCRIBER)
 
 RAW = ("raw", *(f"raw-{mode}" for mode in raw.MODES))
-OURS = ("ours", "fastdds", *RAW)
-"""k8sdds-perftest with Cyclone DDS, with Fast DDS, and with plain UDP in each mode."""
+SERIALIZED = "ours serialized"
+OURS = ("ours", SERIALIZED, "fastdds", *RAW)
+"""k8sdds-perftest with Cyclone DDS, also with `-serialized`, with Fast DDS, and with plain UDP in each mode."""
 
 EPROSIMA = "eprosima"
 """eProsima's ThroughputTest."""
@@ -179,7 +180,7 @@ class Pods:
             cell=self._cell(run), testbed="lab", repetition=0, duration_s=seconds, warmup_s=WARMUP_S
         )
         self._count += 1
-        folder = self._folder / f"{self._count}-{run.program}-{run.test}-{run.payload}"
+        folder = self._folder / f"{self._count}-{run.program.replace(' ', '-')}-{run.test}-{run.payload}"
         endpoints = self._lab.endpoints(trial)
         launches = {name: self._ours for name in OURS}
         launches |= {"ddsperf": self._ddsperf, "iperf3": self._iperf3, "sockperf": self._sockperf}
@@ -225,6 +226,8 @@ class Pods:
             argv = middleware.find(trial.cell.middleware).command(trial, participant, surroundings).argv
             if run.settings == TUNED and participant.publishes and run.test == "throughput":
                 argv = [*argv, "-sendQueueSize", str(run.queue_samples)]
+            if run.program == SERIALIZED:
+                argv = [*argv, "-serialized"]
             commands[participant] = (argv, {})
         return commands
 
