@@ -43,11 +43,11 @@ public:
 
     // Returns when the next sample is due, or at once if the stage has changed.
     void wait(Stage stage) {
-        const int64_t due_ns = due(), wake_ns = due_ns - final_spin_ns_;
-        if (sleeps_ && now_ns() < wake_ns) {
+        const int64_t due_ns = due(), wake_ns = due_ns - final_spin_ns_, now = now_ns();
+        if (sleeps_ && now < wake_ns) {
             state_.sleep_until(wake_ns, stage, [] { return false; });
             adapt_final_spin(now_ns() - wake_ns);
-        } else {
+        } else if (now < due_ns) {
             final_spin_ns_ -= final_spin_ns_ / 1024;       // sleeps again once in a while
         }
         while (now_ns() < due_ns && state_.stage.load(std::memory_order_relaxed) == stage) {}
