@@ -16,7 +16,8 @@ CONDITION = (
     "test", "payload_bytes",
     "transport", "reliability", "publishers", "subscribers", "middleware", "security", "qos",
     "middleware_config", "middleware_config_sha256",
-    "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes", "instances", "discovery", "receive_mode",
+    "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes", "instances", "topics", "writers",
+    "discovery", "receive_mode",
     "publish_mode", "flow_bytes", "flow_period_ms", "realtime_priority", "lock_memory", "dscp",
     "layout", "link", "cpu_quota", "placement", "nodes", "testbed",
 )  # fmt: skip
@@ -65,7 +66,7 @@ def _describe(name: str, value: Any) -> str:
             return str(value)
         case "payload_bytes":
             return payload(value)
-        case "publishers" | "subscribers":
+        case "publishers" | "subscribers" | "topics":
             return f"{value:g} {name if value != 1 else name[:-1]}"
         case "security":
             return "no security" if value == "none" else f"security {value}"
@@ -81,6 +82,8 @@ def _describe(name: str, value: Any) -> str:
             return f"{value} rate"
         case "instances":
             return f"{value:g} instances" if value else "no key"
+        case "writers":
+            return f"{value:g} writers per topic" if value != 1 else "1 writer per topic"
         case "cpu_quota":
             return f"{value:g} CPUs per pod"
         case "nodes":

@@ -10,7 +10,7 @@ from k8sdds import middleware, workloads
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
 from k8sdds.middleware.raw import Raw
-from k8sdds.model.experiment import Link
+from k8sdds.model.experiment import MAX_WRITERS, Link
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
 from k8sdds.model.trial import Cell, Trial
@@ -137,6 +137,10 @@ def unsupported(cell: Cell) -> str | None:
         return reason
     if cell.rate_profile != CONSTANT and not workload.load(cell).on_schedule:
         return f"only a paced test follows a rate profile: set `test: paced`, or rate_profile to {CONSTANT}"
+    if cell.topics * cell.writers > MAX_WRITERS:
+        return f"a publisher has at most {MAX_WRITERS} writers, not {cell.topics} × {cell.writers}"
+    if cell.topics > 1 and cell.security != NONE:
+        return "the permissions of k8sdds name one topic: topics must be 1 with DDS Security"
     if cell.discovery == SERVER:
         if implementation.service is None:
             return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"

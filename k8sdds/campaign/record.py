@@ -107,6 +107,8 @@ def description(trial: Trial) -> dict[str, Any]:
         "rate": cell.rate,
         "rate_profile": cell.rate_profile,
         "instances": cell.instances,
+        "topics": cell.topics,
+        "writers": cell.writers,
         "link": cell.link.model_dump(mode="json"),
         "layout": cell.layout,
         "cpu_quota": cell.cpu_quota,

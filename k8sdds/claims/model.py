@@ -23,7 +23,7 @@ Is = Literal["lower", "higher", "alike", "between", "published"]
 DEFAULTS = {
     "reliability": "reliable", "transport": "unicast", "publishers": 1, "subscribers": 1,
     "security": "none", "rate": 0, "rate_profile": "constant", "batch_bytes": 0, "message_bytes": "auto",
-    "fragment_bytes": "default", "instances": 0,
+    "fragment_bytes": "default", "instances": 0, "topics": 1, "writers": 1,
 }  # fmt: skip
 """Defaults for cell settings that a claim does not specify: reliable unicast from one publisher to one subscriber, as
 fast as possible."""

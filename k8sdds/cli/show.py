@@ -122,6 +122,8 @@ def _optional_columns(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str
         columns["rate profile"] = lambda cell: cell.rate_profile
     if any(cell.instances for cell in cells):
         columns["instances"] = lambda cell: str(cell.instances)
+    if any(cell.has_several_writers for cell in cells):
+        columns["topics × writers"] = lambda cell: f"{cell.topics} × {cell.writers}"
     if any(cell.discovery != "auto" for cell in cells):
         columns["discovery"] = lambda cell: cell.discovery_kind
     return columns

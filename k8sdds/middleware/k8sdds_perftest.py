@@ -71,7 +71,7 @@ class K8sddsPerftest(Middleware):
         argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes, transport)
         argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode]
-        argv += command.key_options(cell)
+        argv += command.topic_options(cell) + command.key_options(cell)
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
         argv += ["-qosFile", str(paths.qos or qos_file(cell))] if self.takes_qos(cell) else []
         if cell.middleware_config:

@@ -44,6 +44,8 @@ class Raw(K8sddsPerftest):
             return f"{self.name} sends UDP datagrams: at most {MAX_PAYLOAD_BYTES} bytes"
         if cell.batch_bytes:
             return f"{self.name} does not batch: batch_bytes must be 0"
+        if cell.has_several_writers:
+            return f"{self.name} has no topics: topics and writers must be 1"
         if cell.instances:
             return f"{self.name} has no topics with a key: instances must be 0"
         if cell.fragment_bytes != "default":

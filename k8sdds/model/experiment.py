@@ -41,6 +41,8 @@ MAX_NODES = 500
 MAX_LOSS_PERCENT = 50.0
 """Default of `max_loss_percent`."""
 MAX_INSTANCES = 100_000
+MAX_WRITERS = 2048
+"""Writers of a publisher, over all topics."""
 
 
 def _as_list(value: Any) -> Any:
@@ -235,6 +237,14 @@ class Sweep(Strict):
         description="number of instances of a topic with a key, which a publisher writes in turn; 0: a topic"
         " without key",
     )
+    topics: Annotated[
+        list[Annotated[int, Field(ge=1, le=MAX_WRITERS)]], Number, OneOrMore, Field(min_length=1)
+    ] = Field(default=[1], description="number of topics, to which each publisher writes in turn")
+    writers: Annotated[
+        list[Annotated[int, Field(ge=1, le=MAX_WRITERS)]], Number, OneOrMore, Field(min_length=1)
+    ] = Field(
+        default=[1], description="number of writers that each publisher has on each topic and uses in turn"
+    )
     publishers: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_PARTICIPANTS)]], Number, OneOrMore, Field(min_length=1)
     ] = Field(default=[1], description="number of publishers")
@@ -342,8 +352,9 @@ class Sweep(Strict):
 
 LISTS = (
     "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "message_bytes",
-    "fragment_bytes", "rate", "rate_profile", "instances", "publishers", "subscribers", "middleware", "security",
-    "discovery", "receive_mode", "realtime_priority", "lock_memory", "dscp", "publish_mode", "flow_bytes",
+    "fragment_bytes", "rate", "rate_profile", "instances", "topics", "writers", "publishers", "subscribers",
+    "middleware", "security", "discovery", "receive_mode", "realtime_priority", "lock_memory", "dscp",
+    "publish_mode", "flow_bytes",
 )  # fmt: skip
 """The keys of a sweep whose lists are combined."""
 

@@ -115,6 +115,8 @@ class Cell(Strict):
     rate: float = 0
     rate_profile: str = CONSTANT
     instances: int = 0
+    topics: int = 1
+    writers: int = 1
     publishers: int = 1
     subscribers: int = 1
     middleware: str = DEFAULT_MIDDLEWARE
@@ -143,6 +145,11 @@ class Cell(Strict):
     def network_label(self) -> str:
         """The name of the network in tables and figures."""
         return self.label or self.network
+
+    @property
+    def has_several_writers(self) -> bool:
+        """Whether a publisher has more than one writer of samples."""
+        return self.topics * self.writers > 1
 
     @property
     def node_count(self) -> int:
@@ -233,6 +240,8 @@ class Cell(Strict):
             parts.append(self.rate_profile)
         if self.instances:
             parts.append(f"{self.instances} instances")
+        if self.has_several_writers:
+            parts.append(f"{self.topics} topics × {self.writers} writers")
         return " ".join(parts)
 
 

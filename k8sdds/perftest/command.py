@@ -56,6 +56,12 @@ def key_options(cell: Cell) -> list[str]:
     return ["-keyed", "-instances", str(cell.instances)] if cell.instances else []
 
 
+def topic_options(cell: Cell) -> list[str]:
+    """Return the options for several topics and writers, additions of k8sdds-perftest, which both roles have."""
+    topics = ["-topics", str(cell.topics)] if cell.topics > 1 else []
+    return topics + (["-writers", str(cell.writers)] if cell.writers > 1 else [])
+
+
 def identity_options(trial: Trial, participant: Participant) -> list[str]:
     """Return the options for the participant's number and the number of participants that it waits for."""
     if participant.publishes:

@@ -51,7 +51,8 @@ Curve = dict[int, Row]
 
 _DEFAULTS = {
     "publishers": 1, "security": "none", "rate": 0, "rate_profile": "constant", "batch_bytes": 0,
-    "message_bytes": "auto", "fragment_bytes": "default", "instances": 0, "placement": "spread",
+    "message_bytes": "auto", "fragment_bytes": "default", "instances": 0, "topics": 1, "writers": 1,
+    "placement": "spread",
 }  # fmt: skip
 """Values that captions omit. The experiment in the run folder lists them."""
 

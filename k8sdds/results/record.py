@@ -73,6 +73,8 @@ class Description(BaseModel):
         "When the samples of a paced test were due: `constant`, `ramp:FROM`, `burst:N` or `on-off:ON:OFF`")
     instances: int | None = column("cell", "experiment",
         "Number of instances of a topic with a key that each publisher wrote in turn; 0: a topic without key")
+    topics: int | None = column("cell", "experiment", "Number of topics, to which each publisher wrote in turn")
+    writers: int | None = column("cell", "experiment", "Number of writers of each publisher on each topic")
     link: dict[str, Any] | None = column("cell", "experiment",
         'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`')
     layout: str | None = column("cell", "experiment", "How participants are pinned to cores: `split`, `same` or `free`")

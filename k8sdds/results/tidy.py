@@ -20,7 +20,7 @@ COLUMNS = tuple(name for kind in _KINDS for name, column in RECORD_COLUMNS.items
 that rows can be grouped by it. Each number in `link` and `drops` also has a column of its own, such as
 `link_rate_mbit`."""
 
-_LATER = {name: Cell.model_fields[name].default for name in ("rate_profile", "instances")}
+_LATER = {name: Cell.model_fields[name].default for name in ("rate_profile", "instances", "topics", "writers")}
 """Settings that records of earlier versions do not have, and the values with which those versions measured."""
 
 _FLATTENED = ("link", "drops")

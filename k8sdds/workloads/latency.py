@@ -33,6 +33,8 @@ class Latency(Workload):
         """Return why a cell cannot be a sequence of round trips, or None."""
         if cell.batch_bytes:
             return "a latency test never batches: batch_bytes must be 0"
+        if cell.has_several_writers:
+            return "a latency test has one sample under way, and so one writer: topics and writers must be 1"
         if cell.publishers > 1:
             return "a latency test has one publisher"
         return None

@@ -93,6 +93,11 @@ def test_options_of_a_cell() -> None:
     assert value(line(**keyed), "-instances") == value(line("sub0", **keyed), "-instances") == "8"
     assert "-keyed" in line(**keyed) and "-keyed" in line("sub0", **keyed)
     assert "-keyed" not in line()
+    several = {"topics": 3, "writers": 2}
+    for participant in ("pub0", "sub0"):
+        assert value(line(participant, **several), "-topics") == "3"
+        assert value(line(participant, **several), "-writers") == "2"
+    assert not {"-topics", "-writers"} & set(line())
     paced = line(test="paced", rate=100, rate_profile="burst:10")
     assert value(paced, "-rateProfile") == "burst:10"
     assert "-rateProfile" not in line(test="paced", rate=100)
@@ -153,6 +158,11 @@ def cell(**changes: object) -> Cell:
             "message_bytes 600 does not",
         ),
         ({"middleware": "raw", "reliability": "best-effort", "instances": 4}, "instances must be 0"),
+        ({"middleware": "raw", "reliability": "best-effort", "topics": 2}, "topics and writers must be 1"),
+        ({"middleware": "connext", "writers": 2}, "topics and writers must be 1"),
+        ({"test": "latency", "writers": 2}, "one sample under way"),
+        ({"topics": 2, "security": "SignRTPS"}, "topics must be 1 with DDS Security"),
+        ({"topics": 100, "writers": 100}, "at most 2048 writers"),
         ({"rate": 100, "rate_profile": "burst:10"}, "set `test: paced`"),
         ({"test": "paced", "rate": 100, "rate_profile": "ramp:100"}, "begins with the rate"),
         ({"test": "paced", "rate": 1, "rate_profile": "on-off:0.5:1"}, "has no sample in 0.5 s"),

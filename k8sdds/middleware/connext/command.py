@@ -47,6 +47,8 @@ def unsupported(cell: Cell) -> str | None:
         return "RTI PerfTest reads its XML from the QoS profile: give `qos` instead of middleware_config"
     if cell.rate and cell.rate != int(cell.rate):
         return f"RTI PerfTest sends whole samples per second: rate {cell.rate:g} is not whole"
+    if cell.has_several_writers:
+        return "RTI PerfTest has one topic and one writer in a publisher: topics and writers must be 1"
     if cell.batch_bytes and cell.payload_bytes > LARGE_BYTES:
         return f"RTI PerfTest does not batch samples above {LARGE_BYTES} bytes: batch_bytes must be 0"
     if cell.fragment_bytes != "default":

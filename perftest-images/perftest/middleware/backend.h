@@ -1,6 +1,7 @@
 // The interface between the program and a middleware backend: all that a backend module and the program know of each
-// other. A process has one writer and one reader for samples, and one announcement channel. A publisher writes the
-// throughput topic and reads the latency topic; a subscriber does the reverse.
+// other. A publisher has some writers on each throughput topic, and a subscriber has one reader of each. In the other
+// direction there is one latency topic, with one writer in each subscriber and one reader in each publisher. All have one
+// announcement channel.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +38,13 @@ enum class Phase : uint8_t { warm_up = 0, measured = 1 };
 
 struct Sample {
     uint32_t run = 0;                         // random number of the publisher's run
-    uint32_t sequence = 0;                    // counts from 0 in each phase
+    uint32_t sequence = 0;                    // counts the samples of a writer from 0 in each phase
     int64_t sent_ns = 0;                      // the publisher's monotonic clock: when a ping was sent; in a paced test
                                               // when the sample was due
     int32_t ping = -1;                        // id of the subscriber that must answer, or -1
     uint16_t publisher = 0;                   // id of the publisher
     uint32_t instance = 0;                    // the key of a keyed topic
+    uint16_t writer = 0;                      // of the publisher: writer n writes topic n mod topics
     Phase phase = Phase::warm_up;
     const uint8_t* payload = nullptr;         // not owned; valid during the call that passes the sample. A publisher
                                               // always writes the same payload, which is valid until close()
@@ -124,6 +126,9 @@ struct Settings {
     bool asynchronous = false;                // samples are sent by a thread of the middleware
     int64_t flow_bytes = 0, flow_period_ms = 0;   // limit of an asynchronous writer; 0: none
     unsigned step = 0;                        // of a scan: each step has topics of its own
+    unsigned topics = 1, writers = 1;         // throughput topics; writers of a publisher on each of them
+    unsigned data_writers() const { return role == Role::publisher ? topics * writers : 1; }
+    unsigned data_readers() const { return role == Role::publisher ? 1 : topics; }
     bool keyed = false;                       // whether the data topics have a key
     uint32_t instances = 1;                   // written by a publisher
     QosProfile qos;
@@ -147,7 +152,7 @@ protected:
 };
 
 struct Matches {
-    unsigned writer = 0, reader = 0;          // endpoints matched with the data writer and the data reader
+    unsigned writer = 0, reader = 0;          // endpoints matched with the data writer and the data reader that have fewest
 };
 
 struct TransportFacts {

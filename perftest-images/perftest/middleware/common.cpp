@@ -16,6 +16,11 @@ std::string topic_name(const Settings& s, const char* topic) {
     return s.step ? std::string(topic) + "/" + std::to_string(s.step) : topic;
 }
 
+std::string throughput_topic_name(const Settings& s, unsigned n) {
+    const std::string name = topic_name(s, throughput_topic);
+    return n ? name + "_" + std::to_string(n) : name;
+}
+
 std::string unsupported_nic(const Settings& s) {
     if (s.nic.empty() || !interface_of(s.nic).name.empty()) return "";
     return "-nic: no interface with an IPv4 address is named '" + s.nic + "'; list them with ip -4 addr";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <string>
 
 #include "backend.h"
@@ -12,8 +13,8 @@ namespace k8sdds {
 // fields; instance, which is the key of a keyed topic.
 constexpr unsigned head_words = 6, instance_word = 5;
 
-// The bit fields, from the lowest bit: ping + 1, publisher, phase.
-constexpr unsigned id_bits = 10, publisher_shift = id_bits, phase_shift = 2 * id_bits;
+// The bit fields, from the lowest bit: ping + 1, publisher, phase, writer.
+constexpr unsigned id_bits = 10, publisher_shift = id_bits, phase_shift = 2 * id_bits, writer_shift = phase_shift + 1;
 constexpr uint32_t id_mask = (1u << id_bits) - 1;
 
 inline void pack(const Sample& s, uint32_t (&head)[head_words]) {
@@ -22,7 +23,7 @@ inline void pack(const Sample& s, uint32_t (&head)[head_words]) {
     head[2] = static_cast<uint32_t>(s.sent_ns);
     head[3] = static_cast<uint32_t>(static_cast<uint64_t>(s.sent_ns) >> 32);
     head[4] = static_cast<uint32_t>(s.ping + 1) | static_cast<uint32_t>(s.publisher) << publisher_shift |
-              static_cast<uint32_t>(s.phase) << phase_shift;
+              static_cast<uint32_t>(s.phase) << phase_shift | static_cast<uint32_t>(s.writer) << writer_shift;
     head[instance_word] = s.instance;
 }
 
@@ -33,14 +34,27 @@ inline void unpack(const uint32_t (&head)[head_words], Sample& s) {
     s.ping = static_cast<int32_t>(head[4] & id_mask) - 1;
     s.publisher = static_cast<uint16_t>(head[4] >> publisher_shift & id_mask);
     s.phase = static_cast<Phase>(head[4] >> phase_shift & 1);
+    s.writer = static_cast<uint16_t>(head[4] >> writer_shift);
     s.instance = head[instance_word];
 }
 
 // Returns "-qosFile: FILE:LINE: <POLICY>: ", the start of a message about an unsupported policy.
 std::string qos_location(const QosProfile&, const EndpointQos&, const std::string& policy);
 
-// Returns the name of a topic. In a scan, the endpoints of one step must not match those of another.
+// Returns the name of a topic, and of the n-th throughput topic. In a scan, the endpoints of one step must not match those
+// of another.
 std::string topic_name(const Settings&, const char* topic);
+std::string throughput_topic_name(const Settings&, unsigned n);
+
+// Guards a group of received samples where readers of several topics could deliver at the same time. With one reader,
+// the middleware makes one call at a time, and this costs nothing.
+class ReceiveLock {
+public:
+    ReceiveLock(std::mutex& mutex, bool several) : lock_(mutex, std::defer_lock) { if (several) lock_.lock(); }
+
+private:
+    std::unique_lock<std::mutex> lock_;
+};
 
 // Returns an error message if the interface of -nic does not exist; empty otherwise.
 std::string unsupported_nic(const Settings&);

@@ -3,6 +3,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <climits>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -47,7 +49,9 @@ public:
     TransportFacts facts() override;
     std::map<std::string, Json> effective_qos() override;
     Written write(const Sample& sample) override;
-    void flush() override { dds_write_flush(writer_); }
+    void flush() override {
+        for (const dds_entity_t writer : writers_) dds_write_flush(writer);
+    }
     std::string last_error() const override { return dds_strretcode(-error_); }
     bool wait(int64_t timeout_ns) override;
     unsigned take() override;
@@ -57,25 +61,30 @@ private:
     Qos endpoint_qos(const EndpointQos& e, bool writer) const;
     void create_announcement_channel();
     void create_data_endpoints();
+    unsigned take(dds_entity_t reader);
     void take_announcements(dds_entity_t reader);
     void create_serialized_samples();
-    dds_return_t write_sample(const Sample& sample);
-    dds_return_t take_deserialized();
-    dds_return_t take_serialized();
+    dds_return_t write_sample(const Sample& sample, size_t writer);
+    dds_return_t take_deserialized(dds_entity_t reader);
+    dds_return_t take_serialized(dds_entity_t reader);
 
     Settings settings_;
     Events* events_ = nullptr;
     dds_entity_t domain_ = 0, participant_ = 0;
-    dds_entity_t writer_ = 0, reader_ = 0, announcement_writer_ = 0, announcement_reader_ = 0;
+    std::vector<dds_entity_t> writers_, readers_;         // readers_ is complete before it is used by wait() and take()
+    dds_entity_t announcement_writer_ = 0, announcement_reader_ = 0;
     dds_entity_t waitset_ = 0;
+    std::atomic<bool> open_{false};                       // the data endpoints are complete
     dds_return_t error_ = 0;
-    uint64_t batched_ = 0, batch_limit_ = 0;
+    uint64_t batch_limit_ = 0;
+    std::vector<uint64_t> batched_;                       // bytes, by writer
 
     // Used only by the receiving thread. The payload buffers are reused from one take to the next.
     std::vector<K8sdds_Sample> taken_;
     std::vector<void*> pointers_;
     std::vector<dds_sample_info_t> infos_;
     std::vector<ddsi_serdata*> serialized_taken_;
+    std::mutex receiving_;
 
     SerializedSamples serialized_;                        // of a publisher
 };
@@ -141,11 +150,14 @@ Qos CycloneDds::endpoint_qos(const EndpointQos& e, bool writer) const {
 
 void CycloneDds::create_data_endpoints() {
     const bool publishes = settings_.role == Role::publisher;
-    const auto topic = [&](const char* name) {
+    const auto topic = [&](const std::string& name) {
         const dds_topic_descriptor_t* type = settings_.keyed ? &K8sdds_KeyedSample_desc : &K8sdds_Sample_desc;
-        return created(dds_create_topic(participant_, type, topic_name(settings_, name).c_str(), nullptr, nullptr), name);
+        return created(dds_create_topic(participant_, type, name.c_str(), nullptr, nullptr), name.c_str());
     };
-    const dds_entity_t throughput = topic(throughput_topic), latency = topic(latency_topic);
+    std::vector<dds_entity_t> throughput;
+    for (unsigned n = 0; n < settings_.topics; ++n) throughput.push_back(topic(throughput_topic_name(settings_, n)));
+    const std::vector<dds_entity_t> latency{topic(topic_name(settings_, latency_topic))};
+    const auto &written = publishes ? throughput : latency, &read = publishes ? latency : throughput;
 
     const size_t buffers = std::clamp<size_t>((8u << 20) / settings_.data_length, 1, 64);
     taken_.assign(buffers, K8sdds_Sample{});
@@ -169,24 +181,29 @@ void CycloneDds::create_data_endpoints() {
     dds_lset_subscription_matched(listener, [](dds_entity_t, const dds_subscription_matched_status_t, void* self) {
         static_cast<CycloneDds*>(self)->events_->on_match();
     });
-    const dds_entity_t writer = dds_create_writer(participant_, publishes ? throughput : latency,
-                                                  endpoint_qos(settings_.qos.writer, true).get(), listener);
+    const Qos writer_qos = endpoint_qos(settings_.qos.writer, true), reader_qos = endpoint_qos(settings_.qos.reader, false);
+    for (unsigned n = 0; n < settings_.data_writers(); ++n)
+        writers_.push_back(created(dds_create_writer(participant_, written[n % written.size()], writer_qos.get(), listener),
+                                   "data writer"));
+    batched_.resize(writers_.size());
     if (settings_.receive == Receive::listener)
-        dds_lset_data_available(listener, [](dds_entity_t, void* self) { static_cast<CycloneDds*>(self)->take(); });
-    writer_ = writer;                                     // the receive callback may use it before the next call returns
-    const dds_entity_t reader = dds_create_reader(participant_, publishes ? latency : throughput,
-                                                  endpoint_qos(settings_.qos.reader, false).get(), nullptr);
-    created(writer, "data writer");
-    reader_ = created(reader, "data reader");
-    const dds_return_t result = dds_set_listener(reader_, listener);
-    dds_delete_listener(listener);
-    created(result, "data listener");
-    if (settings_.receive == Receive::waitset) {
-        waitset_ = created(dds_create_waitset(participant_), "waitset");
-        created(dds_set_status_mask(reader_, DDS_DATA_AVAILABLE_STATUS | DDS_SUBSCRIPTION_MATCHED_STATUS), "status mask");
-        const dds_entity_t condition = created(dds_create_readcondition(reader_, DDS_ANY_STATE), "read condition");
+        dds_lset_data_available(listener, [](dds_entity_t reader, void* self) {
+            static_cast<CycloneDds*>(self)->take(reader);
+        });
+    if (settings_.receive == Receive::waitset) waitset_ = created(dds_create_waitset(participant_), "waitset");
+    for (const dds_entity_t data_topic : read) {
+        // The listener is set when the reader is complete.
+        const dds_entity_t reader =
+            created(dds_create_reader(participant_, data_topic, reader_qos.get(), nullptr), "data reader");
+        readers_.push_back(reader);
+        created(dds_set_listener(reader, listener), "data listener");
+        if (settings_.receive != Receive::waitset) continue;
+        created(dds_set_status_mask(reader, DDS_DATA_AVAILABLE_STATUS | DDS_SUBSCRIPTION_MATCHED_STATUS), "status mask");
+        const dds_entity_t condition = created(dds_create_readcondition(reader, DDS_ANY_STATE), "read condition");
         created(dds_waitset_attach(waitset_, condition, 0), "waitset");
     }
+    dds_delete_listener(listener);
+    open_.store(true);
 }
 
 void CycloneDds::create_serialized_samples() {
@@ -205,7 +222,7 @@ void CycloneDds::create_serialized_samples() {
 void CycloneDds::close() {
     if (participant_ > 0) {
         // Remove the listeners first: no callback may use an entity that is being deleted.
-        if (reader_ > 0) dds_set_listener(reader_, nullptr);
+        for (const dds_entity_t reader : readers_) dds_set_listener(reader, nullptr);
         if (announcement_reader_ > 0) dds_set_listener(announcement_reader_, nullptr);
         serialized_.release();
         dds_delete(participant_);
@@ -215,11 +232,19 @@ void CycloneDds::close() {
 }
 
 Matches CycloneDds::matches() {
-    dds_publication_matched_status_t published{};
-    dds_subscription_matched_status_t subscribed{};
-    dds_get_publication_matched_status(writer_, &published);
-    dds_get_subscription_matched_status(reader_, &subscribed);
-    return {published.current_count, subscribed.current_count};
+    if (!open_.load()) return {};
+    Matches fewest{UINT_MAX, UINT_MAX};
+    for (const dds_entity_t writer : writers_) {
+        dds_publication_matched_status_t published{};
+        dds_get_publication_matched_status(writer, &published);
+        fewest.writer = std::min(fewest.writer, published.current_count);
+    }
+    for (const dds_entity_t reader : readers_) {
+        dds_subscription_matched_status_t subscribed{};
+        dds_get_subscription_matched_status(reader, &subscribed);
+        fewest.reader = std::min(fewest.reader, subscribed.current_count);
+    }
+    return fewest;
 }
 
 TransportFacts CycloneDds::facts() {
@@ -248,30 +273,31 @@ std::map<std::string, Json> CycloneDds::effective_qos() {
     return qos;
 }
 
-dds_return_t CycloneDds::write_sample(const Sample& sample) {
+dds_return_t CycloneDds::write_sample(const Sample& sample, size_t writer) {
     if (settings_.serialized && settings_.role == Role::publisher) {
         ddsi_serdata* serialized = serialized_.next(sample);
-        return serialized ? dds_writecdr(writer_, serialized) : DDS_RETCODE_TIMEOUT;
+        return serialized ? dds_writecdr(writers_[writer], serialized) : DDS_RETCODE_TIMEOUT;
     }
     K8sdds_Sample out;
     pack(sample, out.head);
     out.payload._maximum = out.payload._length = sample.payload_length;
     out.payload._buffer = const_cast<uint8_t*>(sample.payload);
     out.payload._release = false;
-    return dds_write(writer_, &out);
+    return dds_write(writers_[writer], &out);
 }
 
 Written CycloneDds::write(const Sample& sample) {
-    const dds_return_t result = write_sample(sample);
+    const size_t index = sample.writer < writers_.size() ? sample.writer : 0;   // a pong has the number of its ping's writer
+    const dds_return_t result = write_sample(sample, index);
     if (__builtin_expect(result != DDS_RETCODE_OK, 0)) {
         error_ = result;
         return result == DDS_RETCODE_TIMEOUT ? Written::blocked : Written::failed;
     }
     if (batch_limit_) {
-        batched_ += sample.payload_length + sample_overhead;
-        if (batched_ >= batch_limit_) {
-            batched_ = 0;
-            dds_write_flush(writer_);
+        batched_[index] += sample.payload_length + sample_overhead;
+        if (batched_[index] >= batch_limit_) {
+            batched_[index] = 0;
+            dds_write_flush(writers_[index]);
         }
     }
     return Written::ok;
@@ -281,18 +307,25 @@ bool CycloneDds::wait(int64_t timeout_ns) { return dds_waitset_wait(waitset_, nu
 
 unsigned CycloneDds::take() {
     unsigned taken = 0;
+    for (const dds_entity_t reader : readers_) taken += take(reader);
+    return taken;
+}
+
+unsigned CycloneDds::take(dds_entity_t reader) {
+    unsigned taken = 0;
     if (settings_.receive == Receive::spin) {
         // Without samples this must not take the lock of the cache, which the library's receiving thread needs, and
         // must yield the core that both threads may share.
         uint32_t status = 0;
-        dds_get_status_changes(reader_, &status);
+        dds_get_status_changes(reader, &status);
         if (!(status & DDS_DATA_AVAILABLE_STATUS)) {
             sched_yield();
             return 0;
         }
     }
+    const ReceiveLock lock(receiving_, settings_.data_readers() > 1);
     for (;;) {
-        const dds_return_t n = settings_.serialized ? take_serialized() : take_deserialized();
+        const dds_return_t n = settings_.serialized ? take_serialized(reader) : take_deserialized(reader);
         if (n <= 0) return taken;
         events_->on_received();
         taken += static_cast<unsigned>(n);
@@ -300,9 +333,9 @@ unsigned CycloneDds::take() {
     }
 }
 
-dds_return_t CycloneDds::take_deserialized() {
+dds_return_t CycloneDds::take_deserialized(dds_entity_t reader) {
     const auto max_samples = static_cast<uint32_t>(taken_.size());
-    const dds_return_t n = dds_take(reader_, pointers_.data(), infos_.data(), max_samples, max_samples);
+    const dds_return_t n = dds_take(reader, pointers_.data(), infos_.data(), max_samples, max_samples);
     for (dds_return_t i = 0; i < n; ++i) {
         if (!infos_[i].valid_data) continue;
         const K8sdds_Sample& in = taken_[i];
@@ -315,9 +348,9 @@ dds_return_t CycloneDds::take_deserialized() {
     return n;
 }
 
-dds_return_t CycloneDds::take_serialized() {
+dds_return_t CycloneDds::take_serialized(dds_entity_t reader) {
     const auto max_samples = static_cast<uint32_t>(serialized_taken_.size());
-    const dds_return_t n = dds_takecdr(reader_, serialized_taken_.data(), max_samples, infos_.data(), DDS_ANY_STATE);
+    const dds_return_t n = dds_takecdr(reader, serialized_taken_.data(), max_samples, infos_.data(), DDS_ANY_STATE);
     for (dds_return_t i = 0; i < n; ++i) {
         if (infos_[i].valid_data) events_->on_sample(read_serialized(serialized_taken_[i]));
         release_serialized(serialized_taken_[i]);

@@ -15,11 +15,15 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <climits>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common.h"
 #include "fastdds_config.h"
@@ -77,14 +81,15 @@ private:
 
     void on_publication_matched(DataWriter*, const PublicationMatchedStatus&) override { events_->on_match(); }
     void on_subscription_matched(DataReader*, const SubscriptionMatchedStatus&) override { events_->on_match(); }
-    void on_data_available(DataReader*) override { take(); }
+    void on_data_available(DataReader* reader) override { take(reader); }
+    unsigned take(DataReader* reader);
 
     void create_announcement_channel();
     void create_data_endpoints();
     // The user's profiles apply to the data endpoints; the announcement channel gets an empty one.
     DataWriterQos writer_qos(const EndpointQos& e, const FastDdsProfiles& user, uint32_t instances) const;
     DataReaderQos reader_qos(const EndpointQos& e, const FastDdsProfiles& user) const;
-    Topic* topic(const char* name, const std::string& type);
+    Topic* topic(const std::string& name, const std::string& type);
 
     Settings settings_;
     FastDdsProfiles user_;
@@ -92,12 +97,17 @@ private:
     DomainParticipant* participant_ = nullptr;
     Publisher* publisher_ = nullptr;
     Subscriber* subscriber_ = nullptr;
-    DataWriter *writer_ = nullptr, *announcement_writer_ = nullptr;
-    DataReader *reader_ = nullptr, *announcement_reader_ = nullptr;
+    // Used by other threads only when open_ is set.
+    std::vector<DataWriter*> writers_;
+    std::vector<DataReader*> readers_;
+    std::vector<ReadCondition*> samples_;
+    std::atomic<bool> open_{false};
+    DataWriter* announcement_writer_ = nullptr;
+    DataReader* announcement_reader_ = nullptr;
     AnnouncementListener announcement_listener_;
     std::unique_ptr<WaitSet> waitset_;
-    ReadCondition* samples_ = nullptr;
     ConditionSeq active_;
+    std::mutex receiving_;
     TakenSample taken_;
     uint32_t error_ = 0;
 };
@@ -135,14 +145,14 @@ void FastDds::open(const Settings& settings, Events& events) {
     create_data_endpoints();
 }
 
-Topic* FastDds::topic(const char* name, const std::string& type) {
-    return created(participant_->create_topic(topic_name(settings_, name), type, TOPIC_QOS_DEFAULT), name);
+Topic* FastDds::topic(const std::string& name, const std::string& type) {
+    return created(participant_->create_topic(name, type, TOPIC_QOS_DEFAULT), name.c_str());
 }
 
 void FastDds::create_announcement_channel() {
     TypeSupport type(new AnnouncementType);
     type.register_type(participant_);
-    Topic* announcements = topic(announcement_topic, type.get_type_name());
+    Topic* announcements = topic(topic_name(settings_, announcement_topic), type.get_type_name());
     EndpointQos e;
     e.durability = EndpointQos::Durability::transient_local;
     e.keep_all = false;
@@ -236,40 +246,47 @@ void FastDds::create_data_endpoints() {
     const bool publishes = settings_.role == Role::publisher;
     TypeSupport type(new SampleType(settings_.data_length, settings_.keyed));
     type.register_type(participant_);
-    Topic* throughput = topic(throughput_topic, type.get_type_name());
-    Topic* latency = topic(latency_topic, type.get_type_name());
+    std::vector<Topic*> throughput;
+    for (unsigned n = 0; n < settings_.topics; ++n)
+        throughput.push_back(topic(throughput_topic_name(settings_, n), type.get_type_name()));
+    const std::vector<Topic*> latency{topic(topic_name(settings_, latency_topic), type.get_type_name())};
+    const auto &written = publishes ? throughput : latency, &read = publishes ? latency : throughput;
 
     apply_test_qos(settings_);
     DataWriterQos data_writer_qos = writer_qos(settings_.qos.writer, user_, settings_.instances);
     if (settings_.asynchronous) data_writer_qos.publish_mode().kind = ASYNCHRONOUS_PUBLISH_MODE;
     if (settings_.flow_bytes) data_writer_qos.publish_mode().flow_controller_name = fastdds_flow_controller;
-    writer_ = created(publisher_->create_datawriter(publishes ? throughput : latency, data_writer_qos, this,
-                                                    StatusMask::publication_matched()), "data writer");
+    for (unsigned n = 0; n < settings_.data_writers(); ++n)
+        writers_.push_back(created(publisher_->create_datawriter(written[n % written.size()], data_writer_qos, this,
+                                                                 StatusMask::publication_matched()), "data writer"));
     DataReaderQos data_reader_qos = reader_qos(settings_.qos.reader, user_);
     // A reader that announces only the group receives every sample by multicast. If it also announced unicast
     // addresses, the library would use them for a single reader.
     if (settings_.multicast) data_reader_qos.endpoint().multicast_locator_list.push_back(fastdds_multicast(settings_));
     StatusMask mask = StatusMask::subscription_matched();
     if (settings_.receive == Receive::listener) mask << StatusMask::data_available();
-    reader_ = created(subscriber_->create_datareader(publishes ? latency : throughput, data_reader_qos, this, mask),
-                      "data reader");
-    if (settings_.receive == Receive::waitset) {
-        waitset_ = std::make_unique<WaitSet>();
-        samples_ = created(reader_->create_readcondition(ANY_SAMPLE_STATE, ANY_VIEW_STATE, ANY_INSTANCE_STATE),
-                           "read condition");
-        waitset_->attach_condition(*samples_);
+    if (settings_.receive == Receive::waitset) waitset_ = std::make_unique<WaitSet>();
+    for (Topic* data_topic : read) {
+        DataReader* reader =
+            created(subscriber_->create_datareader(data_topic, data_reader_qos, this, mask), "data reader");
+        readers_.push_back(reader);
+        if (!waitset_) continue;
+        samples_.push_back(created(reader->create_readcondition(ANY_SAMPLE_STATE, ANY_VIEW_STATE, ANY_INSTANCE_STATE),
+                                   "read condition"));
+        waitset_->attach_condition(*samples_.back());
     }
+    open_.store(true);
 }
 
 void FastDds::close() {
     if (!participant_) return;
     // Remove the listeners first: no callback may use an entity that is being deleted.
-    if (writer_) writer_->set_listener(nullptr);
-    if (reader_) reader_->set_listener(nullptr);
+    for (DataWriter* writer : writers_) writer->set_listener(nullptr);
+    for (DataReader* reader : readers_) reader->set_listener(nullptr);
     if (announcement_reader_) announcement_reader_->set_listener(nullptr);
-    if (samples_) {
-        waitset_->detach_condition(*samples_);
-        reader_->delete_readcondition(samples_);
+    for (size_t n = 0; n < samples_.size(); ++n) {
+        waitset_->detach_condition(*samples_[n]);
+        readers_[n]->delete_readcondition(samples_[n]);
     }
     waitset_.reset();
     participant_->delete_contained_entities();
@@ -278,12 +295,19 @@ void FastDds::close() {
 }
 
 Matches FastDds::matches() {
-    if (!writer_ || !reader_) return {};
-    PublicationMatchedStatus published;
-    SubscriptionMatchedStatus subscribed;
-    writer_->get_publication_matched_status(published);
-    reader_->get_subscription_matched_status(subscribed);
-    return {static_cast<unsigned>(published.current_count), static_cast<unsigned>(subscribed.current_count)};
+    if (!open_.load()) return {};
+    int writer = INT_MAX, reader = INT_MAX;
+    for (DataWriter* data_writer : writers_) {
+        PublicationMatchedStatus published;
+        data_writer->get_publication_matched_status(published);
+        writer = std::min(writer, published.current_count);
+    }
+    for (DataReader* data_reader : readers_) {
+        SubscriptionMatchedStatus subscribed;
+        data_reader->get_subscription_matched_status(subscribed);
+        reader = std::min(reader, subscribed.current_count);
+    }
+    return {static_cast<unsigned>(writer), static_cast<unsigned>(reader)};
 }
 
 TransportFacts FastDds::facts() {
@@ -308,7 +332,7 @@ std::map<std::string, Json> FastDds::effective_qos() {
     auto qos = effective_qos_of(settings_.qos);
     if (settings_.qos.writer.reliable && settings_.qos.writer.keep_all)
         qos["send_queue"] = fastdds_send_queue(settings_);
-    const bool asynchronous = writer_->get_qos().publish_mode().kind == ASYNCHRONOUS_PUBLISH_MODE;
+    const bool asynchronous = writers_.front()->get_qos().publish_mode().kind == ASYNCHRONOUS_PUBLISH_MODE;
     qos["publish_mode"] = asynchronous ? "asynchronous" : "synchronous";
     qos["flow_bytes"] = qos["flow_period_ms"] = nullptr;
     for (const auto& controller : participant_->get_qos().flow_controllers()) {
@@ -321,7 +345,8 @@ std::map<std::string, Json> FastDds::effective_qos() {
 
 Written FastDds::write(const Sample& sample) {
     InstanceHandle_t none;
-    const ReturnCode_t result = writer_->write(const_cast<Sample*>(&sample), none);
+    DataWriter* writer = writers_[sample.writer < writers_.size() ? sample.writer : 0];    // of a pong: the only one
+    const ReturnCode_t result = writer->write(const_cast<Sample*>(&sample), none);
     if (__builtin_expect(result == RETCODE_OK, 1)) return Written::ok;
     error_ = fastdds_api::number(result);
     // The queue of payloads is full, which is equivalent to a full history.
@@ -334,10 +359,16 @@ bool FastDds::wait(int64_t timeout_ns) {
 }
 
 unsigned FastDds::take() {
-    if (!reader_) return 0;                               // called during creation; the next take() returns the samples
+    unsigned taken = 0;
+    for (DataReader* reader : readers_) taken += take(reader);
+    return taken;
+}
+
+unsigned FastDds::take(DataReader* reader) {
+    const ReceiveLock lock(receiving_, settings_.data_readers() > 1);
     SampleInfo info;
     unsigned taken = 0;
-    while (reader_->take_next_sample(&taken_, &info) == RETCODE_OK) {
+    while (reader->take_next_sample(&taken_, &info) == RETCODE_OK) {
         if (info.valid_data) events_->on_sample(taken_.sample);
         ++taken;
     }

@@ -115,6 +115,7 @@ std::string Raw::unsupported(const Settings& s) const {
         return "-middleware raw: plain UDP is not reliable; add -bestEffort";
     if (s.peers.empty() && !s.multicast)
         return "-middleware raw: it does not discover unicast peers; add -peer ADDR for each, or -multicast";
+    if (s.topics * s.writers > 1) return "-topics and -writers: plain UDP has no topics; remove them, or use a DDS middleware";
     if (s.keyed) return "-keyed: plain UDP has no keys; remove it, or use a DDS middleware";
     if (qos.batch_bytes > 0) return "-batchSize: raw sends each sample as one datagram; remove batching";
     if (s.limits.fragment != MessageLimits::library || s.limits.fragment_message)

@@ -19,7 +19,7 @@ struct UsageError : std::runtime_error {
 
 enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2 };
 
-constexpr int64_t max_data_length = 1 << 30;
+constexpr int64_t max_data_length = 1 << 30, max_writers = 2048;    // of a publisher
 
 // The initializers are the defaults that the usage text shows.
 struct Options {
@@ -44,6 +44,7 @@ struct Options {
     int64_t batch_size = 0;
     int64_t send_queue = 0;
     std::string message_size = "auto", fragment_size = "default";
+    int64_t topics = 1, writers = 1;
     bool keyed = false;
     int64_t instances = 1;
 

@@ -77,6 +77,20 @@ Json instances(const std::optional<InstanceCounts>& counts) {
             {"most_samples", counts->most_samples}};
 }
 
+Json writers(const std::vector<WriterCounts>& counts) {
+    if (counts.empty()) return nullptr;
+    Json all = Json::array();
+    for (const WriterCounts& w : counts)
+        all.push_back({{"publisher", w.publisher},
+                       {"writer", w.writer},
+                       {"topic", w.topic},
+                       {"received", w.received},
+                       {"lost", w.lost},
+                       {"duplicates", w.duplicates},
+                       {"out_of_order", w.out_of_order}});
+    return all;
+}
+
 Json null_if_zero(int64_t value) { return value ? Json(value) : Json(nullptr); }
 
 class JsonOutput final : public Output {
@@ -217,6 +231,7 @@ private:
                 {"schedule", schedule(r.schedule, r.sent)},
                 {"arrivals", arrivals(r.arrivals)},
                 {"instances", instances(r.instances)},
+                {"writers", writers(r.writers)},
                 {"pings_sent", r.pings_sent},
                 {"pongs_received", r.pongs_received},
                 {"pongs_timed_out", r.pongs_timed_out},

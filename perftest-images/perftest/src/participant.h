@@ -50,6 +50,12 @@ struct CommonInterval {
     }
 };
 
+// The samples of one writer, if a publisher has several.
+struct WriterCounts {
+    unsigned publisher = 0, writer = 0, topic = 0;
+    uint64_t received = 0, lost = 0, duplicates = 0, out_of_order = 0;
+};
+
 struct Results {
     double handshake_s = 0;                   // 0: some endpoints did not match
     double discovery_s = 0;
@@ -66,6 +72,7 @@ struct Results {
     std::optional<Schedule> schedule;         // publisher in a paced test
     std::optional<Arrivals> arrivals;         // subscriber in a paced test
     std::optional<InstanceCounts> instances;  // subscriber of a keyed topic
+    std::vector<WriterCounts> writers;        // subscriber, if a publisher has several
     int64_t next_length = 0;                  // subscriber: of the next step of a scan; 0: none
     double warm_up_s = 0;
     std::vector<SubscriberReport> subscribers;

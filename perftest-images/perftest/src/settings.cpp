@@ -181,8 +181,15 @@ void check_combinations(Options& options) {
     if (options.paced_test) check_schedule(options);
     if (options.serialized && options.keyed)
         throw UsageError("-serialized: replaces the head of a sample, which contains the key; remove -keyed");
+    if (options.serialized && options.topics * options.writers > 1)
+        throw UsageError("-serialized: keeps the samples of one writer; remove -topics and -writers");
     if (options.serialized && !options.secure_governance.empty())
         throw UsageError("-serialized: uses a topic of its own, for which the permissions grant nothing; remove -secure options");
+    if (options.topics * options.writers > max_writers)
+        throw UsageError("-topics and -writers: a publisher has at most " + std::to_string(max_writers) +
+                         " writers; give less of one of them");
+    if (options.latency_test && options.topics * options.writers > 1)
+        throw UsageError("-topics and -writers: a latency test has one sample under way, and so one writer; remove them");
     if (options.was_given("-instances") && !options.keyed)
         throw UsageError("-instances: has an effect only with -keyed; add it");
     if (options.multicast && options.transport == "SHMEM")
@@ -197,7 +204,7 @@ void check_combinations(Options& options) {
 
 std::string discovery_advice(const Options& options) {
     const std::string others =
-        std::string("-domain, -nic, ") + (options.pub ? "-numSubscribers" : "-numPublishers") + ", -keyed and QoS";
+        std::string("-domain, -nic, ") + (options.pub ? "-numSubscribers" : "-numPublishers") + ", -topics, -writers, -keyed and QoS";
     if (options.discovery == "server") return "check -discoveryServer, " + others;
     if (!options.peers.empty()) return "check -peer, " + others;
     if (options.discovery == "multicast")
@@ -235,6 +242,8 @@ Settings make_settings(Options& options) {
     settings.flow_bytes = options.flow_bytes;
     settings.flow_period_ms = options.flow_period_ms;
     settings.step = options.step;
+    settings.topics = static_cast<unsigned>(options.topics);
+    settings.writers = static_cast<unsigned>(options.writers);
     settings.keyed = options.keyed;
     settings.instances = static_cast<uint32_t>(options.instances);
     settings.security = {options.secure_governance, options.secure_permissions, options.secure_authority,

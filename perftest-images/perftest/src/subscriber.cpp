@@ -12,15 +12,30 @@ constexpr auto relaxed = std::memory_order_relaxed;
 // How long no sample has arrived before a best-effort publisher that has ended counts as over, and as complete.
 constexpr int64_t over_ns = 5'000'000, complete_ns = 100'000'000;
 
+Subscriber::Source::Source(const Settings& settings) : streams(settings.topics * settings.writers) {
+    if (!settings.keyed) return;
+    for (Stream& stream : streams) stream.instances.emplace(settings.instances);
+}
+
+uint64_t Subscriber::Source::received() const {
+    uint64_t received = 0;
+    for (const Stream& stream : streams) received += stream.tracker.received();
+    return received;
+}
+
+uint64_t Subscriber::Source::sent_by(size_t writer) const {
+    const Tracker& tracker = streams[writer].tracker;
+    if (!ended) return tracker.received() + tracker.missing();
+    return sent / streams.size() + (writer < sent % streams.size());   // the writers take turns
+}
+
 Subscriber::Subscriber(const Options& options, const Settings& settings, Backend& backend, State& state,
                        Histogram& delays, Histogram* gaps)
     : options_(options), reliable_(settings.qos.reader.reliable), data_length_given_(options.was_given("-dataLen")),
+      topics_(settings.topics), writers_(settings.writers),
       backend_(backend), state_(state), announcer_(backend, Role::subscriber, settings.id),
       id_(static_cast<int32_t>(settings.id)), delays_(delays), gaps_(gaps) {
-    for (unsigned i = 0; i < settings.publishers; ++i) {
-        sources_.push_back(std::make_unique<Source>());
-        if (settings.keyed) sources_.back()->instances.emplace(settings.instances);
-    }
+    for (unsigned i = 0; i < settings.publishers; ++i) sources_.push_back(std::make_unique<Source>(settings));
     state_.sample_bytes.store(settings.data_length);
 }
 
@@ -48,7 +63,7 @@ bool Subscriber::discover() {
     const int64_t begin = now_ns(), deadline = begin + to_ns(options_.discovery_timeout);
     const auto matched = [&] {
         const Matches matches = backend_.matches();
-        return matches.writer >= sources_.size() && matches.reader >= sources_.size();
+        return matches.writer >= sources_.size() && matches.reader >= sources_.size() * writers_;
     };
     std::unique_lock<std::mutex> lock(state_.mutex);
     const bool all_matched = state_.wait(lock, deadline, matched);
@@ -76,7 +91,7 @@ bool Subscriber::discover() {
 
 // Samples show that a publisher is alive, as announcements do.
 void Subscriber::update_progress(Source& source, int64_t now) {
-    const uint64_t received = source.tracker.received();
+    const uint64_t received = source.received();
     if (received == source.received_before) return;
     source.received_before = received;
     source.last_progress_ns = source.last_announcement_ns = now;
@@ -124,11 +139,15 @@ void Subscriber::receive_until_done() {
 
 void Subscriber::report(unsigned id) {
     const Source& source = *sources_[id];
-    const Tracker& t = source.tracker;
+    int64_t received = 0, duplicates = 0, out_of_order = 0, instances = INT64_MAX;
+    for (const Stream& stream : source.streams) {
+        received += static_cast<int64_t>(stream.tracker.received());
+        duplicates += static_cast<int64_t>(stream.tracker.duplicates());
+        out_of_order += static_cast<int64_t>(stream.out_of_order());
+        instances = std::min(instances, static_cast<int64_t>(stream.instances ? stream.instances->received() : 0));
+    }
     announcer_.send(Kind::report, source.run.load(), static_cast<uint16_t>(id),
-                    {static_cast<int64_t>(t.received()), static_cast<int64_t>(t.duplicates()),
-                     static_cast<int64_t>(source.out_of_order()), source.first_ns.load(), source.last_ns.load(), 0,
-                     static_cast<int64_t>(source.instances ? source.instances->received() : 0)});
+                    {received, duplicates, out_of_order, source.first_ns.load(), source.last_ns.load(), 0, instances});
 }
 
 void Subscriber::assert_liveliness() { announcer_.send(Kind::alive); }
@@ -146,7 +165,7 @@ void Subscriber::check_peers(int64_t now) {
         if (now - source.last_announcement_ns > to_ns(options_.peer_timeout))
             state_.stop(exit_peer_lost, "peer lost: nothing received from publisher " + std::to_string(id));
     }
-    unmatched_checks_ = matched < expected ? unmatched_checks_ + 1 : 0;
+    unmatched_checks_ = matched < expected * writers_ ? unmatched_checks_ + 1 : 0;
     if (unmatched_checks_ >= 3) state_.stop(exit_peer_lost, "peer lost: the endpoints of a publisher disappeared");
 }
 
@@ -248,8 +267,7 @@ void Subscriber::on_sample(const Sample& sample) {
     }
     const bool first = source.first_ns.load(relaxed) == 0;
     const int64_t now = __builtin_expect(first, 0) ? now_ns() : 0;
-    if (!source.tracker.record(sample.sequence)) return;
-    if (source.instances) source.instances->record(sample.instance, sample.sequence);
+    if (sample.writer >= source.streams.size() || !source.streams[sample.writer].record(sample)) return;
     source.received_in_group = true;
     if (source.times_samples.load(relaxed)) time_sample(source, sample);
     state_.samples.store(++total_, relaxed);
@@ -330,10 +348,26 @@ Arrivals Subscriber::arrivals() const {
 
 InstanceCounts Subscriber::instance_counts() const {
     InstanceCounts counts{UINT64_MAX, UINT64_MAX, 0};
-    for (const auto& source : sources_) {
-        counts.received = std::min(counts.received, source->instances->received());
-        counts.fewest_samples = std::min(counts.fewest_samples, source->instances->fewest_samples());
-        counts.most_samples = std::max(counts.most_samples, source->instances->most_samples());
+    for (const auto& source : sources_)
+        for (const Stream& stream : source->streams) {
+            counts.received = std::min(counts.received, stream.instances->received());
+            counts.fewest_samples = std::min(counts.fewest_samples, stream.instances->fewest_samples());
+            counts.most_samples = std::max(counts.most_samples, stream.instances->most_samples());
+        }
+    return counts;
+}
+
+// Returns the counts of each writer, if a publisher has several.
+std::vector<WriterCounts> Subscriber::writer_counts() const {
+    std::vector<WriterCounts> counts;
+    for (unsigned publisher = 0; publisher < sources_.size(); ++publisher) {
+        const Source& source = *sources_[publisher];
+        for (unsigned writer = 0; source.streams.size() > 1 && writer < source.streams.size(); ++writer) {
+            const Stream& stream = source.streams[writer];
+            const uint64_t received = stream.tracker.received(), sent = source.sent_by(writer);
+            counts.push_back({publisher, writer, writer % topics_, received, sent - std::min(sent, received),
+                              stream.tracker.duplicates(), stream.out_of_order()});
+        }
     }
     return counts;
 }
@@ -349,17 +383,21 @@ Results Subscriber::results() const {
     r.test = test_;
     if (test_ == Test::paced) r.arrivals = arrivals();
     if (options_.keyed) r.instances = instance_counts();
+    r.writers = writer_counts();
     r.warm_up_s = warm_up_s_;
     r.warm_up_received = warm_up_received_;
     r.common = common_interval();
     for (const auto& source : sources_) {
-        const Tracker& t = source->tracker;
-        r.received += t.received();
-        r.duplicates += t.duplicates();
-        r.out_of_order += source->out_of_order();
+        for (size_t writer = 0; writer < source->streams.size(); ++writer) {
+            const Stream& stream = source->streams[writer];
+            const uint64_t received = stream.tracker.received(), sent = source->sent_by(writer);
+            r.received += received;
+            r.duplicates += stream.tracker.duplicates();
+            r.out_of_order += stream.out_of_order();
+            r.lost += sent - std::min(sent, received);
+        }
         r.sent += source->sent;
         r.next_length = std::max(r.next_length, source->next_length);
-        r.lost += source->ended ? source->sent - std::min(source->sent, t.received()) : t.missing();
         const int64_t first = source->first_ns.load();
         if (first && (!r.first_ns || first < r.first_ns)) r.first_ns = first;
         r.last_ns = std::max(r.last_ns, source->last_ns.load());

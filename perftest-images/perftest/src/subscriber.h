@@ -2,18 +2,16 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "announcer.h"
 #include "clock.h"
 #include "histogram.h"
-#include "instances.h"
 #include "options.h"
 #include "participant.h"
 #include "receiver.h"
 #include "state.h"
-#include "tracker.h"
+#include "stream.h"
 
 namespace k8sdds {
 
@@ -40,10 +38,11 @@ private:
 
     // The state of one publisher.
     struct Source {
+        explicit Source(const Settings&);
+
         // Written only by the receiving thread, except `run`, which START sets.
         std::atomic<uint32_t> run{0};
-        Tracker tracker;
-        std::optional<Instances> instances;                // of a keyed topic
+        std::vector<Stream> streams;                       // by writer
         bool received_in_group = false;
         std::atomic<int64_t> first_ns{0}, last_ns{0};
         std::atomic<uint64_t> total_at_first{0}, total_at_last{0};    // measured samples of all publishers until then
@@ -62,7 +61,9 @@ private:
         bool shares_clock = false;
         int64_t clock_step_ns = 0;                         // change of clock_difference_ns from START to END
 
-        uint64_t out_of_order() const { return instances ? instances->out_of_order() : tracker.out_of_order(); }
+        uint64_t received() const;
+        // How many samples of a writer have been sent, or at least that many before the publisher has ended.
+        uint64_t sent_by(size_t writer) const;
     };
 
     bool discover();
@@ -80,9 +81,11 @@ private:
     Arrivals arrivals() const;
     CommonInterval common_interval() const;
     InstanceCounts instance_counts() const;
+    std::vector<WriterCounts> writer_counts() const;
 
     const Options& options_;
     const bool reliable_, data_length_given_;
+    const unsigned topics_, writers_;                      // throughput topics; writers of a publisher on each of them
     Backend& backend_;
     State& state_;
     Announcer announcer_;

@@ -13,13 +13,14 @@ PacedTest::PacedTest(const WorkloadContext& context)
     : Workload(context), pacer_(context.options, context.state),
       samples_(std::min(pacer_.samples_before(to_ns(context.options.execution_time)),
                         static_cast<uint64_t>(context.options.iterations))),
+      writers_(static_cast<uint64_t>(context.options.topics * context.options.writers)),
       ping_every_(context.options.latency_count > 0 ? static_cast<uint64_t>(context.options.latency_count)
                                                     : std::max<uint64_t>(1, samples_ / pings_wanted)) {}
 
 void PacedTest::run() {
     receiver_.start(backend_, options_.receive);
     Sample sample = sample_;
-    Numbering numbering(options_.instances);
+    Numbering numbering(options_);
     uint64_t number = 0;
     Stage stage = Stage::warm_up;
     begin_warm_up();
@@ -69,7 +70,8 @@ void PacedTest::enter_measured_stage() {
 // The delay is half of the round trip, plus how late the ping was sent.
 void PacedTest::on_pong(const Sample& pong) {
     if (pong.phase != Phase::measured) return;
-    const int64_t late_ns = lateness_of(pong.sequence).load(relaxed);
+    const uint64_t number = uint64_t{pong.sequence} * writers_ + pong.writer;
+    const int64_t late_ns = lateness_of(number).load(relaxed);
     histogram_.record(late_ns + (now_ns() - pong.sent_ns - late_ns) / 2);
     pongs_received_.store(pongs_received_.load(relaxed) + 1, relaxed);
 }

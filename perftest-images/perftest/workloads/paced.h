@@ -23,7 +23,7 @@ public:
 
 private:
     void enter_measured_stage();
-    std::atomic<int64_t>& lateness_of(uint64_t sequence) { return lateness_ns_[sequence / ping_every_ % pings_kept]; }
+    std::atomic<int64_t>& lateness_of(uint64_t number) { return lateness_ns_[number / ping_every_ % pings_kept]; }
 
     static constexpr uint64_t pings_wanted = 20'000;       // twice what the 99.9th percentile needs
     static constexpr size_t pings_kept = 1024;             // more than can be unanswered at one time
@@ -31,6 +31,7 @@ private:
     ReceiverThread receiver_;                              // of pongs, in receive modes waitset and spin
     Pacer pacer_;
     const uint64_t samples_;                               // of the schedule
+    const uint64_t writers_;
     const uint64_t ping_every_;
     // Written by the main thread.
     std::atomic<uint64_t> late_{0};

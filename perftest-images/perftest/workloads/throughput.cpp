@@ -29,7 +29,7 @@ void ThroughputTest::run() {
     Pacer pacer(options_, state);
     const bool limited = pacer.is_limited();
     Sample sample = sample_;
-    Numbering numbering(options_.instances);
+    Numbering numbering(options_);
     uint64_t ping_every = ping_period(0);
     const uint64_t limit = static_cast<uint64_t>(options_.iterations);
     uint64_t until_ping = 1, number = 0;

@@ -24,24 +24,34 @@ struct WorkloadContext {
     Sample sample;                            // template of every sample: run, publisher and payload
 };
 
-// Numbers the samples of a stage; their instances take turns.
+// Numbers the samples of a stage. The writers take turns, and each of them writes its instances in turn.
 class Numbering {
 public:
-    explicit Numbering(int64_t instances) : instances_(static_cast<uint32_t>(instances)) {}
+    explicit Numbering(const Options& options)
+        : writers_(static_cast<uint16_t>(options.topics * options.writers)),
+          instances_(static_cast<uint32_t>(options.instances)) {}
 
     // The instances continue their turn, because a queue may be divided among them.
-    void restart() { sequence_ = 0; }
+    void restart() {
+        writer_ = 0;
+        sequence_ = 0;
+    }
     void number(Sample& sample) const {
+        sample.writer = writer_;
         sample.sequence = sequence_;
         sample.instance = instance_;
     }
     void advance() {
+        if (++writer_ < writers_) return;
+        writer_ = 0;
         ++sequence_;
         if (++instance_ == instances_) instance_ = 0;
     }
 
 private:
+    const uint16_t writers_;
     const uint32_t instances_;
+    uint16_t writer_ = 0;
     uint32_t sequence_ = 0, instance_ = 0;
 };
 

@@ -109,6 +109,7 @@ KEYS = [
     "schedule",
     "arrivals",
     "instances",
+    "writers",
     "pings_sent",
     "pongs_received",
     "pongs_timed_out",
