@@ -278,6 +278,7 @@ class Pods:
     def _eprosima(
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
+        folder.mkdir(parents=True)
         profiles = folder / "profiles.xml"
         profiles.write_text(eprosima_profiles(*endpoints.values()))
         # Its size of a sample is that of -dataLen; it has no warm-up.
