@@ -10,8 +10,8 @@ from pathlib import Path
 
 from k8sdds.bundle import architecture, cache, debian, oci
 from k8sdds.bundle.contents import HOST_ARCH, Report
-from k8sdds.middleware import MIDDLEWARES
-from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest, build_record
+from k8sdds.middleware import BACKENDS
+from k8sdds.middleware.k8sdds_perftest import build_record
 from k8sdds.system import cmake, debian_release
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder, native_program, shared
@@ -81,7 +81,7 @@ def _installed() -> dict[str, Path]:
 def _check_middlewares(folder: Path) -> None:
     """Check that all backends are in a folder, because an image contains all of them."""
     recorded = build_record(folder)
-    for name in (m.name for m in MIDDLEWARES.values() if isinstance(m, K8sddsPerftest)):
+    for name in BACKENDS:
         if not (folder / f"libk8sdds-perftest-{name}.so").is_file():
             raise PrerequisiteError(
                 f"images contain every middleware, but {name} is {recorded.get(name, 'not built')}",

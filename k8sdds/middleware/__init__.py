@@ -14,7 +14,7 @@ from k8sdds.middleware.protocol import Command, Middleware, Surroundings
 from k8sdds.middleware.qos import qos_file
 from k8sdds.middleware.raw import MODES, Raw
 
-__all__ = ["MIDDLEWARES", "Command", "Middleware", "Surroundings", "find", "qos_file"]
+__all__ = ["BACKENDS", "MIDDLEWARES", "Command", "Middleware", "Surroundings", "find", "qos_file"]
 
 MIDDLEWARES: dict[str, Middleware] = {
     middleware.name: middleware
@@ -26,6 +26,9 @@ MIDDLEWARES: dict[str, Middleware] = {
         Connext(),
     )
 }
+
+BACKENDS = tuple(dict.fromkeys(m.backend for m in MIDDLEWARES.values() if isinstance(m, K8sddsPerftest)))
+"""Backends of k8sdds-perftest that these middlewares use. Several middlewares may be modes of one backend."""
 
 
 def find(name: str) -> Middleware:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from k8sdds.bundle import cache
-from k8sdds.middleware import MIDDLEWARES
-from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest, backends, build_record
+from k8sdds.middleware import BACKENDS
+from k8sdds.middleware.k8sdds_perftest import backends, build_record
 from k8sdds.system import cmake
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import CHECKOUT, built_folder, cache_folder, native_program, shared
@@ -53,8 +53,7 @@ def build(report: Callable[[str], None]) -> None:
 
 def missing_middlewares() -> list[str]:
     """Return the names of the middlewares of k8sdds-perftest that are not built."""
-    names = [name for name, middleware in MIDDLEWARES.items() if isinstance(middleware, K8sddsPerftest)]
-    return [name for name in names if name not in backends()]
+    return [name for name in BACKENDS if name not in backends()]
 
 
 def _build_in_cache() -> Path:

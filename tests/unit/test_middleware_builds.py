@@ -10,6 +10,7 @@ import pytest
 from k8sdds.bundle import native
 from k8sdds.cli import doctor
 from k8sdds.middleware import MIDDLEWARES
+from k8sdds.setup import native as setup_native
 from k8sdds.system.errors import PrerequisiteError
 
 REASON = "not built: CMake found neither fastdds 3 nor fastrtps 2 (Debian: libfastdds-dev)"
@@ -26,6 +27,12 @@ def without_fastdds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "middlewares.json").write_text(json.dumps(record))
     monkeypatch.setenv("K8SDDS_LIBEXEC", str(tmp_path))
     return tmp_path
+
+
+def test_setup_builds_only_backends(without_fastdds: Path) -> None:
+    assert setup_native.missing_middlewares() == ["fastdds"]
+    (without_fastdds / "libk8sdds-perftest-fastdds.so").touch()
+    assert setup_native.missing_middlewares() == []
 
 
 def test_doctor_lists_each_middleware(without_fastdds: Path) -> None:
