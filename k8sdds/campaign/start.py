@@ -176,7 +176,9 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
 def _with_copies(expansion: Expansion) -> Experiment:
     """Return the experiment as the run folder holds it: its configuration files are the copies there."""
     names = {
-        cell.middleware_config: f"{MIDDLEWARE_CONFIG}/{config.copy_name(cell)}" for cell in expansion.cells
+        cell.middleware_config: f"{MIDDLEWARE_CONFIG}/{config.copy_name(cell)}"
+        for cell in expansion.cells
+        if cell.middleware_config
     }
     sweeps = [
         sweep.model_copy(update={"middleware_config": names.get(sweep.middleware_config or "")})

@@ -17,6 +17,8 @@ sweeps:
   - networks: host
     middleware: [{middleware}]
     middleware_config: tuned.xml
+  - networks: host
+    test: latency
 """
 
 
@@ -31,14 +33,14 @@ def expansion(
 
 
 def test_the_file_is_relative_to_the_experiment(tmp_path: Path) -> None:
-    (cell,) = expansion(tmp_path / "a").cells
+    (cell, _) = expansion(tmp_path / "a").cells
     assert Path(cell.middleware_config) == tmp_path / "a" / "tuned.xml"
     assert "config tuned" in cell.describe()
 
 
 def test_the_content_identifies_a_cell_not_the_place(tmp_path: Path) -> None:
-    (here,), (there,) = expansion(tmp_path / "a").cells, expansion(tmp_path / "b").cells
-    (other,) = expansion(tmp_path / "c", content="<CycloneDDS><Domain/></CycloneDDS>").cells
+    (here, _), (there, _) = expansion(tmp_path / "a").cells, expansion(tmp_path / "b").cells
+    (other, _) = expansion(tmp_path / "c", content="<CycloneDDS><Domain/></CycloneDDS>").cells
     assert here.cell_id == there.cell_id != other.cell_id
     plain = here.model_copy(update={"middleware_config": "", "middleware_config_sha256": ""})
     assert plain.cell_id != here.cell_id
@@ -75,6 +77,6 @@ def test_unusable_files(tmp_path: Path, content: str | None, message: str) -> No
     ("middleware", "message"), [("connext", "give `qos`"), ("raw", "no configuration file")]
 )
 def test_middlewares_without_such_a_file(tmp_path: Path, middleware: str, message: str) -> None:
-    (cell,) = expansion(tmp_path, middleware).cells
+    (cell, _) = expansion(tmp_path, middleware).cells
     cell = cell.model_copy(update={"reliability": "best-effort"})
     assert message in str(preflight.unsupported(cell))
