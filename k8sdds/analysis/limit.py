@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis import overhead, statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
-from k8sdds.results.metrics import METRICS
+from k8sdds.results.metrics import METRICS, Metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,13 +95,22 @@ def _limits(cells: Cells, quantity: str, leave_out: str = "") -> Cells:
         middleware = trials[0]["middleware"]
         if is_raw(middleware) and middleware != leave_out and overhead.by_repetition(trials, quantity):
             groups[(label, *_same(trials[0]))].append(trials)
-    choose = max if METRICS[quantity].gain else min
-    return {key: choose(group, key=lambda trials: _mean(trials, quantity)) for key, group in groups.items()}
+    return {key: _best(group, METRICS[quantity]) for key, group in groups.items()}
+
+
+def _best(modes: list[list[Row]], metric: Metric) -> list[Row]:
+    """Return the trials of the mode with the best mean, among values that were measured by the same method."""
+    measured = [[trial for trial in trials if trial[metric.name] is not None] for trials in modes]
+    means = [_mean(comparable, metric.name) for comparable in overhead.alike(metric, *measured)]
+    known = [(mean, index) for index, mean in enumerate(means) if mean is not None]
+    _, index = (max if metric.gain else min)(known)
+    return modes[index]
 
 
 def _same(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in SAME)
 
 
-def _mean(trials: list[Row], quantity: str) -> float:
-    return statistics.geometric_mean(list(overhead.by_repetition(trials, quantity).values()))
+def _mean(trials: list[Row], quantity: str) -> float | None:
+    values = list(overhead.by_repetition(trials, quantity).values())
+    return statistics.geometric_mean(values) if values else None

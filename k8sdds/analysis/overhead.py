@@ -137,7 +137,7 @@ def method(metric: Metric, trial: Row) -> str | None:
 
 def alike(metric: Metric, *groups: list[Row]) -> tuple[list[Row], ...]:
     """Return the trials of each group for which a metric was measured by the method of most trials of all groups."""
-    methods = Counter(method(metric, trial) for trials in groups for trial in trials)
+    methods = Counter(known for trials in groups for trial in trials if (known := method(metric, trial)))
     if len(methods) < 2:
         return groups
     usual, _ = methods.most_common(1)[0]

@@ -7,7 +7,9 @@ repetition there are no intervals, so the summary gives numbers without interpre
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from k8sdds.analysis import background_cost, contrast, limit, overhead
@@ -97,7 +99,7 @@ def _missing(content: Content) -> list[str]:
     notes = []
     rows = overhead.plain_rows(content.best)
     for name in HEADLINES:
-        labels = dict.fromkeys(row[UNIT] for row in rows if name in (row["missing"] or ""))
+        labels = dict.fromkeys(row[UNIT] for row in rows if name in json.loads(row["missing"] or "{}"))
         if labels:
             notes.append(
                 f"No {METRICS[name].title} of some trials of {formats.join(list(labels))}: too few samples arrived for"
@@ -361,21 +363,26 @@ def _limits(content: Content) -> list[str]:
         if not group:
             continue
         point = min((Point.of(row) for row in group), key=lambda at: (at.subscribers, abs(at.payload_bytes - 1024)))
-        shown = [row for row in group if Point.of(row) == point]
-        name = "raw" if raw else shown[0]["middleware"]
-        # Several settings of DDS are in the tables.
-        shown = list({row[UNIT]: row for row in reversed(shown) if raw or row["middleware"] == name}.values())
+        shown = _one_setting([row for row in group if Point.of(row) == point], limit.SAME if raw else CONDITION)
         order = {label: position for position, label in enumerate(content.networks)}
         texts = [
             f"{row[UNIT]} {formats.share(row)}" for row in sorted(shown, key=lambda row: order[row[UNIT]])
         ]
         udp = "plain UDP packet by packet" if kind == limit.PACKETS else "plain UDP"
-        subject, of = (udp, str(content.baseline)) if raw else (name, f"{udp} on the same network")
+        subject, of = (udp, str(content.baseline)) if raw else (shown[0]["middleware"], f"{udp} on the same network")
         sentences.append(
             f"{payload(point.payload_bytes)}: {METRICS[THROUGHPUT].title} of {subject} relative to {of}:"
             f" {formats.join(texts)}."
         )
     return sentences
+
+
+def _one_setting(rows: list[Row], columns: Sequence[str]) -> list[Row]:
+    """Return the rows of the setting that most networks have. The tables contain the other settings."""
+    settings = Counter(tuple(row[name] for name in columns) for row in rows)
+    most = max(settings.values())
+    chosen = min((key for key, count in settings.items() if count == most), key=str)
+    return [row for row in rows if tuple(row[name] for name in columns) == chosen]
 
 
 def _crossing(label: str, size: int, multicast: Curve, unicast: Curve, ahead: list[int]) -> str:

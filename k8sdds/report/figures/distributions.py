@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from k8sdds import workloads
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.histograms import Distribution, distribution
+from k8sdds.analysis.overhead import alike
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Setting
+from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
 from k8sdds.report.figures.estimates import axis_unit, log_axis
 from k8sdds.report.theme import network_colors
-from k8sdds.results.metrics import METRICS
+from k8sdds.results.metrics import METRICS, Metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,7 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
     panels = _distributions(content, setting, test)
     if not panels:
         return None
-    timed = METRICS[workloads.find(test).metrics[0]].group
+    timed = _timed(test).group
     longest_us = max(d.latency_us[-1] for merged in panels.values() for d in merged.values())
     scale, unit = axis_unit("µs", longest_us)
     styles = network_colors(content.networks)
@@ -68,26 +69,34 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
 
 
 def _distributions(content: Content, setting: Setting, test: str) -> dict[Point, dict[str, Distribution]]:
-    attempts: dict[Point, dict[str, list[tuple[str, int, tuple[str, ...]]]]] = {}
+    trials: dict[Point, dict[str, list[Row]]] = {}
     for row in setting.trials:
         if row["test"] == test and row["attempt"] is not None:
-            networks = attempts.setdefault(Point.of(row), {})
-            tags = workloads.find(test).shown(row.get("delay_method"))
-            networks.setdefault(row[UNIT], []).append((row["trial_id"], row["attempt"], tags))
-    points = sorted(attempts)
+            trials.setdefault(Point.of(row), {}).setdefault(row[UNIT], []).append(row)
+    points = sorted(trials)
     if len(points) > MAX_PANELS:
         step = (len(points) - 1) / (MAX_PANELS - 1)
         points = [points[round(i * step)] for i in range(MAX_PANELS)]
     panels = {}
     for point in points:
         distributions = {}
-        for label, trials in attempts[point].items():
-            merged = distribution(content.run, trials)
-            if merged is not None:
+        # A panel contains only values that were measured by the same method.
+        comparable = alike(_timed(test), *trials[point].values())
+        for label, rows in zip(trials[point], comparable, strict=True):
+            merged = distribution(content.run, [_attempt(row, test) for row in rows])
+            if merged is not None and len(merged.quantiles) > 1:
                 distributions[label] = merged
         if distributions:
             panels[point] = distributions
     return panels
+
+
+def _timed(test: str) -> Metric:
+    return METRICS[workloads.find(test).metrics[0]]
+
+
+def _attempt(row: Row, test: str) -> tuple[str, int, tuple[str, ...]]:
+    return row["trial_id"], row["attempt"], workloads.find(test).shown(row.get("delay_method"))
 
 
 def _panel(
@@ -174,8 +183,8 @@ def _alt(title: str, setting: Setting, panels: dict[Point, dict[str, Distributio
     return f"{title}, median and 99th percentile in µs. {'; '.join(texts)}."
 
 
-def _value(merged: Distribution, quantile: float) -> float:
+def _value(merged: Distribution, quantile: float) -> float | None:
+    """Return the value at a quantile; None if too few values are above it."""
     return next(
-        (v for q, v in zip(merged.quantiles, merged.latency_us, strict=True) if q >= quantile),
-        merged.latency_us[-1],
+        (v for q, v in zip(merged.quantiles, merged.latency_us, strict=True) if q >= quantile), None
     )

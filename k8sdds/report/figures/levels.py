@@ -89,7 +89,7 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
     }
     # All panels have the same kind of axis. Rows have a linear one.
     logarithmic = len({at for _, at in estimates}) > 1 and _is_logarithmic(list(estimates.values()))
-    marks = " Short lines: 50th and 99th percentile." if others else ""
+    marks = " Short lines: 50th and 99th percentile, if enough values are above it." if others else ""
     caption = (
         f"{metric.description}. {'More' if metric.gain else 'Less'} is better. Markers: mean. Lines: 95 %"
         f" interval (cut off at the axis).{marks} Small dots: single trials."

@@ -76,6 +76,16 @@ def test_only_equal_machine_settings_and_repetitions_are_compared():
     assert (row["n"], row["ratio"]) == (2, pytest.approx(0.5))
 
 
+def test_the_limit_is_chosen_among_delays_of_the_same_method():
+    shared = {"quantity": "delay_p50_us", "delay_method": "shared clock"}
+    (row,) = shares(
+        *(trial("host", "cyclonedds", 30, r, **shared) for r in range(2)),
+        *(trial("host", "raw", 20, r, **shared) for r in range(2)),
+        trial("host", "raw-connected", 5, quantity="delay_p50_us", delay_method="round trip / 2"),
+    ).values()
+    assert (row["limit_middleware"], row["n"]) == ("raw", 2)
+
+
 def test_names_of_plain_udp():
     assert limit.is_raw("raw") and limit.is_raw("raw-gso")
     assert not any(map(limit.is_raw, ("cyclonedds", "rawhide", None)))

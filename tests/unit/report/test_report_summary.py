@@ -2,10 +2,12 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from k8sdds.analysis.conditions import CONDITION
 from k8sdds.report import content, formats, summary
 from k8sdds.report.terminal import results_so_far, show
 from k8sdds.results.run_folder import RunFolder
@@ -193,6 +195,30 @@ def test_networks_without_a_percentile_are_named(tmp_path):
     run.append_attempts(items)
     notes = summary.caveats(content.read(run))
     assert any(note.startswith("No p90 delay of some trials of weavenet: too few samples") for note in notes)
+
+
+def test_a_missing_percentile_of_the_buffer_delay_is_not_one_of_the_latency(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,)))
+    items = [item | {"missing": {"loaded_latency_p90_us": "9 values, 100 are needed"}} for item in run.attempts()]
+    (run.path / "trials.jsonl").unlink()
+    run.append_attempts(items)
+    assert not any("percentile" in note for note in summary.caveats(content.read(run)))
+
+
+def test_shares_of_one_setting_are_summarized_together():
+    def share(network, reliability, ratio):
+        condition = dict.fromkeys(CONDITION) | {"reliability": reliability, "middleware": "fastdds"}
+        point = {"payload_bytes": 1024, "subscribers": 1}
+        ratios = {"ratio": ratio, "ratio_low": None, "ratio_high": None, "n": 1}
+        kind = {"quantity": "throughput_mbps", "raw": False, "limit": "machine"}
+        return condition | point | ratios | kind | {"network_label": network}
+
+    rows = [
+        share("host", "reliable", 0.5), share("flannel", "best-effort", 0.9), share("flannel", "reliable", 0.4),
+    ]  # fmt: skip
+    shown = SimpleNamespace(limits=rows, networks=["host", "flannel"], baseline="host")
+    (sentence,) = summary._limits(shown)
+    assert "host 50" in sentence and "flannel 40" in sentence and "90" not in sentence
 
 
 def test_a_paced_test_shows_its_tail_and_its_missed_deadlines(reports):
