@@ -10,7 +10,7 @@ from k8sdds import middleware, workloads
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
 from k8sdds.middleware.raw import Raw
-from k8sdds.model.experiment import MAX_WRITERS, Link
+from k8sdds.model.experiment import IP_AND_UDP_HEADERS_BYTES, MAX_WRITERS, Link
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
 from k8sdds.model.trial import Cell, Trial
@@ -19,8 +19,6 @@ from k8sdds.results import histograms
 from k8sdds.security import levels
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.testbeds import Testbed
-
-IP_AND_UDP_HEADERS_BYTES = 28
 
 OVERHEAD_S = 0.3
 """Expected time of a trial in addition to warm-up and measurement, for estimates."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -57,7 +57,10 @@ def _reject_bool(value: Any) -> Any:
 
 
 SHORTEST_MESSAGE_BYTES, LONGEST_MESSAGE_BYTES = 512, 65_500
-MESSAGE_WORDS, FRAGMENT_WORDS = ("auto", "default", "mtu", "max"), ("default", "mtu", "max")
+IP_AND_UDP_HEADERS_BYTES = 28
+"""What the MTU of an interface holds in addition to a message."""
+MessageWord = Literal["auto", "default", "mtu", "max"]
+FragmentWord = Literal["default", "mtu", "max"]
 
 
 def _check_size(words: tuple[str, ...]) -> BeforeValidator:
@@ -76,8 +79,8 @@ def _check_size(words: tuple[str, ...]) -> BeforeValidator:
 
 
 _Bytes = Annotated[int, Field(ge=SHORTEST_MESSAGE_BYTES, le=LONGEST_MESSAGE_BYTES)]
-MessageBytes = Annotated[Literal["auto", "default", "mtu", "max"] | _Bytes, _check_size(MESSAGE_WORDS)]
-FragmentBytes = Annotated[Literal["default", "mtu", "max"] | _Bytes, _check_size(FRAGMENT_WORDS)]
+MessageBytes = Annotated[MessageWord | _Bytes, _check_size(get_args(MessageWord))]
+FragmentBytes = Annotated[FragmentWord | _Bytes, _check_size(get_args(FragmentWord))]
 
 
 def _is_rate_profile(text: str) -> str:

@@ -10,7 +10,7 @@ from k8sdds import workloads
 from k8sdds.discovery import MULTICAST, PEERS, SERVER, cloud
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.settings import Settings
-from k8sdds.model.experiment import LONGEST_MESSAGE_BYTES
+from k8sdds.model.experiment import IP_AND_UDP_HEADERS_BYTES, LONGEST_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
@@ -22,7 +22,6 @@ LARGE_BYTES = 65470
 """PerfTest sends larger samples as unbounded sequences. It never batches them and rejects `-batchSize`."""
 INDEXES = 5
 """Participants that Connext contacts at one address by default."""
-IP_AND_UDP_HEADERS_BYTES = 28
 LATENCY_FILE = "latency.csv"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from k8sdds.kubernetes.exec_stream import CommandResult
+from k8sdds.model.experiment import IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import find
 from k8sdds.networks.cluster_install import PathEvidence
@@ -33,8 +34,6 @@ LISTEN_S = 20
 LISTEN_PER_PAIR_S = 0.2
 """Added to `LISTEN_S` for each pair, because not all pairs are probed at the same time."""
 REPLY_TIMEOUT_S = 8
-HEADERS_BYTES = 28
-"""Size of the IPv4 and UDP headers."""
 UNPROVEN = "unproven"
 """First word of the warning on trials whose path could not be verified."""
 
@@ -181,14 +180,16 @@ class PathVerifier:
             (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(listen_s), "--group", GROUP])
             for name, port in ports.items()
         ]
-        sizes = {name: (ready_pods[name].mtu_bytes or 1500) - HEADERS_BYTES for name in publishers}
+        sizes = {name: (ready_pods[name].mtu_bytes or 1500) - IP_AND_UDP_HEADERS_BYTES for name in publishers}
         timeout = ["--timeout", str(REPLY_TIMEOUT_S)]
         requests = []
         for pub in publishers:
             for sub, port in ports.items():
                 options = ["--whole", "--bytes", str(sizes[pub]), "--count", str(WHOLE_PACKETS), *timeout]
                 argv = [PROBE, "ask", f"{ready_pods[sub].address}:{port}", *options]
-                requests.append((pub, sub, argv, f"whole packets of {sizes[pub] + HEADERS_BYTES} bytes"))
+                requests.append(
+                    (pub, sub, argv, f"whole packets of {sizes[pub] + IP_AND_UDP_HEADERS_BYTES} bytes")
+                )
                 if multicast:
                     options = ["--count", str(MULTICAST_PACKETS), *timeout]
                     options += ["--interface", ready_pods[pub].interface]
