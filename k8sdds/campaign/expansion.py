@@ -60,6 +60,8 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
     if values["publish_mode"] == "synchronous":
         # Cells that differ only in a limit that has no effect are the same cell.
         values["flow_bytes"] = 0
+    if values["flow_bytes"]:
+        values["flow_period_ms"] = sweep.flow_period_ms
     layout = sweep.layout or experiment.layout
     return Cell(
         network=network.name,
@@ -74,7 +76,6 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
         cpu_quota=sweep.cpu_quota,
         capture=sweep.capture,
         qos=sweep.qos or "",
-        flow_period_ms=sweep.flow_period_ms,
         **_middleware_config(sweep),
         security=security.name,
         security_options=security.spec,

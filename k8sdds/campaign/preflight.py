@@ -165,6 +165,8 @@ def _unsupported_without_network(cell: Cell, implementation: middleware.Middlewa
         return "transport shared-memory uses no network: networks must be host, without options"
     if cell.link != Link() or cell.capture:
         return "transport shared-memory uses no link: leave out link and capture"
+    if cell.dscp:
+        return "transport shared-memory sends no packets: leave out dscp"
     if cell.placement != "spread":
         return "transport shared-memory places all participants on one node: leave out placement"
     return None

@@ -134,11 +134,8 @@ def _middleware_config(cell: Cell) -> dict[str, str]:
 def _publish_mode(cell: Cell) -> dict[str, Any]:
     if cell.publish_mode == "synchronous":
         return {}
-    limit = {
-        "flow_bytes": cell.flow_bytes,
-        "flow_period_ms": cell.flow_period_ms if cell.flow_bytes else None,
-    }
-    return {"publish_mode": cell.publish_mode, **limit}
+    period_ms = cell.flow_period_ms if cell.flow_bytes else None
+    return {"publish_mode": cell.publish_mode, "flow_bytes": cell.flow_bytes, "flow_period_ms": period_ms}
 
 
 def interrupted(trial: Trial, number: int, folder: Path, facts: dict[str, Any]) -> TrialRecord:

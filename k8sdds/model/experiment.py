@@ -352,6 +352,15 @@ class Sweep(Strict):
                     raise mistake(f"{value} is listed twice", name, index)
         return self
 
+    @model_validator(mode="after")
+    def _limits_have_an_effect(self) -> Sweep:
+        if any(self.flow_bytes) and "asynchronous" not in self.publish_mode:
+            raise mistake("has no effect without `publish_mode: asynchronous`", "flow_bytes")
+        usual_period = type(self).model_fields["flow_period_ms"].default
+        if self.flow_period_ms != usual_period and not any(self.flow_bytes):
+            raise mistake("has no effect without `flow_bytes`", "flow_period_ms")
+        return self
+
 
 LISTS = (
     "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "message_bytes",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from k8sdds.campaign import preflight
 from k8sdds.campaign.expansion import expand
-from k8sdds.model.experiment import Experiment
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.trial import Cell
 from k8sdds.testbeds.cluster import preflight as cluster_preflight
 from k8sdds.testbeds.lab.topology import LabNetworkKey, topology_of
@@ -47,6 +48,7 @@ def test_the_options_of_the_program() -> None:
             {"middleware": "fastdds", "transport": "shared-memory", "capture": True},
             "leave out link and capture",
         ),
+        ({"middleware": "fastdds", "transport": "shared-memory", "dscp": 46}, "leave out dscp"),
         (
             {"middleware": "fastdds", "transport": "shared-memory", "placement": "packed"},
             "leave out placement",
@@ -78,12 +80,27 @@ def test_a_flow_controller_of_a_synchronous_writer_is_no_other_cell() -> None:
                     "middleware": "fastdds",
                     "publish_mode": ["synchronous", "asynchronous"],
                     "flow_bytes": [0, 65536],
+                    "flow_period_ms": 20,
                 }
             ],
         }
     )
-    cells = [(cell.publish_mode, cell.flow_bytes) for cell in expand(experiment).cells]
-    assert cells == [("synchronous", 0), ("asynchronous", 0), ("asynchronous", 65536)]
+    cells = [(cell.publish_mode, cell.flow_bytes, cell.flow_period_ms) for cell in expand(experiment).cells]
+    assert cells == [("synchronous", 0, 100), ("asynchronous", 0, 100), ("asynchronous", 65536, 20)]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"flow_bytes": 65536}, "no effect without `publish_mode: asynchronous`"),
+        ({"publish_mode": "asynchronous", "flow_period_ms": 20}, "no effect without `flow_bytes`"),
+    ],
+)
+def test_a_flow_controller_that_never_has_an_effect_is_a_mistake(
+    values: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Sweep.model_validate({"networks": "host", "middleware": "fastdds", **values})
 
 
 def test_participants_that_share_memory_are_on_one_node_of_a_lab_network_of_their_own() -> None:
