@@ -12,15 +12,12 @@ from typing import Any
 from k8sdds.analysis import conditions, statistics
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import Row, paired
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import defaults
 from k8sdds.results.metrics import METRICS
 
-_REFERENCES = tuple(
-    Cell.model_fields[name].default
-    for name in (
-        "transport", "reliability", "security", "receive_mode", "middleware", "message_bytes", "fragment_bytes",
-    )
-)  # fmt: skip
+_REFERENCES = tuple(defaults(
+    "transport", "reliability", "security", "receive_mode", "middleware", "message_bytes", "fragment_bytes",
+).values())  # fmt: skip
 """Reference values, with which other values are compared."""
 
 

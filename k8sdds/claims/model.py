@@ -14,17 +14,17 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.model.experiment import OneOrMore
+from k8sdds.model.trial import defaults
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.strict import Strict
 
 Scalar = str | int | float | bool | None
 Is = Literal["lower", "higher", "alike", "between", "published"]
 
-DEFAULTS = {
-    "reliability": "reliable", "transport": "unicast", "publishers": 1, "subscribers": 1,
-    "security": "none", "rate": 0, "rate_profile": "constant", "batch_bytes": 0, "message_bytes": "auto",
-    "fragment_bytes": "default", "instances": 0, "topics": 1, "writers": 1,
-}  # fmt: skip
+DEFAULTS = defaults(
+    "reliability", "transport", "publishers", "subscribers", "security", "rate", "rate_profile", "batch_bytes",
+    "message_bytes", "fragment_bytes", "instances", "topics", "writers",
+)  # fmt: skip
 """Defaults for cell settings that a claim does not specify: reliable unicast from one publisher to one subscriber, as
 fast as possible."""
 

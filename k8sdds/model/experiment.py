@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from k8sdds.model import rate_profile
+from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.security import SecurityChoice
 from k8sdds.system.strict import Strict, mistake
 from k8sdds.system.yaml_text import nearest
@@ -218,12 +219,12 @@ class Sweep(Strict):
         " size; `default`: the middleware's default. A fragment always fits in a message. Only cyclonedds has"
         " this setting",
     )
-    rate: Annotated[list[Annotated[float, Field(ge=0, le=1e7)]], Number, OneOrMore, Field(min_length=1)] = (
-        Field(
-            default=[0],
-            description="samples per second; 0: as fast as possible, in a latency test each after the reply to"
-            " the previous one",
-        )
+    rate: Annotated[
+        list[Annotated[float, Field(ge=0, le=MAX_RATE)]], Number, OneOrMore, Field(min_length=1)
+    ] = Field(
+        default=[0],
+        description="samples per second; 0: as fast as possible, in a latency test each after the reply to"
+        " the previous one",
     )
     rate_profile: Annotated[
         list[Annotated[str, AfterValidator(_is_rate_profile)]], OneOrMore, Field(min_length=1)

@@ -277,6 +277,11 @@ class Endpoint:
     """The MTU of its interface, if the testbed knows it."""
 
 
+def defaults(*names: str) -> dict[str, Any]:
+    """Return the default of each of these settings of a cell."""
+    return {name: Cell.model_fields[name].default for name in names}
+
+
 def usual_discovery(transport: Transport) -> str:
     """Return the mechanism that `discovery: auto` selects."""
     return "multicast" if transport == "multicast" else "peers"

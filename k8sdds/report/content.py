@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from k8sdds import workloads
 from k8sdds.analysis import conditions, contrast, limit, overhead, protection
 from k8sdds.analysis.conditions import UNIT
+from k8sdds.model.trial import defaults
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report import formats
 from k8sdds.results import tidy
@@ -49,11 +50,10 @@ Cell = tuple[str, Point]
 Curve = dict[int, Row]
 """Throughput levels by number of subscribers."""
 
-_DEFAULTS = {
-    "publishers": 1, "security": "none", "rate": 0, "rate_profile": "constant", "batch_bytes": 0,
-    "message_bytes": "auto", "fragment_bytes": "default", "instances": 0, "topics": 1, "writers": 1,
-    "placement": "spread",
-}  # fmt: skip
+_DEFAULTS = defaults(
+    "publishers", "security", "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes",
+    "instances", "topics", "writers", "placement",
+)  # fmt: skip
 """Values that captions omit. The experiment in the run folder lists them."""
 
 _MANY_TRIALS = 2000

@@ -29,7 +29,7 @@ class Description(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     # fmt: off
-    schema_: int | None = Field(default=SCHEMA, alias="schema", description="Version of this format: 2",
+    schema_: int | None = Field(default=SCHEMA, alias="schema", description=f"Version of this format: {SCHEMA}",
         json_schema_extra={"group": "identity", "source": "campaign"})
     trial_id: str | None = column("identity", "campaign",
         "Stable id of the trial: `cell_id`, testbed and repetition")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import defaults
 from k8sdds.results.metrics import Kind, parsed
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
@@ -20,7 +20,7 @@ COLUMNS = tuple(name for kind in _KINDS for name, column in RECORD_COLUMNS.items
 that rows can be grouped by it. Each number in `link` and `drops` also has a column of its own, such as
 `link_rate_mbit`."""
 
-_LATER = {name: Cell.model_fields[name].default for name in ("rate_profile", "instances", "topics", "writers")}
+_LATER = defaults("rate_profile", "instances", "topics", "writers", "message_bytes", "fragment_bytes")
 """Settings that records of earlier versions do not have, and the values with which those versions measured."""
 
 _FLATTENED = ("link", "drops")
@@ -90,7 +90,4 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
     row |= {name: value for name, value in _LATER.items() if row.get(name) is None}
     row["trial_id"] = row.get("trial_id") or f"{row.get('cell_id')}-r{row.get('repetition')}"
     row["warnings"] = row.get("warnings") or []
-    # Earlier versions always measured these sizes and did not record them.
-    row["message_bytes"] = row.get("message_bytes") or "auto"
-    row["fragment_bytes"] = row.get("fragment_bytes") or "default"
     return row
