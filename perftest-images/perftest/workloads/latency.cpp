@@ -20,6 +20,7 @@ LatencyTest::LatencyTest(const WorkloadContext& context)
 
 void LatencyTest::run() {
     begin_warm_up();
+    pacer_.start(now_ns());
     while (!finished_.load()) {
         if (main_sends_next_.exchange(false)) send_ping(false);
         else wait_for_pong();

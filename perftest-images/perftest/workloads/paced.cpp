@@ -24,7 +24,7 @@ void PacedTest::run() {
     uint64_t number = 0;
     Stage stage = Stage::warm_up;
     begin_warm_up();
-    pacer_.restart(now_ns());
+    pacer_.start(now_ns());
     for (;;) {
         const Stage current = state_.stage.load(relaxed);
         if (current == Stage::over) break;
@@ -63,8 +63,7 @@ void PacedTest::run() {
 void PacedTest::enter_measured_stage() {
     const int64_t now = now_ns();
     pacer_.restart(now);
-    begin_measured_stage(now);
-    state_.stage_until_ns.store(now + to_ns(options_.execution_time) + grace_ns);
+    begin_measured_stage(now, grace_ns);
 }
 
 // The delay is half of the round trip, plus how late the ping was sent.

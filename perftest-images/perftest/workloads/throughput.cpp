@@ -36,7 +36,7 @@ void ThroughputTest::run() {
     int32_t pinged = 0;
     Stage stage = Stage::warm_up;
     begin_warm_up();
-    pacer.restart(now_ns());
+    pacer.start(now_ns());
     for (;;) {
         const Stage current = state.stage.load(relaxed);
         if (__builtin_expect(current != stage, 0)) {

@@ -46,9 +46,9 @@ void Workload::begin_warm_up() {
         state_.advance(Stage::warm_up, Stage::measured);
 }
 
-void Workload::begin_measured_stage(int64_t now) {
+void Workload::begin_measured_stage(int64_t now, int64_t grace_ns) {
     // First, because the housekeeping thread may sleep longer as soon as the interval has begun.
-    state_.stage_until_ns.store(options_.execution_time > 0 ? now + to_ns(options_.execution_time) : INT64_MAX);
+    state_.stage_until_ns.store(options_.execution_time > 0 ? now + to_ns(options_.execution_time) + grace_ns : INT64_MAX);
     state_.begin_measured(now);
 }
 

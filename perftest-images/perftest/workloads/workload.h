@@ -89,7 +89,7 @@ protected:
     bool retry_write(const Sample&, Written);
     // Waits for the end of the warm-up; after it, begin_measured_stage() starts the measured interval.
     void begin_warm_up();
-    void begin_measured_stage(int64_t now);
+    void begin_measured_stage(int64_t now, int64_t grace_ns = 0);     // the stage ends this long after -executionTime
     void end_measured_stage();
 
     const Options& options_;

@@ -100,3 +100,10 @@ def test_a_latency_test_at_a_rate_times_pings_from_when_they_were_due(perftest, 
     assert latencies.get_min_value() > 0 and publisher.k8sdds["sent"] <= rate + 1
     # One ping was under way during the stall. Those that were due meanwhile waited for its answer.
     assert longer_than(latencies, STALL_S / 2) >= STALL_S / 2 * rate - 2
+
+
+def test_a_latency_test_at_a_rate_also_paces_its_warm_up(perftest):
+    rate, warm_up = 100, 0.5
+    publisher, subscriber = perftest.pair(pub=("-latencyTest", "-pubRate", f"{rate}:sleep"), warm_up=warm_up)
+    assert publisher.k8sdds["pongs_received"] > 0
+    assert 0 < subscriber.k8sdds["warmup_received"] <= rate * warm_up + 1
