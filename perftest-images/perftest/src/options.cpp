@@ -71,8 +71,8 @@ const Option table[] = {
     {"-fragmentSize", "SIZE", both, &Options::fragment_size, 0, 0,
      "Part of a sample in a fragment: bytes, mtu or max (one fragment fills such a message), or default (the library's "
      "default). A fragment always fits in a message."},
-    {"-topics", "N", both, &Options::topics, 1, 2048, "Number of data topics, written in turn. Give the same on both sides."},
-    {"-writers", "N", both, &Options::writers, 1, 2048,
+    {"-topics", "N", both, &Options::topics, 1, max_writers, "Number of data topics, written in turn. Give the same on both sides."},
+    {"-writers", "N", both, &Options::writers, 1, max_writers,
      "Number of writers of each publisher on each topic, used in turn. Give the same on both sides."},
     {"-keyed", "", both, &Options::keyed, 0, 0, "Use data topics with a key. Give it on both sides."},
     {"-instances", "N", both, &Options::instances, 1, 100000,

@@ -19,7 +19,7 @@ namespace {
 void parse_rate(Options& options) {
     if (options.pub_rate.empty()) return;
     const std::string& text = options.pub_rate;
-    const std::string fix = "; give N:spin or N:sleep with N from 1 to 10000000";
+    const std::string fix = "; give N:spin or N:sleep with N from 0.001 to 10000000";
     const size_t colon = text.find(':');
     if (colon == std::string::npos) throw UsageError("-pubRate: '" + text + "' does not name a method" + fix);
     const std::string number = text.substr(0, colon), method = text.substr(colon + 1);
@@ -29,7 +29,7 @@ void parse_rate(Options& options) {
         throw UsageError("-pubRate: '" + number + "' is not a number" + fix);
     char* end = nullptr;
     options.rate = std::strtod(number.c_str(), &end);
-    if (*end || options.rate <= 0 || options.rate > 1e7)
+    if (*end || options.rate < 0.001 || options.rate > 1e7)
         throw UsageError("-pubRate: " + number + " is out of range" + fix + "; omit it for no limit");
     options.rate_spins = method == "spin";
 }
@@ -58,6 +58,12 @@ void check_schedule(Options& options) {
     }
 }
 
+// Returns -1 if the text is not a number of at most 10 digits.
+int64_t whole_number(const std::string& text) {
+    const bool digits = !text.empty() && text.size() < 11 && text.find_first_not_of("0123456789") == std::string::npos;
+    return digits ? std::stoll(text) : -1;
+}
+
 void parse_scan(Options& options) {
     options.lengths = {options.data_length};
     if (options.scan.empty()) return;
@@ -69,9 +75,8 @@ void parse_scan(Options& options) {
     for (size_t from = 0; from <= options.scan.size();) {
         const size_t to = std::min(options.scan.find(':', from), options.scan.size());
         const std::string text = options.scan.substr(from, to - from);
-        const bool digits = !text.empty() && text.size() < 11 && text.find_first_not_of("0123456789") == std::string::npos;
-        const int64_t length = digits ? std::strtoll(text.c_str(), nullptr, 10) : 0;
-        if (length < sample_overhead || length > max_data_length)
+        const int64_t length = whole_number(text);
+        if (!is_data_length(length))
             throw UsageError("-scan: '" + text + "' is not a length; give numbers of bytes from " +
                              std::to_string(sample_overhead) + " to " + std::to_string(max_data_length) +
                              ", such as 64:1024:16384");
@@ -131,8 +136,7 @@ int64_t message_of_mtu(const Options& options, const char* option) {
 }
 
 int64_t size_in_bytes(const char* option, const std::string& text, const char* words) {
-    const bool digits = !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
-    const int64_t bytes = digits ? std::stoll(text) : 0;
+    const int64_t bytes = whole_number(text);
     if (bytes < shortest_message || bytes > longest_message)
         throw UsageError(std::string(option) + ": '" + text + "' is not a size; give " + words + " or a number from " +
                          std::to_string(shortest_message) + " to " + std::to_string(longest_message));

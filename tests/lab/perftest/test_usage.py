@@ -42,6 +42,7 @@ RAW = ("-pub", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1")
         (("-sub", "-batchSize", "5"), "-batchSize"),
         (("-pub", "-pubRate", "100"), "-pubRate"),
         (("-pub", "-pubRate", "0:spin"), "-pubRate"),
+        (("-pub", "-pubRate", "0.0001:spin", "-pacedTest", "-executionTime", "1"), "from 0.001"),
         (("-pub", "-pubRate", "x:spin"), "-pubRate"),
         (("-pub", "-pubRate", "5:walk"), "-pubRate"),
         (("-pub", "-latencyTest", "-batchSize", "8192"), "-batchSize"),
