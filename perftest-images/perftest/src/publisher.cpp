@@ -201,7 +201,7 @@ void Publisher::on_announcement(const Announcement& a) {
     case Kind::report:
         if (a.run != run_ || peer.report.reported) break;
         peer.report = {a.id, true, static_cast<uint64_t>(a.value[0]), static_cast<uint64_t>(a.value[1]),
-                       static_cast<uint64_t>(a.value[2]), a.value[3], a.value[4], static_cast<uint64_t>(a.value[6])};
+                       static_cast<uint64_t>(a.value[2]), a.value[3], a.value[4], static_cast<uint64_t>(a.value[5])};
         break;
     case Kind::bye:
         if (a.run == run_) peer.left = true;

@@ -147,7 +147,7 @@ void Subscriber::report(unsigned id) {
         instances = std::min(instances, static_cast<int64_t>(stream.instances ? stream.instances->received() : 0));
     }
     announcer_.send(Kind::report, source.run.load(), static_cast<uint16_t>(id),
-                    {received, duplicates, out_of_order, source.first_ns.load(), source.last_ns.load(), 0, instances});
+                    {received, duplicates, out_of_order, source.first_ns.load(), source.last_ns.load(), instances});
 }
 
 void Subscriber::assert_liveliness() { announcer_.send(Kind::alive); }
@@ -170,6 +170,11 @@ void Subscriber::check_peers(int64_t now) {
 }
 
 void Subscriber::start(Source& source, const Announcement& a) {
+    if (!is_data_length(a.value[3])) {
+        state_.stop(exit_middleware, "publisher " + std::to_string(a.id) + " announced the length " +
+                                         std::to_string(a.value[3]) + "; run the same version on both sides");
+        return;
+    }
     const auto length = static_cast<uint64_t>(a.value[3]);
     if (data_length_given_ && length != static_cast<uint64_t>(options_.data_length)) {
         state_.stop(exit_usage, "-dataLen: publisher " + std::to_string(a.id) + " sends " + std::to_string(length) +
@@ -185,7 +190,7 @@ void Subscriber::start(Source& source, const Announcement& a) {
     test_ = static_cast<Test>(a.value[0]);
     if (test_ != Test::throughput) state_.measure_delays();
     warm_up_s_ = a.value[1] / 1e9;
-    deadline_ns_ = a.value[2];
+    deadline_ns_.store(a.value[2]);
     source.shares_clock = clock_id_ != 0 && a.value[4] == clock_id_;
     source.clock_difference_ns.store(clock_difference_ns(source, a.value[5]));
     source.measures_delay.store(test_ == Test::paced);
@@ -241,7 +246,7 @@ void Subscriber::on_announcement(const Announcement& a) {
         } else if (a.kind == Kind::done && a.run == source.run.load()) {
             source.done = source.complete;
             answer_done = source.complete;
-            source.next_length = a.value[0];
+            source.next_length = is_data_length(a.value[0]) ? a.value[0] : 0;
         } else if (a.kind == Kind::abort && !source.done) {
             state_.stop(exit_peer_lost, "peer lost: publisher " + std::to_string(a.id) + " exited with code " +
                                             std::to_string(a.value[0]));
@@ -259,10 +264,10 @@ void Subscriber::on_announcement(const Announcement& a) {
 void Subscriber::on_sample(const Sample& sample) {
     if (sample.publisher >= sources_.size()) return;
     Source& source = *sources_[sample.publisher];
-    if (sample.run != source.run.load(relaxed)) return;
+    if (sample.run != source.run.load(std::memory_order_acquire)) return;
     if (sample.ping == id_) backend_.write(sample);        // the pong; if the writer is full, the pong counts as lost
     if (sample.phase != Phase::measured) {
-        ++warm_up_received_;
+        warm_up_received_.store(warm_up_received_.load(relaxed) + 1, relaxed);
         return;
     }
     const bool first = source.first_ns.load(relaxed) == 0;
@@ -289,10 +294,11 @@ void Subscriber::time_sample(Source& source, const Sample& sample) {
         record_delay(source, now + source.clock_difference_ns.load(relaxed) - sample.sent_ns);
 }
 
-// From when a sample was due to when the middleware delivered it; negative if the clocks differ by more than that.
+// From when a sample was due to when the middleware delivered it. If the clocks differ by more than that, it is negative,
+// and the histogram counts it as 0.
 void Subscriber::record_delay(Source& source, int64_t delay_ns) {
     delays_.record(delay_ns);
-    if (delay_ns > deadline_ns_) deadlines_missed_.store(deadlines_missed_.load(relaxed) + 1, relaxed);
+    if (delay_ns > deadline_ns_.load(relaxed)) deadlines_missed_.store(deadlines_missed_.load(relaxed) + 1, relaxed);
     if (source.previous_delay_ns != no_delay) {
         const auto change = static_cast<double>(std::abs(delay_ns - source.previous_delay_ns));
         delay_change_sum_ns_.store(delay_change_sum_ns_.load(relaxed) + change, relaxed);
@@ -339,7 +345,7 @@ Arrivals Subscriber::arrivals() const {
     arrivals.shared_clock = all(&Source::shares_clock);
     for (const auto& source : sources_)
         arrivals.clock_step_ns = std::max(arrivals.clock_step_ns, std::abs(source->clock_step_ns));
-    arrivals.deadline_ns = deadline_ns_;
+    arrivals.deadline_ns = deadline_ns_.load();
     arrivals.missed = deadlines_missed_.load();
     const uint64_t changes = delay_changes_.load();
     if (changes) arrivals.jitter_ns = delay_change_sum_ns_.load() / static_cast<double>(changes);
@@ -385,7 +391,7 @@ Results Subscriber::results() const {
     if (options_.keyed) r.instances = instance_counts();
     r.writers = writer_counts();
     r.warm_up_s = warm_up_s_;
-    r.warm_up_received = warm_up_received_;
+    r.warm_up_received = warm_up_received_.load();
     r.common = common_interval();
     for (const auto& source : sources_) {
         for (size_t writer = 0; writer < source->streams.size(); ++writer) {

@@ -40,7 +40,7 @@ private:
     struct Source {
         explicit Source(const Settings&);
 
-        // Written only by the receiving thread, except `run`, which START sets.
+        // Written only by the receiving thread, except `run`, which START sets after all that a sample needs.
         std::atomic<uint32_t> run{0};
         std::vector<Stream> streams;                       // by writer
         bool received_in_group = false;
@@ -98,13 +98,13 @@ private:
     bool running_ = false;                                 // guarded by the state's mutex
     int unmatched_checks_ = 0;
     // Written only by the receiving thread.
-    uint64_t total_ = 0, warm_up_received_ = 0;
-    std::atomic<uint64_t> deadlines_missed_{0}, delay_changes_{0};
+    uint64_t total_ = 0;
+    std::atomic<uint64_t> warm_up_received_{0}, deadlines_missed_{0}, delay_changes_{0};
     std::atomic<double> delay_change_sum_ns_{0};
 
     double handshake_s_ = 0, discovery_s_ = 0, warm_up_s_ = 0;
     Test test_ = Test::throughput;
-    int64_t deadline_ns_ = 0;
+    std::atomic<int64_t> deadline_ns_{0};
     ReceiverThread receiver_;
 };
 
