@@ -182,7 +182,8 @@ DataWriterQos FastDds::writer_qos(const EndpointQos& e, const FastDdsProfiles& u
     auto& limits = qos.resource_limits();
     // The instances are written in turn, so each has an equal share of the queue.
     limits.max_instances = static_cast<int32_t>(instances);
-    limits.max_samples = e.keep_all ? fastdds_send_queue(settings_) : static_cast<int32_t>(e.depth) * limits.max_instances;
+    limits.max_samples = e.keep_all ? fastdds_send_queue(settings_)
+                                    : static_cast<int32_t>(std::min<int64_t>(e.depth * limits.max_instances, INT32_MAX));
     limits.max_samples_per_instance = limits.max_samples / limits.max_instances;
     limits.allocated_samples = std::min(limits.max_samples, 64);
     // A payload is returned to the pool only after it has been sent, even if the history has dropped its sample. With

@@ -118,6 +118,29 @@ std::shared_ptr<eprosima::fastdds::rtps::FlowControllerDescriptor> flow_controll
     return descriptor;
 }
 
+// Selects how the participant finds others, always by UDP.
+void set_discovery(fastdds_api::rtps::BuiltinAttributes& builtin, const Settings& s, const Interface& nic) {
+    builtin.avoid_builtin_multicast = true;               // for endpoint discovery; participant discovery is set below
+    const std::string own = nic.address.empty() ? "127.0.0.1" : nic.address;
+    // Explicit locators keep the library from using multicast by default.
+    builtin.metatrafficUnicastLocatorList.push_back(locator(nic.address.empty() ? "0.0.0.0" : nic.address));
+    if (s.discovery == Discovery::server) {
+        for (size_t id = 0; id < s.discovery_servers.size(); ++id) {
+            const auto [host, port] = address_and_port(s.discovery_servers[id]);
+            const in_addr address = resolve_host(host);
+            if (address.s_addr == INADDR_ANY) continue;   // see unsupported_servers()
+            fastdds_api::add_discovery_server(builtin, id, locator(address_text(address), port));
+        }
+    } else if (s.discovery == Discovery::multicast) {
+        const std::string group = multicast_group(s);
+        builtin.metatrafficMulticastLocatorList.push_back(locator(group, 7400 + 250 * s.domain));
+        builtin.initialPeersList.push_back(locator(group, 7400 + 250 * s.domain));
+    } else {
+        builtin.initialPeersList.push_back(locator(own));
+    }
+    for (const std::string& peer : s.peers) builtin.initialPeersList.push_back(locator(address_text(resolve_host(peer))));
+}
+
 // What the options and the QoS profile do not set: everything else would contradict them, or reach beyond the process.
 const ConfigRules config_rules = {
     "dds",
@@ -259,7 +282,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     // The library requests acknowledgments each time it has sent as much as its send buffer holds, so the writer's
     // queue must be several times as large. For each acknowledged sample it searches the samples acknowledged before
     // it, so that short samples are faster with frequent acknowledgments.
-    udp->sendBufferSize = std::clamp<uint32_t>(static_cast<uint32_t>(128 * s.data_length), 32u << 10, 128u << 10);
+    udp->sendBufferSize = static_cast<uint32_t>(std::clamp<uint64_t>(128 * s.data_length, 32u << 10, 128u << 10));
     udp->sendBufferSize = std::max(udp->sendBufferSize, udp->maxMessageSize);   // otherwise it rejects the transport
     // The library applies these to its own transports only.
     if (qos.transport().send_socket_buffer_size) udp->sendBufferSize = qos.transport().send_socket_buffer_size;
@@ -273,28 +296,9 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     qos.transport().user_transports.push_back(udp);
     if (s.shared_memory) qos.transport().user_transports.push_back(shared_memory(s));
 
-    auto& builtin = qos.wire_protocol().builtin;
-    builtin.avoid_builtin_multicast = true;               // for endpoint discovery; participant discovery is set below
-    const std::string own = nic.address.empty() ? "127.0.0.1" : nic.address;
-    // Explicit locators keep the library from using multicast by default.
-    builtin.metatrafficUnicastLocatorList.push_back(locator(nic.address.empty() ? "0.0.0.0" : nic.address));
-    if (s.discovery == Discovery::server) {
-        for (size_t id = 0; id < s.discovery_servers.size(); ++id) {
-            const auto [host, port] = address_and_port(s.discovery_servers[id]);
-            const in_addr address = resolve_host(host);
-            if (address.s_addr == INADDR_ANY) continue;   // see unsupported_servers()
-            fastdds_api::add_discovery_server(builtin, id, locator(address_text(address), port));
-        }
-    } else if (s.discovery == Discovery::multicast) {
-        const std::string group = multicast_group(s);
-        builtin.metatrafficMulticastLocatorList.push_back(locator(group, 7400 + 250 * s.domain));
-        builtin.initialPeersList.push_back(locator(group, 7400 + 250 * s.domain));
-    } else {
-        builtin.initialPeersList.push_back(locator(own));
-    }
+    set_discovery(qos.wire_protocol().builtin, s, nic);
     if (s.security.enabled()) add_security(qos, s.security);
     if (s.flow_bytes) qos.flow_controllers().push_back(flow_controller(s));
-    for (const std::string& peer : s.peers) builtin.initialPeersList.push_back(locator(address_text(resolve_host(peer))));
     return qos;
 }
 
