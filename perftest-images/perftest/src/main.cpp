@@ -103,6 +103,43 @@ struct Outcome {
     int64_t next_length = 0;                  // of the next step of a scan; 0: none
 };
 
+// Opens the middleware. Returns false, and stops the run, if that fails.
+bool open_middleware(Backend& backend, Participant& participant, State& state, Housekeeping& housekeeping, Report& report) {
+    const Options& options = report.options;
+    housekeeping.force_exit_after(options.discovery_timeout + 5, exit_middleware);
+    try {
+        state.created_ns.store(now_ns());
+        backend.open(*report.settings, participant);
+        if (options.dscp) set_own_dscp(static_cast<int>(options.dscp));
+        report.facts = backend.facts();
+        if (options.verbosity > 1)
+            log_line("%s %s on %s (%s), socket receive buffer %d bytes", options.middleware.c_str(),
+                report.middleware_version.c_str(), report.facts.interface.c_str(), report.facts.address.c_str(),
+                report.facts.receive_buffer);
+    } catch (const std::exception& error) {
+        state.stop(exit_middleware, std::string("middleware error: ") + error.what());
+    }
+    housekeeping.force_exit_after(0, 0);
+    return state.exit_status().code != exit_middleware;
+}
+
+void write_files(const Report& report, Housekeeping& housekeeping, Files& files) {
+    if (files.timeline.get()) write_timeline(housekeeping, files.timeline);
+    if (files.histogram.get())
+        write_histogram(report.histogram, latency_name(report), report.state, "-histogramFile", files.histogram);
+    if (files.inter_arrival.get())
+        write_histogram(*report.gaps, "inter_arrival", report.state, "-interArrivalFile", files.inter_arrival);
+}
+
+void print_result(const Report& report, Output& output) {
+    const ExitStatus& exit = report.exit_status;
+    if (exit.code == exit_usage) return log_line("%s", exit.reason.c_str());
+    const bool measured = report.state.first_ns.load() != 0;
+    if (measured || report.options.output_format == "json") output.summary(report);
+    if (exit.code != exit_done) log_line("%s", exit.reason.c_str());
+    else if (report.options.verbosity > 0) log_line("test ended");
+}
+
 // Runs the test with one length, from opening the middleware to closing it.
 Outcome measure(Options& options, Output& output, Files& files) {
     auto backend = load_backend(options.middleware);
@@ -117,22 +154,7 @@ Outcome measure(Options& options, Output& output, Files& files) {
     housekeeping.start();
 
     Report report{options, &settings, state, histogram, gaps.get(), {}, {}, {}, backend->version(), {}};
-    housekeeping.force_exit_after(options.discovery_timeout + 5, exit_middleware);
-    try {
-        state.created_ns.store(now_ns());
-        backend->open(settings, *participant);
-        if (options.dscp) set_own_dscp(static_cast<int>(options.dscp));
-        report.facts = backend->facts();
-        if (options.verbosity > 1)
-            log_line("%s %s on %s (%s), socket receive buffer %d bytes", options.middleware.c_str(),
-                report.middleware_version.c_str(), report.facts.interface.c_str(), report.facts.address.c_str(),
-                report.facts.receive_buffer);
-    } catch (const std::exception& error) {
-        state.stop(exit_middleware, std::string("middleware error: ") + error.what());
-    }
-    housekeeping.force_exit_after(0, 0);
-    const bool open = state.exit_status().code != exit_middleware;
-    if (open) {
+    if (open_middleware(*backend, *participant, state, housekeeping, report)) {
         IntervalPrinter intervals(state, histogram, *participant, output);
         housekeeping.attach({[&] { participant->assert_liveliness(); },
                              [&](int64_t now) { participant->check_peers(now); }, [&] { intervals.print(); }});
@@ -142,22 +164,10 @@ Outcome measure(Options& options, Output& output, Files& files) {
         report.effective_qos = backend->effective_qos();   // some values depend on the path to the peers
         report.dscp = own_dscp();
     }
-
     report.exit_status = state.exit_status();
     report.results = participant->results();
-    if (files.timeline.get()) write_timeline(housekeeping, files.timeline);
-    if (files.histogram.get())
-        write_histogram(histogram, latency_name(report), state, "-histogramFile", files.histogram);
-    if (files.inter_arrival.get())
-        write_histogram(*gaps, "inter_arrival", state, "-interArrivalFile", files.inter_arrival);
-    if (report.exit_status.code == exit_usage) {
-        log_line("%s", report.exit_status.reason.c_str());
-    } else {
-        const bool measured = state.first_ns.load() != 0;
-        if (measured || options.output_format == "json") output.summary(report);
-        if (report.exit_status.code != exit_done) log_line("%s", report.exit_status.reason.c_str());
-        else if (options.verbosity > 0) log_line("test ended");
-    }
+    write_files(report, housekeeping, files);
+    print_result(report, output);
 
     Outcome outcome{report.exit_status.code, options.pub ? options.next_length : report.results.next_length};
     const bool complete = outcome.code != exit_done || !outcome.next_length;
@@ -166,6 +176,7 @@ Outcome measure(Options& options, Output& output, Files& files) {
     return outcome;
 }
 
+// Throws UsageError if the middleware does not support the options with one of the lengths.
 void check_lengths(Options options) {
     const auto backend = load_backend(options.middleware);
     for (const int64_t length : options.lengths) {
