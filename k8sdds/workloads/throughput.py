@@ -95,7 +95,9 @@ class Throughput(Workload):
 
     def describe(self, record: Metrics) -> str:
         """Return rates and loss."""
-        lost = f", lost {record.lost_percent:.2f} %" if record.lost else ""
+        if record.throughput_mbps is None or record.samples_per_s is None:
+            return "throughput unknown"
+        lost = f", lost {record.lost_percent:.2f} %" if record.lost_percent else ""
         return f"{record.throughput_mbps:.1f} Mbit/s, {record.samples_per_s:.0f} samples/s{lost}"
 
 

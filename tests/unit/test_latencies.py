@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from k8sdds.results import histograms
 from k8sdds.results.metrics import METRICS, Metrics
-from k8sdds.workloads import find, latencies
+from k8sdds.workloads import WORKLOADS, find, latencies
 
 PRINTED = {f"{name}_us": 10.0 for name in ("mean", "min", "p50", "p90", "p99", "p9999", "max", "std")}
 
@@ -51,3 +51,7 @@ def test_published_percentiles_need_as_many_values() -> None:
 def test_each_kind_of_latency_has_its_columns() -> None:
     for kind in ("latency", "delay"):
         assert {f"{kind}_{name}_us" for name in ("mean", *histograms.PERCENTILES, "max")} <= METRICS.keys()
+
+
+def test_a_record_without_values_can_be_described() -> None:
+    assert all("unknown" in workload.describe(Metrics()) for workload in WORKLOADS.values())
