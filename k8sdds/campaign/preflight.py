@@ -197,7 +197,7 @@ def _refused_files(expansion: Expansion) -> list[Problem]:
         if cell.middleware_config or middleware.find(cell.middleware).takes_qos(cell):
             files = (cell.qos_profile, cell.middleware_config)
             kind = (cell.middleware, cell.test, cell.reliability, cell.batch_bytes, cell.instances)
-            checks[(*files, *kind)] = cell
+            checks[(*files, *kind, cell.publish_mode)] = cell
     reasons = {middleware.find(cell.middleware).refused_files(cell): cell for cell in checks.values()}
     return [Problem(f"{cell.describe()}: {why}", input=True) for why, cell in reasons.items() if why]
 

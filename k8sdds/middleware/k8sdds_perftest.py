@@ -55,6 +55,7 @@ class K8sddsPerftest(Middleware):
         argv += ["-latencyTest"] if load.round_trips else []
         argv += command.key_options(cell)
         argv += ["-batchSize", str(cell.batch_bytes)] if cell.batch_bytes else []
+        argv += _publish_mode_options(cell)
         done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
         return done.stderr.strip().removeprefix(f"{PROGRAM}: ") if done.returncode else None
 
@@ -86,8 +87,7 @@ class K8sddsPerftest(Middleware):
         if participant.publishes:
             argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
             argv += _load_options(workloads.find(cell.test).load(cell))
-            argv += ["-asynchronous"] if cell.publish_mode == "asynchronous" else []
-            argv += ["-flowController", f"{cell.flow_bytes}:{cell.flow_period_ms}"] if cell.flow_bytes else []
+            argv += _publish_mode_options(cell)
         if participant.publishes or workloads.find(cell.test).load(cell).on_schedule:
             argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
@@ -124,6 +124,11 @@ def _size_options(cell: Cell) -> list[str]:
     """Return the options for messages and fragments; the program reads the MTU of its interface itself."""
     argv = [] if cell.message_bytes == "auto" else ["-messageSizeMax", str(cell.message_bytes)]
     return argv + ([] if cell.fragment_bytes == "default" else ["-fragmentSize", str(cell.fragment_bytes)])
+
+
+def _publish_mode_options(cell: Cell) -> list[str]:
+    argv = ["-asynchronous"] if cell.publish_mode == "asynchronous" else []
+    return argv + (["-flowController", f"{cell.flow_bytes}:{cell.flow_period_ms}"] if cell.flow_bytes else [])
 
 
 def _load_options(load: Load) -> list[str]:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds import middleware
+from k8sdds.model.trial import Cell
+
 CYCLONE = "<CycloneDDS><Domain>{}</Domain></CycloneDDS>"
 FAST = '<dds xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles"><profiles>{}</profiles></dds>'
 WRITER = FAST.format('<data_writer profile_name="w">{}</data_writer>')
@@ -52,6 +55,21 @@ def test_fastdds_publishes_asynchronously_on_request(perftest, config):
     asynchronous = config(WRITER.format(text))
     publisher, subscriber = perftest.pair(pub=("-middlewareConfig", asynchronous), middleware="fastdds")
     assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
+
+
+def test_a_campaign_checks_the_file_with_the_publish_mode(perftest, config):
+    text = "<qos><publishMode><kind>ASYNCHRONOUS</kind></publishMode></qos>"
+    cell = Cell(
+        network="host",
+        test="throughput",
+        payload_bytes=1024,
+        middleware="fastdds",
+        middleware_config=config(WRITER.format(text)),
+    )
+    fastdds = middleware.find(cell.middleware)
+    assert fastdds.refused_files(cell) is None
+    contradiction = cell.model_copy(update={"publish_mode": "asynchronous"})
+    assert "-asynchronous sets this" in str(fastdds.refused_files(contradiction))
 
 
 @pytest.mark.parametrize(
