@@ -71,20 +71,19 @@ def _count_below(gaps: Any, limit_ns: float) -> int:
     return sum(item.count_added_in_this_iter_step for item in buckets if item.value_iterated_to <= limit_ns)
 
 
-def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the results as lines of a Markdown table."""
+def add_table(report: common.Report, rows: list[dict[str, Any]]) -> None:
+    """Add the histograms to the report."""
     bins = [f"< {LIMITS[0]}", *(f"< {limit}" for limit in LIMITS[1:]), f"≥ {LIMITS[-1]}"]
-    head = ["rate", "wait", "achieved", "publisher CPU", "p50", "p99", *bins]
-    lines = [" | ".join(head), " | ".join(["---"] * len(head))]
+    lines = []
     for row in rows:
-        cells = [f"{row['rate']:,}/s", row["method"], f"{row['achieved_percent']:.1f} %"]
-        cells += [f"{row['publisher_cpu_percent']:.0f} %", f"{row['p50_us']:.1f} µs", f"{row['p99_us']:.1f} µs"]
-        cells += [f"{share:.2f} %" for share in row["shares_percent"]]
-        lines.append(" | ".join(cells))
-    return [f"| {line} |" for line in lines]
+        cells = [f"{row['rate']:,}/s {row['method']}", f"{row['achieved_percent']:.1f} %"]
+        cells += [f"{row['publisher_cpu_percent']:.0f} %", f"{row['p50_us']:.1f}", f"{row['p99_us']:.1f}"]
+        lines.append([*cells, *(f"{share:.2f} %" for share in row["shares_percent"])])
+    head = ["rate and wait", "achieved", "publisher CPU", "p50, µs", "p99, µs", *bins]
+    report.text(common.table(head, lines))
 
 
-def main() -> None:
+def main() -> int:
     """Measure every rate with both methods and print the histograms."""
     parser = common.parser(__doc__ or "", common.Defaults(3, 1, 3, 1, what="runs of each rate"))
     parser.add_argument("--rates", type=int, nargs="+", default=list(RATES), help="samples per second")
@@ -92,7 +91,7 @@ def main() -> None:
     parser.add_argument("--receive", default="spin", help="receive mode of the subscriber [spin]")
     parser.add_argument("--payload", type=int, default=1024, help="bytes of a sample [1024]")
     options = common.parse(parser)
-    conditions = common.conditions()
+    report = common.Report("pacing", options)
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
         schedule = common.interleave(
@@ -104,12 +103,11 @@ def main() -> None:
             folder.mkdir(parents=True)
             rows.append(measure(rate, method, options, folder))
     rows.sort(key=lambda row: (row["rate"], row["method"], row["p99_us"]))
-    if options.json:
-        print(json.dumps({"conditions": conditions, "rows": rows}))
-        return
-    print(json.dumps(conditions))
-    print("\n".join(table(rows)))
+    report.data["rows"] = rows
+    add_table(report, rows)
+    report.show()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)

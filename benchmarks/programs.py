@@ -291,7 +291,6 @@ class Pods:
             for participant in (SUB, PUB)
         }
 
-
     def _sockperf(
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
