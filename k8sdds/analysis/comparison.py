@@ -113,10 +113,13 @@ def compare(
     redefined: dict[str, None] = {}
     for key in shared:
         rows_a, rows_b = cells_a[key], cells_b[key]
+        used = [*rows_a, *rows_b]
+        if relative:
+            used += [*_baseline(a, rows_a[0]), *_baseline(b, rows_b[0])]
         for name in quantities or _headlines(rows_a):
             if not METRICS[name].log:
                 continue
-            if len(_definitions(name, [*rows_a, *rows_b])) > 1:
+            if len(_definitions(name, used)) > 1:
                 redefined[name] = None
                 continue
             change = _change(a, b, rows_a, rows_b, name, same_folder, relative)
@@ -140,7 +143,7 @@ def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
 
     Published data that was imported always has the definition of the program that measured it.
     """
-    own = [row for row in rows if row["testbed"] != "imported"]
+    own = [row for row in rows if row["testbed"] != "imported" and row.get(metric) is not None]
     return {
         ((row.get("schema") or 1) >= METRICS[metric].since, overhead.method(METRICS[metric], row)) for row in own
     }

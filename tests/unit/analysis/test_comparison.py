@@ -141,3 +141,25 @@ def test_imported_data_has_its_own_definition(monkeypatch):
     redefined(monkeypatch)
     published = rows(testbed="imported", schema=1)
     assert len(compare(side("a", published), side("b", rows(seed=2, schema=2))).rows) == 1
+
+
+def delays(label, method, **more):
+    return [
+        row | {"throughput_mbps": None, "delay_p90_us": 50.0 + row["repetition"], "delay_method": method}
+        for row in rows(label, test="paced", **more)
+    ]
+
+
+def test_relative_delays_need_baselines_with_the_same_method():
+    shared, halved = "shared clock", "round trip / 2"
+    one = side("a", delays("host", shared), delays("flannel", shared), baseline="host")
+    other = side("b", delays("host", halved, seed=2), delays("flannel", shared, seed=2), baseline="host")
+    assert len(compare(one, replace(one, name="c", folder="c"), relative=True).rows) == 1
+    with pytest.raises(InputError, match="define delay_p90_us differently"):
+        compare(one, other, relative=True)
+
+
+def test_a_trial_without_delays_has_no_method():
+    one, other = (delays("host", "shared clock", seed=seed) for seed in (1, 2))
+    other[0] |= {"delay_p90_us": None, "delay_method": None}
+    assert [row["quantity"] for row in compare(side("a", one), side("b", other)).rows] == ["delay_p90_us"]
