@@ -157,7 +157,8 @@ Outcome measure(Options& options, Output& output, Files& files) {
     if (open_middleware(*backend, *participant, state, housekeeping, report)) {
         IntervalPrinter intervals(state, histogram, *participant, output);
         housekeeping.attach({[&] { participant->assert_liveliness(); },
-                             [&](int64_t now) { participant->check_peers(now); }, [&] { intervals.print(); }});
+                             [&](int64_t now) { participant->check_peers(now); },
+                             [&] { if (!options.no_intervals) intervals.print(); }});
         participant->run();
         state.end_measured(now_ns());
         housekeeping.detach();

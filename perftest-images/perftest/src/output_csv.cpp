@@ -47,7 +47,6 @@ public:
     explicit CsvOutput(const Options& options) : options_(options) {}
 
     void interval(const Interval& i) override {
-        if (options_.no_intervals) return;
         if (!headed_) head(i.length);
         if (options_.pub)
             std::printf("%14llu, %12.0f, %8.0f, %8.1f, %8.0f, %8.0f", static_cast<unsigned long long>(i.length),

@@ -98,7 +98,6 @@ public:
     explicit JsonOutput(const Options& options) : options_(options) {}
 
     void interval(const Interval& i) override {
-        if (options_.no_intervals) return;
         Json row;
         if (options_.pub)
             row = {{"latency", us(static_cast<double>(i.latency))},
