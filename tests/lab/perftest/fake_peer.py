@@ -16,8 +16,8 @@ ALL = 0xFFFF
 class FakePeer:
     """Send HELLO and the announcements in `steps`, then stay silent, like a hung process."""
 
-    def __init__(self, domain: int, role: int, steps: set[int], instance: int = 77) -> None:
-        self.role, self.steps, self.instance = role, steps, instance
+    def __init__(self, domain: int, role: int, steps: set[int], instance: int = 77, length: int = 100) -> None:
+        self.role, self.steps, self.instance, self.length = role, steps, instance, length
         self.received: set[int] = set()
         base = 7400 + 250 * domain + 10
         self.peer = ("127.0.0.1", base + (1 - role))
@@ -68,7 +68,7 @@ class FakePeer:
             self.send(READY)
         if self.role == PUBLISHER:
             if START in self.steps and READY in self.received:
-                self.send(START, self.run, 0, 0, 0, 100, 0)
+                self.send(START, self.run, 0, 0, 0, self.length, 0)
             if END in self.steps and START in self.steps and READY in self.received:
                 self.send(END, self.run, 0)
             if ABORT in self.steps and READY in self.received:

@@ -60,6 +60,14 @@ def test_publisher_stops_answering(perftest, steps, code):
     assert subscriber.k8sdds["exit"]["code"] == code
 
 
+@pytest.mark.parametrize("length", [-1, 5, 1 << 40])
+def test_a_subscriber_refuses_a_length_that_no_sample_has(perftest, length):
+    with FakePeer(perftest.domain, PUBLISHER, {ALIVE, START}, length=length):
+        subscriber = perftest.sub(*SHORT_TIMEOUTS, middleware="raw")
+        assert subscriber.end() == 6, subscriber.err
+    assert f"announced the length {length}" in subscriber.k8sdds["exit"]["reason"]
+
+
 def test_a_publisher_waits_until_all_publishers_have_started(perftest):
     with FakePeer(perftest.domain, PUBLISHER, {ALIVE}):  # never starts
         subscriber = perftest.sub("-numPublishers", 2, middleware="raw")
