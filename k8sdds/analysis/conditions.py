@@ -99,11 +99,11 @@ def _describe(name: str, value: Any) -> str:
         case "flow_period_ms":
             return f"per {value} ms"
         case "realtime_priority":
-            return f"SCHED_FIFO {value}" if value else ""
+            return f"SCHED_FIFO {value}" if value else "normal scheduler"
         case "lock_memory":
-            return "locked memory" if value else ""
+            return "locked memory" if value else "unlocked memory"
         case "dscp":
-            return f"DSCP {value}" if value else ""
+            return f"DSCP {value}"
         case "receive_mode":
             return f"receive by {value}"
         case "middleware_config":

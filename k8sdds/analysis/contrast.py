@@ -17,6 +17,7 @@ from k8sdds.results.metrics import METRICS
 
 _REFERENCES = tuple(defaults(
     "transport", "reliability", "security", "receive_mode", "middleware", "message_bytes", "fragment_bytes",
+    "publish_mode",
 ).values())  # fmt: skip
 """Reference values, with which other values are compared."""
 

@@ -52,7 +52,8 @@ Curve = dict[int, Row]
 
 _DEFAULTS = defaults(
     "publishers", "security", "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes",
-    "instances", "topics", "writers", "placement",
+    "instances", "topics", "writers", "placement", "publish_mode", "flow_bytes",
+    "realtime_priority", "lock_memory", "dscp",
 )  # fmt: skip
 """Values that captions omit. The experiment in the run folder lists them."""
 

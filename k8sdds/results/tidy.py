@@ -20,8 +20,12 @@ COLUMNS = tuple(name for kind in _KINDS for name, column in RECORD_COLUMNS.items
 that rows can be grouped by it. Each number in `link` and `drops` also has a column of its own, such as
 `link_rate_mbit`."""
 
-_LATER = defaults("rate_profile", "instances", "topics", "writers", "message_bytes", "fragment_bytes")
-"""Settings that records of earlier versions do not have, and the values with which those versions measured."""
+_UNRECORDED = defaults(
+    "rate_profile", "instances", "topics", "writers", "message_bytes", "fragment_bytes",
+    "publish_mode", "flow_bytes", "realtime_priority", "lock_memory", "dscp",
+)  # fmt: skip
+"""Settings that a record does not have if an earlier version wrote it or all of a kind have their defaults, and the
+values with which it was measured."""
 
 _FLATTENED = ("link", "drops")
 _FLATTENED_PREFIXES = tuple(f"{name}_" for name in _FLATTENED)
@@ -87,7 +91,7 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
     # Comparisons need a network and a trial id, even in folders that k8sdds did not write.
     row["network_label"] = row.get("network_label") or row.get("network") or "unnamed"
     row["test"] = row.get("test") or "unknown"
-    row |= {name: value for name, value in _LATER.items() if row.get(name) is None}
+    row |= {name: value for name, value in _UNRECORDED.items() if row.get(name) is None}
     row["trial_id"] = row.get("trial_id") or f"{row.get('cell_id')}-r{row.get('repetition')}"
     row["warnings"] = row.get("warnings") or []
     return row

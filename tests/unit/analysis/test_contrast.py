@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from k8sdds.analysis.contrast import of_one_setting
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.analysis import overhead
+from k8sdds.analysis.contrast import by_title, contrasts, of_one_setting
+from k8sdds.campaign import record
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.results import tidy
+from k8sdds.results.run_folder import RunFolder
 
 
 def _row(payload_bytes: int, link: str, security: str = "SignRTPS") -> dict:
@@ -22,3 +33,32 @@ def test_the_setting_with_the_most_rows_is_shown_and_returned() -> None:
 def test_without_further_varied_settings_all_rows_are_shown() -> None:
     rows = [_row(64, ""), _row(1024, "")]
     assert of_one_setting(rows) == (rows, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "titles"),
+    [
+        (
+            {"realtime_priority": [0, 10], "lock_memory": [False, True]},
+            {"SCHED_FIFO 10 against normal scheduler", "locked memory against unlocked memory"},
+        ),
+        (
+            {"publish_mode": ["synchronous", "asynchronous"]},
+            {"asynchronous publishing against synchronous publishing"},
+        ),
+    ],
+)
+def test_settings_that_only_some_records_have(
+    tmp_path: Path, settings: dict[str, list[Any]], titles: set[str]
+) -> None:
+    run = RunFolder.create(tmp_path / "run", {"schema": 2}, "")
+    combinations = list(itertools.product(*settings.values()))
+    for values, repetition in itertools.product(combinations, range(2)):
+        options = dict(zip(settings, values, strict=True))
+        cell = Cell(network="host", test="throughput", payload_bytes=1024, middleware="fastdds", **options)
+        trial = Trial(cell=cell, testbed="lab", repetition=repetition, duration_s=1, warmup_s=0)
+        attempt = {"trial_id": trial.trial_id, "attempt": 1, "valid": True, "throughput_mbps": 100.0}
+        run.append_attempt(record.description(trial) | attempt)
+    rows = contrasts(overhead.plain_rows(tidy.frame(run)), "throughput_mbps")
+    assert {title for title, *_ in by_title(rows)} == titles
+    assert len(rows) == len(combinations) / 2 * len(titles)
