@@ -50,6 +50,20 @@ struct CommonInterval {
     }
 };
 
+// Notices that endpoints of a peer have disappeared for good. A peer that aborts announces why, but the middleware may
+// deliver the announcement in another thread, after the endpoints are gone.
+class UnmatchedTimer {
+public:
+    bool expired(bool all_matched, int64_t now) {
+        if (all_matched) since_ns_ = 0;
+        else if (!since_ns_) since_ns_ = now;
+        return since_ns_ && now - since_ns_ >= 300'000'000;
+    }
+
+private:
+    int64_t since_ns_ = 0;                    // 0: all endpoints are matched
+};
+
 // The samples of one writer, if a publisher has several.
 struct WriterCounts {
     unsigned publisher = 0, writer = 0, topic = 0;

@@ -160,8 +160,8 @@ void Publisher::check_peers(int64_t now) {
     for (const Peer& peer : peers_)
         if (now - peer.last_announcement_ns > to_ns(options_.peer_timeout))
             state_.stop(exit_peer_lost, "peer lost: nothing received from subscriber " + std::to_string(peer.report.id));
-    unmatched_checks_ = all_matched ? 0 : unmatched_checks_ + 1;
-    if (unmatched_checks_ >= 3) state_.stop(exit_peer_lost, "peer lost: the endpoints of a subscriber disappeared");
+    if (unmatched_.expired(all_matched, now))
+        state_.stop(exit_peer_lost, "peer lost: the endpoints of a subscriber disappeared");
 }
 
 void Publisher::stop_for_duplicate(unsigned id) {

@@ -67,7 +67,7 @@ private:
     std::unique_ptr<Workload> workload_;
     std::vector<Peer> peers_;                              // by subscriber id
     bool running_ = false;                                 // guarded by the state's mutex: losing a peer stops the run
-    int unmatched_checks_ = 0;
+    UnmatchedTimer unmatched_;
     double handshake_s_ = 0, discovery_s_ = 0;
     bool started_ = false;
 };

@@ -165,8 +165,8 @@ void Subscriber::check_peers(int64_t now) {
         if (now - source.last_announcement_ns > to_ns(options_.peer_timeout))
             state_.stop(exit_peer_lost, "peer lost: nothing received from publisher " + std::to_string(id));
     }
-    unmatched_checks_ = matched < expected * writers_ ? unmatched_checks_ + 1 : 0;
-    if (unmatched_checks_ >= 3) state_.stop(exit_peer_lost, "peer lost: the endpoints of a publisher disappeared");
+    if (unmatched_.expired(matched >= expected * writers_, now))
+        state_.stop(exit_peer_lost, "peer lost: the endpoints of a publisher disappeared");
 }
 
 void Subscriber::start(Source& source, const Announcement& a) {

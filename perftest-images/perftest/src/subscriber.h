@@ -96,7 +96,7 @@ private:
     Histogram* const gaps_;
     std::vector<std::unique_ptr<Source>> sources_;         // by publisher id
     bool running_ = false;                                 // guarded by the state's mutex
-    int unmatched_checks_ = 0;
+    UnmatchedTimer unmatched_;
     // Written only by the receiving thread.
     uint64_t total_ = 0;
     std::atomic<uint64_t> warm_up_received_{0}, deadlines_missed_{0}, delay_changes_{0};
