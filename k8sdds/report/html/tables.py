@@ -186,7 +186,12 @@ def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> 
     metric = METRICS[rows[0]["quantity"]]
     kind = "limit" if rows[0]["limit"] == limit.MACHINE else "packet limit"
     of = f"the {kind} on {content.baseline}" if rows[0]["raw"] else f"the {kind} of its network"
-    subject = "Plain UDP" if rows[0]["raw"] else formats.capital(conditions.describe(setting) or "DDS")
+    described = conditions.describe(setting)
+    subject = formats.capital(described or "DDS")
+    if rows[0]["raw"]:
+        subject = f"Plain UDP, {described}" if described else "Plain UDP"
+    n = formats.range_of([row["n"] for row in rows])
+    interval = "one repetition: no 95 % interval" if n == "1" else INTERVAL
     points = sorted({Point.of(row) for row in rows})
     cells = {(row[UNIT], Point.of(row)): row for row in rows}
     labels = [label for label in content.networks if any(label == measured for measured, _ in cells)]
@@ -200,8 +205,8 @@ def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> 
             for point in points
         ],
         "rows": [(label, [_limit_cell(content, cells.get((label, p))) for p in points]) for label in labels],
-        "caption": f"{content.testbed} · n = {formats.range_of([row['n'] for row in rows])} · relative to the raw"
-        f" middleware with the best mean, in the same repetition; {INTERVAL}",
+        "caption": f"{content.testbed} · n = {n} · relative to the raw middleware with the best mean, in the same"
+        f" repetition; {interval}",
     }
 
 

@@ -6,11 +6,16 @@ import json
 import subprocess
 import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
+from k8sdds.analysis import limit
+from k8sdds.analysis.conditions import CONDITION
 from k8sdds.report import content, csv_tables, html, summarize, write_report
+from k8sdds.report.html import tables as html_tables
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 from tests import run_folders as folders
@@ -245,6 +250,26 @@ def test_dds_is_shown_as_a_share_of_plain_udp(tmp_path):
     data = summarize(run)
     assert len(data["limits"]) == len(rows)
     assert "Share of the machine's limit" in [statement["lead"] for statement in data["answer"]]
+
+
+def test_tables_of_plain_udp_name_their_setting_and_n(tmp_path):
+    usual = dict.fromkeys(CONDITION) | {"test": "throughput", "payload_bytes": 64, "subscribers": 1}
+    trials = [
+        usual | dict.fromkeys(limit.QUANTITIES) | {
+            "network_label": network, "middleware": "raw", "layout": layout, "repetition": 0, "throughput_mbps": 9.0,
+        }
+        for network in ("host", "weavenet")
+        for layout in ("same", "split")
+    ]  # fmt: skip
+    shown = SimpleNamespace(
+        limits=limit.shares(pd.DataFrame(trials), "host"), networks=["host", "weavenet"], baseline="host", testbed="lab"
+    )
+    found = {table["title"]: table["caption"] for table in html_tables.limits(shown)}
+    assert set(found) == {
+        "Plain UDP, layout same: throughput relative to the limit on host",
+        "Plain UDP, layout split: throughput relative to the limit on host",
+    }
+    assert all("n = 1" in caption and "no 95 % interval" in caption for caption in found.values())
 
 
 def test_summary_writes_nothing(tmp_path):
