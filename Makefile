@@ -54,6 +54,7 @@ cluster: setup-tests
 
 lint: $(VENV)/.test-ready | build
 	@$(VENV)/bin/ruff check --quiet .
+	@$(VENV)/bin/ruff format --check --quiet .
 	@$(VENV)/bin/lint-imports --no-logo > build/lint-imports.log || { cat build/lint-imports.log; exit 1; }
 	@$(VENV)/bin/mypy --no-error-summary
 

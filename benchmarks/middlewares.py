@@ -78,7 +78,10 @@ def _fits(program: str, test: str, payload: int) -> bool:
 
 
 def add_tables(
-    report: common.Report, network: str, values: dict[Key, common.Values], wires: dict[Key, dict[str, list[float]]]
+    report: common.Report,
+    network: str,
+    values: dict[Key, common.Values],
+    wires: dict[Key, dict[str, list[float]]],
 ) -> None:
     """Add the tables and the data of one network to the report."""
     names = PROGRAMS | {EPROSIMA: EPROSIMA}
@@ -91,7 +94,8 @@ def add_tables(
             measured = values[DEFAULT, quantity, payload]
             medians = {names[program]: measured.median(program) for program in present}
             ratios = {
-                f"{names[program]}/{names[other]}": measured.ratio(program, other) for program, other in compared
+                f"{names[program]}/{names[other]}": measured.ratio(program, other)
+                for program, other in compared
             }
             rows.append(
                 [f"{payload} B", *(common.number(value, digits) for value in medians.values())]

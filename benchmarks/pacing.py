@@ -34,7 +34,15 @@ DOMAIN = 90
 
 def measure(rate: int, method: str, options: Any, folder: Path) -> dict[str, Any]:
     """Run a publisher and a subscriber once. Return the achieved rate, the publisher's CPU and the histogram."""
-    shared = [native_program("k8sdds-perftest"), "-middleware", options.middleware, "-nic", "lo", "-peer", "127.0.0.1"]
+    shared = [
+        native_program("k8sdds-perftest"),
+        "-middleware",
+        options.middleware,
+        "-nic",
+        "lo",
+        "-peer",
+        "127.0.0.1",
+    ]
     shared += ["-domain", str(DOMAIN), "-outputFormat", "json", "-noPrintIntervals", "-verbosity", "0"]
     shared += ["-bestEffort"] if options.middleware == "raw" else []
     log = folder / histograms.LOG

@@ -90,7 +90,9 @@ def measure(
                 result = pods.measure(run)
                 break
             except (Failed, ValueError, KeyError) as error:
-                why = f"{run.program}, {run.settings}, {run.test}, {run.payload} B, round {number + 1}: {error}"
+                why = (
+                    f"{run.program}, {run.settings}, {run.test}, {run.payload} B, round {number + 1}: {error}"
+                )
                 common.progress(f"  retry: {why}" if tried + 1 < TRIES else f"  failed: {why}")
         else:
             report.skip(why)
@@ -145,7 +147,10 @@ def main() -> int:
 
 
 def add_tables(
-    report: common.Report, network: str, values: dict[Key, common.Values], wires: dict[Key, dict[str, list[float]]]
+    report: common.Report,
+    network: str,
+    values: dict[Key, common.Values],
+    wires: dict[Key, dict[str, list[float]]],
 ) -> None:
     """Add the tables and the data of one network to the report."""
     data: dict[str, Any] = {"against_ddsperf": [], "wire": []}

@@ -295,7 +295,9 @@ class Pods:
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
         program = shutil.which("sockperf") or "sockperf"
-        place = f"-i {endpoints[SUB.name].address} -p {SOCKPERF_PORT}" + (" --nonblocked" if run.spins else "")
+        place = f"-i {endpoints[SUB.name].address} -p {SOCKPERF_PORT}" + (
+            " --nonblocked" if run.spins else ""
+        )
         # Whole seconds. sockperf leaves out the first 0.4 s, and needs more than one second.
         seconds = math.ceil(trial.duration_s) + 1
         client = f"sleep {WARMUP_S / 2:g}; exec {program} ping-pong {place} -m {run.payload} -t {seconds} --mps=max"
@@ -317,7 +319,9 @@ def eprosima_profiles(*endpoints: Endpoint) -> str:
         "<userTransports><transport_id>udp</transport_id></userTransports></rtps></participant>"
         for role in ("pub", "sub")
     )
-    qos = "<qos><reliability><kind>RELIABLE</kind></reliability><durability><kind>VOLATILE</kind></durability>"
+    qos = (
+        "<qos><reliability><kind>RELIABLE</kind></reliability><durability><kind>VOLATILE</kind></durability>"
+    )
     qos += "<data_sharing><kind>OFF</kind></data_sharing></qos>"
     history = "<topic><kind>NO_KEY</kind><historyQos><kind>KEEP_ALL</kind></historyQos></topic>"
     return (
@@ -421,7 +425,9 @@ def _iperf3_result(folder: Path, run: Run) -> Result:
 
 def _sockperf_result(folder: Path) -> Result:
     text = (folder / PUB.name / "stdout").read_text(errors="replace")
-    found = {f"p{percent}": re.search(rf"percentile {percent}\.0+ =\s*([\d.]+)", text) for percent in (50, 90)}
+    found = {
+        f"p{percent}": re.search(rf"percentile {percent}\.0+ =\s*([\d.]+)", text) for percent in (50, 90)
+    }
     values = {name: float(match[1]) for name, match in found.items() if match}
     if not values:
         raise Failed(f"sockperf reported no percentiles: {_output(folder / PUB.name)}")

@@ -330,7 +330,10 @@ def old(path: Path) -> RunFolder:
     return run
 
 
-KINDS = {make_.__name__: make_ for make_ in (paper, scaling, troubled, many, single, camera, empty, all_invalid, old)}
+KINDS = {
+    make_.__name__: make_
+    for make_ in (paper, scaling, troubled, many, single, camera, empty, all_invalid, old)
+}
 
 if __name__ == "__main__":
     for kind, maker in KINDS.items():

@@ -145,7 +145,8 @@ def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
     """
     own = [row for row in rows if row["testbed"] != "imported" and row.get(metric) is not None]
     return {
-        ((row.get("schema") or 1) >= METRICS[metric].since, overhead.method(METRICS[metric], row)) for row in own
+        ((row.get("schema") or 1) >= METRICS[metric].since, overhead.method(METRICS[metric], row))
+        for row in own
     }
 
 

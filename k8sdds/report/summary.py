@@ -362,14 +362,20 @@ def _limits(content: Content) -> list[str]:
         group = [row for row in rows if row["raw"] is raw and row["limit"] == kind]
         if not group:
             continue
-        point = min((Point.of(row) for row in group), key=lambda at: (at.subscribers, abs(at.payload_bytes - 1024)))
-        shown = _one_setting([row for row in group if Point.of(row) == point], limit.SAME if raw else CONDITION)
+        point = min(
+            (Point.of(row) for row in group), key=lambda at: (at.subscribers, abs(at.payload_bytes - 1024))
+        )
+        shown = _one_setting(
+            [row for row in group if Point.of(row) == point], limit.SAME if raw else CONDITION
+        )
         order = {label: position for position, label in enumerate(content.networks)}
         texts = [
             f"{row[UNIT]} {formats.share(row)}" for row in sorted(shown, key=lambda row: order[row[UNIT]])
         ]
         udp = "plain UDP packet by packet" if kind == limit.PACKETS else "plain UDP"
-        subject, of = (udp, str(content.baseline)) if raw else (shown[0]["middleware"], f"{udp} on the same network")
+        subject, of = (
+            (udp, str(content.baseline)) if raw else (shown[0]["middleware"], f"{udp} on the same network")
+        )
         sentences.append(
             f"{payload(point.payload_bytes)}: {METRICS[THROUGHPUT].title} of {subject} relative to {of}:"
             f" {formats.join(texts)}."

@@ -80,7 +80,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", "--skip=cleanup/apt", suite, str(root)]
     subprocess.run(argv, check=True, capture_output=True, timeout=TIMEOUT_S)
     # The system runs on this machine's kernel, so it does not install one that contains a recommended module.
-    (root / "etc/apt/preferences.d/no-kernel").write_text("Package: linux-image-*\nPin: release *\nPin-Priority: -1\n")
+    (root / "etc/apt/preferences.d/no-kernel").write_text(
+        "Package: linux-image-*\nPin: release *\nPin-Priority: -1\n"
+    )
     yield Machine(root)
     subprocess.run(["rm", "-rf", "--one-file-system", str(root)], check=True)
 

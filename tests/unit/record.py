@@ -25,7 +25,9 @@ for record in run.attempts():
     for participant in raw.iterdir():
         (target / participant.name).mkdir(parents=True, exist_ok=True)
         files = ["stdout", "stderr", "meters.json"]
-        for file in files + (["latency.hlog"] if record["test"] == "paced" and participant.name != "pub0" else []):
+        for file in files + (
+            ["latency.hlog"] if record["test"] == "paced" and participant.name != "pub0" else []
+        ):
             text = (participant / file).read_text()
             text = text.replace(str(CHECKOUT), "/opt/k8sdds").replace(
                 str(run.path.resolve()), "/runs/recorded"

@@ -147,7 +147,10 @@ def cell(**changes: object) -> Cell:
             "message_bytes mtu is too short",
         ),
         ({"middleware": "fastdds", "security": "SignRTPS", "message_bytes": 4096}, "give at least 8192"),
-        ({"middleware": "fastdds", "message_bytes": 1400, "fragment_bytes": 1400}, "must be default, not 1400"),
+        (
+            {"middleware": "fastdds", "message_bytes": 1400, "fragment_bytes": 1400},
+            "must be default, not 1400",
+        ),
         ({"middleware": "fastdds", "fragment_bytes": "mtu"}, "fragment_bytes must be default, not mtu"),
         (
             {"middleware": "raw", "reliability": "best-effort", "fragment_bytes": "max"},

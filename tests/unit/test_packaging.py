@@ -80,9 +80,10 @@ def test_the_source_distribution_has_the_files_that_the_readme_links_to() -> Non
 def test_files_agree_on_the_version() -> None:
     cmake = (ROOT / "perftest-images/CMakeLists.txt").read_text()
     assert f"project(k8sdds-images VERSION {K8SDDS} " in cmake
-    assert f"project(k8sdds-supervisor VERSION {K8SDDS} " in (
-        ROOT / "perftest-images/supervisor/CMakeLists.txt"
-    ).read_text()
+    assert (
+        f"project(k8sdds-supervisor VERSION {K8SDDS} "
+        in (ROOT / "perftest-images/supervisor/CMakeLists.txt").read_text()
+    )
     assert f"\nversion: {K8SDDS}\n" in (ROOT / "CITATION.cff").read_text()
 
 

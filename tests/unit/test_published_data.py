@@ -51,7 +51,9 @@ def test_a_commit_that_the_repository_does_not_have_is_an_error(origin: Path, tm
 
 def test_a_failed_clone_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published_data, "CLONE", tmp_path / "clone")
-    monkeypatch.setattr(published_data.clone, "__defaults__", (str(tmp_path / "nowhere"), published_data.COMMIT))
+    monkeypatch.setattr(
+        published_data.clone, "__defaults__", (str(tmp_path / "nowhere"), published_data.COMMIT)
+    )
     with pytest.raises(SystemExit, match=published_data.VARIABLE):
         published_data.main()
     monkeypatch.setenv("PATH", str(tmp_path))

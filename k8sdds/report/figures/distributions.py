@@ -185,6 +185,4 @@ def _alt(title: str, setting: Setting, panels: dict[Point, dict[str, Distributio
 
 def _value(merged: Distribution, quantile: float) -> float | None:
     """Return the value at a quantile; None if too few values are above it."""
-    return next(
-        (v for q, v in zip(merged.quantiles, merged.latency_us, strict=True) if q >= quantile), None
-    )
+    return next((v for q, v in zip(merged.quantiles, merged.latency_us, strict=True) if q >= quantile), None)

@@ -16,7 +16,9 @@ ALL = 0xFFFF
 class FakePeer:
     """Send HELLO and the announcements in `steps`, then stay silent, like a hung process."""
 
-    def __init__(self, domain: int, role: int, steps: set[int], instance: int = 77, length: int = 100) -> None:
+    def __init__(
+        self, domain: int, role: int, steps: set[int], instance: int = 77, length: int = 100
+    ) -> None:
         self.role, self.steps, self.instance, self.length = role, steps, instance, length
         self.received: set[int] = set()
         base = 7400 + 250 * domain + 10

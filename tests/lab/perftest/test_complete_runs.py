@@ -74,7 +74,12 @@ def test_the_rate_is_that_of_the_common_interval(perftest, middleware):
     common = s["common_interval"]
     span_ns = common["last_ns"] - common["first_ns"]
     # The slow publisher's first and last sample bound the interval; all of its samples are in it.
-    assert s["first_sample_monotonic_ns"] < common["first_ns"] < common["last_ns"] < s["last_sample_monotonic_ns"]
+    assert (
+        s["first_sample_monotonic_ns"]
+        < common["first_ns"]
+        < common["last_ns"]
+        < s["last_sample_monotonic_ns"]
+    )
     assert span_ns == pytest.approx(p["last_sample_monotonic_ns"] - p["first_sample_monotonic_ns"], abs=50e6)
     assert p["sent"] < common["samples"] < s["received"] - 400
     assert s["samples_per_s"] == pytest.approx((common["samples"] - 1) / span_ns * 1e9, rel=1e-6)

@@ -78,7 +78,7 @@ def test_pings_are_not_acknowledged_one_by_one(perftest, link):
     publisher = perftest.pub(*pings, "-peer", B, nic="eth0", netns=link[0], middleware="fastdds", time=30)
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     received = int(sh(f"ip netns exec {link[0]} cat /sys/class/net/eth0/statistics/rx_packets"))
-    assert publisher.k8sdds["pongs_received"] == 10000 <= received < 16000   # pongs of the warm-up included
+    assert publisher.k8sdds["pongs_received"] == 10000 <= received < 16000  # pongs of the warm-up included
 
 
 def test_environment_is_ignored(perftest, tmp_path):

@@ -84,7 +84,11 @@ def test_a_campaign_checks_the_file_with_the_publish_mode(perftest, config):
         ("cyclonedds", CYCLONE.format("<Tracing><OutputFile>/tmp/x</OutputFile></Tracing>"), "<Tracing>"),
         ("cyclonedds", CYCLONE.format("<Security/>"), "<Security>"),
         ("cyclonedds", CYCLONE.format("<Internal><MonitorPort>0</MonitorPort></Internal>"), "<MonitorPort>"),
-        ("cyclonedds", CYCLONE.format("<Internal><FragmentSize>1 kB</FragmentSize></Internal>"), "<FragmentSize>"),
+        (
+            "cyclonedds",
+            CYCLONE.format("<Internal><FragmentSize>1 kB</FragmentSize></Internal>"),
+            "<FragmentSize>",
+        ),
         ("cyclonedds", CYCLONE.format("<Internal><Nonsense>1</Nonsense></Internal>"), "Nonsense"),
         (
             "cyclonedds",

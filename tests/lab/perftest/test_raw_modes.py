@@ -130,7 +130,7 @@ def test_a_kernel_without_gso_is_refused(perftest, tmp_path):
     source.write_text(
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <errno.h>\n#include <sys/socket.h>\n"
         "int setsockopt(int fd, int level, int name, const void *value, socklen_t length) {\n"
-        "  int (*real)(int, int, int, const void *, socklen_t) = dlsym(RTLD_NEXT, \"setsockopt\");\n"
+        '  int (*real)(int, int, int, const void *, socklen_t) = dlsym(RTLD_NEXT, "setsockopt");\n'
         "  if (level == 17 && name == 103) { errno = ENOPROTOOPT; return -1; }\n"
         "  return real(fd, level, name, value, length);\n}\n"
     )

@@ -4,7 +4,9 @@ import pytest
 
 
 @pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
-@pytest.mark.parametrize("test", [(), ("-latencyTest",), ("-dataLen", 40000), ("-batchSize", 8192), ("-bestEffort",)])
+@pytest.mark.parametrize(
+    "test", [(), ("-latencyTest",), ("-dataLen", 40000), ("-batchSize", 8192), ("-bestEffort",)]
+)
 def test_serialized_samples_arrive(perftest, receive, test):
     both = [option for option in test if option == "-bestEffort"]
     only_pub = tuple(option for option in test if option != "-bestEffort")

@@ -14,13 +14,17 @@ def wake_ups(pid, without=()):
     """Count the voluntary context switches of the threads that do not belong to the middleware, which have names."""
     switches = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        status = dict(
+            line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line
+        )
         if status["Name"] == "k8sdds-perftest" and int(task.name) not in without:
             switches += int(status["voluntary_ctxt_switches"])
     return switches
 
 
-@pytest.mark.parametrize("test", [("-latencyTest",), ("-pacedTest", "-pubRate", "500:sleep")], ids=["latency", "paced"])
+@pytest.mark.parametrize(
+    "test", [("-latencyTest",), ("-pacedTest", "-pubRate", "500:sleep")], ids=["latency", "paced"]
+)
 def test_threads_without_samples_sleep(perftest, test):
     subscriber = perftest.sub()
     publisher = perftest.pub(*test, time=OBSERVED_S + 2)

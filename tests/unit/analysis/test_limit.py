@@ -61,7 +61,11 @@ def test_latency_is_a_multiple_of_the_smallest():
 
 def test_a_network_without_raw_trials_is_compared_with_the_baseline():
     (row,) = shares(trial("weavenet", "fastdds", 20), trial("host", "raw-mmsg", 100)).values()
-    assert (row["network_label"], row["ratio"], row["limit_network"]) == ("weavenet", pytest.approx(0.2), "host")
+    assert (row["network_label"], row["ratio"], row["limit_network"]) == (
+        "weavenet",
+        pytest.approx(0.2),
+        "host",
+    )
 
 
 def test_only_equal_machine_settings_and_repetitions_are_compared():

@@ -231,7 +231,9 @@ def test_dds_is_shown_as_a_share_of_plain_udp(tmp_path):
     conditions = [{}, {"reliability": "best-effort", "networks": ("host", "weavenet"), "middleware": "raw"}]
     run = folders.make(
         tmp_path / "run",
-        folders.Plan(payloads=(1024,), tests=("throughput",), conditions=conditions, noise=0, histograms=False),
+        folders.Plan(
+            payloads=(1024,), tests=("throughput",), conditions=conditions, noise=0, histograms=False
+        ),
     )
     made = content.read(run)
     csv_tables.write(made, tmp_path / "tables")
@@ -262,7 +264,10 @@ def test_tables_of_plain_udp_name_their_setting_and_n(tmp_path):
         for layout in ("same", "split")
     ]  # fmt: skip
     shown = SimpleNamespace(
-        limits=limit.shares(pd.DataFrame(trials), "host"), networks=["host", "weavenet"], baseline="host", testbed="lab"
+        limits=limit.shares(pd.DataFrame(trials), "host"),
+        networks=["host", "weavenet"],
+        baseline="host",
+        testbed="lab",
     )
     found = {table["title"]: table["caption"] for table in html_tables.limits(shown)}
     assert set(found) == {
@@ -310,7 +315,5 @@ def test_report_is_reproducible(tmp_path):
 
 
 def test_importing_the_report_loads_no_large_library():
-    code = (
-        "import sys, k8sdds.report; print([m for m in ('pandas', 'matplotlib', 'scipy', 'seaborn') if m in sys.modules])"
-    )
+    code = "import sys, k8sdds.report; print([m for m in ('pandas', 'matplotlib', 'scipy', 'seaborn') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -98,7 +98,10 @@ def test_summary_without_valid_trials(reports):
 
 def test_interrupted_campaign_reports_missing_trials(reports):
     note = summary.caveats(reports("troubled").content)[0]
-    assert note == "105 of 144 trials have a valid attempt; 10 have only invalid attempts; 29 were not attempted."
+    assert (
+        note
+        == "105 of 144 trials have a valid attempt; 10 have only invalid attempts; 29 were not attempted."
+    )
 
 
 def test_cluster_with_one_kernel_is_reported(tmp_path):
@@ -107,7 +110,9 @@ def test_cluster_with_one_kernel_is_reported(tmp_path):
     for boot_ids, expected in (("aab", "cluster in which n0 and n1 share one kernel"), ("abc", "cluster")):
         data = json.loads((run.path / "campaign.json").read_text())
         facts = {"nodes": {f"n{number}": {"boot_id": boot_id} for number, boot_id in enumerate(boot_ids)}}
-        (run.path / "campaign.json").write_text(json.dumps(data | {"testbed": {"name": "cluster", "facts": facts}}))
+        (run.path / "campaign.json").write_text(
+            json.dumps(data | {"testbed": {"name": "cluster", "facts": facts}})
+        )
         assert content.read(RunFolder.open(run.path)).testbed == expected
 
 
@@ -199,7 +204,9 @@ def test_networks_without_a_percentile_are_named(tmp_path):
 
 def test_a_missing_percentile_of_the_buffer_delay_is_not_one_of_the_latency(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,)))
-    items = [item | {"missing": {"loaded_latency_p90_us": "9 values, 100 are needed"}} for item in run.attempts()]
+    items = [
+        item | {"missing": {"loaded_latency_p90_us": "9 values, 100 are needed"}} for item in run.attempts()
+    ]
     (run.path / "trials.jsonl").unlink()
     run.append_attempts(items)
     assert not any("percentile" in note for note in summary.caveats(content.read(run)))
