@@ -29,8 +29,13 @@ Row = dict[str, Any]
 
 def plain_rows(table: pd.DataFrame) -> list[Row]:
     """Return the table's rows as dicts of Python values, where every null value is None."""
-    plain = table.astype(object)
-    return list(plain.where(plain.notna(), None).to_dict("records"))
+    # Several times as fast as to_dict("records") for a table of a hundred columns.
+    names = list(table.columns)
+    columns = [
+        [None if null else value for value, null in zip(column.tolist(), column.isna().tolist(), strict=True)]
+        for _, column in table.items()
+    ]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def levels(best: pd.DataFrame) -> pd.DataFrame:

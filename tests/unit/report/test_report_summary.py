@@ -12,6 +12,7 @@ from k8sdds.report import content, formats, summary
 from k8sdds.report.terminal import results_so_far, show
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
+from tests.reports import KINDS
 
 
 def sentences(run):
@@ -116,7 +117,7 @@ def test_cluster_with_one_kernel_is_reported(tmp_path):
         assert content.read(RunFolder.open(run.path)).testbed == expected
 
 
-@pytest.mark.parametrize("kind", folders.KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_terminal_output_fits_80_columns_without_color(reports, kind):
     printed = reports(kind).printed
     assert "\x1b" not in printed
