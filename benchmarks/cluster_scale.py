@@ -68,7 +68,7 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     trial = Trial(cell=cell, testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
     refuse(cluster.check([trial]))
     phase("check")
-    namespace = campaign_namespace.create(client, name, None, with_host=False)
+    namespace = campaign_namespace.create(client, name, None, privileged=False)
     phase("namespace")
     pod_pool = PodPool(client, namespace, PERFTEST_IMAGE, memory_bytes([cell]), name)
     places = assign(cell, usable(cluster.nodes, [simulated.HOST_ARCH]))

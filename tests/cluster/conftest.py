@@ -119,7 +119,7 @@ def namespace(request: pytest.FixtureRequest, admin: KubernetesClient) -> Iterat
     """A campaign's namespace: its name, and whether it allows pods on the nodes' own network."""
     purpose = request.path.stem.replace("_", "-")  # a namespace with the same name may still be terminating
     manifest = campaign_namespace.manifest(
-        f"{purpose}-{request.param}".lower(), purpose, with_host=request.param
+        f"{purpose}-{request.param}".lower(), purpose, privileged=request.param
     )
     admin.create(f"{CORE}/namespaces", manifest)
     yield manifest["metadata"]["name"], request.param

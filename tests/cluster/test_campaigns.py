@@ -59,7 +59,7 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
             "best-effort",
             ("--set", "networks=[host, flannel-vxlan]", "--set", "payload_bytes=1024", "--meter"),
         ),
-        ("multicast-4sub", ("--set", "payload_bytes=1024")),
+        pytest.param("multicast-4sub", ("--set", "payload_bytes=1024"), marks=pytest.mark.long),
     ],
 )
 def test_experiments_of_the_study(

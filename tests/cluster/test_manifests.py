@@ -17,7 +17,7 @@ MEMORY = (64 * 2**20, 512 * 2**20)
 def test_pods_pass_strict_validation_and_pod_security(
     admin: KubernetesClient, namespace: tuple[str, bool]
 ) -> None:
-    name, with_host = namespace
+    name, privileged = namespace
     path = f"{CORE}/namespaces/{name}/pods"
     for slot in (Slot("pub0", "pub", "somewhere", False, 0.5), Slot("sub0", "sub", "", False, None)):
         admin.create(path, pods.pod("a", slot, PERFTEST_IMAGE, "c", MEMORY), dryRun="All")
@@ -33,7 +33,7 @@ def test_pods_pass_strict_validation_and_pod_security(
     secret = license.secret(name, b"a licence")
     admin.create(objects.collection_path(admin, secret), secret, dryRun="All")
     host = pods.pod("b", Slot("pub0", "pub", "somewhere", True, None), PERFTEST_IMAGE, "c", MEMORY)
-    if with_host:
+    if privileged:
         admin.create(path, host, dryRun="All")
     else:
         with pytest.raises(ApiError, match="hostNetwork"):

@@ -51,7 +51,7 @@ def other_image(one_machine: Deployed) -> Iterator[str]:
 @pytest.fixture
 def pod_addresses(admin: KubernetesClient, other_image: str) -> Iterator[dict[str, str]]:
     """Start one pod per architecture, on different nodes; return address by name."""
-    admin.create(f"{CORE}/namespaces", namespace.manifest("mixed", "mixed", with_host=False))
+    admin.create(f"{CORE}/namespaces", namespace.manifest("mixed", "mixed", privileged=False))
     path = f"{CORE}/namespaces/{SPACE}/pods"
     for name, node, image, command in (
         (HOST_ARCH, "worker1", IMAGE, []),

@@ -143,6 +143,7 @@ def switched(cluster: Deployed, name: str) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.long
 def test_switch_through_all_networks_and_back(
     one_machine: Deployed, inside: Callable[..., str], pods: None, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_campaign_ends_with_a_report(
     assert campaign["testbed"]["facts"]["boot_id"]
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_order(k8sdds: Command, small: Path, tmp_path: Path) -> None:
     orders = []
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
@@ -165,6 +166,7 @@ def test_a_selected_network_keeps_the_baseline(k8sdds: Command, small: Path, tmp
     assert {record["network"] for record in attempts(tmp_path / "out")} == {"host", "weavenet"}
 
 
+@pytest.mark.long
 def test_twelve_subscribers_lose_no_sample(k8sdds: Command, tmp_path: Path) -> None:
     done = k8sdds(
         "run",

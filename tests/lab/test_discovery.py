@@ -34,6 +34,7 @@ sweeps:
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_all_discovery_mechanisms_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
     (tmp_path / "kinds.yaml").write_text(KINDS)
