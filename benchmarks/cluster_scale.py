@@ -72,7 +72,7 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     phase("namespace")
     pod_pool = PodPool(client, namespace, PERFTEST_IMAGE, memory_bytes([cell]), name)
     places = assign(cell, usable(cluster.nodes, [simulated.HOST_ARCH]))
-    slots = [Slot.of(participant, node, False, None) for participant, node in places.items()]
+    slots = [Slot.of(participant, node, False, cell) for participant, node in places.items()]
     pod_pool.create(slots)
     phase("placed")
     pod_pool.delete_unless(keep=lambda slot: False)
