@@ -43,8 +43,9 @@ def expand(experiment: Experiment) -> Expansion:
     cells: dict[str, Cell] = {}
     where: dict[str, str] = {}
     for sweep in experiment.sweeps:
+        own_config = _middleware_config(sweep)
         for values in itertools.product(*(getattr(sweep, name) for name in LISTS)):
-            cell = _cell(experiment, sweep, dict(zip(LISTS, values, strict=True)))
+            cell = _cell(experiment, sweep, dict(zip(LISTS, values, strict=True)) | own_config)
             if cells.setdefault(cell.cell_id, cell) is cell:
                 where[cell.cell_id] = sweep.where
     return Expansion(experiment, tuple(cells.values()), where)
@@ -76,7 +77,6 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
         cpu_quota=sweep.cpu_quota,
         capture=sweep.capture,
         qos=sweep.qos or "",
-        **_middleware_config(sweep),
         security=security.name,
         security_options=security.spec,
         **values,

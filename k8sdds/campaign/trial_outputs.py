@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from k8sdds import middleware, workloads
+from k8sdds import middleware
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import Trial
-from k8sdds.results import histograms
 from k8sdds.workloads import TrialOutputs
 
 
@@ -18,6 +17,4 @@ def read(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
         participant: implementation.summary(trial, folder / participant.name)
         for participant in trial.cell.participants
     }
-    logged = {tag: histograms.read(folder, (tag,)) for tag in workloads.find(trial.cell.test).histograms}
-    latencies = {tag: histogram for tag, histogram in logged.items() if histogram is not None}
-    return TrialOutputs(trial, measurement, folder, summaries, latencies)
+    return TrialOutputs(trial, measurement, folder, summaries)

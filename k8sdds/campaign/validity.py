@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from k8sdds import workloads
 from k8sdds.campaign import execution
-from k8sdds.model.trial import FIRST_PUBLISHER
+from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
 from k8sdds.workloads import TrialOutputs
@@ -81,13 +81,13 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
 def _lossy(outputs: TrialOutputs) -> str | None:
     """Check that no subscriber lost more samples than the experiment accepts."""
     limit = outputs.trial.max_loss_percent
-    for participant, summary in outputs.summaries.items():
-        if not participant.subscribes or summary is None:
-            continue
+    for participant, summary in outputs.summaries_of(SUBSCRIBER).items():
         lost = summary["lost"] or 0
-        percent = 100 * lost / max(lost + (summary["received"] or 0), 1)
-        if percent > limit:
-            return f"loss: {participant} lost {percent:.3g} % of the samples; max_loss_percent is {limit:g}"
+        lost_percent = 100 * lost / max(lost + (summary["received"] or 0), 1)
+        if lost_percent > limit:
+            return (
+                f"loss: {participant} lost {lost_percent:.3g} % of the samples; max_loss_percent is {limit:g}"
+            )
     return None
 
 
@@ -118,9 +118,9 @@ def _missing_instances(outputs: TrialOutputs) -> str | None:
     if not cell.instances or cell.reliability != "reliable":
         return None
     written = min([cell.instances, *(summary["sent"] or 0 for summary in outputs.publishers)])
-    for participant, summary in outputs.summaries.items():
-        received = ((summary and summary["instances"]) or {}).get("received")
-        if participant.subscribes and received is not None and received < written:
+    for participant, summary in outputs.summaries_of(SUBSCRIBER).items():
+        received = (summary["instances"] or {}).get("received")
+        if received is not None and received < written:
             return f"missing-instances: {participant} received samples of {received} of {written} instances"
     return None
 

@@ -65,6 +65,7 @@ class K8sddsPerftest(Middleware):
         Without copies of the user's files in the surroundings, they are read where the user keeps them.
         """
         cell, paths = trial.cell, surroundings.paths
+        load = workloads.find(cell.test).load(cell)
         interface = surroundings.endpoints[participant.name].interface
         argv = [paths.program, command.role_option(participant), "-middleware", self.backend]
         argv += self._options()
@@ -86,9 +87,9 @@ class K8sddsPerftest(Middleware):
         argv += command.identity_options(trial, participant)
         if participant.publishes:
             argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
-            argv += _load_options(workloads.find(cell.test).load(cell))
+            argv += _load_options(load)
             argv += _publish_mode_options(cell)
-        if participant.publishes or workloads.find(cell.test).load(cell).on_schedule:
+        if participant.publishes or load.on_schedule:
             argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
         argv += ["-noPrintIntervals", "-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]

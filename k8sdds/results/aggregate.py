@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from statistics import fmean
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def total(values: Iterable[float | None]) -> float | None:
@@ -21,8 +24,7 @@ def count(values: Iterable[int | None]) -> int | None:
 
 def complete_total(values: Iterable[float | None]) -> float | None:
     """Return the sum of all values, or None if any is missing, because a partial cost would look too low."""
-    known = list(values)
-    return None if None in known else total(known)
+    return total(_complete(values))
 
 
 def mean(values: Iterable[float | None]) -> float | None:
@@ -33,22 +35,12 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 def complete_max(values: Iterable[float | None]) -> float | None:
     """Return the largest value, or None if any value is missing."""
-    known: list[float] = []
-    for value in values:
-        if value is None:
-            return None
-        known.append(value)
-    return max(known, default=None)
+    return max(_complete(values), default=None)
 
 
 def complete_min(values: Iterable[int | None]) -> int | None:
     """Return the smallest count, or None if any count is missing."""
-    known: list[int] = []
-    for value in values:
-        if value is None:
-            return None
-        known.append(value)
-    return min(known, default=None)
+    return min(_complete(values), default=None)
 
 
 def ratio(part: float | None, whole: float | None, scale: float = 1) -> float | None:
@@ -59,3 +51,10 @@ def ratio(part: float | None, whole: float | None, scale: float = 1) -> float | 
 def finite(value: float | None) -> float | None:
     """Return the value, or None if it is infinite or not a number."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def _complete(values: Iterable[T | None]) -> list[T]:
+    """Return all values, or none of them if any is missing."""
+    given = list(values)
+    known = [value for value in given if value is not None]
+    return known if len(known) == len(given) else []

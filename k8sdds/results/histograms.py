@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import itertools
 import math
 import struct
 import zlib
@@ -33,8 +34,15 @@ def read(folder: Path, tags: Sequence[str]) -> HdrHistogram | None:
         folder: The raw files of the attempt, with one folder for each participant.
         tags: The tags of the wanted latencies, which are merged.
     """
-    logs = sorted(folder.glob(f"*/{LOG}"))
-    return merged(histogram for log in logs for tag in tags for histogram in _decoded(log, tag))
+    return merged(histogram for _, histogram in _decoded(folder, tags))
+
+
+def by_tag(folder: Path) -> dict[str, HdrHistogram]:
+    """Return the latencies of an attempt in ns by tag, each merged over its participants."""
+    parts: dict[str, list[HdrHistogram]] = {}
+    for tag, histogram in _decoded(folder):
+        parts.setdefault(tag, []).append(histogram)
+    return {tag: whole for tag, histograms in parts.items() if (whole := merged(histograms)) is not None}
 
 
 def needed(quantity: str) -> int:
@@ -53,7 +61,8 @@ def quantities_us(latencies: HdrHistogram) -> dict[str, float]:
     }
 
 
-def _decoded(path: Path, tag: str) -> list[HdrHistogram]:
+def _decoded(folder: Path, tags: Sequence[str] | None = None) -> list[tuple[str, HdrHistogram]]:
+    """Return the tag and the content of each histogram that the participants logged; None: of all tags."""
     # The library's log reader is not used: it decodes lines before it checks tags, and stops at a damaged line.
     from hdrh.codec import HdrCookieException, HdrLengthException
     from hdrh.histogram import HdrHistogram
@@ -63,21 +72,25 @@ def _decoded(path: Path, tag: str) -> list[HdrHistogram]:
         binascii.Error, zlib.error, struct.error,
     )  # fmt: skip
     histograms = []
-    try:
-        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return []
-    for line in lines:
+    for line in itertools.chain.from_iterable(map(_lines, sorted(folder.glob(f"*/{LOG}")))):
         fields = line.strip().split(",")
-        if len(fields) != 5 or fields[0] != f"Tag={tag}":
+        tag = fields[0].removeprefix("Tag=")
+        if len(fields) != 5 or tag == fields[0] or (tags is not None and tag not in tags):
             continue
         try:
             histogram = HdrHistogram.decode(fields[4])
         except damaged:
             continue
         if histogram.get_total_count() > 0:
-            histograms.append(histogram)
+            histograms.append((tag, histogram))
     return histograms
+
+
+def _lines(log: Path) -> list[str]:
+    try:
+        return log.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def merged(histograms: Iterable[HdrHistogram]) -> HdrHistogram | None:

@@ -41,13 +41,10 @@ def set_percentiles(
 
 def set_pings(record: Metrics, outputs: TrialOutputs) -> None:
     """Set how many pings were sent and how many of them were not answered."""
-    sent = [summary["pings_sent"] for summary in outputs.publishers]
-    lost = [summary["pongs_timed_out"] for summary in outputs.publishers]
-    if None in sent or None in lost or not sum(sent):
-        return
-    record.pings = sum(sent)
-    record.pings_unanswered = sum(lost)
-    record.pings_unanswered_percent = sum(lost) / sum(sent) * 100
+    sent, lost = _pings(outputs)
+    if sent:
+        record.pings, record.pings_unanswered = sent, lost
+        record.pings_unanswered_percent = lost / sent * 100
 
 
 def unanswered(outputs: TrialOutputs) -> str | None:
@@ -55,12 +52,18 @@ def unanswered(outputs: TrialOutputs) -> str | None:
 
     A link that the experiment makes lossy loses pings on purpose.
     """
-    record = Metrics()
-    set_pings(record, outputs)
-    percent = record.pings_unanswered_percent
-    if not percent or percent <= UNANSWERED_PERCENT or outputs.trial.cell.link.loss_percent:
+    sent, lost = _pings(outputs)
+    percent = lost / sent * 100 if sent else 0
+    if percent <= UNANSWERED_PERCENT or outputs.trial.cell.link.loss_percent:
         return None
     return (
-        f"unanswered-pings: {record.pings_unanswered} of {record.pings} pings ({percent:.3g} %) were not"
-        f" answered, more than {UNANSWERED_PERCENT} %"
+        f"unanswered-pings: {lost} of {sent} pings ({percent:.3g} %) were not answered, more than"
+        f" {UNANSWERED_PERCENT} %"
     )
+
+
+def _pings(outputs: TrialOutputs) -> tuple[int, int]:
+    """Return how many pings were sent and not answered; (0, 0) if a publisher did not count them."""
+    sent = [summary["pings_sent"] for summary in outputs.publishers]
+    lost = [summary["pongs_timed_out"] for summary in outputs.publishers]
+    return (0, 0) if None in sent or None in lost else (sum(sent), sum(lost))

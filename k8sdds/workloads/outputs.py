@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Participant, Role, Trial
 from k8sdds.perftest.output import Summary
-from k8sdds.results import aggregate
+from k8sdds.results import aggregate, histograms
 
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
@@ -26,25 +27,29 @@ class TrialOutputs:
     """The attempt's raw files, with one folder for each participant."""
     summaries: Mapping[Participant, Summary | None]
     """The summary that each participant reported, or None if it is missing or incomplete."""
-    latencies: Mapping[str, HdrHistogram] = field(default_factory=dict)
-    """The latencies in ns that the participants logged, by tag, each merged over the participants."""
+
+    @cached_property
+    def latencies(self) -> Mapping[str, HdrHistogram]:
+        """The latencies in ns that the participants logged, by tag, each merged over the participants."""
+        return histograms.by_tag(self.folder)
 
     @property
     def publishers(self) -> list[Summary]:
         """The summaries of the publishers, without missing ones."""
-        return self._of_role(PUBLISHER)
+        return list(self.summaries_of(PUBLISHER).values())
 
     @property
     def subscribers(self) -> list[Summary]:
         """The summaries of the subscribers, without missing ones."""
-        return self._of_role(SUBSCRIBER)
+        return list(self.summaries_of(SUBSCRIBER).values())
 
-    def _of_role(self, role: Role) -> list[Summary]:
-        return [
-            summary
+    def summaries_of(self, role: Role) -> dict[Participant, Summary]:
+        """Return the summaries of the participants with a role, without missing ones."""
+        return {
+            participant: summary
             for participant, summary in self.summaries.items()
             if participant.role == role and summary is not None
-        ]
+        }
 
     @property
     def meters(self) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from k8sdds.model import rate_profile
-from k8sdds.model.trial import SUBSCRIBER, Cell
+from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
 from k8sdds.perftest.rows import THROUGHPUT
@@ -112,7 +112,7 @@ class Paced(Workload):
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if no delay was measured, or None."""
         method, _ = _method(outputs)
-        if not _delays(outputs, method):
+        if not any(tag in outputs.latencies for tag in TAGS[method]):
             return "no-samples: no delay was measured"
         return latencies.unanswered(outputs) if method == HALF_ROUND_TRIP else None
 
@@ -120,9 +120,9 @@ class Paced(Workload):
         """Return a warning for each publisher that did not keep its schedule, and why delays are not one-way."""
         _, why = _method(outputs)
         warnings = [f"clocks: delays are half of round trips, because {why}"] if why else []
-        for participant, summary in outputs.summaries.items():
-            schedule = summary["schedule"] if summary is not None else None
-            if not participant.publishes or not schedule:
+        for participant, summary in outputs.summaries_of(PUBLISHER).items():
+            schedule = summary["schedule"]
+            if not schedule:
                 continue
             missing = max(schedule["not_sent"], schedule["late"])
             if missing > RATE_MISSED * schedule["samples"]:
@@ -147,8 +147,8 @@ def _set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
     """Set jitter and missed deadlines, and the delays of each subscriber."""
     subscribers = {
         participant.name: summary
-        for participant, summary in outputs.summaries.items()
-        if participant.subscribes and summary is not None and summary["arrivals"]
+        for participant, summary in outputs.summaries_of(SUBSCRIBER).items()
+        if summary["arrivals"]
     }
     record.delay_by_subscriber = {
         name: _of_subscriber(summary, record) for name, summary in subscribers.items()

@@ -27,9 +27,10 @@ LATENCY_FILE = "latency.csv"
 
 def unsupported(cell: Cell) -> str | None:
     """Return why no release of RTI PerfTest can run this cell, or None."""
-    if workloads.find(cell.test).load(cell).on_schedule:
+    load = workloads.find(cell.test).load(cell)
+    if load.on_schedule:
         return f"RTI PerfTest does not time samples from when they are due: test must not be {cell.test}"
-    if cell.rate and workloads.find(cell.test).load(cell).round_trips:
+    if cell.rate and load.round_trips:
         return "RTI PerfTest sends pings without a rate: rate must be 0 with test latency"
     if cell.receive_mode == "spin":
         return "RTI PerfTest does not receive by spinning: receive_mode must be listener or waitset"

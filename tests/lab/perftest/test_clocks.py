@@ -70,20 +70,13 @@ def test_the_bound_of_the_clocks_decides_which_delays_count(perftest, tmp_path):
     workload = workloads.find("paced")
     cell = Cell(network="host", test="paced", payload_bytes=100, rate=RATE)
     trial = Trial(cell=cell, testbed="cluster", repetition=0, duration_s=SECONDS, warmup_s=0.1)
-    logs = {tag: histograms.read(tmp_path, (tag,)) for tag in workload.histograms}
     summaries = {
         participant: Summary(publisher if participant.publishes else subscriber)
         for participant in cell.participants
     }
 
     def measured(error):
-        outputs = TrialOutputs(
-            trial,
-            Measurement({}, None, {}, clock_error=error),
-            tmp_path,
-            summaries,
-            {tag: log for tag, log in logs.items() if log},
-        )
+        outputs = TrialOutputs(trial, Measurement({}, None, {}, clock_error=error), tmp_path, summaries)
         record = Metrics()
         workload.measure(record, outputs)
         return record.delay_method, record.delay_count
