@@ -334,8 +334,14 @@ class _Switch:
     # -- pods ------------------------------------------------------------------------------------------------
 
     def _recreate_pods(self) -> tuple[str, ...]:
-        """Recreate every pod that joined the pod network before this network was installed."""
-        installed_at = self.kubectl.networks()[self.install.name]["metadata"]["creationTimestamp"]
+        """Recreate every pod that joined the pod network before this network was installed.
+
+        A switch creates all objects of a network, `deploy` only those that are missing: the oldest object
+        has the time of the installation.
+        """
+        installed_at = min(
+            manifest["metadata"]["creationTimestamp"] for manifest in self._installed_objects()
+        )
         old = readiness.pods_of_old_network(self.kubectl.get("pods --all-namespaces"), installed_at)
         if old:
             self.progress(f"recreating {len(old)} pods")
