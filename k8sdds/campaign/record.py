@@ -18,6 +18,9 @@ from k8sdds.results.record import TrialRecord
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, percent
 
+INTERRUPTED = "interrupted"
+"""Code of the reason of an attempt that the user interrupted with Ctrl-C."""
+
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",
     "udp_send_buffer_errors": "udp_sndbuf_errors",
@@ -138,11 +141,13 @@ def _publish_mode(cell: Cell) -> dict[str, Any]:
     return {"publish_mode": cell.publish_mode, "flow_bytes": cell.flow_bytes, "flow_period_ms": period_ms}
 
 
-def interrupted(trial: Trial, number: int, folder: Path, facts: dict[str, Any]) -> TrialRecord:
-    """Return the record of an attempt that the user interrupted with Ctrl-C."""
+def without_measurement(
+    trial: Trial, number: int, folder: Path, facts: dict[str, Any], reason: str
+) -> TrialRecord:
+    """Return the record of an attempt that ended before the testbed returned a measurement."""
     attempt = record(trial, number, Measurement({}, None, {}), folder, facts)
     attempt.valid = False
-    attempt.reason = "interrupted: the campaign was interrupted while this trial ran"
+    attempt.reason = reason
     return attempt
 
 

@@ -67,15 +67,27 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
 
 
 def resume(
-    folder: RunFolder, experiment: Experiment, testbed: Testbed, display: Display
+    folder: RunFolder,
+    experiment: Experiment,
+    testbed: Testbed,
+    display: Display,
+    retry_failed: bool = False,
 ) -> InvalidTrials | None:
-    """Measure the trials of a run folder that have no valid attempt. Returns the same as `run`."""
+    """Measure the trials of a run folder that have no valid attempt. Returns the same as `run`.
+
+    Args:
+        folder: The run folder.
+        experiment: Its experiment.
+        testbed: Where to measure.
+        display: Where to print the steps.
+        retry_failed: Whether to measure trials again that have used up their attempts.
+    """
     expansion = expand(experiment)
     baseline = folder.campaign.get("baseline", experiment.baseline)
     display.announce(f"{experiment.name}: resuming {folder.path}", None)
     _note_interference(testbed, display)
     with display.progress(baseline, _expected_trial_s(expansion)) as observer:
-        return _execute(start.resume(folder, testbed, observer))
+        return _execute(start.resume(folder, testbed, observer, retry_failed))
 
 
 def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Expansion:

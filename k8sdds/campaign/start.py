@@ -56,8 +56,14 @@ def start(
     return campaign
 
 
-def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
+def resume(run: RunFolder, testbed: Testbed, observer: Observer, retry_failed: bool = False) -> Campaign:
     """Return the campaign of a run folder, which measures exactly the trials without a valid attempt.
+
+    Args:
+        run: The run folder.
+        testbed: Where to measure.
+        observer: Receives the progress.
+        retry_failed: Whether to measure trials again that have used up their attempts.
 
     Raises:
         InputError: campaign.json is incomplete, names another testbed, or has an older schema.
@@ -89,7 +95,7 @@ def resume(run: RunFolder, testbed: Testbed, observer: Observer) -> Campaign:
     for key in COMPARED_FACTS:
         if before.get(key) != facts.get(key):
             observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts.get(key)}")
-    return Campaign(run, testbed, blocks, observer)
+    return Campaign(run, testbed, blocks, observer, retry_failed)
 
 
 def _campaign_json(

@@ -1,7 +1,8 @@
 """Measure the blocks of an experiment in random order, with retries and deadlines.
 
-For each block: prepare. For each trial of the block: launches → run → record. `start` creates a campaign with
-its run folder, `resume` continues one.
+For each block: prepare. For each trial of the block: launches → run → record. If a part of the testbed fails during an
+attempt, the attempt does not count, and the part is built again: discard → prepare. `start` creates a campaign with its
+run folder, `resume` continues one.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from k8sdds.campaign import record as records
+from k8sdds.campaign import validity
 from k8sdds.campaign.launches import Launches
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import RunFolder, utc_now
-from k8sdds.system.errors import InvalidTrials
+from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed
 from k8sdds.testbeds import Block, Session, Testbed
 
 if TYPE_CHECKING:
@@ -26,8 +28,14 @@ if TYPE_CHECKING:
 MAX_ATTEMPTS = 3
 """A trial without a valid attempt is retried at most twice."""
 
-NOT_COUNTED = ("interrupted",)
-"""Codes of reasons that do not count as an attempt: the user caused them, not the trial."""
+MAX_FAILURES = 10
+"""How often a part of the testbed may fail during attempts at one trial, or in succession while a block is prepared.
+
+After that, it is not an accident that a repetition helps against.
+"""
+
+NOT_COUNTED = (records.INTERRUPTED, validity.PART_FAILED, "pod-lost")
+"""Codes of reasons that do not count as an attempt: the trial did not cause them. (Earlier versions wrote pod-lost.)"""
 
 
 class Observer(Protocol):
@@ -47,9 +55,24 @@ class Observer(Protocol):
 
 
 class Campaign:
-    """One execution of an experiment on a testbed, into a run folder."""
+    """One execution of an experiment on a testbed, into a run folder.
 
-    def __init__(self, run: RunFolder, testbed: Testbed, blocks: Sequence[Block], observer: Observer) -> None:
+    Args:
+        run: The run folder, which may contain attempts.
+        testbed: Where to measure.
+        blocks: The blocks of all trials.
+        observer: Receives the progress.
+        retry_failed: Whether the invalid attempts in the run folder do not count.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        testbed: Testbed,
+        blocks: Sequence[Block],
+        observer: Observer,
+        retry_failed: bool = False,
+    ) -> None:
         self.run = run
         self._testbed = testbed
         self._blocks = blocks
@@ -57,10 +80,14 @@ class Campaign:
         self._trials = [trial for block in blocks for trial in block.trials]
         self._launches = Launches(run, self._trials, self.credentials_renewed)
         self._attempts: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        """Attempts of this process during which a part of the testbed failed."""
         self._valid: set[str] = set()
         self._order = 0
         for attempt in run.attempts():
             self._count(TrialRecord.read(attempt))
+        if retry_failed:
+            self._attempts.clear()
 
     def use(self, keyring: Keyring) -> None:
         """Use these credentials, whose fingerprints are in the run folder."""
@@ -71,17 +98,25 @@ class Campaign:
 
         Raises:
             InvalidTrials: Trials without a valid attempt remain.
+            Aborted: Parts of the testbed fail again and again.
         """
         with self.run.lock():
-            for block in self._blocks:
-                self._measure_block(block)
+            try:
+                for block in self._blocks:
+                    self._measure_block(block)
+            except PartFailed as failure:
+                raise Aborted(
+                    f"{failure.message}; the results so far are kept",
+                    f"find out what ends it (memory? see: dmesg), then continue: k8sdds run --resume {self.run.path}",
+                ) from failure
         self.run.append_event("ended", valid=len(self._valid), trials=len(self._trials))
         failed = [trial for trial in self._trials if trial.trial_id not in self._valid]
         if failed:
             names = "; ".join(trial.describe() for trial in failed[:5]) + ("; …" if len(failed) > 5 else "")
             raise InvalidTrials(
                 f"{len(failed)} of {len(self._trials)} trials have no valid attempt: {names}",
-                f"see the reasons in the report or in {self.run.path}/trials.jsonl",
+                f"see the reasons in the report or in {self.run.path}/trials.jsonl;"
+                f" try again: k8sdds run --resume {self.run.path} --retry-failed",
             )
 
     def _measure_block(self, block: Block) -> None:
@@ -91,34 +126,47 @@ class Campaign:
         session = prepare(self._testbed, block, self._observer)
         while waiting:
             for trial in waiting:
-                self._measure(session, block, trial)
+                if not self._measure(session, block, trial):
+                    self._failures[trial.trial_id] += 1
+                    session.discard(trial)
+                    session = prepare(self._testbed, block, self._observer)
             # Retry after the block's other trials: what disturbed a trial may have stopped by then.
             waiting = [trial for trial in waiting if self._is_open(trial)]
         for reading in session.readings():
             self.run.append_reading(reading)
 
-    def _measure(self, session: Session, block: Block, trial: Trial) -> None:
+    def _measure(self, session: Session, block: Block, trial: Trial) -> bool:
+        """Make one attempt at a trial; return whether no part of the testbed failed."""
         done = sum(not self._is_open(trial) for trial in self._trials)
         self._observer.trial_starts(trial, done, len(self._trials))
         attempt = self._next_attempt(trial)
         folder = self.run.raw(trial.trial_id, attempt)
+        folder.mkdir(parents=True)
         domain = command.DOMAINS[self._order % len(command.DOMAINS)]
-        launches = self._launches.of(trial, session, folder, domain)
-        facts = {
+        facts: dict[str, Any] = {
             "block": block.index,
             "order": self._order,
             "domain": domain,
             "started_at": utc_now(),
-            **session.network_facts(trial),
         }
-        started = time.monotonic()
         try:
+            launches = self._launches.of(trial, session, folder, domain)
+            facts |= session.network_facts(trial)
+            started = time.monotonic()
             measurement = session.run(trial, launches, command.deadline_s(trial))
+            facts["wall_s"] = round(time.monotonic() - started, 6)
+            record = records.record(trial, attempt, measurement, folder, facts)
+            if not record.valid and not _is_part_failed(record) and (failed := session.failed_part(trial)):
+                record.reason = f"{validity.PART_FAILED}: {failed} ({record.reason})"
         except KeyboardInterrupt:
-            self._append(trial, records.interrupted(trial, attempt, folder, facts))
+            reason = f"{records.INTERRUPTED}: the campaign was interrupted while this trial ran"
+            self._append(trial, records.without_measurement(trial, attempt, folder, facts, reason))
             raise
-        facts["wall_s"] = round(time.monotonic() - started, 6)
-        self._append(trial, records.record(trial, attempt, measurement, folder, facts))
+        except PartFailed as failure:
+            reason = f"{validity.PART_FAILED}: {failure.message}"
+            record = records.without_measurement(trial, attempt, folder, facts, reason)
+        self._append(trial, record)
+        return not _is_part_failed(record)
 
     def _append(self, trial: Trial, record: TrialRecord) -> None:
         self.run.append_attempt(record.as_json())
@@ -135,7 +183,11 @@ class Campaign:
 
     def _is_open(self, trial: Trial) -> bool:
         """Whether a trial needs another attempt and may have it."""
-        return trial.trial_id not in self._valid and self._attempts[trial.trial_id] < MAX_ATTEMPTS
+        return (
+            trial.trial_id not in self._valid
+            and self._attempts[trial.trial_id] < MAX_ATTEMPTS
+            and self._failures[trial.trial_id] < MAX_FAILURES
+        )
 
     def _next_attempt(self, trial: Trial) -> int:
         # A crash may leave a raw folder without its line in trials.jsonl. It is kept, never reused.
@@ -149,9 +201,29 @@ class Campaign:
         self._observer.note("new credentials were created: the previous ones expired or their process ended")
 
 
+def _is_part_failed(record: TrialRecord) -> bool:
+    return str(record.reason).startswith(f"{validity.PART_FAILED}:")
+
+
 def prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
-    """Prepare a block and report how long it took."""
+    """Prepare a block, again if a part of it fails meanwhile, and report how long it took.
+
+    Raises:
+        PartFailed: Parts failed `MAX_FAILURES` times in succession.
+    """
     started = time.monotonic()
-    session = testbed.prepare(block)
+    failures = 0
+    while True:
+        try:
+            session = testbed.prepare(block)
+            break
+        except PartFailed as failure:
+            failures += 1
+            if failures == MAX_FAILURES:
+                raise PartFailed(
+                    f"the testbed failed {failures} times in succession while it was prepared: {failure.message}",
+                    failure.remedy,
+                ) from failure
+            observer.note(f"{failure.message}; it is built again")
     observer.prepared(time.monotonic() - started)
     return session

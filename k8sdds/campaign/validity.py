@@ -7,6 +7,7 @@ from k8sdds.campaign import execution
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
+from k8sdds.system import processes
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, percent
 
@@ -25,6 +26,10 @@ MEMORY_SHARE, MEMORY_SLACK_BYTES = 0.01, 100_000
 DISTURBED_PERCENT = 10
 """User time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in
 percent of one core. Undisturbed trials show less than 3 %."""
+
+
+PART_FAILED = "part-failed"
+"""Code of the reason of an attempt during which a part of the testbed failed, such as a killed participant or pod."""
 
 
 def reason(outputs: TrialOutputs) -> str | None:
@@ -46,15 +51,19 @@ def warnings(outputs: TrialOutputs) -> list[str]:
 
 
 def _failed(outputs: TrialOutputs) -> str | None:
-    """Return the first cause among failed participants: a lost peer is a consequence, not a cause."""
+    """Return the first cause among failed participants: a failure without its peer is a consequence, not a cause."""
     failures = []
     for name, outcome in outputs.measurement.outcomes.items():
         if outcome.lost:
-            failures.append((False, f"pod-lost: {name}: {outcome.lost}"))
+            failures.append((0, f"{PART_FAILED}: {name}: {outcome.lost}"))
         elif outcome.exit_code:
             stderr = outputs.folder / name / "stderr"
             code, explanation = output.failure(outcome.exit_code, stderr, outcome.message)
-            failures.append((code in ("peer-lost", "no-match"), f"{code}: {name}: {explanation}"))
+            if processes.was_killed(outcome.exit_code):
+                failures.append((0, f"{PART_FAILED}: {name}: {explanation}"))
+            else:
+                rank = 2 if code in ("peer-lost", "no-match") else 1
+                failures.append((rank, f"{code}: {name}: {explanation}"))
     return min(failures)[1] if failures else None
 
 

@@ -64,6 +64,13 @@ def run(
         Path | None,
         typer.Option("--resume", metavar="FOLDER", help="Measure the missing trials of this run folder."),
     ] = None,
+    retry_failed: Annotated[
+        bool,
+        typer.Option(
+            "--retry-failed",
+            help="With --resume: also measure trials again that have used up their attempts.",
+        ),
+    ] = False,
     on: TestbedName = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -99,8 +106,11 @@ def run(
         testbed_options = (on, kubeconfig, context, namespace, pod_network, image, meter)
         # A campaign continues on its first testbed unless options select another one.
         original = RunFolder.open(resume).reached if all(o is None for o in testbed_options) else None
-        _resume(resume, selection.parse(original) if original else select(*testbed_options), psk_file)
+        selected = selection.parse(original) if original else select(*testbed_options)
+        _resume(resume, selected, psk_file, retry_failed)
         return
+    if retry_failed:
+        raise InputError("--retry-failed continues a campaign", "name its run folder: --resume FOLDER")
     if experiment is None:
         raise InputError("no experiment given", "see: k8sdds list; to start: k8sdds run quickstart")
     from k8sdds.campaign import experiments
@@ -152,7 +162,7 @@ def measure(
             _report(folder, failed)
 
 
-def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None) -> None:
+def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None, retry_failed: bool) -> None:
     from k8sdds.campaign import experiments
     from k8sdds.campaign import run as steps
     from k8sdds.campaign.start import campaign_name
@@ -165,7 +175,7 @@ def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None) -> N
     print_step(f"Testbed: {_describe(selected)}")
     with _handle_signals(folder):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
-            failed = steps.resume(run_folder, experiment, testbed, Display())
+            failed = steps.resume(run_folder, experiment, testbed, Display(), retry_failed)
         _report(folder, failed)
 
 

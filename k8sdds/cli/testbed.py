@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -160,7 +161,9 @@ def cluster_api(selected: SelectedTestbed) -> Iterator[Any]:
         from k8sdds.deploy import api_access
 
         with api_access.reachable_kubeconfig(selected.name) as kubeconfig:
-            yield KubernetesClient.from_kubeconfig(kubeconfig, None)
+            client = KubernetesClient.from_kubeconfig(kubeconfig, None)
+            client.restore_connection = partial(api_access.restore, selected.name)
+            yield client
     else:
         yield KubernetesClient.from_kubeconfig(
             Path(selected.kubeconfig) if selected.kubeconfig else None, selected.context

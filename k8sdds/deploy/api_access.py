@@ -20,7 +20,7 @@ from k8sdds import nodes, versions
 from k8sdds.deploy import profiles, record
 from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Profile
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.ssh import Connections, Host, Target
 
@@ -79,6 +79,19 @@ def reachable_kubeconfig(name: str) -> Iterator[Path]:
             yield forwarded
         finally:
             forwarded.unlink(missing_ok=True)
+
+
+def restore(name: str) -> None:
+    """Start the port forward to the API server of local nodes again if it ended. SSH connects again by itself.
+
+    Args:
+        name: The cluster.
+    """
+    profile = profiles.deployed(name)
+    if profile.provider == "local":
+        # Another error than the one that the caller reports would hide it.
+        with contextlib.suppress(K8sddsError, OSError):
+            _local_forward(profile)
 
 
 def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:

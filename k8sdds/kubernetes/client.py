@@ -30,6 +30,8 @@ REQUEST_TIMEOUT_S = (10, 30)
 """Timeouts for connecting, and between two bytes of a response."""
 WATCH_TIMEOUT_S = 300
 """A watch is restarted after this time."""
+RESTORE_INTERVAL_S = 2
+"""Minimum time between two calls of `KubernetesClient.restore_connection`."""
 SETTLE_S = 15
 """How long rejections are retried after an outage: the API server starts to serve before it loads roles."""
 AUTHORIZATION_STATUSES = (401, 403)
@@ -65,6 +67,11 @@ class KubernetesClient:
         self.calls: Counter[str] = Counter()
         """Number of requests sent, retries included, by kind: get, create, delete, watch, exec."""
         self.outage_timeout_s: float = FIRST_OUTAGE_TIMEOUT_S
+        self.restore_connection: Callable[[], object] = lambda: None
+        """Called when the API server cannot be reached, to start what leads to it again, such as a port forward."""
+        self._restoring = threading.Lock()
+        self._restored_s = -math.inf
+        """When `restore_connection` was last called (monotonic clock)."""
         self._lock = threading.Lock()
         self._last_outage_s = -math.inf
         """When the API server was last unavailable (monotonic clock)."""
@@ -183,6 +190,7 @@ class KubernetesClient:
                     raise
             except (urllib3.exceptions.HTTPError, ApiException, OSError) as error:
                 self._last_outage_s = time.monotonic()
+                self._restore_connection()
                 certificate = "certificate" in str(error).lower()
                 if certificate or self._last_outage_s > end:
                     raise PrerequisiteError(
@@ -193,6 +201,13 @@ class KubernetesClient:
                     ) from error
             time.sleep(pause)
             pause = min(2.0, pause * 1.6)
+
+    def _restore_connection(self) -> None:
+        """Call `restore_connection`, unless another thread has just called it."""
+        with self._restoring:
+            if time.monotonic() > self._restored_s + RESTORE_INTERVAL_S:
+                self.restore_connection()
+                self._restored_s = time.monotonic()
 
     def _send(self, method: str, url: str, body: dict[str, Any] | None) -> bytes:
         self.count({"GET": "get", "POST": "create", "DELETE": "delete"}[method])
@@ -205,9 +220,16 @@ class KubernetesClient:
         return data
 
     def watch(self, path: str, for_s: float = WATCH_TIMEOUT_S, **query: Any) -> Iterator[dict[str, Any]]:
-        """Yield the events of a watch. Ends without an error after `for_s`, or when the server closes it."""
+        """Yield the events of a watch. Ends without an error after `for_s`, or when its connection ends."""
         self.count("watch")
         url = self.server + _url(path, {**query, "watch": "true", "timeoutSeconds": round(for_s)})
+        try:
+            yield from self._watch(url, for_s)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError):
+            # The connection broke, perhaps within a line. Callers list the objects, which waits for the server.
+            self._restore_connection()
+
+    def _watch(self, url: str, for_s: float) -> Iterator[dict[str, Any]]:
         response = self._client.rest_client.pool_manager.request(
             "GET",
             url,

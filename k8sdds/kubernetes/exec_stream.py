@@ -136,9 +136,15 @@ class ExecStream:
         with contextlib.suppress(StreamLost):
             while True:
                 self._receive(end)
-        if not self._status:
+        code = self.exit_code
+        if code is None:
             raise StreamLost("it ended without an exit status")
-        return CommandResult(_exit_code(self._status), self._stdout, self.stderr)
+        return CommandResult(code, self._stdout, self.stderr)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the command; None: it still runs, or the stream broke before its exit status arrived."""
+        return _exit_code(self._status) if self._status else None
 
     def _last_message(self) -> str:
         """Return stderr and the message of the exit status."""

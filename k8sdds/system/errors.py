@@ -43,6 +43,13 @@ class Aborted(K8sddsError):
     exit_code = 5
 
 
+class PartFailed(Aborted):
+    """A process, pod or connection that k8sdds started has failed, for example because it was killed.
+
+    A campaign replaces the part and repeats the trial. It passes the error on only if this does not help.
+    """
+
+
 class ConditionMet(K8sddsError):
     """A `--fail-if` condition of the user is met."""
 

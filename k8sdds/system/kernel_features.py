@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from k8sdds.system.processes import was_killed
+
 
 @dataclass(frozen=True)
 class Feature:
@@ -109,6 +111,8 @@ FEATURES = (
 NOT_LOADED = "not loaded"
 """Start of the reason for a feature whose kernel module exists but is not loaded."""
 TIMEOUT_S = 30
+MAX_RUNS = 3
+"""How often a probe that is killed is run."""
 
 
 def unshare_argv() -> list[str]:
@@ -121,7 +125,7 @@ def unshare_argv() -> list[str]:
 
 def namespaces_error() -> str:
     """Return why this user cannot create namespaces, or an empty string."""
-    done = subprocess.run([*unshare_argv(), "true"], capture_output=True, text=True)
+    done = _run([*unshare_argv(), "true"])
     return done.stderr.strip() if done.returncode else ""
 
 
@@ -168,8 +172,17 @@ def _failure(feature: Feature) -> str:
     if unloaded:
         return f"{NOT_LOADED}: kernel module {', '.join(unloaded)}"
     argv = [*unshare_argv(), "sh", "-c", feature.command]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
+    done = _run(argv)
     return " ".join(done.stderr.split()) or "the kernel refused" if done.returncode else ""
+
+
+def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a probe, again if it was killed: that proves nothing about the machine."""
+    for _ in range(MAX_RUNS):
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
+        if not was_killed(done.returncode):
+            break
+    return done
 
 
 def _is_loadable(module: str) -> bool:

@@ -8,6 +8,11 @@ import select
 import signal
 from pathlib import Path
 
+from k8sdds.system.errors import PartFailed
+
+KILLING_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+"""Signals that others send to end a process. A program that fails ends by others, such as SIGSEGV."""
+
 
 def start_time(pid: int) -> int | None:
     """Return the start time of a process in clock ticks since boot; None: it has ended or is a zombie.
@@ -75,6 +80,17 @@ def kill(pid: int, started: int | None, number: int = signal.SIGKILL) -> bool:
         return False
     finally:
         os.close(handle)
+
+
+def was_killed(exit_code: int) -> bool:
+    """Return whether a process ended by a signal from another process. A shell and nsenter report 128 + signal."""
+    return (-exit_code if exit_code < 0 else exit_code - 128) in KILLING_SIGNALS
+
+
+def require_not_killed(exit_code: int, what: str) -> None:
+    """Raise PartFailed if a process that has ended was killed."""
+    if was_killed(exit_code):
+        raise PartFailed(f"{what} was killed")
 
 
 def wait_gone(pid: int, timeout_s: float) -> bool:

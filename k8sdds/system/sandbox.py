@@ -95,6 +95,7 @@ class Sandbox:
             self._await(ready)
             pid = processes.descendant(self._process.pid, 1)
             if pid is None:
+                processes.require_not_killed(self._process.wait(START_TIMEOUT_S), f"{self.name}: its sandbox")
                 raise PrerequisiteError(
                     "the holder process of the sandbox ended at once", "run: k8sdds doctor"
                 )
@@ -113,6 +114,8 @@ class Sandbox:
         events = poll.poll(START_TIMEOUT_S * 1000)
         if events and os.read(ready, 1):
             return
+        if events:
+            processes.require_not_killed(self._process.wait(START_TIMEOUT_S), f"{self.name}: its sandbox")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         stderr = b"" if self._process.stderr is None else self._process.communicate()[1]
@@ -138,10 +141,12 @@ class Sandbox:
 
         Raises:
             PrerequisiteError: The command failed; contains its stderr.
+            PartFailed: The command was killed.
         """
         done = self._execute(argv, stdin, netns)
         if done.returncode:
             where = f" in {netns}" if netns else ""
+            processes.require_not_killed(done.returncode, f"{self.name}{where}: `{' '.join(argv)}`")
             stderr = " ".join(done.stderr.split()) or "no message"
             raise PrerequisiteError(
                 f"{self.name}{where}: `{' '.join(argv)}` failed: {stderr}",
@@ -156,6 +161,7 @@ class Sandbox:
 
         Raises:
             PrerequisiteError: A batch failed; names its namespace and line.
+            PartFailed: It was killed.
         """
         script = []
         for number, batch in enumerate(batches):
@@ -164,9 +170,11 @@ class Sandbox:
                 if batch.tool == "nft"
                 else f"{batch.tool} -n {batch.namespace} -batch -"
             )
-            script += [f"{command} <<'{_END}' || {{ echo {number} >&2; exit 1; }}", *batch.lines, _END]
+            failed = f"{{ code=$?; echo {number} >&2; exit $code; }}"
+            script += [f"{command} <<'{_END}' || {failed}", *batch.lines, _END]
         done = self._execute(["sh"], "\n".join(script) + "\n")
         if done.returncode:
+            processes.require_not_killed(done.returncode, f"{self.name}: a command that builds it")
             stderr, _, index = done.stderr.strip().rpartition("\n")
             if not index.isdigit():
                 raise PrerequisiteError(f"{self.name}: {done.stderr.strip()}", "run: k8sdds doctor")
@@ -206,6 +214,7 @@ class Sandbox:
             start_new_session=True,
         )
         if done.returncode:
+            processes.require_not_killed(done.returncode, f"{self.name}: a command that writes its files")
             stderr = done.stderr.decode(errors="replace").strip()
             raise PrerequisiteError(
                 f"{self.name}: cannot write files into the sandbox: {stderr}", "run: k8sdds doctor"

@@ -50,7 +50,11 @@ def read_meters(directory: Path) -> dict[str, Any] | None:
 
 
 class Session(Protocol):
-    """A prepared block."""
+    """A prepared block.
+
+    Every method can raise PartFailed: a part of the testbed was killed. `discard` what the trial uses and `prepare` the
+    block again before the next attempt.
+    """
 
     def network_facts(self, trial: Trial) -> dict[str, Any]:
         """Return `mtu_bytes`, `engine` and `fidelity` of the trial's network as built."""
@@ -77,6 +81,12 @@ class Session(Protocol):
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Start all participants together and wait until they end, at most until the deadline."""
+
+    def failed_part(self, trial: Trial) -> str:
+        """Return which part of the testbed failed during the last attempt at this trial; empty: none is known."""
+
+    def discard(self, trial: Trial) -> None:
+        """Give up what the trial uses, so that `prepare` builds it again."""
 
 
 class Testbed(Protocol):
@@ -107,7 +117,11 @@ class Testbed(Protocol):
         """Group the trials by what can be prepared together, in a random order given by the seed."""
 
     def prepare(self, block: Block) -> Session:
-        """Build what the block needs; return when it is ready and its datapaths are verified."""
+        """Build what the block needs and is missing; return when it is ready and its datapaths are verified.
+
+        Raises:
+            PartFailed: A part of it was killed meanwhile. Another call builds it again.
+        """
 
     def facts(self) -> dict[str, Any]:
         """Return the provenance: kernel, CPU, sysctls, package versions, boot_id of each node."""

@@ -91,17 +91,17 @@ def _killing(text: str, signal_name: str) -> str:
 
 
 FAULTS: list[tuple[str, tuple[str, ...]]] = [
-    ("pod_killed", ("pod-lost", "peer-lost", "no-match", "not-started")),
+    ("pod_killed", ("part-failed", "peer-lost", "no-match", "not-started")),
     # Nothing is lost: participants continue, and new streams fetch their files.
     ("containerd_restarted", ()),
     ("kubelet_restarted", ()),
-    ("pod_killed_and_not_replaced", ("pod-lost", "peer-lost", "no-match", "not-started")),
+    ("pod_killed_and_not_replaced", ("part-failed", "peer-lost", "no-match", "not-started")),
     (
         "link_cut",
-        ("pod-lost", "peer-lost", "no-match", "deadline", "no-samples", "not-started", "lost-samples"),
+        ("part-failed", "peer-lost", "no-match", "deadline", "no-samples", "not-started", "lost-samples"),
     ),
     ("api_server_restarted", ()),
-    ("supervisor_killed", ("pod-lost", "peer-lost", "no-match", "crashed")),
+    ("supervisor_killed", ("part-failed", "peer-lost", "no-match", "crashed")),
 ]
 
 

@@ -87,7 +87,7 @@ def test_a_campaign_survives_the_loss_of_all_discovery_servers(
     assert {row["discovery"] for row in attempts} == {"server"} and any(row["valid"] for row in attempts)
     # An attempt is invalid only if its servers are lost while participants discover each other.
     reasons = {str(row["reason"]).split(":")[0] for row in attempts if not row["valid"]}
-    assert reasons <= {"no-match", "uneven"}
+    assert reasons <= {"part-failed", "uneven"}
     readings = [line for line in rows(tmp_path / "run", "readings.jsonl") if line["kind"] == "node"]
     assert {line["when"] for line in readings} == {"before", "after"}
     assert len({line["node"] for line in readings}) == 3

@@ -356,10 +356,16 @@ def test_the_reason_is_the_cause_not_its_consequence(recording: Recording) -> No
     )
 
 
+def test_a_killed_participant_is_the_cause_of_what_its_peers_report(recording: Recording) -> None:
+    text = reason(recording.record(recording.measurement(pub0=4, sub0=139, sub1=137)))
+    assert text.startswith("part-failed: sub1: the participant was killed by signal 9")
+
+
 @pytest.mark.parametrize(
     ("code", "word"),
     [(2, "usage"), (3, "no-match"), (4, "peer-lost"), (5, "no-samples"), (6, "middleware"), (124, "deadline"),
-     (125, "not-started"), (127, "not-started"), (130, "interrupted"), (9, "crashed")],
+     (125, "not-started"), (127, "not-started"), (9, "crashed"), (139, "crashed"), (130, "part-failed"),
+     (137, "part-failed"), (143, "part-failed")],
 )  # fmt: skip
 def test_every_exit_code_has_its_reason(recording: Recording, code: int, word: str) -> None:
     (recording.folder / "pub0" / "stderr").write_text("first\nlast line\n")

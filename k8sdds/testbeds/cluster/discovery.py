@@ -7,7 +7,7 @@ k8sdds creates only pods, so the administrator applies deploy/discovery there.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from k8sdds import discovery, middleware, versions
@@ -75,6 +75,16 @@ class DiscoveryServers:
             manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._namespace.campaign
         objects.create(self._client, needed)
         return needed[-1]
+
+    def pod_patterns(self, cells: Iterable[Cell]) -> list[str]:
+        """Return NAMESPACE/NAME of the pods of the servers that these cells use."""
+        namespace = self._namespace.name
+        services = [_service(cell) for cell in cells if cell.discovery_kind == discovery.SERVER]
+        return [
+            f"{namespace}/{server.partition('.')[0]}"
+            for service in services
+            for server in service.servers(namespace)
+        ]
 
     def addresses(self, cell: Cell) -> tuple[str, ...]:
         """Return `HOST:PORT` of the servers for a cell's participants; empty if the cell uses no server.

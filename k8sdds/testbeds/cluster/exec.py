@@ -17,6 +17,7 @@ from k8sdds.kubernetes.exec_stream import ExecStream, StreamLost
 from k8sdds.model.measurement import Launch
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import private_folder
+from k8sdds.system.processes import was_killed
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, failure
 
 GRACE_S = 2
@@ -77,6 +78,8 @@ class ParticipantExec:
         self._namespace = namespace
         self._output = output
         self._deadline_s = deadline_s
+        self.unreachable = ""
+        """Why the pod was lost or its supervisor killed before the start; empty: neither happened."""
         self._stream: ExecStream | None = None
         self._argv = [
             SUPERVISOR, "attend", "--dir", output, "--deadline", f"{deadline_s:.3f}", "--grace", str(GRACE_S),
@@ -104,6 +107,8 @@ class ParticipantExec:
                     return reply.decode(errors="replace")
             self._compare_clocks(self._stream, end)
         except (StreamLost, ApiError) as error:
+            if self._stream is None or self._stream.exit_code is None or was_killed(self._stream.exit_code):
+                self.unreachable = f"pod {self.pod}: {error}"
             return str(error)
         except TimeoutError:
             return f"not ready after {READY_TIMEOUT_S} s"

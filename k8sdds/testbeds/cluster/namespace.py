@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import socket
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,13 +129,16 @@ def wait_deleted(client: KubernetesClient, name: str, timeout_s: float = 90) -> 
         PrerequisiteError: it still exists after `timeout_s`.
     """
     query = {"fieldSelector": f"metadata.name={name}"}
-    listing = client.get(NAMESPACES, **query)
-    if not listing["items"]:
-        return
-    version = listing["metadata"]["resourceVersion"]
-    for event in client.watch(NAMESPACES, for_s=timeout_s, resourceVersion=version, **query):
-        if event["type"] == "DELETED":
+    end = time.monotonic() + timeout_s
+    while (remaining_s := end - time.monotonic()) > 0:
+        listing = client.get(NAMESPACES, **query)
+        if not listing["items"]:
             return
+        version = listing["metadata"]["resourceVersion"]
+        watched_s = max(1.0, remaining_s)
+        for event in client.watch(NAMESPACES, for_s=watched_s, resourceVersion=version, **query):
+            if event["type"] == "DELETED":
+                return
     raise PrerequisiteError(
         f"namespace {name} is still being deleted after {timeout_s:g} s",
         f"see its conditions: kubectl get namespace {name} -o yaml",

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace, owner
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, Slot
@@ -66,15 +66,15 @@ class PodPool:
         self._names: dict[Slot, str] = {}
         """Names of the existing pods."""
         self._ready: dict[Slot, ReadyPod] = {}
-        self._deleted: dict[Slot, ReadyPod] = {}
-        """Last known state of deleted pods that were not replaced."""
+        self._discarded: set[Slot] = set()
+        """Slots whose pod the next `ensure` replaces."""
         self._created = 0
         self._invalid = False
         self.watch = PodWatch(client, namespace.name, namespace.selector)
 
     def pod(self, slot: Slot) -> ReadyPod:
-        """Return the pod of a slot that `ensure` prepared; the last one if it was lost and not replaced."""
-        return self._ready[slot] if slot in self._ready else self._deleted[slot]
+        """Return the pod of a slot that `ensure` prepared."""
+        return self._ready[slot]
 
     def is_ready(self, slot: Slot) -> bool:
         """Return whether a slot has a ready pod."""
@@ -88,11 +88,21 @@ class PodPool:
         """Make the next `ensure` query every pod again, because a pod may have been lost."""
         self._invalid = True
 
+    def discard(self, slots: Iterable[Slot]) -> None:
+        """Make the next `ensure` replace the pods of these slots."""
+        self._discarded.update(slots)
+
+    def failed_part(self, within_s: float) -> str:
+        """Return which ready pod has failed or is being deleted; empty: none within this time."""
+        failures = self.watch.wait_failures((pod.name for pod in self._ready.values()), within_s)
+        return next((f"pod {name}: {failure}" for name, failure in failures.items()), "")
+
     def ensure(self, slots: Iterable[Slot]) -> None:
         """Wait until every slot has a ready pod whose facts are known. Ready pods are reused.
 
         Raises:
             PrerequisiteError: a pod cannot be created or does not become ready.
+            PartFailed: a pod was killed meanwhile.
         """
         needed = list(dict.fromkeys(slots))
         self.create(needed)
@@ -103,7 +113,7 @@ class PodPool:
 
     def create(self, slots: Sequence[Slot]) -> None:
         """Create missing pods, replace failed ones and wait until all are ready. Raises like `ensure`."""
-        self._delete([slot for slot in slots if slot in self._names and not self._is_up(slot)])
+        self._delete([slot for slot in slots if slot in self._names and not self._is_usable(slot)])
         missing = [(slot, self._new_name(slot)) for slot in slots if slot not in self._names]
         _parallel(lambda item: self._create(*item), missing)
         self.watch.wait_ready(self._names[slot] for slot in slots)
@@ -116,7 +126,9 @@ class PodPool:
         """Stop watching. The pods are deleted with their namespace."""
         self.watch.close()
 
-    def _is_up(self, slot: Slot) -> bool:
+    def _is_usable(self, slot: Slot) -> bool:
+        if slot in self._discarded:
+            return False
         pod = self.watch.pod(self._names[slot])
         # The watch may not know a new pod yet.
         return slot not in self._ready if pod is None else not pods.failure(pod)
@@ -149,8 +161,8 @@ class PodPool:
         _parallel(lambda name: self._client.delete(f"{self._namespace.pods}/{name}", grace_s=0), names)
         for slot in slots:
             del self._names[slot]
-            if slot in self._ready:
-                self._deleted[slot] = self._ready.pop(slot)
+            self._ready.pop(slot, None)
+            self._discarded.discard(slot)
         self.watch.wait_deleted(names)
 
     def _query_facts(self, slot: Slot) -> ReadyPod:
@@ -160,12 +172,12 @@ class PodPool:
         try:
             result = exec_stream.run_command(self._client, self._namespace.name, name, [SUPERVISOR, "facts"])
         except PrerequisiteError as error:
-            failure = self.watch.wait_failure(name)
+            failure = self._failure(name)
             if not failure:
                 raise
             raise PrerequisiteError(f"pod {name}: {failure}", remedy) from error
         if result.code:
-            message = result.stderr.decode(errors="replace").strip() or self.watch.wait_failure(name)
+            message = result.stderr.decode(errors="replace").strip() or self._failure(name)
             raise PrerequisiteError(
                 f"pod {name}: {SUPERVISOR} facts failed: {message or 'it printed nothing'}", remedy
             )
@@ -179,6 +191,18 @@ class PodPool:
         raise PrerequisiteError(
             f"pod {name} has no interface with its address {address}", "inspect it: kubectl get pod -o wide"
         )
+
+    def _failure(self, name: str) -> str:
+        """Return why a pod that was ready has failed; empty: no failure is reported.
+
+        Raises:
+            PartFailed: it was killed.
+        """
+        failure = self.watch.wait_failures([name]).get(name, "")
+        pod = self.watch.pod(name)
+        if failure and (pod is None or pods.was_killed(pod)):
+            raise PartFailed(f"pod {name}: {failure}")
+        return failure
 
     def run(self, slot: Slot, argv: Sequence[str], timeout_s: float = 30) -> exec_stream.CommandResult:
         """Run a command in a slot's pod. Not during a trial."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
+from k8sdds.system import processes
 
 SUPERVISOR = "/opt/k8sdds/k8sdds-supervisor"
 PERFTEST = "/opt/k8sdds/k8sdds-perftest"
@@ -191,6 +192,13 @@ def failure(pod: dict[str, Any]) -> str:
     if status.get("phase") in ("Failed", "Succeeded"):
         return _reason(status) or f"it is {status['phase']}"
     return ""
+
+
+def was_killed(pod: dict[str, Any]) -> bool:
+    """Return whether a pod is being deleted, or its container ended by a signal from another process."""
+    states = [container.get("state", {}) for container in pod.get("status", {}).get("containerStatuses", [])]
+    codes = [state["terminated"].get("exitCode") or 0 for state in states if "terminated" in state]
+    return "deletionTimestamp" in pod["metadata"] or any(map(processes.was_killed, codes))
 
 
 def unscheduled_reason(pod: dict[str, Any]) -> str:

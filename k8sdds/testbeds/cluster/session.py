@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from k8sdds import middleware, versions, workloads
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
 from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import clocks, placement, trial_run
 from k8sdds.testbeds.cluster.blocks import HOST, PodNetwork, pod_network
@@ -26,11 +28,15 @@ from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
+from k8sdds.testbeds.cluster.services import ServicePods
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
 from k8sdds.testbeds.selection import SelectedTestbed, sibling_image
 
 if TYPE_CHECKING:
     from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
+
+END_VISIBLE_S = 2.0
+"""How long after an error the end of a killed pod can become visible."""
 
 
 class ClusterSession:
@@ -84,8 +90,9 @@ class ClusterSession:
             self._pods.watch.listeners.append(self._metrics.observe_pod)
         self._cluster = selected.name
         """Name of the cluster; empty: k8sdds did not deploy it."""
-        self._missing_pods = ""
-        """Why the next trial has no pods; empty: it has."""
+        self._services = ServicePods(client)
+        self._prepared: set[int] = set()
+        """Indices of the blocks that were prepared once."""
         self._files_to_delete: dict[str, str] = {}
         """Pod to the output folder of an attempt whose files were fetched."""
         self._calls = 0
@@ -108,7 +115,34 @@ class ClusterSession:
     # -- preparing a block ------------------------------------------------------------------------------
 
     def prepare(self, block: Block) -> None:
-        """Install the block's network, wait for its pods and discovery servers, and verify its paths."""
+        """Install the block's network, wait for its pods and discovery servers, and verify its paths.
+
+        Raises:
+            PrerequisiteError: this is not possible.
+            PartFailed: a part failed, or what was possible before no longer is.
+        """
+        with self._detecting_failures(worked=block.index in self._prepared):
+            self._prepare(block)
+        self._prepared.add(block.index)
+
+    @contextlib.contextmanager
+    def _detecting_failures(self, worked: bool) -> Iterator[None]:
+        """Turn errors within a `with` block into PartFailed if a part failed, or if all of it `worked` before."""
+        try:
+            yield
+        except StreamLost as error:
+            self._pods.invalidate()
+            raise PartFailed(f"a connection through the API server broke: {error}") from error
+        except PrerequisiteError as error:
+            self._pods.invalidate()
+            failed = self._pods.failed_part(END_VISIBLE_S) or self._services.restarted()
+            if failed or worked:
+                raise PartFailed(
+                    f"{failed}: {error.message}" if failed else error.message, error.remedy
+                ) from error
+            raise
+
+    def _prepare(self, block: Block) -> None:
         cells = list({trial.cell.cell_id: trial.cell for trial in block.trials}.values())
         self._install_network(next(filter(None, map(pod_network, cells)), None))
         self._pods.ensure(slot for cell in cells for slot in self._slots(cell).values())
@@ -117,6 +151,8 @@ class ClusterSession:
             self._discovery.provide(cell)
         if self._metrics is not None:
             self._metrics.start_block(block.index, [cell.network_label for cell in cells])
+        agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
+        self._services.remember([*agents, *self._discovery.pod_patterns(cells)])
         self._calls = self._client.calls.total()
 
     def _install_network(self, network: PodNetwork | None) -> None:
@@ -167,11 +203,11 @@ class ClusterSession:
         return {"link_mtu_bytes": min(filter(None, mtus), default=None), "offloads": None, "differences": ""}
 
     def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
-        """Replace lost pods, then return address, interface and cores of each participant.
-
-        If a lost pod cannot be replaced, `run` returns an attempt without results.
-        """
-        self._missing_pods = self._ensure_pods(trial.cell)
+        """Replace lost pods, then return address, interface and cores of each participant."""
+        slots = self._slots(trial.cell)
+        with self._detecting_failures(worked=True):
+            self._pods.ensure(slots.values())
+            self._verifier.verify(trial.cell, slots)
         pods = self._cell_pods(trial.cell)
         layout = placement.pin_cores(trial.cell, pods)
         return {
@@ -179,20 +215,10 @@ class ClusterSession:
             for name, pod in pods.items()
         }
 
-    def _ensure_pods(self, cell: Cell) -> str:
-        """Make the pods of a cell ready and verify their path; return why this failed, or an empty string."""
-        slots = self._slots(cell)
-        try:
-            self._pods.ensure(slots.values())
-            self._verifier.verify(cell, slots)
-        except PrerequisiteError as error:
-            self._pods.invalidate()
-            return error.message
-        return ""
-
     def servers(self, trial: Trial) -> tuple[str, ...]:
         """Return `HOST:PORT` of the discovery servers for the trial's participants."""
-        return self._discovery.addresses(trial.cell)
+        with self._detecting_failures(worked=True):
+            return self._discovery.addresses(trial.cell)
 
     def readings(self) -> list[dict[str, Any]]:
         """Return the lines for readings.jsonl about the block that has just ended."""
@@ -208,13 +234,25 @@ class ClusterSession:
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt: start all participants at one moment, await their ends and fetch their files."""
-        measurement = self._run(trial, launches, deadline_s)
+        with self._detecting_failures(worked=True):
+            measurement = self._run(trial, launches, deadline_s)
         before, self._calls = self._calls, self._client.calls.total()
         return replace(measurement, api_calls=self._calls - before)
 
+    def failed_part(self, trial: Trial) -> str:
+        """Return which agent of the network or discovery server was restarted; empty: none is known.
+
+        Lost pods of participants are part of the measurement.
+        """
+        return self._services.restarted()
+
+    def discard(self, trial: Trial) -> None:
+        """Let `prepare` replace the trial's pods, and verify their path again."""
+        slots = self._slots(trial.cell)
+        self._pods.discard(slots.values())
+        self._verifier.forget(slots)
+
     def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        if self._missing_pods:
-            return trial_run.lost(launches, self._missing_pods)
         pods = self._cell_pods(trial.cell)
         layout = placement.pin_cores(trial.cell, pods)
         execs = []

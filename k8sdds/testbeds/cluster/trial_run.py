@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from k8sdds.model.measurement import Launch, Measurement, Outcome
+from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.testbeds import core_layout, read_meters
-from k8sdds.testbeds.cluster.exec import LOST, NOT_STARTED, ExecResult, ParticipantExec
+from k8sdds.testbeds.cluster.exec import NOT_STARTED, ExecResult, ParticipantExec
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import OUTPUT
 
@@ -39,14 +39,6 @@ def core_options(layout: core_layout.Layout, participant: str) -> list[str]:
     return options
 
 
-def lost(launches: Sequence[Launch], reason: str) -> Measurement:
-    """Return the measurement of an attempt whose pods are missing."""
-    outcomes = {
-        launch.participant.name: Outcome(launch.participant, LOST, None, lost=reason) for launch in launches
-    }
-    return Measurement(outcomes=outcomes, sent_bytes=None, received_bytes={})
-
-
 def run_participants(execs: Sequence[ParticipantExec]) -> dict[str, ExecResult]:
     """Prepare all participants, start them at one moment and wait until all have ended.
 
@@ -58,7 +50,10 @@ def run_participants(execs: Sequence[ParticipantExec]) -> dict[str, ExecResult]:
         if any(problems.values()):
             list(executor.map(ParticipantExec.abort, execs))
             message = "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
-            return dict.fromkeys(names, ExecResult(NOT_STARTED, message))
+            return {
+                execution.launch.participant.name: ExecResult(NOT_STARTED, message, execution.unreachable)
+                for execution in execs
+            }
         start_ns = time.time_ns() + round((LEAD_S + LEAD_PER_PARTICIPANT_S * len(execs)) * 1e9)
         for execution in execs:
             execution.start_at(start_ns)

@@ -89,6 +89,12 @@ class PathVerifier:
         nodes = tuple(self._pods.pod(slot).node for slot in slots.values())
         return tuple(slots.values()), nodes, "multicast" in (cell.transport, cell.discovery_kind)
 
+    def forget(self, slots: Mapping[str, Slot]) -> None:
+        """Discard the proofs of these slots, because their pods will be replaced."""
+        self._proofs = {
+            key: proof for key, proof in self._proofs.items() if set(key[0]).isdisjoint(slots.values())
+        }
+
     def forget_pod_networks(self) -> None:
         """Discard the proofs of pod networks, because another one will be installed."""
         self._proofs = {

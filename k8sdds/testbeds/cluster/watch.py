@@ -10,7 +10,7 @@ from typing import Any
 import urllib3
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 
 READY_TIMEOUT_S = 120
@@ -18,6 +18,7 @@ READY_TIMEOUT_S = 120
 TIMEOUT_PER_POD_S = 0.5
 """Added to timeouts for each pod, because a kubelet starts only a few pods at a time."""
 DELETE_TIMEOUT_S = 60
+GONE = "it does not exist"
 UNSCHEDULED_S = 15
 """How long a pod may stay unscheduled: pods of other campaigns may be terminating."""
 
@@ -111,15 +112,18 @@ class PodWatch:
 
         Raises:
             PrerequisiteError: a pod cannot become ready, or is not ready when the time is over.
+            PartFailed: a pod was killed.
         """
         awaited = dict.fromkeys(names)
         pending = dict(awaited)
+        killed: list[str] = []
         limit_s = timeout_s or READY_TIMEOUT_S + TIMEOUT_PER_POD_S * len(awaited)
 
         def evaluate(changed: Iterable[str], waited_s: float, periodic: bool) -> str | None:
             for name in changed:
                 pod = self._pods.get(name)
                 if failure := pods.failure(pod) if pod else "":
+                    killed.extend([name] if pods.was_killed(pod) else [])
                     return f"pod {name}: {failure}"
                 if pod and pods.is_ready(pod):
                     pending.pop(name, None)
@@ -136,6 +140,8 @@ class PodWatch:
         if problem is None:
             late = next(iter(pending))
             problem = f"pod {late} is not ready after {limit_s:g} s: {self.reason(late)}"
+        if killed:
+            raise PartFailed(problem)
         if problem:
             raise PrerequisiteError(
                 problem,
@@ -166,13 +172,24 @@ class PodWatch:
                 "check that their nodes are ready: kubectl get nodes",
             )
 
-    def wait_failure(self, name: str, timeout_s: float = 5) -> str:
-        """Return why a pod that was ready has failed; empty if no failure is reported within `timeout_s`."""
+    def wait_failures(self, names: Iterable[str], timeout_s: float = 5) -> dict[str, str]:
+        """Wait until one of these pods, which were ready, has failed, at most `timeout_s`.
 
-        def evaluate(_changed: Iterable[str], _waited_s: float, _periodic: bool) -> str | None:
-            return pods.failure(self._pods.get(name) or {"metadata": {}}) or None
+        Returns:
+            Why they failed, by pod; empty: no failure was reported in time.
+        """
+        awaited = dict.fromkeys(names)
+        failures: dict[str, str] = {}
 
-        return self._wait({name: None}, evaluate, timeout_s) or ""
+        def evaluate(changed: Iterable[str], _waited_s: float, _periodic: bool) -> str | None:
+            for name in changed:
+                pod = self._pods.get(name)
+                if failure := pods.failure(pod) if pod else GONE:
+                    failures[name] = failure
+            return "" if failures else None
+
+        self._wait(awaited, evaluate, timeout_s)
+        return failures
 
     def _wait(self, awaited: Mapping[str, None], evaluate: Condition, limit_s: float) -> str | None:
         """Return the first result of a condition that is not None, or None after `limit_s`.
@@ -204,7 +221,7 @@ class PodWatch:
         """Return why a pod is not ready: its last warning event, or its phase."""
         pod = self.pod(name)
         if pod is None:
-            return "it does not exist"
+            return GONE
         try:
             events = self._client.get(
                 f"{CORE}/namespaces/{self._namespace}/events", fieldSelector=f"involvedObject.name={name}"

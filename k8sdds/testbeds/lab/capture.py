@@ -63,8 +63,10 @@ def capturing(enter: list[str], interface: str, path: Path) -> Iterator[None]:
 
     Raises:
         PrerequisiteError: The capture did not start.
+        PartFailed: It was killed.
     """
     # Imported here because the program part of this module runs without k8sdds.
+    from k8sdds.system import processes
     from k8sdds.system.errors import PrerequisiteError
 
     process = subprocess.Popen(
@@ -75,12 +77,14 @@ def capturing(enter: list[str], interface: str, path: Path) -> Iterator[None]:
     try:
         if process.stdout.readline().strip() != "ready":
             errors = process.stderr.read().strip().splitlines()
+            processes.require_not_killed(process.wait(), "the packet capture")
             raise PrerequisiteError(
                 f"cannot capture on {interface}: {errors[-1] if errors else 'no message'}"
             )
         yield
     finally:
         process.communicate()
+    processes.require_not_killed(process.returncode, "the packet capture")
 
 
 def fragments_per_sample(path: Path, payload_bytes: int) -> list[int]:

@@ -93,6 +93,7 @@ def start(sandbox: Sandbox, daemons: tuple[Daemon, ...]) -> dict[str, int]:
 
     Raises:
         PrerequisiteError: A daemon has ended or is not ready in time.
+        PartFailed: A daemon was killed.
     """
     started = [_start(sandbox, daemon) for daemon in daemons]
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -120,9 +121,10 @@ def _await_ready(sandbox: Sandbox, daemon: Daemon, process: subprocess.Popen[byt
         if not probe.returncode:
             break
         if process.poll() is not None or time.monotonic() > deadline:
+            processes.require_not_killed(process.returncode or 0, _name(sandbox, daemon))
             output = " ".join(f"{probe.stdout} {probe.stderr}".split())[-MAX_OUTPUT_CHARACTERS:]
             raise PrerequisiteError(
-                f"{sandbox.name}: {daemon.argv[0]} on {daemon.namespace} is not ready: {output};"
+                f"{_name(sandbox, daemon)} is not ready: {output};"
                 f" end of its log: {_end_of_log(sandbox.path(daemon.log))}",
                 "run: k8sdds doctor",
             )
@@ -130,8 +132,13 @@ def _await_ready(sandbox: Sandbox, daemon: Daemon, process: subprocess.Popen[byt
     # The process is nsenter; its child is the daemon.
     pid = processes.descendant(process.pid, 1)
     if pid is None:
-        raise PrerequisiteError(f"{sandbox.name}: {daemon.argv[0]} on {daemon.namespace} has ended")
+        processes.require_not_killed(process.wait(COMMAND_TIMEOUT_S), _name(sandbox, daemon))
+        raise PrerequisiteError(f"{_name(sandbox, daemon)} has ended")
     return pid
+
+
+def _name(sandbox: Sandbox, daemon: Daemon) -> str:
+    return f"{sandbox.name}: {daemon.argv[0]} on {daemon.namespace}"
 
 
 def _end_of_log(log: Path) -> str:
@@ -182,6 +189,7 @@ def _run_line(sandbox: Sandbox, datapath: Datapath, namespace: str, argv: tuple[
         output = "\n".join(lines)
         if not done.returncode:
             return
+        processes.require_not_killed(done.returncode, f"{sandbox.name}, {namespace}: `{shlex.join(argv)}`")
     except subprocess.TimeoutExpired:
         output = f"timed out after {COMMAND_TIMEOUT_S} s"
     for hint in datapath.error_hints:

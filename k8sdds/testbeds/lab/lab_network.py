@@ -13,7 +13,7 @@ from pathlib import Path
 
 from k8sdds.model.measurement import Launch
 from k8sdds.system import processes
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.paths import native_program, private_folder
 from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 from k8sdds.testbeds import core_layout
@@ -24,6 +24,8 @@ WORKERS = 4
 """Commands that run at the same time during the build; the kernel's network lock serializes most of them."""
 
 PING_TIMEOUT_S = 5
+
+END_POLL_S = 0.02
 
 IPV4_AND_ICMP_HEADER_BYTES = 28
 
@@ -43,6 +45,10 @@ class LabNetwork:
         self.pods: dict[str, int] = {}
         """Pod to the id of its first process; empty if participants run on the nodes themselves."""
         self._psk = psk
+        self._parts: dict[str, tuple[int, int | None]] = {
+            "its sandbox": (sandbox.pid, processes.start_time(sandbox.pid))
+        }
+        """Processes without which it does not work: (process id, start time) by name."""
         self._daemons: dict[str, int] = {}
         self._steering: dict[str, str] = {}
         self._private_files: dict[Path, bytes] = {}
@@ -62,6 +68,7 @@ class LabNetwork:
 
         Raises:
             PrerequisiteError: A command failed, or a daemon or pod did not start.
+            PartFailed: A command, daemon or pod was killed.
         """
         run = self.sandbox.run
         run(["ip", "-batch", "-"], "".join(f"netns add {name}\n" for name in self.plan.namespaces))
@@ -74,9 +81,29 @@ class LabNetwork:
         datapath = self.plan.datapath
         daemons.write_files(self.sandbox, datapath.files, self._psk)
         self._daemons = daemons.start(self.sandbox, datapath.daemons)
+        self._add_parts({f"the daemon of {node}": pid for node, pid in self._daemons.items()})
         daemons.establish_tunnels(self.sandbox, datapath)
         if datapath.in_pods:
             self._start_pods(cgroups)
+            self._add_parts({f"pod {name}": pid for name, pid in self.pods.items()})
+
+    def _add_parts(self, pids: dict[str, int]) -> None:
+        self._parts |= {name: (pid, processes.start_time(pid)) for name, pid in pids.items()}
+
+    def failed_part(self, within_s: float = 0) -> str:
+        """Return which part of it has ended; empty: all run.
+
+        Args:
+            within_s: How long to wait for a part to end. What a process provides fails before its end can be seen.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            for name, process in self._parts.items():
+                if not processes.is_alive(*process):
+                    return f"{self.name}: {name} has ended"
+            if time.monotonic() >= deadline:
+                return ""
+            time.sleep(END_POLL_S)
 
     def _sysctl_script(self) -> str:
         lines = []
@@ -95,7 +122,7 @@ class LabNetwork:
 
     def _start_pods(self, cgroups: dict[str, list[Path]]) -> None:
         supervisor = native_program("k8sdds-supervisor")
-        waiting: dict[int, tuple[str, int]] = {}
+        waiting: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
         poll = select.poll()
         try:
             for name, attachment in self.plan.datapath.attachments.items():
@@ -116,7 +143,7 @@ class LabNetwork:
                     start_new_session=True,
                 )
                 os.close(notify)
-                waiting[ready] = (name, process.pid)
+                waiting[ready] = (name, process)
                 poll.register(ready, select.POLLIN)
             deadline = time.monotonic() + START_TIMEOUT_S
             pending = set(waiting)
@@ -128,10 +155,13 @@ class LabNetwork:
                         "run: k8sdds doctor",
                     )
                 for fd, _ in events:
-                    name, pid = waiting[fd]
+                    name, process = waiting[fd]
                     # nsenter forks into the PID namespace of the sandbox, and unshare into that of the pod.
-                    first = processes.descendant(pid, 2) if os.read(fd, 1) else None
+                    first = processes.descendant(process.pid, 2) if os.read(fd, 1) else None
                     if first is None:
+                        processes.require_not_killed(
+                            process.wait(START_TIMEOUT_S), f"pod {name} of {self.name}"
+                        )
                         raise PrerequisiteError(
                             f"pod {name} of {self.name} did not start", "run: k8sdds doctor"
                         )
@@ -174,6 +204,7 @@ class LabNetwork:
 
         Raises:
             PrerequisiteError: A ping was lost (names the first pair), or a packet was not encrypted.
+            PartFailed: A ping was killed.
         """
         proof = self.plan.datapath.encryption_proof
         with encryption.only_encrypted(self.sandbox, self.plan.topology, proof) if proof else nullcontext():
@@ -201,6 +232,7 @@ class LabNetwork:
             outputs = {target: ping.communicate()[0] for target, ping in pings.items()}
             failed = [target for target, ping in pings.items() if ping.returncode]
             if failed:
+                processes.require_not_killed(pings[failed[0]].returncode, f"{self.name}: a ping of {source}")
                 raise PrerequisiteError(
                     f"{self.name}: {failed[0]} does not answer pings of {self.plan.datapath.mtu} bytes from"
                     f" {source}: {' '.join(outputs[failed[0]].split())}",
@@ -212,7 +244,7 @@ class LabNetwork:
         attachment = next(iter(self.plan.datapath.attachments.values()))
         try:
             output = self.sandbox.run(["ethtool", "-k", attachment.interface], netns=attachment.namespace)
-        except PrerequisiteError:
+        except K8sddsError:
             return None
         rows = (line.split(":", 1) for line in output.splitlines() if ": o" in line)
         return {name.strip(): value.split()[0] == "on" for name, value in rows}

@@ -81,6 +81,9 @@ def run(
 
     Returns:
         The outcomes by participant. A service that runs until the participants end has exit code 0.
+
+    Raises:
+        PartFailed: A supervisor or service was killed before the participants started.
     """
     supervisors: list[Supervisor] = []
     try:
@@ -150,7 +153,11 @@ def _cpu_list(cpus: tuple[int, ...]) -> str:
 
 
 def _await_ready(supervisors: list[Supervisor]) -> str:
-    """Wait until every supervisor reports `ready`; return an error message, or an empty string."""
+    """Wait until every supervisor reports `ready`; return an error message, or an empty string.
+
+    Raises:
+        PartFailed: A supervisor was killed.
+    """
     poll = select.poll()
     waiting = {}
     for supervisor in supervisors:
@@ -167,7 +174,11 @@ def _await_ready(supervisors: list[Supervisor]) -> str:
             supervisor = waiting.pop(fd)
             poll.unregister(fd)
             if not os.read(fd, 64).startswith(b"ready"):
-                return f"{supervisor.name} did not start: {_message(supervisor)}"
+                message = _message(supervisor)
+                processes.require_not_killed(
+                    supervisor.process.wait(), f"the supervisor of {supervisor.name}"
+                )
+                return f"{supervisor.name} did not start: {message}"
     return ""
 
 
@@ -178,7 +189,11 @@ def _message(supervisor: Supervisor) -> str:
 
 
 def _start_service(lab_network: LabNetwork, service: Supervisor) -> str:
-    """Start a service and wait until it listens; return an error message, or an empty string."""
+    """Start a service and wait until it listens; return an error message, or an empty string.
+
+    Raises:
+        PartFailed: The service was killed.
+    """
     port = service.launch.serves_udp
     assert port is not None
     service.open_barrier()
@@ -190,6 +205,7 @@ def _start_service(lab_network: LabNetwork, service: Supervisor) -> str:
         if f":{port:04X} " in sockets.stdout:
             return ""
         time.sleep(SERVICE_POLL_S)
+    processes.require_not_killed(service.process.returncode or 0, service.name)
     log = _end_of_log(service.launch.directory / "stderr")
     return f"{service.name} does not listen on UDP port {port}: {log}"
 

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.results.run_folder import utc_now
 from k8sdds.system import kernel_features, processes
 from k8sdds.system.cgroups import PodCgroups
-from k8sdds.system.errors import PrerequisiteError, Problem
+from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities, Feature
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
@@ -35,6 +35,9 @@ from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, topology_of
 
 NAME = "lab"
+
+END_VISIBLE_S = 1.0
+"""How long after an error the end of a killed process can become visible."""
 
 
 class Lab:
@@ -112,15 +115,44 @@ class Lab:
     # -- lab networks and attempts --------------------------------------------------------------------
 
     def prepare(self, block: Block) -> Lab:
-        """Build and verify the missing lab networks of a block."""
+        """Build and verify the missing lab networks of a block.
+
+        Raises:
+            PartFailed: A part of one was killed meanwhile; this network is missing again.
+        """
         self.up(trial.cell for trial in block.trials)
         return self
 
     def up(self, cells: Iterable[Cell]) -> None:
-        """Build and verify the missing lab networks of these cells."""
+        """Build and verify the missing lab networks of these cells. Raises like `prepare`."""
         for cell in cells:
             if LabNetworkKey.of(cell) not in self.networks:
-                self._build(cell)
+                with self._discarding_failed(cell):
+                    self._build(cell)
+
+    @contextlib.contextmanager
+    def _discarding_failed(self, cell: Cell) -> Iterator[None]:
+        """Use the lab network of a cell within a `with` block; remove it if a part of it fails.
+
+        Raises:
+            PartFailed: A part was killed, whatever error this caused.
+        """
+        key = LabNetworkKey.of(cell)
+        try:
+            yield
+        except Exception as error:
+            lab_network = self.networks.get(key)
+            failed = lab_network.failed_part(END_VISIBLE_S) if lab_network is not None else ""
+            if failed or isinstance(error, PartFailed):
+                self._discard(key)
+            if failed and not isinstance(error, PartFailed):
+                raise PartFailed(failed) from error
+            raise
+
+    def _discard(self, key: LabNetworkKey) -> None:
+        lab_network = self.networks.pop(key, None)
+        if lab_network is not None:
+            lab_network.close()
 
     def _build(self, cell: Cell) -> None:
         if self._pod_cgroups is None:
@@ -210,7 +242,26 @@ class Lab:
         return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos, config)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        """Run one attempt; see `runner.run`. Counters are read right before and after it, never during it."""
+        """Run one attempt; see `runner.run`. Counters are read right before and after it, never during it.
+
+        Raises:
+            PartFailed: A part of the lab network was killed; `prepare` builds it again.
+        """
+        with self._discarding_failed(trial.cell):
+            failed = self.failed_part(trial)
+            if failed:
+                raise PartFailed(failed)
+            return self._run(trial, launches, deadline_s)
+
+    def failed_part(self, trial: Trial) -> str:
+        """Return which part of the trial's lab network has ended; empty: all run."""
+        return self.networks[LabNetworkKey.of(trial.cell)].failed_part()
+
+    def discard(self, trial: Trial) -> None:
+        """Remove the trial's lab network, so that `prepare` builds it again."""
+        self._discard(LabNetworkKey.of(trial.cell))
+
+    def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         key = LabNetworkKey.of(trial.cell)
         lab_network, layout = self.networks[key], self._layout(trial.cell)
         lab_network.write_private_files(launches)

@@ -1,0 +1,149 @@
+"""Kill random parts of a running campaign, and the campaign itself, until every trial is valid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from k8sdds.results.run_folder import CAMPAIGN, RunFolder
+from k8sdds.system import processes
+from tests.conftest import K8SDDS
+
+COMMAND = "k8sdds run"
+"""Kind of the campaign's own process."""
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)
+"""SIGKILL is twice as likely."""
+
+
+@dataclass
+class Chaos:
+    """A campaign whose parts are killed at random moments.
+
+    Args:
+        start: Arguments of `k8sdds` that start the campaign.
+        folder: Its run folder.
+        environment: Environment of the commands.
+        parts: Returns the processes that may be killed, from the process id of the command.
+        seed: Seed of the moments and the victims.
+        pause_s: Shortest and longest time between two kills.
+    """
+
+    start: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str]
+    parts: Callable[[int], Iterable[int]]
+    seed: int = 0
+    pause_s: tuple[float, float] = (0.3, 1.5)
+    killed: Counter[str] = field(default_factory=Counter)
+    """Kills by kind of process."""
+
+    def run(self, kills: int, command_too: bool, timeout_s: float) -> int:
+        """Run the campaign and kill parts of it; resume it if its own process was killed.
+
+        Args:
+            kills: Number of kills after which the campaign is left alone.
+            command_too: Whether its own process is killed too, always with SIGKILL.
+            timeout_s: Limit for the whole campaign.
+
+        Returns:
+            The exit code of the last command.
+        """
+        rng = random.Random(self.seed)
+        end = time.monotonic() + timeout_s
+        while True:
+            command = self._start()
+            try:
+                while command.poll() is None:
+                    assert time.monotonic() < end, (self.killed, self._log())
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        command.wait(rng.uniform(*self.pause_s))
+                    if sum(self.killed.values()) < kills and command.poll() is None:
+                        self._kill(rng, command, command_too)
+            finally:
+                if command.poll() is None:
+                    command.kill()
+                    command.wait()
+            if command.returncode != -signal.SIGKILL:
+                return command.returncode
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        resumes = (self.folder / CAMPAIGN).exists()
+        args = ["run", "--resume", str(self.folder)] if resumes else list(self.start)
+        with self._log_file.open("ab") as log:
+            return subprocess.Popen(
+                [str(K8SDDS), *args], cwd=self.folder.parent, env=dict(self.environment),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    @property
+    def _log_file(self) -> Path:
+        return self.folder.with_suffix(".log")
+
+    def _log(self) -> str:
+        return self._log_file.read_text(errors="replace")[-4000:]
+
+    def _kill(self, rng: random.Random, command: subprocess.Popen[bytes], command_too: bool) -> None:
+        """Kill a random process of a random kind, so that rare kinds are killed as often as frequent ones."""
+        by_kind: dict[str, list[tuple[int, int | None]]] = {COMMAND: []} if command_too else {}
+        for pid in self.parts(command.pid):
+            started, argv = processes.start_time(pid), command_line(pid)
+            if argv != [""]:
+                by_kind.setdefault(_kind(argv), []).append((pid, started))
+        if not by_kind:
+            return
+        kind = rng.choice(sorted(by_kind))
+        if kind == COMMAND:
+            command.kill()
+            self.killed[kind] += 1
+        elif processes.kill(*rng.choice(by_kind[kind]), rng.choice(SIGNALS)):
+            self.killed[kind] += 1
+
+    def require_one_valid_attempt_per_trial(self) -> None:
+        """Check that every trial has exactly one valid attempt, and that nothing but failed parts cost one."""
+        attempts = RunFolder.open(self.folder).attempts()
+        trials = RunFolder.open(self.folder).campaign["trials"]
+        valid = Counter(attempt["trial_id"] for attempt in attempts if attempt["valid"])
+        assert valid == dict.fromkeys(trials, 1), (self.killed, self._log())
+        numbers = Counter((attempt["trial_id"], attempt["attempt"]) for attempt in attempts)
+        assert set(numbers.values()) == {1}
+
+    def reasons(self) -> Counter[str]:
+        """Return the codes of the reasons of invalid attempts."""
+        attempts: list[dict[str, Any]] = RunFolder.open(self.folder).attempts()
+        return Counter(str(attempt["reason"]).split(":")[0] for attempt in attempts if not attempt["valid"])
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of the processes below a process."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.parent.name))
+    found = list(children.get(pid, []))
+    for process in found:
+        found += children.get(process, [])
+    return found
+
+
+def command_line(pid: int) -> list[str]:
+    """Return the command line of a process; [""]: it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return [""]
+
+
+def _kind(argv: Sequence[str]) -> str:
+    """Return the name of a program, with the first argument of ours, such as `k8sdds-supervisor pause`."""
+    name = os.path.basename(argv[0])
+    return f"{name} {argv[1]}" if name.startswith("k8sdds-supervisor") and len(argv) > 1 else name

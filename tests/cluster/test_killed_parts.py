@@ -1,0 +1,59 @@
+"""Test that a campaign on a cluster survives the end of any of its parts, at any moment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from k8sdds.nodes import records
+from tests.chaos import Chaos, command_line, descendants
+from tests.clusters import Deployed
+from tests.conftest import environment
+
+EXPERIMENT = """\
+name: chaos
+baseline: host
+repetitions: {repetitions}
+duration_s: 1
+warmup_s: 0.2
+sweeps:
+  - networks: [host, flannel-vxlan]
+    test: [latency]
+  - networks: [flannel-vxlan]
+    test: [latency]
+    middleware: fastdds
+    discovery: server
+"""
+PROGRAMS = {"k8sdds-supervisor", "k8sdds-perftest", "k8sdds-probe", "discovery-server", "flanneld"}
+"""What k8sdds or the network runs on the nodes. Kubernetes and systemd keep everything else running."""
+
+
+def parts(command: int) -> list[int]:
+    """Return the parts of the campaign on the nodes, and the port forward to the API server."""
+    record = records.read("one-machine")
+    assert record is not None
+    on_nodes = [
+        pid for pid in descendants(record.holder[0]) if os.path.basename(command_line(pid)[0]) in PROGRAMS
+    ]
+    forward = ["pipe.py", str(record.holder[0])]
+    return on_nodes + [
+        int(entry.name)
+        for entry in Path("/proc").glob("[0-9]*")
+        if [os.path.basename(word) for word in command_line(int(entry.name))[2:4]] == forward
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_parts_cost_no_attempt(
+    one_machine: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
+    (tmp_path / "chaos.yaml").write_text(EXPERIMENT.format(repetitions=4))
+    start = ("run", "chaos.yaml", "--testbed", "one-machine", "-o", "run")
+    variables = environment(tmp_path) | {"K8SDDS_STATE_DIR": str(one_machine.state)}
+    campaign = Chaos(start, tmp_path / "run", variables, parts, seed, pause_s=(2, 6))
+    assert campaign.run(kills=20, command_too=True, timeout_s=600) == 0
+    campaign.require_one_valid_attempt_per_trial()

@@ -1,0 +1,206 @@
+"""Failed parts of a testbed: they are built again, and what they cost does not count against a trial."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.campaign.trial_loop import MAX_ATTEMPTS, MAX_FAILURES, Campaign
+from k8sdds.model.measurement import Launch, Measurement, Outcome, ParticipantPaths
+from k8sdds.model.trial import Endpoint, Trial
+from k8sdds.results.run_folder import SCHEMA, RunFolder
+from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed
+from k8sdds.testbeds import Block
+
+RECORDED = Path(__file__).parent / "recorded" / "latency"
+EXPECTED = json.loads((RECORDED / "expected.json").read_text())
+TRIAL = Trial.model_validate(EXPECTED["trial"])
+OTHER = TRIAL.model_copy(update={"repetition": TRIAL.repetition + 1})
+
+VALID = "valid"
+CRASHED, KILLED, TERMINATED, LOST = "crashed", "killed", "terminated", "lost"
+RAISES, AGENT = "raises", "agent"
+CODES = {CRASHED: 139, KILLED: 137, TERMINATED: 143, LOST: 254, AGENT: 4}
+PART_FAILURES = [KILLED, TERMINATED, LOST, RAISES, AGENT]
+
+
+class ScriptedTestbed:
+    """A testbed and session whose attempts end as scripted, with the files of a recorded trial."""
+
+    name = "lab"
+
+    def __init__(self, script: Iterator[str], failing_preparations: int = 0) -> None:
+        self.script = script
+        self.failing_preparations = failing_preparations
+        self.preparations = 0
+        self.whole = False
+        self.ended_as = ""
+
+    def prepare(self, block: Block) -> ScriptedTestbed:
+        self.preparations += 1
+        if self.preparations <= self.failing_preparations:
+            raise PartFailed("host: its sandbox has ended")
+        self.whole = True
+        return self
+
+    def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
+        assert self.whole, "an attempt without a rebuild"
+        participants = trial.cell.participants
+        return {p.name: Endpoint(f"10.0.0.{n}", "eth0", None, 1500) for n, p in enumerate(participants, 1)}
+
+    def network_facts(self, trial: Trial) -> dict[str, Any]:
+        return {}
+
+    def servers(self, trial: Trial) -> tuple[str, ...]:
+        return ()
+
+    def readings(self) -> list[dict[str, Any]]:
+        return []
+
+    def paths(self, trial: Trial, participant: object, directory: Path, *_: object) -> ParticipantPaths:
+        return ParticipantPaths("perftest", directory, None)
+
+    def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
+        self.ended_as = next(self.script)
+        if self.ended_as == RAISES:
+            raise PartFailed("host: pod sub0 has ended")
+        for launch in launches:
+            shutil.copytree(RECORDED / launch.participant.name, launch.directory, dirs_exist_ok=True)
+        outcomes = {
+            launch.participant.name: Outcome(
+                launch.participant, 0, json.loads((launch.directory / "meters.json").read_text())
+            )
+            for launch in launches
+        }
+        if self.ended_as != VALID:
+            # The publisher fails because its peer did.
+            outcomes["pub0"] = replace(outcomes["pub0"], exit_code=4)
+            lost = "it is being deleted" if self.ended_as == LOST else ""
+            outcomes["sub0"] = replace(outcomes["sub0"], exit_code=CODES[self.ended_as], lost=lost)
+        links = EXPECTED["record"]["link_bytes"]
+        return Measurement(outcomes, links["sent"], links["received"])
+
+    def failed_part(self, trial: Trial) -> str:
+        return "pod kube-flannel/x was restarted" if self.ended_as == AGENT else ""
+
+    def discard(self, trial: Trial) -> None:
+        self.whole = False
+
+
+class Notes:
+    """An observer that keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def prepared(self, seconds: float) -> None: ...
+    def trial_starts(self, trial: Trial, done: int, total: int) -> None: ...
+    def trial_ended(self, trial: Trial, record: object) -> None: ...
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", {"schema": SCHEMA}, "")
+
+
+def campaign(
+    run_folder: RunFolder,
+    *script: str,
+    then: str = VALID,
+    trials: Sequence[Trial] = (TRIAL,),
+    failing_preparations: int = 0,
+    retry_failed: bool = False,
+) -> tuple[Campaign, ScriptedTestbed, Notes]:
+    def endings() -> Iterator[str]:
+        yield from script
+        while True:
+            yield then
+
+    testbed, notes = ScriptedTestbed(endings(), failing_preparations), Notes()
+    blocks = [Block(0, tuple(trials))]
+    return Campaign(run_folder, testbed, blocks, notes, retry_failed), testbed, notes
+
+
+def valid(run_folder: RunFolder) -> list[str]:
+    return [attempt["trial_id"] for attempt in run_folder.attempts() if attempt["valid"]]
+
+
+def codes(run_folder: RunFolder) -> list[str]:
+    return [str(attempt["reason"]).split(":")[0] for attempt in run_folder.attempts()]
+
+
+@pytest.mark.parametrize("ending", PART_FAILURES)
+def test_a_failed_part_is_built_again_and_costs_no_attempt(run_folder: RunFolder, ending: str) -> None:
+    failures = MAX_ATTEMPTS + 1
+    measured, testbed, _ = campaign(run_folder, *[ending] * failures)
+    measured.execute()
+    assert codes(run_folder) == ["part-failed"] * failures + ["None"]
+    assert [attempt["attempt"] for attempt in run_folder.attempts()] == [*range(1, failures + 2)]
+    assert valid(run_folder) == [TRIAL.trial_id]
+    assert testbed.preparations == 1 + failures
+
+
+def test_a_crash_counts_and_needs_no_rebuild(run_folder: RunFolder) -> None:
+    measured, testbed, _ = campaign(run_folder, then=CRASHED)
+    with pytest.raises(InvalidTrials, match="--retry-failed"):
+        measured.execute()
+    assert codes(run_folder) == ["crashed"] * MAX_ATTEMPTS
+    assert testbed.preparations == 1
+
+
+def test_a_trial_that_always_fails_its_parts_ends_and_the_others_are_measured(run_folder: RunFolder) -> None:
+    script = [KILLED, VALID]
+    measured, _, _ = campaign(run_folder, *script, then=KILLED, trials=[TRIAL, OTHER])
+    with pytest.raises(InvalidTrials, match="1 of 2 trials"):
+        measured.execute()
+    assert valid(run_folder) == [OTHER.trial_id]
+    assert codes(run_folder).count("part-failed") == MAX_FAILURES
+    again, _, _ = campaign(run_folder, trials=[TRIAL, OTHER])
+    again.execute()
+    assert sorted(valid(run_folder)) == sorted([TRIAL.trial_id, OTHER.trial_id])
+
+
+def test_a_preparation_is_repeated_a_limited_number_of_times(run_folder: RunFolder) -> None:
+    measured, testbed, notes = campaign(run_folder, failing_preparations=MAX_FAILURES - 1)
+    measured.execute()
+    assert testbed.preparations == MAX_FAILURES
+    assert notes.notes == ["host: its sandbox has ended; it is built again"] * (MAX_FAILURES - 1)
+
+
+def test_a_testbed_that_cannot_be_prepared_ends_the_campaign_with_the_way_to_go_on(
+    run_folder: RunFolder,
+) -> None:
+    measured, _, _ = campaign(run_folder, failing_preparations=MAX_FAILURES)
+    with pytest.raises(Aborted) as raised:
+        measured.execute()
+    assert "the testbed failed 10 times in succession" in raised.value.message
+    assert f"k8sdds run --resume {run_folder.path}" in raised.value.remedy
+
+
+def test_attempts_can_be_given_back(run_folder: RunFolder) -> None:
+    for retry_failed, attempts in ((False, MAX_ATTEMPTS), (False, MAX_ATTEMPTS), (True, 2 * MAX_ATTEMPTS)):
+        measured, _, _ = campaign(run_folder, then=CRASHED, retry_failed=retry_failed)
+        with pytest.raises(InvalidTrials):
+            measured.execute()
+        assert len(run_folder.attempts()) == attempts
+    measured, _, _ = campaign(run_folder, retry_failed=True)
+    measured.execute()
+    assert valid(run_folder) == [TRIAL.trial_id]
+
+
+def test_attempts_that_earlier_versions_lost_with_their_pods_do_not_count(run_folder: RunFolder) -> None:
+    measured, _, _ = campaign(run_folder, then=CRASHED)
+    with pytest.raises(InvalidTrials):
+        measured.execute()
+    trials = run_folder.path / "trials.jsonl"
+    trials.write_text(trials.read_text().replace('"crashed: ', '"pod-lost: '))
+    campaign(run_folder)[0].execute()
+    assert valid(run_folder) == [TRIAL.trial_id]
