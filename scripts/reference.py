@@ -53,7 +53,7 @@ def outdated() -> Iterator[tuple[Path, str]]:
 
 def commands() -> str:
     """Return all commands with their arguments, options and examples, as typer documents them."""
-    command = [sys.executable, "-m", "typer", "k8sdds.cli.main", "utils", "docs", "--name", "k8sdds"]
+    command = [sys.executable, "-m", "typer", "k8sdds.cli.app", "utils", "docs", "--name", "k8sdds"]
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     page = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     _, *sections = re.split(r"^(?=#+ `)", page, flags=re.MULTILINE)

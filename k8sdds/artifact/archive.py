@@ -25,6 +25,7 @@ from k8sdds.claims.judge import judge
 from k8sdds.claims.model import Claims
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
+from k8sdds.system.faults import explained
 from k8sdds.system.files import replacing
 
 NAME = "artifact.json"
@@ -61,20 +62,13 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"several run folders have the name {name}", "rename one of them")
-    try:
-        with contextlib.ExitStack() as stack:
-            for run in runs:
-                stack.enter_context(run.folder.lock())
-            unfinished = stack.enter_context(replacing(output))
-            with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
-                content_id, count = _write(archive, runs, description)
-    except OSError as error:
-        path = str(error.filename or output)
-        writing = path.startswith(str(output))
-        raise InputError(
-            f"cannot pack: {path}: {error.strerror or error}",
-            "use another --output" if writing else "make the run folders readable",
-        ) from error
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(explained("cannot pack", "use another --output, and make the run folders readable"))
+        for run in runs:
+            stack.enter_context(run.folder.lock())
+        unfinished = stack.enter_context(replacing(output))
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
+            content_id, count = _write(archive, runs, description)
     left_out = [(f"{run.name}/{path}", reason) for run in runs for path, reason in run.left_out]
     return PackedArtifact(output, content_id, count, output.stat().st_size, left_out)
 

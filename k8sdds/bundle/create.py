@@ -21,6 +21,7 @@ from k8sdds.bundle.download import Official
 from k8sdds.model.profile import Profile
 from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
@@ -137,14 +138,10 @@ def check(output: Path, arches: Sequence[str], suites: Sequence[str] = ()) -> No
 
 
 def _check_writable(output: Path) -> None:
-    try:
+    with explained(f"cannot create {output}", "give a folder that you can write"):
         output.parent.mkdir(parents=True, exist_ok=True)
         # Fail now rather than after the build.
         tempfile.TemporaryDirectory(dir=output.parent).cleanup()
-    except OSError as error:
-        raise InputError(
-            f"cannot create {output}: {error.strerror}", "give a folder that you can write"
-        ) from error
 
 
 def _selected_images(only_k8sdds: bool) -> list[contents.Image]:

@@ -13,8 +13,10 @@ from k8sdds.campaign import preflight, start
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.trial_loop import Campaign, Observer
 from k8sdds.model.experiment import Experiment
-from k8sdds.results.run_folder import RunFolder
+from k8sdds.results.run_folder import ROOM_BYTES, RunFolder
 from k8sdds.system.errors import InputError, InvalidTrials
+from k8sdds.system.faults import explained
+from k8sdds.system.files import require_room
 from k8sdds.testbeds import Testbed
 
 
@@ -82,6 +84,8 @@ def resume(
         display: Where to print the steps.
         retry_failed: Whether to measure trials again that have used up their attempts.
     """
+    with explained(f"cannot write to {folder.path}"):
+        folder.require_room()
     expansion = expand(experiment)
     baseline = folder.campaign.get("baseline", experiment.baseline)
     display.announce(f"{experiment.name}: resuming {folder.path}", None)
@@ -122,9 +126,10 @@ def _note_interference(testbed: Testbed, display: Display) -> None:
 
 def _require_free_folder(folder: Path) -> None:
     """Check that the run folder can be created or is empty, before networks are built."""
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(f"cannot write to {nearest}", "choose another folder: --output")
+    # In contrast to Path.exists, os.path.exists returns False in a folder that the user may not search.
+    nearest = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    with explained(f"cannot write to {nearest}", "choose another folder: --output"):
+        require_room(nearest, ROOM_BYTES)
     if folder.exists() and any(folder.iterdir()):
         raise InputError(
             f"{folder} already exists",

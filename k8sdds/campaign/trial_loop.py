@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from k8sdds.campaign import record as records
@@ -34,7 +35,10 @@ MAX_FAILURES = 10
 After that, it is not an accident that a repetition helps against.
 """
 
-NOT_COUNTED = (records.INTERRUPTED, validity.PART_FAILED, "pod-lost")
+ENVIRONMENT = "environment"
+"""Code of the reason of an attempt that failed while its files could not be written."""
+
+NOT_COUNTED = (records.INTERRUPTED, validity.PART_FAILED, ENVIRONMENT, "pod-lost")
 """Codes of reasons that do not count as an attempt: the trial did not cause them. (Earlier versions wrote pod-lost.)"""
 
 
@@ -100,7 +104,7 @@ class Campaign:
             InvalidTrials: Trials without a valid attempt remain.
             Aborted: Parts of the testbed fail again and again.
         """
-        with self.run.lock():
+        with self.run.lock(), self._recording_stop():
             try:
                 for block in self._blocks:
                     self._measure_block(block)
@@ -118,6 +122,17 @@ class Campaign:
                 f"see the reasons in the report or in {self.run.path}/trials.jsonl;"
                 f" try again: k8sdds run --resume {self.run.path} --retry-failed",
             )
+
+    @contextmanager
+    def _recording_stop(self) -> Iterator[None]:
+        """Record why the campaign stops before its end."""
+        try:
+            yield
+        except BaseException as error:
+            # The run folder may be what failed.
+            with suppress(OSError):
+                self.run.append_event("stopped", reason=str(error) or type(error).__name__)
+            raise
 
     def _measure_block(self, block: Block) -> None:
         waiting = [trial for trial in block.trials if self._is_open(trial)]
@@ -139,6 +154,7 @@ class Campaign:
         """Make one attempt at a trial; return whether no part of the testbed failed."""
         done = sum(not self._is_open(trial) for trial in self._trials)
         self._observer.trial_starts(trial, done, len(self._trials))
+        self.run.require_room()
         attempt = self._next_attempt(trial)
         folder = self.run.raw(trial.trial_id, attempt)
         folder.mkdir(parents=True)
@@ -165,8 +181,23 @@ class Campaign:
         except PartFailed as failure:
             reason = f"{validity.PART_FAILED}: {failure.message}"
             record = records.without_measurement(trial, attempt, folder, facts, reason)
-        self._append(trial, record)
+        self._conclude(trial, record)
         return not _is_part_failed(record)
+
+    def _conclude(self, trial: Trial, record: TrialRecord) -> None:
+        """Record an attempt.
+
+        Raises:
+            OSError: The attempt is invalid, and no files can be written: its participants could not either.
+        """
+        try:
+            if not record.valid:
+                self.run.require_room()
+        except OSError as error:
+            record.reason = f"{ENVIRONMENT}: {error.strerror} ({record.reason})"
+            raise
+        finally:
+            self._append(trial, record)
 
     def _append(self, trial: Trial, record: TrialRecord) -> None:
         self.run.append_attempt(record.as_json())

@@ -101,6 +101,10 @@ def _clean_this_machine(everything: bool, dry_run: bool) -> tuple[list[str], lis
             continue
         remaining = [] if dry_run else records.remove(record)
         (failed if remaining else removed).append(record.name)
+    for path in records.unfinished():
+        if not dry_run:
+            path.unlink(missing_ok=True)
+        removed.append(str(path))
     if os.geteuid() == 0:
         from k8sdds import nodes
 

@@ -13,6 +13,8 @@ from k8sdds.cli.help import examples
 from k8sdds.cli.options import AcceptKeys, Concurrency, DryRun, Limit, ProfileName, load_profile, split_list
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
+from k8sdds.system.faults import explained
+from k8sdds.system.files import replacing
 
 if TYPE_CHECKING:
     from k8sdds.bundle import Bundle
@@ -85,10 +87,8 @@ def build(
             line = f"{item.name}  {built_arch}  {size}  sha256:{item.sha256}"
             console().print(line, highlight=False, soft_wrap=True)
         if output is not None:
-            try:
-                shutil.copyfile(built.archive(built_arch, [item.name for item in items]), output)
-            except OSError as error:
-                raise InputError(f"cannot write {output}: {error.strerror}") from error
+            with explained(f"cannot write {output}", "choose another file: --output"), replacing(output) as copy:
+                shutil.copyfile(built.archive(built_arch, [item.name for item in items]), copy)
 
 
 @app.command(epilog=examples("k8sdds images push registry.example.org/robots --arch amd64,arm64"))

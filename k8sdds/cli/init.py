@@ -165,13 +165,12 @@ def _target(name: str, output: str | None, force: bool) -> Path | None:
 
 def _write(path: Path | None, text: str, next_step: str) -> None:
     """Write a file and print the next step, in which `{}` is the path; or print the text."""
+    from k8sdds.system.faults import explained
     from k8sdds.system.files import write_atomically
 
     if path is None:
         print_text(text.rstrip("\n"))
         return
-    try:
+    with explained(f"cannot write {path}", "choose another file: -o FILE"):
         write_atomically(path, text)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}", "choose another file: -o FILE") from error
     print_note(f"Wrote {path}. Next: {next_step.format(shlex.quote(str(path)))}")

@@ -1,236 +1,61 @@
-"""Assemble the `k8sdds` command and map errors to messages and exit codes."""
+"""Run the `k8sdds` command and map every error to a message and an exit code."""
 
 from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable
-from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Annotated, Any
-
-import typer
 
 from k8sdds import __version__
-from k8sdds.cli import (
-    artifact,
-    bundle,
-    claims,
-    clean,
-    compare,
-    deploy,
-    destroy,
-    doctor,
-    images,
-    import_,
-    init,
-    kubeconfig,
-    lab,
-    logs,
-    network,
-    nodes,
-    report,
-    reproduce,
-    schema,
-    security,
-    setup,
-    show,
-    status,
-    testbed,
-)
-from k8sdds.cli import list as list_
-from k8sdds.cli import run as run_
-from k8sdds.cli.help import ANALYZE, CLUSTER, LAB, MEASURE, PACKAGE, examples, exit_codes
-from k8sdds.cli.terminal import Verbosity, print_error, set_verbosity
+from k8sdds.cli import streams
+from k8sdds.cli.terminal import print_error
+from k8sdds.system import faults
 from k8sdds.system.errors import INTERNAL_ERROR, Interrupted, K8sddsError
-
-app = typer.Typer(
-    name="k8sdds",
-    help="Measure what Kubernetes networks and DDS settings cost publish/subscribe applications at the edge.",
-    epilog=exit_codes(),
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-# click's base class of usage errors, reached through typer because newer versions of typer bundle click.
-UsageProblem = typer.BadParameter.__mro__[2]
-
-
-def _print_version(requested: bool) -> None:
-    if requested:
-        typer.echo(f"k8sdds {__version__}")
-        raise typer.Exit
-
-
-def _set_verbose(requested: bool) -> None:
-    if requested:
-        set_verbosity(Verbosity.VERBOSE)
-
-
-def _set_quiet(requested: bool) -> None:
-    if requested:
-        set_verbosity(Verbosity.QUIET)
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            callback=_set_verbose,
-            expose_value=False,
-            help="Also print the commands that k8sdds runs, and the causes of errors.",
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            callback=_set_quiet,
-            expose_value=False,
-            help="Print only results and errors.",
-        ),
-    ] = False,
-) -> None:
-    pass
-
-
-def _add(panel: str, name: str, function: Callable[..., None], *lines: str) -> None:
-    """Add a command with examples to a panel of `--help`."""
-    app.command(name, rich_help_panel=panel, epilog=examples(*lines))(function)
-
-
-def _add_group(panel: str, name: str, group: typer.Typer) -> None:
-    """Add a group of commands to a panel of `--help`."""
-    app.add_typer(group, name=name, rich_help_panel=panel)
-
-
-# In the order of --help, which is the order in which a newcomer needs them.
-_add(
-    MEASURE, "run", run_.run,
-    "k8sdds run quickstart",
-    "k8sdds run cni-overhead --network kube-router --repeat 5",
-    "k8sdds run ./my-camera.yaml --set payload_bytes=4096 --dry-run",
-)  # fmt: skip
-_add_group(MEASURE, "init", init.app)
-_add(MEASURE, "list", list_.list_, "k8sdds list", "k8sdds list --networks")
-_add(
-    MEASURE, "show", show.show,
-    "k8sdds show quickstart",
-    "k8sdds show multicast-12sub --commands --set payload_bytes=[64,1024]",
-)  # fmt: skip
-_add(
-    MEASURE, "testbed", testbed.testbed,
-    "k8sdds testbed",
-    "k8sdds testbed lab",
-    "k8sdds testbed cluster --kubeconfig ~/.kube/config -n robots",
-)  # fmt: skip
-_add(
-    MEASURE, "reproduce", reproduce.reproduce,
-    "k8sdds reproduce flannel-vxlan-slower --dry-run",
-    "k8sdds reproduce flannel-vxlan-slower --with runs/paper",
-)  # fmt: skip
-_add(MEASURE, "schema", schema.schema, "k8sdds schema experiment", "k8sdds schema profile")
-_add_group(MEASURE, "security", security.app)
-_add(
-    ANALYZE, "report", report.report,
-    "k8sdds report runs/mine",
-    "k8sdds report runs/mine --json",
-)  # fmt: skip
-_add(
-    ANALYZE, "compare", compare.compare,
-    "k8sdds compare runs/before runs/after",
-    "k8sdds compare runs/mine@host runs/mine@flannel-vxlan --output out",
-    "k8sdds compare runs/a runs/b --fail-if 'worse and change_percent < -5'",
-)  # fmt: skip
-_add(
-    ANALYZE, "claims", claims.claims,
-    "k8sdds claims --list",
-    "k8sdds claims runs/paper runs/mine --only flannel-vxlan-slower",
-)  # fmt: skip
-_add(
-    ANALYZE, "import", import_.import_,
-    "k8sdds import published-logs --output runs/paper",
-    "k8sdds import logs -o runs/other --map 'vx*:network=flannel-vxlan'",
-)  # fmt: skip
-_add(
-    CLUSTER, "deploy", deploy.deploy,
-    "k8sdds deploy one-machine",
-    "k8sdds deploy ./my-lab.yaml --dry-run",
-    "k8sdds deploy ./my-lab.yaml --limit worker2 --yes",
-)  # fmt: skip
-_add(CLUSTER, "status", status.status, "k8sdds status ./my-lab.yaml", "k8sdds status ./my-lab.yaml --json")
-_add(CLUSTER, "kubeconfig", kubeconfig.kubeconfig, "k8sdds kubeconfig one-machine --path")
-_add(CLUSTER, "logs", logs.logs, "k8sdds logs one-machine --output logs.tar.gz")
-_add(
-    CLUSTER, "destroy", destroy.destroy, "k8sdds destroy one-machine", "k8sdds destroy ./my-lab.yaml --purge"
-)
-_add_group(CLUSTER, "network", network.app)
-_add_group(CLUSTER, "nodes", nodes.app)
-_add(LAB, "setup", setup.setup, "k8sdds setup", "k8sdds setup --for deploy-arm64", "k8sdds setup --dry-run")
-_add(LAB, "doctor", doctor.doctor, "k8sdds doctor", "k8sdds doctor --json")
-_add(LAB, "clean", clean.clean, "k8sdds clean", "k8sdds clean --all", "k8sdds clean --testbed cluster")
-_add_group(LAB, "lab", lab.app)
-_add_group(PACKAGE, "bundle", bundle.app)
-_add_group(PACKAGE, "images", images.app)
-_add_group(PACKAGE, "artifact", artifact.app)
-
-
-def command_tree() -> Any:
-    """Return the whole command, in which every command accepts `--verbose` and `--quiet`."""
-    root = typer.main.get_command(app)
-    everywhere = [param for param in root.params if param.name in ("verbose", "quiet")]
-    context = typer.Context(root, **root.context_settings)
-
-    def extend(command: Any) -> None:
-        for below in getattr(command, "commands", {}).values():
-            if not hasattr(below, "commands"):
-                below.params.extend(everywhere)
-            extend(below)
-        # Newer versions of typer show the type of a flag, as if the flag took a value.
-        for param in (*command.params, command.get_help_option(context)):
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-
-    extend(root)
-    return root
 
 
 def run() -> None:
     """Run the command (the console script's entry point): every error becomes a message and an exit code."""
+    code = _exit_code()
+    lost = streams.lost_output()
+    if lost is not None:
+        print_error(lost)
+        code = code or lost.exit_code
+    sys.exit(code)
+
+
+def _exit_code() -> int:
+    """Run the command; print its error, if any, and return its exit code."""
     try:
-        # Standalone mode would swallow Ctrl-C without a message.
-        code = command_tree()(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except K8sddsError as error:
-        print_error(error)
-        sys.exit(error.exit_code)
-    except UsageProblem as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
+        streams.protect()
+        # Imported here because an import needs memory and open files, which may be exhausted.
+        from k8sdds.cli import app
+
+        return app.invoke()
+    except KeyboardInterrupt:
         print("k8sdds: interrupted", file=sys.stderr)
-        sys.exit(Interrupted.exit_code)
+        return Interrupted.exit_code
     except Exception as error:
-        sys.exit(_report_defect(error))
+        known = error if isinstance(error, K8sddsError) else faults.explain(error)
+        if known is None:
+            return _report_defect(error)
+        if known is not error:
+            known.__cause__ = error
+        print_error(known)
+        return known.exit_code
 
 
 def _report_defect(error: Exception) -> int:
     """Write the traceback to a file and ask the user to report it; return the exit code."""
-    with NamedTemporaryFile("w", prefix="k8sdds-defect-", suffix=".txt", delete=False) as file:
-        file.write(f"k8sdds {__version__}, {sys.argv}\n\n")
-        traceback.print_exception(error, file=file)
+    report = f"k8sdds {__version__}, {sys.argv}\n\n{''.join(traceback.format_exception(error))}"
+    try:
+        with NamedTemporaryFile("w", prefix="k8sdds-defect-", suffix=".txt", delete=False) as file:
+            file.write(report)
+        attach = f"attach {file.name}"
+    except OSError as failure:
+        attach = f"attach this text, because no file could be written ({failure.strerror}):\n{report}"
     print(
         f"k8sdds: internal error: {type(error).__name__}: {error}\n"
-        f"  → this is a bug in k8sdds: please report it and attach {Path(file.name)}",
+        f"  → this is a bug in k8sdds: please report it and {attach}",
         file=sys.stderr,
     )
     return INTERNAL_ERROR

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ from k8sdds.cli.options import (
 from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.cli.testbed import open_testbed, select
 from k8sdds.results.run_folder import CAMPAIGN, RunFolder
+from k8sdds.system import faults
 from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import LAB, SelectedTestbed
@@ -155,7 +157,7 @@ def measure(
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     request = steps.Request(experiment, name, folder, seed, required, dry_run)
     print_step(f"Testbed: {_describe(selected)}")
-    with _handle_signals(folder):
+    with _ending(folder):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.run(request, testbed, Display())
         if not dry_run:
@@ -173,7 +175,7 @@ def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None, retr
     # The original name lets the testbed find and remove leftovers of a killed campaign.
     name = run_folder.campaign.get("campaign") or campaign_name(experiment.name)
     print_step(f"Testbed: {_describe(selected)}")
-    with _handle_signals(folder):
+    with _ending(folder):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.resume(run_folder, experiment, testbed, Display(), retry_failed)
         _report(folder, failed)
@@ -216,12 +218,12 @@ def _report(folder: Path, failed: InvalidTrials | None) -> None:
 
 
 @contextmanager
-def _handle_signals(folder: Path) -> Iterator[None]:
+def _ending(folder: Path) -> Iterator[None]:
     """Stop the campaign cleanly on the first signal and at once on the second one.
 
     Raises:
         Interrupted: Ctrl-C.
-        Aborted: SIGTERM or SIGHUP.
+        Aborted: SIGTERM, SIGHUP, or a fault of the environment after the campaign has started.
     """
     received: list[int] = []
 
@@ -229,20 +231,36 @@ def _handle_signals(folder: Path) -> Iterator[None]:
         received.append(number)
         if len(received) > 1:
             # The sandboxes end with this process, because their holders wait for the end of a pipe.
-            os.write(2, (SHOW_CURSOR if sys.stderr.isatty() else b"") + STOPPED_AT_ONCE)
+            with suppress(OSError):
+                os.write(2, (SHOW_CURSOR if sys.stderr.isatty() else b"") + STOPPED_AT_ONCE)
             os._exit(130)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    # nohup ignores SIGHUP, so that a command outlives its terminal.
+    handled = [n for n in STOP_SIGNALS if n != signal.SIGHUP or before[n] != signal.SIG_IGN]
+    for number in handled:
+        signal.signal(number, handle)
     try:
         yield
     except KeyboardInterrupt:
-        started = (folder / CAMPAIGN).exists()
-        kept = "; the results so far are kept" if started else "; nothing was measured"
-        remedy = f"continue: k8sdds run --resume {folder}" if started else ""
+        kept, remedy = _kept(folder)
         if received and received[-1] != signal.SIGINT:
             raise Aborted(f"stopped by {signal.Signals(received[-1]).name}{kept}", remedy) from None
         raise Interrupted(f"interrupted{kept}", remedy) from None
+    except Exception as error:
+        fault = faults.explain(error)
+        kept, remedy = _kept(folder)
+        if fault is None or isinstance(fault, Aborted) or not remedy:
+            raise
+        raise Aborted(f"{fault.message}{kept}", f"{fault.remedy}; then {remedy}") from error
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in handled:
+            signal.signal(number, before[number])
+
+
+def _kept(folder: Path) -> tuple[str, str]:
+    """Return what remains of a stopped campaign, and how to continue it; empty: it had not started."""
+    if not os.path.exists(folder / CAMPAIGN):  # in contrast to Path.exists, it never raises
+        return "; nothing was measured", ""
+    return "; the results so far are kept", f"continue: k8sdds run --resume {shlex.quote(str(folder))}"

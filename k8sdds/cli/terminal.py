@@ -11,7 +11,7 @@ import shlex
 import sys
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import locate_documents
@@ -73,24 +73,15 @@ def console(stderr: bool = False) -> Console:
     """Return the console of stdout or stderr; in a pipe or a file it prints plain, wide text."""
     from rich.console import Console
 
-    class PipeSafeConsole(Console):
-        """A console that exits with 0 when the reader closes the pipe, where rich exits with 1."""
-
-        def on_broken_pipe(self) -> None:
-            _exit_on_closed_pipe()
-
-    terminal = PipeSafeConsole(stderr=stderr)
+    terminal = Console(stderr=stderr)
     if terminal.is_terminal:
         return terminal
-    return PipeSafeConsole(stderr=stderr, width=max(terminal.width, 140), no_color=True)
+    return Console(stderr=stderr, width=max(terminal.width, 140), no_color=True)
 
 
 def print_text(text: str) -> None:
     """Print text unchanged to stdout, such as JSON or a script."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        _exit_on_closed_pipe()
+    print(text, flush=True)
 
 
 def print_step(text: str) -> None:
@@ -140,12 +131,6 @@ def agrees(question: str, yes: bool) -> bool:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("cannot ask for confirmation without a terminal", "add --yes to confirm")
     return typer.confirm(question, default=False)
-
-
-def _exit_on_closed_pipe() -> NoReturn:
-    """Exit with 0: the reader, such as `head`, does not need more output."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(0)
 
 
 def format_duration(seconds: float) -> str:

@@ -12,7 +12,9 @@ from k8sdds.deploy import record
 from k8sdds.deploy.actions import PRELUDE, STATE
 from k8sdds.deploy.runner import redact
 from k8sdds.model.profile import Profile
-from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
+from k8sdds.system.errors import K8sddsError, PrerequisiteError
+from k8sdds.system.faults import explained
+from k8sdds.system.files import write_atomically
 from k8sdds.system.ssh import Connections, Host
 
 COLLECT_TIMEOUT_S = 180
@@ -78,21 +80,17 @@ def collect(
         raise PrerequisiteError("\n".join(["there are no logs to collect:", *map(str, failures.values())]))
     for log in deploy_logs:
         files[f"deploy/{log.name}"] = log.read_text()
-    try:
+    with explained(f"cannot write {path}", "name another file: --output FILE"):
         _write_archive(path, files)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror}", "name another file: --output FILE"
-        ) from error
     return path, list(failures.values())
 
 
 def _write_archive(path: Path, files: dict[str, str]) -> None:
-    with path.open("xb") as opened:
-        path.chmod(0o600)
-        with tarfile.open(fileobj=opened, mode="w:gz") as archive:
-            for name, text in sorted(files.items()):
-                content = text.encode()
-                member = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")
-                member.size, member.mode, member.mtime = len(content), 0o600, int(time.time())
-                archive.addfile(member, io.BytesIO(content))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, text in sorted(files.items()):
+            content = text.encode()
+            member = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")
+            member.size, member.mode, member.mtime = len(content), 0o600, int(time.time())
+            archive.addfile(member, io.BytesIO(content))
+    write_atomically(path, packed.getvalue(), mode=0o600, exclusive=True)

@@ -13,6 +13,7 @@ from k8sdds.importing.files import Source
 from k8sdds.importing.records import TESTBED, Imported
 from k8sdds.results.run_folder import SCHEMA, RunFolder, utc_now
 from k8sdds.system.errors import InputError
+from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
 
 ACCOUNT = "import.json"
@@ -45,7 +46,7 @@ def write(
 ) -> RunFolder:  # fmt: skip
     """Write the run folder atomically and return it. Raises InputError if it cannot be written."""
     output = output.absolute()
-    try:
+    with explained(f"cannot write {output}", "use another --output folder"):
         output.parent.mkdir(parents=True, exist_ok=True)
         with creating_folder(output) as unfinished:
             campaign = _campaign(output, source, sources, trials, layout, baseline, command)
@@ -58,10 +59,6 @@ def write(
                 json.dumps(account_of_files, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
             )
             run.append_event("import-end", trials=len(trials))
-    except OSError as error:
-        raise InputError(
-            f"cannot write {output}: {error.strerror or error}", "use another --output folder"
-        ) from error
     return RunFolder(output)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.system.errors import InputError
+from k8sdds.system.faults import explained
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,16 +35,13 @@ def write_report(run: RunFolder, console: Console | None) -> Path:
     from k8sdds.report import csv_tables, html, terminal
     from k8sdds.report import figures as figure_files
 
-    try:
+    with explained(
+        "cannot write the report", "make the folder writable, or copy the run folder to a writable place"
+    ):
         content = contents.read(run, parquet=True)
         files = csv_tables.write(content, run.report / "tables")
         figures = figure_files.make(content, run.report / "figures")
         path = html.write(content, figures, run.report / "report.html")
-    except OSError as error:
-        raise InputError(
-            f"cannot write the report to {error.filename or run.path}: {error.strerror or error}",
-            "make the folder writable, or copy the run folder to a writable place",
-        ) from error
     if console is not None:
         terminal.show(content, console, [path, files[0].parent])
     return path

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.report.theme import css_variables
-from k8sdds.system.errors import InputError
+from k8sdds.system.faults import explained
+from k8sdds.system.files import write_atomically
 from k8sdds.system.templates import templates
 
 
@@ -39,15 +40,11 @@ def write(
     template = templates("k8sdds.report").get_template("page.html.j2")
     html = template.render(css_variables=css_variables([]), **page)
     paths = [folder / f"{name}.{kind}" for kind in ("html", "csv", "json")]
-    try:
+    with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
-        paths[0].write_text(html, encoding="utf-8")
-        paths[1].write_text(to_csv(rows, columns), encoding="utf-8", newline="")
-        paths[2].write_text(to_json(data) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"cannot write to {folder}: {error.strerror}", "choose another folder: --output"
-        ) from error
+        write_atomically(paths[0], html)
+        write_atomically(paths[1], to_csv(rows, columns))
+        write_atomically(paths[2], to_json(data) + "\n")
     return paths
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from k8sdds.system.errors import InputError
-from k8sdds.system.files import write_atomically
+from k8sdds.system.faults import explained
+from k8sdds.system.files import append, require_room, write_atomically
 
 SCHEMA = 2
 """Version of the records. `Metric.since` states which definitions of metrics changed with it."""
@@ -26,6 +28,9 @@ MIDDLEWARE_CONFIG = "middleware-config"
 TRIALS = "trials.jsonl"
 EVENTS = "events.jsonl"
 READINGS = "readings.jsonl"
+
+ROOM_BYTES = 1024 * 1024
+"""Free space that an attempt requires. Its files usually have 10 to 300 KiB."""
 
 
 def utc_now() -> str:
@@ -61,17 +66,17 @@ class RunFolder:
             )
         if path.exists() and any(path.iterdir()):
             raise InputError(f"{path} is not empty", "use an --output folder that does not exist")
-        try:
+        # campaign.json is written last, because a folder with campaign.json can be resumed.
+        contents: dict[str, str | bytes] = {
+            EXPERIMENT: experiment_yaml,
+            **(files or {}),
+            CAMPAIGN: json.dumps(campaign, indent=1, ensure_ascii=False) + "\n",
+        }
+        with explained(f"cannot write {path}", "use another --output"), _removing_on_failure(path):
             path.mkdir(parents=True, exist_ok=True)
-            write_atomically(path / EXPERIMENT, experiment_yaml, durable=True)
-            for name, content in (files or {}).items():
+            for name, content in contents.items():
                 (path / name).parent.mkdir(exist_ok=True)
                 write_atomically(path / name, content, durable=True)
-            # Written last, because a folder with campaign.json can be resumed.
-            text = json.dumps(campaign, indent=1, ensure_ascii=False) + "\n"
-            write_atomically(path / CAMPAIGN, text, durable=True)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}", "use another --output") from error
         return cls(path)
 
     @classmethod
@@ -90,7 +95,7 @@ class RunFolder:
         path = self.path / CAMPAIGN
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             raise InputError(
                 f"{path} cannot be read: {error}", "restore it from a copy of the folder"
             ) from error
@@ -142,6 +147,10 @@ class RunFolder:
         """Return every reading, in chronological order."""
         return list(_json_lines(self.path / READINGS))
 
+    def require_room(self) -> None:
+        """Check that the files of an attempt can be written. Raises OSError."""
+        require_room(self.path, ROOM_BYTES)
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder for one campaign. Raises InputError if another campaign holds the lock."""
@@ -183,15 +192,34 @@ def _line(data: dict[str, Any]) -> bytes:
 
 
 def _append(path: Path, lines: bytes) -> None:
-    with open(path, "a+b") as file:
-        # After a crash the last line may be incomplete; the next line must not continue it.
-        if file.seek(0, os.SEEK_END) > 0:
+    # After a crash the last line may be incomplete; the next line must not continue it.
+    append(path, lines if _ends_with_line(path) else b"\n" + lines)
+
+
+def _ends_with_line(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return True
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                lines = b"\n" + lines
-        file.write(lines)
-        file.flush()
-        os.fsync(file.fileno())
+            return file.read(1) == b"\n"
+    except FileNotFoundError:
+        return True
+
+
+@contextmanager
+def _removing_on_failure(path: Path) -> Iterator[None]:
+    """Remove a folder that did not exist before the `with` block, or what it contains, if the block fails."""
+    existed = path.exists()
+    try:
+        yield
+    except BaseException:
+        for entry in path.iterdir() if path.is_dir() else ():
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+        if not existed:
+            with suppress(OSError):
+                path.rmdir()
+        raise
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -199,8 +227,6 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
         text = path.read_bytes()
     except FileNotFoundError:
         return
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", "make it readable") from error
     for line in text.split(b"\n"):
         try:
             data = json.loads(line)

@@ -9,6 +9,7 @@ from k8sdds.model.trial import defaults
 from k8sdds.results.metrics import Kind, parsed
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +61,8 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
                 columns[name] = pd.Series(values, dtype="object")
     table = pd.DataFrame(columns)
     if parquet:
-        table.to_parquet(run.derived / "trials.parquet", index=False)
+        with replacing(run.derived / "trials.parquet") as unfinished:
+            table.to_parquet(unfinished, index=False)
     return table
 
 

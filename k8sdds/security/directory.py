@@ -22,6 +22,7 @@ from k8sdds.security import CERTIFICATE, IDENTITY_CA, KEY, PERMISSIONS, PERMISSI
 from k8sdds.security.credentials import Credentials
 from k8sdds.security.documents import OWN_TOPICS, RTI_TOPICS
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
 
 DESCRIPTION = "security.json"
@@ -56,13 +57,11 @@ def init(
     """
     require_new(folder)
     credentials = Credentials.valid_for(timedelta(days=days), domains, kind)
-    try:
+    with explained(f"cannot write {folder}", "name another folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with creating_folder(folder) as unfinished:
             unfinished.mkdir(mode=0o700)
             _write(unfinished, credentials, participants)
-    except OSError as error:
-        raise InputError(f"cannot write {folder}: {error.strerror}", "name another folder") from error
     return show(folder)
 
 

@@ -26,7 +26,7 @@ class InputError(K8sddsError):
 
 
 class PrerequisiteError(K8sddsError):
-    """This machine or cluster does not meet a prerequisite."""
+    """This machine or cluster does not meet a prerequisite, or has run out of a resource."""
 
     exit_code = 3
 
@@ -68,7 +68,7 @@ INTERNAL_ERROR = 70
 EXIT_CODES = {
     0: "success",
     InputError.exit_code: "wrong input: a file, option or argument",
-    PrerequisiteError.exit_code: "this machine or cluster does not meet a prerequisite",
+    PrerequisiteError.exit_code: "a prerequisite is not met, or a resource has run out",
     InvalidTrials.exit_code: "trials without a valid attempt remain",
     Aborted.exit_code: "aborted; the results so far are kept",
     ConditionMet.exit_code: "the condition of --fail-if is met",

@@ -9,13 +9,18 @@ import secrets
 import tempfile
 import time
 from collections.abc import Iterator
+from io import RawIOBase
 from pathlib import Path
+
+from k8sdds.system.faults import naming
 
 LEFTOVER_S = 24 * 3600
 """Age of a temporary file after which its writer counts as killed."""
 
 
-def write_atomically(path: Path, data: str | bytes, mode: int = 0o666, durable: bool = False) -> None:
+def write_atomically(
+    path: Path, data: str | bytes, mode: int = 0o666, durable: bool = False, exclusive: bool = False
+) -> None:
     """Write a file through a temporary file in the same folder that is then renamed.
 
     Args:
@@ -23,9 +28,10 @@ def write_atomically(path: Path, data: str | bytes, mode: int = 0o666, durable: 
         data: Its content; text is encoded as UTF-8.
         mode: Permissions of the file, reduced by the umask: 0o600 for files with keys.
         durable: Whether the content must be on the disk before the file appears.
+        exclusive: Whether to raise FileExistsError instead of replacing a file.
     """
     content = data.encode() if isinstance(data, str) else data
-    with replacing(path) as unfinished:
+    with replacing(path, exclusive) as unfinished:
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with open(descriptor, "wb") as file:
             file.write(content)
@@ -35,19 +41,56 @@ def write_atomically(path: Path, data: str | bytes, mode: int = 0o666, durable: 
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, exclusive: bool = False) -> Iterator[Path]:
     """Yield the path of a temporary file that replaces `path` on success and is deleted on failure.
+
+    Errors name `path`. With `exclusive`, an existing file is not replaced, and FileExistsError is raised.
 
     Every call has a temporary file of its own, so that concurrent writers of `path` all succeed; the last one
     to finish determines the content.
     """
     _remove_leftovers(path)
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
-    try:
-        yield unfinished
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with naming(path, unfinished):
+        try:
+            yield unfinished
+            if exclusive:
+                os.link(unfinished, path)
+            else:
+                unfinished.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+
+
+def append(path: Path, data: bytes) -> None:
+    """Append to a file and sync it to disk; on failure the file has its previous content."""
+    with naming(path), open(path, "ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            _write_all(file, data)
+            os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(before)
+            raise
+
+
+def require_room(folder: Path, size: int) -> None:
+    """Check that a file of this size can be written to a folder. The file has no name and is not synced.
+
+    Raises:
+        OSError: It cannot.
+    """
+    with naming(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        _write_all(file, bytes(size))
+
+
+def _write_all(file: RawIOBase, data: bytes) -> None:
+    """Write everything: an unbuffered write may write a part, for example up to a limit."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -36,6 +36,9 @@ def k8sdds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
             patch.chdir(tmp_path)
             patch.setattr(sys, "argv", ["k8sdds", *args])
             patch.setattr(sys, "stdin", nothing)
+            # The command replaces them.
+            patch.setattr(sys, "stdout", sys.stdout)
+            patch.setattr(sys, "stderr", sys.stderr)
             for name, value in environment(tmp_path, user).items():
                 patch.setenv(name, value)
             # The consoles of an earlier call may be those of a terminal.

@@ -11,7 +11,7 @@ import typer
 
 from k8sdds.campaign import experiments, start
 from k8sdds.campaign.expansion import expand
-from k8sdds.cli.main import app
+from k8sdds.cli.app import app
 from k8sdds.deploy import profiles
 from k8sdds.report import content, csv_tables
 from k8sdds.results.run_folder import RunFolder

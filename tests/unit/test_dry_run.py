@@ -12,7 +12,7 @@ import pytest
 
 from k8sdds.bundle import cache, cached_bundle, native, official, packages
 from k8sdds.cli import deploy as command
-from k8sdds.cli.main import command_tree
+from k8sdds.cli.app import command_tree
 from k8sdds.deploy import deploy as flow
 from k8sdds.system import debian_release
 from tests.conftest import Command

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from k8sdds.cli import terminal
-from k8sdds.cli.main import command_tree
+from k8sdds.cli.app import command_tree
 from k8sdds.system.errors import EXIT_CODES, K8sddsError
 from tests.conftest import K8SDDS
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from k8sdds.cli import output, terminal
-from k8sdds.cli.main import command_tree
+from k8sdds.cli.app import command_tree
 from k8sdds.report import export
 from tests.conftest import Command
 

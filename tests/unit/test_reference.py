@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from k8sdds.campaign import experiments
-from k8sdds.cli.main import app
+from k8sdds.cli.app import app
 from k8sdds.deploy import profiles
 
 ROOT = Path(__file__).parents[2]

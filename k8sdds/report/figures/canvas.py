@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.report.theme import GRID, INK, MUTED, themed
+from k8sdds.system.files import replacing, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,14 +77,17 @@ def save(
     import matplotlib as mpl
 
     # The default compression takes twice as long for files that are a quarter smaller.
-    drawing.savefig(folder / f"{slug}.png", dpi=DPI, facecolor="white", pil_kwargs={"compress_level": 1})
+    with replacing(folder / f"{slug}.png") as unfinished:
+        drawing.savefig(
+            unfinished, format="png", dpi=DPI, facecolor="white", pil_kwargs={"compress_level": 1}
+        )
     buffer = io.StringIO()
     # Ids contain a hash of the slug, so that figures on one page do not share clip paths.
     with mpl.rc_context({"svg.hashsalt": slug}):
         drawing.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     # The file has a white background and no CSS variables, which few programs except browsers support.
-    (folder / f"{slug}.svg").write_text(_on_white(svg), encoding="utf-8")
+    write_atomically(folder / f"{slug}.svg", _on_white(svg))
     return Figure(slug, section, title, alt, caption, _inline(svg, slug, alt))
 
 

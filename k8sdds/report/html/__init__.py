@@ -15,6 +15,7 @@ from k8sdds.report import formats, run_tables, summary
 from k8sdds.report.content import Content, Row
 from k8sdds.report.html import tables
 from k8sdds.report.theme import css_variables, network_colors
+from k8sdds.system.files import write_atomically
 from k8sdds.system.templates import templates
 from k8sdds.workloads import WORKLOADS
 
@@ -39,7 +40,7 @@ def write(content: Content, figures: list[Figure], path: Path) -> Path:
     # A hyphen before a number looks like a dash in print.
     environment.filters["minus"] = lambda text: re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
     text = environment.get_template("report.html.j2").render(**_context(content, figures))
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, text)
     return path
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from k8sdds.networks import find
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.faults import explained
+from k8sdds.system.files import write_atomically
 from k8sdds.testbeds.lab.plan import Plan
 
 FORMATS = ("svg", "png", "dot")
@@ -64,9 +66,9 @@ def draw(plans: Sequence[Plan], target: Path) -> None:
     if kind not in FORMATS:
         raise InputError(f"{target}: unknown image format", f"use one of the suffixes .{', .'.join(FORMATS)}")
     text = dot(plans)
-    try:
+    with explained(f"cannot write {target}"):
         if kind == "dot":
-            target.write_text(text, encoding="utf-8")
+            write_atomically(target, text)
             return
         if not shutil.which("dot"):
             raise PrerequisiteError(
@@ -75,6 +77,4 @@ def draw(plans: Sequence[Plan], target: Path) -> None:
         done = subprocess.run(["dot", f"-T{kind}"], input=text.encode(), capture_output=True)
         if done.returncode:
             raise PrerequisiteError(f"Graphviz failed: {done.stderr.decode(errors='replace').strip()}")
-        target.write_bytes(done.stdout)
-    except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}") from error
+        write_atomically(target, done.stdout)

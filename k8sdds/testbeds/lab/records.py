@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from k8sdds.system import cgroups, processes
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.paths import state_folder
+
+UNFINISHED_S = 10
+"""Age after which the writer of an incomplete file counts as killed."""
 
 
 @dataclass
@@ -50,18 +55,30 @@ def create(record: LabRecord) -> None:
         InputError: A lab of this name exists already.
     """
     try:
-        (state_folder() / f"{record.name}.json").open("x").close()
+        _write(record, exclusive=True)
     except FileExistsError:
         raise InputError(
             f"a lab named {record.name!r} exists already",
             "list labs: k8sdds lab ls; remove leftovers: k8sdds clean",
         ) from None
-    write(record)
 
 
 def write(record: LabRecord) -> None:
     """Replace the stored record."""
-    write_atomically(state_folder() / f"{record.name}.json", json.dumps(asdict(record)))
+    _write(record, exclusive=False)
+
+
+def _write(record: LabRecord, exclusive: bool) -> None:
+    path = state_folder() / f"{record.name}.json"
+    write_atomically(path, json.dumps(asdict(record)), exclusive=exclusive)
+
+
+def unfinished() -> list[Path]:
+    """Return the files that killed writers left in the state folder: empty records and temporary files."""
+    folder = state_folder()
+    files = [path for path in folder.glob("*.json") if path.stat().st_size == 0]
+    files += folder.glob("*.json.*.new")
+    return [path for path in files if time.time() - path.stat().st_mtime > UNFINISHED_S]
 
 
 def all_labs() -> list[LabRecord]:
