@@ -20,6 +20,8 @@ from tests.conftest import K8SDDS
 
 COMMAND = "k8sdds run"
 """Kind of the campaign's own process."""
+COMMAND_SHARE = 0.15
+"""Share of its kills."""
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)
 """SIGKILL is twice as likely."""
 
@@ -93,7 +95,11 @@ class Chaos:
 
     def _kill(self, rng: random.Random, command: subprocess.Popen[bytes], command_too: bool) -> None:
         """Kill a random process of a random kind, so that rare kinds are killed as often as frequent ones."""
-        by_kind: dict[str, list[tuple[int, int | None]]] = {COMMAND: []} if command_too else {}
+        if command_too and rng.random() < COMMAND_SHARE:
+            command.kill()
+            self.killed[COMMAND] += 1
+            return
+        by_kind: dict[str, list[tuple[int, int | None]]] = {}
         for pid in self.parts(command.pid):
             started, argv = processes.start_time(pid), command_line(pid)
             if argv != [""]:
@@ -101,10 +107,7 @@ class Chaos:
         if not by_kind:
             return
         kind = rng.choice(sorted(by_kind))
-        if kind == COMMAND:
-            command.kill()
-            self.killed[kind] += 1
-        elif processes.kill(*rng.choice(by_kind[kind]), rng.choice(SIGNALS)):
+        if processes.kill(*rng.choice(by_kind[kind]), rng.choice(SIGNALS)):
             self.killed[kind] += 1
 
     def require_one_valid_attempt_per_trial(self) -> None:

@@ -363,7 +363,7 @@ def test_a_trial_with_a_killed_participant_is_retried(k8sdds: Command, small: Pa
     os.kill(pid, signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
-    assert "attempt 1 is invalid: crashed: sub0: the participant was killed by signal 9" in stdout
+    assert "attempt 1 is invalid: part-failed: sub0: the participant was killed by signal 9" in stdout
     (failed,) = [record for record in attempts(tmp_path / "out") if not record["valid"]]
     (second,) = [r for r in attempts(tmp_path / "out") if r["trial_id"] == failed["trial_id"] and r["valid"]]
     assert second["attempt"] == 2

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import yaml
 
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.cluster.services import ServicePods
 from tests.unit.test_kubeconfig import GOOD
 
 
@@ -36,7 +37,7 @@ def test_an_unreachable_server(tmp_path: Path) -> None:
 
 
 @contextmanager
-def serve(answers: Sequence[tuple[int, object]]) -> Iterator[str]:
+def serve(answers: Sequence[tuple[int, object]], port: int = 0) -> Iterator[str]:
     """Serve these responses in order, the last one repeatedly; provide the URL."""
     left = list(answers)
 
@@ -53,7 +54,7 @@ def serve(answers: Sequence[tuple[int, object]]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Server) as server:
+    with HTTPServer(("127.0.0.1", port), Server) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -71,6 +72,52 @@ def test_a_server_that_is_not_an_api_server(tmp_path: Path) -> None:
     with serve([(501, "<html>no POST here</html>")]) as url, pytest.raises(PrerequisiteError) as raised:
         client_for(url, tmp_path).create("/pods", {})
     assert "proxy" in raised.value.remedy
+
+
+def test_a_connection_is_restored_when_its_forward_has_ended(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    client = client_for(f"http://127.0.0.1:{port}", tmp_path)
+    client.outage_timeout_s = 10
+    answers = [(200, {"gitVersion": "v1"})]
+    with ExitStack() as forward:
+        client.restore_connection = lambda: forward.enter_context(serve(answers, port))
+        assert client.get("/version") == {"gitVersion": "v1"}
+
+
+def test_a_broken_watch_ends_without_an_error_and_restores_the_connection(tmp_path: Path) -> None:
+    event = {"type": "ADDED", "object": {}}
+    restored: list[str] = []
+    with serve([(200, json.dumps(event) + '\n{"type": "MODI')]) as url:
+        client = client_for(url, tmp_path)
+        client.restore_connection = lambda: restored.append(url)
+        assert list(client.watch("/api/v1/pods")) == [event]
+    assert restored == [url]
+
+
+def pod(name: str, uid: str, container: str, namespace: str = "kube-flannel") -> dict[str, object]:
+    status = {"containerStatuses": [{"containerID": container, "state": {"running": {}}}]}
+    return {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "status": status}
+
+
+def test_a_restarted_agent_of_the_network_is_noticed_once(tmp_path: Path) -> None:
+    agent, other = pod("kube-flannel-ds-a", "1", "c1"), pod("other", "2", "c2")
+    restarted = pod("kube-flannel-ds-a", "1", "c3")
+    answers = [(200, {"items": items}) for items in ([agent, other], [agent], [restarted], [restarted])]
+    with serve(answers) as url:
+        services = ServicePods(client_for(url, tmp_path))
+        services.remember(["kube-flannel/kube-flannel-ds-*"])
+        assert services.restarted() == ""
+        assert services.restarted() == "pod kube-flannel/kube-flannel-ds-a was restarted"
+        assert services.restarted() == ""
+
+
+def test_agents_that_this_user_may_not_see_are_not_watched(tmp_path: Path) -> None:
+    with serve([FORBIDDEN]) as url:
+        services = ServicePods(client_for(url, tmp_path))
+        services.remember(["kube-flannel/kube-flannel-ds-*"])
+        assert services.restarted() == ""
 
 
 FORBIDDEN = (403, {"kind": "Status", "message": "pods is forbidden: RBAC: clusterrole not found"})
