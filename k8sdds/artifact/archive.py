@@ -63,7 +63,9 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
         if names.count(name) > 1:
             raise InputError(f"several run folders have the name {name}", "rename one of them")
     with contextlib.ExitStack() as stack:
-        stack.enter_context(explained("cannot pack", "use another --output, and make the run folders readable"))
+        stack.enter_context(
+            explained("cannot pack", "use another --output, and make the run folders readable")
+        )
         for run in runs:
             stack.enter_context(run.folder.lock())
         unfinished = stack.enter_context(replacing(output))

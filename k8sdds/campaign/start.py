@@ -93,8 +93,9 @@ def resume(run: RunFolder, testbed: Testbed, observer: Observer, retry_failed: b
     facts = testbed.facts()
     run.append_event("resumed", facts=facts)
     for key in COMPARED_FACTS:
-        if before.get(key) != facts.get(key):
-            observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts.get(key)}")
+        # On a cluster, facts of the nodes are known only while pods run.
+        if facts.get(key) is not None and before.get(key) != facts[key]:
+            observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts[key]}")
     return Campaign(run, testbed, blocks, observer, retry_failed)
 
 

@@ -87,7 +87,10 @@ def build(
             line = f"{item.name}  {built_arch}  {size}  sha256:{item.sha256}"
             console().print(line, highlight=False, soft_wrap=True)
         if output is not None:
-            with explained(f"cannot write {output}", "choose another file: --output"), replacing(output) as copy:
+            with (
+                explained(f"cannot write {output}", "choose another file: --output"),
+                replacing(output) as copy,
+            ):
                 shutil.copyfile(built.archive(built_arch, [item.name for item in items]), copy)
 
 

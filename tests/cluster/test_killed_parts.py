@@ -35,7 +35,10 @@ def parts(command: int) -> list[int]:
     record = records.read("one-machine")
     assert record is not None
     on_nodes = [
-        pid for pid in descendants(record.holder[0]) if os.path.basename(command_line(pid)[0]) in PROGRAMS
+        pid
+        for machine in record.machines.values()
+        for pid in descendants(machine.pid)
+        if os.path.basename(command_line(pid)[0]) in PROGRAMS
     ]
     forward = ["pipe.py", str(record.holder[0])]
     return on_nodes + [

@@ -8,8 +8,8 @@ The libraries are imported with the first connection, because their import takes
 """
 
 from k8sdds.system.ssh.connections import Connections, Result
-from k8sdds.system.ssh.errors import HostError
+from k8sdds.system.ssh.errors import HostError, HostLost
 from k8sdds.system.ssh.host import Host, ScriptResult
 from k8sdds.system.ssh.target import Login, Target
 
-__all__ = ["Connections", "Host", "HostError", "Login", "Result", "ScriptResult", "Target"]
+__all__ = ["Connections", "Host", "HostError", "HostLost", "Login", "Result", "ScriptResult", "Target"]

@@ -11,3 +11,7 @@ class HostError(PrerequisiteError):
     def __init__(self, host: str, message: str, remedy: str = "") -> None:
         super().__init__(f"{host}: {message}", remedy)
         self.host = host
+
+
+class HostLost(HostError):
+    """The connection to a machine was lost while a script ran."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh.errors import HostError
+from k8sdds.system.ssh.errors import HostError, HostLost
 from k8sdds.system.ssh.target import CONNECT_S, Target
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Host:
                 "check whether the machine is overloaded or disconnected",
             ) from error
         except session.ConnectionLost as error:
-            raise HostError(
+            raise HostLost(
                 self.name,
                 "the connection was lost while a script ran",
                 "check that the machine is on and connected, and that it has not rebooted",

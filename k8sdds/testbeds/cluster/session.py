@@ -17,6 +17,7 @@ from k8sdds.model.measurement import ClockState, Launch, Measurement, Participan
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.system.errors import PartFailed, PrerequisiteError
+from k8sdds.system.ssh import HostLost
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import clocks, placement, trial_run
 from k8sdds.testbeds.cluster.blocks import HOST, PodNetwork, pod_network
@@ -136,7 +137,7 @@ class ClusterSession:
         except PrerequisiteError as error:
             self._pods.invalidate()
             failed = self._pods.failed_part(END_VISIBLE_S) or self._services.restarted()
-            if failed or worked:
+            if failed or worked or _is_by_lost_host(error):
                 raise PartFailed(
                     f"{failed}: {error.message}" if failed else error.message, error.remedy
                 ) from error
@@ -298,6 +299,11 @@ class ClusterSession:
         """Stop watching pods, and delete the node probes' namespace. Safe to call twice."""
         self._pods.close()
         self._probes.close()
+
+
+def _is_by_lost_host(error: BaseException | None) -> bool:
+    """Return whether the loss of an SSH connection caused an error."""
+    return error is not None and (isinstance(error, HostLost) or _is_by_lost_host(error.__cause__))
 
 
 def middlewares(trials: Sequence[Trial]) -> list[Middleware]:
