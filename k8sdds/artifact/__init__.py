@@ -1,6 +1,8 @@
 """Pack run folders into an artifact that others can verify, and verify artifacts. See docs/how-to/publish.md.
 
-files         select the files to pack, and detect secrets
+files         select the files to pack
+secrets       detect secrets in files
+zip_format    write and read the ZIP file, with limits
 checksums     write and read SHA256SUMS
 environment   record the Python packages and the machine of each campaign
 ro_crate      write RO-Crate metadata: a Process Run Crate
@@ -14,7 +16,9 @@ from __future__ import annotations
 from k8sdds.artifact.archive import PackedArtifact, check_output, pack
 from k8sdds.artifact.contents import Description
 from k8sdds.artifact.verification import Verification, VerificationIssue, verify
+from k8sdds.artifact.zip_format import UNSEALED_FORMAT
 
 __all__ = [
-    "Description", "PackedArtifact", "Verification", "VerificationIssue", "check_output", "pack", "verify",
+    "UNSEALED_FORMAT", "Description", "PackedArtifact", "Verification", "VerificationIssue", "check_output", "pack",
+    "verify",
 ]  # fmt: skip

@@ -1,17 +1,17 @@
 """Pack run folders into a reproducible archive without secrets.
 
 The same content always gives the same bytes. The archive is written to a temporary file, which is renamed when it
-is complete.
+is complete. Files are read, searched for secrets and compressed in parts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import tempfile
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,8 +19,9 @@ from typing import Any
 
 from k8sdds import __version__
 from k8sdds import claims as claims_
-from k8sdds.artifact import checksums, environment, files, readme, ro_crate
+from k8sdds.artifact import checksums, environment, files, readme, ro_crate, zip_format
 from k8sdds.artifact.contents import Description, PackedRun
+from k8sdds.artifact.secrets import PART_BYTES, Search
 from k8sdds.claims.judge import judge
 from k8sdds.claims.model import Claims
 from k8sdds.results.run_folder import RunFolder
@@ -30,11 +31,6 @@ from k8sdds.system.files import replacing
 
 NAME = "artifact.json"
 SCHEMA = 1
-MADE_AT = (1980, 1, 1, 0, 0, 0)
-"""Timestamp of every entry: the earliest that the ZIP format can express."""
-MODE = 0o100644 << 16
-FOLDER_MODE = 0o40755 << 16 | 0x10
-LEVEL = 6
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
     """
     description = description or Description()
     check_output(output)
-    runs = [_packed_run(RunFolder.open(folder)) for folder in folders]
+    runs = [_packed_run(_opened(folder)) for folder in folders]
     names = [run.name for run in runs]
     for name in names:
         if names.count(name) > 1:
@@ -69,8 +65,10 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
         for run in runs:
             stack.enter_context(run.folder.lock())
         unfinished = stack.enter_context(replacing(output))
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
+        with unfinished.open("w+b") as file:
+            archive = zip_format.Writer(file)
             content_id, count = _write(archive, runs, description)
+            archive.finish()
     left_out = [(f"{run.name}/{path}", reason) for run in runs for path, reason in run.left_out]
     return PackedArtifact(output, content_id, count, output.stat().st_size, left_out)
 
@@ -83,6 +81,20 @@ def check_output(output: Path) -> None:
         )
     if output.exists():
         raise InputError(f"{output} already exists", "remove it, or use another --output")
+
+
+def _opened(path: Path) -> RunFolder:
+    folder = RunFolder.open(path)
+    problem = zip_format.name_problem(folder.path.resolve().name)
+    if problem:
+        raise InputError(f"cannot pack {files.printable(path)}: {problem}", "rename it")
+    # Before the records are read, which a link or a file of any size could prevent.
+    for name in files.RECORDS:
+        file = folder.path / name
+        reason = files.exclusion(name, file) if os.path.lexists(file) else None
+        if reason:
+            raise InputError(f"cannot pack {file}: {reason}", "pack a copy of the run folder without it")
+    return folder
 
 
 def _packed_run(folder: RunFolder) -> PackedRun:
@@ -117,33 +129,27 @@ def _packed_run(folder: RunFolder) -> PackedRun:
     )
 
 
-def _write(archive: zipfile.ZipFile, runs: list[PackedRun], description: Description) -> tuple[str, int]:
+def _write(archive: zip_format.Writer, runs: list[PackedRun], description: Description) -> tuple[str, int]:
     """Write all files, SHA256SUMS last; return the checksum of SHA256SUMS and the number of other files."""
     packed: dict[str, str] = {}
 
     def add(path: str, content: bytes) -> str:
-        info = zipfile.ZipInfo(path, MADE_AT)
-        info.create_system = 3
-        info.external_attr = MODE
-        archive.writestr(info, content, zipfile.ZIP_DEFLATED, LEVEL)
-        packed[path] = checksums.digest(content)
+        with archive.file(path) as file:
+            file.write(content)
+        packed[path] = file.digest
         return packed[path]
 
     claims = claims_.load(description.claims)
-    judged = verdicts(runs, claims)
     for run in runs:
         # The RO-Crate metadata describes this folder as a whole, so validators look for its entry.
-        raw = zipfile.ZipInfo(f"runs/{run.name}/raw/", MADE_AT)
-        raw.create_system = 3
-        raw.external_attr = FOLDER_MODE
-        archive.writestr(raw, b"")
-        for path, content in _contents(run):
-            run.sums[path] = add(f"runs/{run.name}/{path}", content)
-            run.size_bytes += len(content)
+        archive.folder(f"runs/{run.name}/raw/")
+        _add_run(archive, run)
+        packed.update({f"runs/{run.name}/{path}": digest for path, digest in run.sums.items()})
         for path, content in _tables(run.folder):
             add(f"expected/{run.name}/{path}", content)
             run.tables.append(path)
         add(f"locks/{run.name}.json", environment.of_run(run.folder).encode())
+    judged = verdicts(runs, claims)
     add("locks/python.txt", environment.of_python().encode())
     add("claims/claims.yaml", claims_.read(description.claims).encode())
     add("expected/claims.json", _json(judged).encode())
@@ -169,20 +175,37 @@ def _write(archive: zipfile.ZipFile, runs: list[PackedRun], description: Descrip
     return content_id, len(packed)
 
 
-def _contents(run: PackedRun) -> Iterator[tuple[str, bytes]]:
-    """Yield path and content of every file to pack; record the excluded files in the run."""
-    for path, file, reason in files.candidates(run.folder.path):
-        content = b"" if reason else file.read_bytes()
-        secret = None if reason else files.secret_in(content)
-        if secret and path in files.RECORDS:
+def _add_run(archive: zip_format.Writer, run: PackedRun) -> None:
+    """Add every file of a run folder that may be published; record the others in the run."""
+    for path, file, excluded in files.candidates(run.folder.path):
+        reason = excluded or _add_file(archive, run, path, file)
+        if reason and path in files.RECORDS:
             raise InputError(
-                f"{file} contains {secret}",
+                f"{file} {reason.removeprefix('it ')}",
                 "copy the run folder, remove the secret from the copy, and pack the copy",
             )
-        if reason or secret:
-            run.left_out.append((path, reason or f"it contains {secret}"))
-        else:
-            yield path, content
+        if reason:
+            run.left_out.append((files.printable(path), reason))
+
+
+class _LeftOut(Exception):
+    """The file that is being added must not be published. The message contains the reason."""
+
+
+def _add_file(archive: zip_format.Writer, run: PackedRun, path: str, file: Path) -> str | None:
+    """Add a file of a run folder; return why it was not added, or None."""
+    search = Search()
+    try:
+        with archive.file(f"runs/{run.name}/{path}") as packed, file.open("rb") as source:
+            while part := source.read(PART_BYTES):
+                if reason := search.reason(part):
+                    raise _LeftOut(reason)
+                packed.write(part)
+    except _LeftOut as left_out:
+        return str(left_out)
+    run.sums[path] = packed.digest
+    run.size_bytes += packed.size_bytes
+    return None
 
 
 def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
@@ -197,17 +220,10 @@ def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
 def verdicts(runs: list[PackedRun], claims: Claims) -> list[dict[str, Any]]:
     """Return every claim with its verdict, and the command, time and disk space that measure it."""
     # The disk space of a claim's experiment is estimated from these campaigns' bytes per minute.
-    sizes = [
-        (
-            run.minutes,
-            sum(f.stat().st_size for _, f, reason in files.candidates(run.folder.path) if not reason),
-        )
-        for run in runs
-        if run.minutes
-    ]
+    minutes = sum(run.minutes for run in runs)
+    per_minute = sum(run.size_bytes for run in runs if run.minutes) / minutes if minutes else None
     # A claims file that is not installed with k8sdds is read from the artifact's copy.
     option = "" if claims.name == claims_.PAPER else " --claims claims/claims.yaml"
-    per_minute = sum(size for _, size in sizes) / sum(minutes for minutes, _ in sizes) if sizes else None
     return [
         {
             "id": result.claim.id, "claim": result.claim.claim, "paper": result.claim.paper,

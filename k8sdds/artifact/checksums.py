@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 NAME = "SHA256SUMS"
 
@@ -27,25 +28,29 @@ def write(sums: Mapping[str, str]) -> str:
     return "".join(lines)
 
 
-def read(text: str) -> dict[str, str]:
+def size(paths: Iterable[str]) -> int:
+    """Return an upper bound for the size of SHA256SUMS for these paths."""
+    return sum(68 + 2 * len(path.encode()) for path in paths)
+
+
+def read(content: bytes) -> dict[str, str]:
     """Return the checksums by path.
 
     Raises:
         ValueError: A line is invalid or repeats a path. The message contains the line number.
     """
     sums: dict[str, str] = {}
-    # Do not use str.splitlines: a path may contain other characters that it treats as line ends.
-    lines = text.split("\n")
-    if lines.pop():
-        raise ValueError("the last line is incomplete")
-    for number, line in enumerate(lines, 1):
-        match = _LINE.fullmatch(line)
+    # Only "\n" ends a line: a path may contain other characters that str.splitlines treats as line ends.
+    for number, line in enumerate(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="\n"), 1):
+        if not line.endswith("\n"):
+            raise ValueError("the last line is incomplete")
+        match = _LINE.fullmatch(line[:-1])
         if match is None:
             raise ValueError(f"line {number} is not a checksum and a path")
         path = match["path"]
         if match["escaped"]:
             path = re.sub(r"\\.", lambda escape: _UNESCAPES.get(escape[0], escape[0]), path)
         if path in sums:
-            raise ValueError(f"line {number} repeats {path}")
+            raise ValueError(f"line {number} repeats {path!a}")
         sums[path] = match["sum"]
     return sums

@@ -1,12 +1,14 @@
-"""Select the files of a run folder to pack, and detect secrets that must not be published."""
+"""Select the files of a run folder to pack."""
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from k8sdds.artifact import zip_format
 from k8sdds.results.run_folder import CAMPAIGN, EVENTS, EXPERIMENT, TRIALS
 
 RECORDS = (CAMPAIGN, EXPERIMENT, TRIALS, EVENTS)
@@ -20,13 +22,6 @@ _SECRET_NAMES = re.compile(
     r"|[._-]key\.(pem|der)$|^(swanctl|ipsec)\.secrets$|^rti_license\.dat$",
     re.IGNORECASE,
 )
-_SECRET_TEXTS = {
-    "a private key": re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----"),
-    "a WireGuard key": re.compile(rb"(?m)^\s*(PrivateKey|PresharedKey)\s*=\s*[A-Za-z0-9+/]{43}="),
-    "an IPsec pre-shared key": re.compile(rb"(?m)^[^#\n]*:\s*PSK\s+(\"|0[sx])"),
-    "the key of a kubeconfig": re.compile(rb"client-key-data\s*\"?:\s*\"?[A-Za-z0-9+/]{16}"),
-    "a token": re.compile(rb"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
-}
 
 
 def candidates(folder: Path) -> Iterator[tuple[str, Path, str | None]]:
@@ -34,29 +29,41 @@ def candidates(folder: Path) -> Iterator[tuple[str, Path, str | None]]:
 
     Symbolic links are never followed, because they may lead to any file of this machine.
     """
-    for path in _walk(folder):
-        name = path.relative_to(folder).as_posix()
-        if path.is_symlink():
-            yield name, path, "a symbolic link"
-        elif not path.is_file():
-            yield name, path, "neither a file nor a folder"
-        elif _SECRET_NAMES.search(PurePosixPath(name).name):
-            yield name, path, "its name suggests that it contains a secret"
-        else:
-            yield name, path, None
+    for name in _walk(str(folder)):
+        path = folder / name
+        yield name, path, exclusion(name, path)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
-        if Path(parent) == folder:
+def exclusion(name: str, path: Path) -> str | None:
+    """Return why a file, given by its path within the run folder, cannot be packed, or None."""
+    state = path.lstat()
+    if stat.S_ISLNK(state.st_mode):
+        return "it is a symbolic link"
+    if not stat.S_ISREG(state.st_mode):
+        return "it is neither a file nor a folder"
+    if _SECRET_NAMES.search(name.rpartition("/")[2]):
+        return "its name suggests that it contains a secret"
+    if state.st_size > zip_format.MAX_FILE_BYTES:
+        return f"it is larger than {zip_format.MAX_FILE_BYTES >> 30} GiB"
+    return zip_format.name_problem(name)
+
+
+def printable(path: Path | str) -> str:
+    """Return a path as printable text, with control characters and bytes that are not UTF-8 escaped."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _walk(folder: str) -> Iterator[str]:
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        inside = parent[len(folder) :].strip("/")
+        if not inside:
             folders[:] = [name for name in folders if name not in DERIVED]
         folders.sort()
-        links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        yield from (Path(parent) / name for name in sorted([*files, *links]))
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]
+        for name in sorted([*files, *links]):
+            yield f"{inside}/{name}" if inside else name
 
 
-def secret_in(content: bytes) -> str | None:
-    """Return a description of the secret in a file's content, or None."""
-    return next(
-        (description for description, pattern in _SECRET_TEXTS.items() if pattern.search(content)), None
-    )
+def _raise(error: OSError) -> None:
+    raise error

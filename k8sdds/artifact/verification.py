@@ -1,31 +1,27 @@
 """Verify an artifact: report every file that is changed, missing or added.
 
-The artifact may be an archive, which is verified without unpacking it, or the folder that it was unpacked to.
+The artifact may be an archive, which is verified without unpacking it, or the folder that it was unpacked to. Both
+are read in parts. The checksums and the names of the files are in memory, and their size is limited.
 """
 
 from __future__ import annotations
 
-import lzma
+import hashlib
 import os
 import stat
-import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from k8sdds.artifact import checksums
-from k8sdds.artifact.archive import FOLDER_MODE, MADE_AT, MODE
+from k8sdds.artifact import checksums, zip_format
+from k8sdds.artifact.files import printable
+from k8sdds.artifact.zip_format import Damaged, Entry
 from k8sdds.system.errors import InputError
 
-HEADER_BYTES = 30
-"""Size of an entry's local header in a ZIP file, without its name."""
-
-_DAMAGE_ERRORS = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, OSError,
-    MemoryError, ValueError, OverflowError, AssertionError,
-)  # fmt: skip
-"""Exceptions that zipfile and its decompressors raise for damaged entries."""
+MAX_LISTING_BYTES = 64 << 20
+"""Largest size of SHA256SUMS. In an archive, it is also limited by the size of the directory."""
+MAX_FINDINGS = 10_000
+"""Number of findings after which the verification ends."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class VerificationIssue:
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.path}" + (f" ({self.detail})" if self.detail else "")
+        return f"{self.kind}: {printable(self.path)}" + (f" ({self.detail})" if self.detail else "")
 
 
 @dataclass(frozen=True)
@@ -47,22 +43,27 @@ class Verification:
     content_id: str | None
     files: int
     findings: list[VerificationIssue]
+    format: int | None = None
+    """Version of the archive's format; None for folders."""
 
 
 def verify(path: Path, expect: str | None = None) -> Verification:
     """Verify an artifact, and if `expect` is given, that it has this content ID.
 
     Raises:
-        InputError: the path does not exist.
+        InputError: the path does not exist or cannot be read.
     """
-    if path.is_dir():
-        result = _verify(_read_folder(path))
-    elif path.is_file():
-        result = _verify_archive(path)
-    else:
+    try:
+        if not path.is_dir() and not path.is_file():
+            raise InputError(
+                f"{path} does not exist",
+                "specify an artifact: a ZIP file, or the folder that it was unpacked to",
+            )
+        result = _verify_folder(path) if path.is_dir() else _verify_archive(path)
+    except OSError as error:
         raise InputError(
-            f"{path} does not exist", "specify an artifact: a ZIP file, or the folder that it was unpacked to"
-        )
+            f"cannot read {printable(path)}: {error.strerror}", "make it readable, or specify another path"
+        ) from error
     if expect is not None and result.content_id != expect.lower().removeprefix("sha256:"):
         wrong = VerificationIssue(
             "changed", checksums.NAME, f"its content ID is {result.content_id}, not {expect}"
@@ -71,101 +72,128 @@ def verify(path: Path, expect: str | None = None) -> Verification:
     return result
 
 
-Content = tuple[str, bytes | None, str]
-"""(path, content or None if it cannot be read, the reason)."""
-
-
-def _verify(contents: Iterator[Content]) -> Verification:
-    """Compare contents with the SHA256SUMS among them."""
-    digests: dict[str, str | None] = {}
-    findings = []
-    listing: bytes | None = None
-    for path, content, reason in contents:
-        if path in digests:
-            findings.append(VerificationIssue("added", path, "it occurs twice"))
-            continue
-        if content is None:
-            findings.append(VerificationIssue("changed", path, reason))
-            digests[path] = None
-            continue
-        digests[path] = checksums.digest(content)
-        if path == checksums.NAME:
-            listing = content
-    if listing is None:
-        if checksums.NAME not in digests:
-            findings.append(VerificationIssue("missing", checksums.NAME))
-        return Verification(None, len(digests), findings)
-    try:
-        expected = checksums.read(listing.decode("utf-8"))
-    except ValueError as error:
-        findings.append(VerificationIssue("damaged", checksums.NAME, str(error)))
-        return Verification(digests[checksums.NAME], len(digests), findings)
-    for path in sorted(expected.keys() | digests.keys() - {checksums.NAME}):
-        if path not in digests:
-            findings.append(VerificationIssue("missing", path))
-        elif path not in expected:
-            findings.append(VerificationIssue("added", path))
-        elif digests[path] is not None and digests[path] != expected[path]:
-            findings.append(VerificationIssue("changed", path))
-    return Verification(digests[checksums.NAME], len(digests), findings)
-
-
-def _read_folder(folder: Path) -> Iterator[Content]:
-    for parent, folders, files in os.walk(folder):
-        links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        for name in sorted([*files, *links]):
-            path = Path(parent) / name
-            relative = path.relative_to(folder).as_posix()
-            try:
-                if not stat.S_ISREG(path.lstat().st_mode):
-                    yield relative, None, "not a regular file"
-                else:
-                    yield relative, path.read_bytes(), ""
-            except OSError as error:
-                yield relative, None, error.strerror or str(error)
+Content = Iterable[bytes]
+"""A file's content in parts. Iterating raises Damaged or OSError if it cannot be read."""
 
 
 def _verify_archive(path: Path) -> Verification:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            result = _verify(_read_entries(archive))
-            result.findings.extend(_extra_bytes(archive))
-            return result
-    # A damaged central directory causes many kinds of exceptions in zipfile.
-    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, OverflowError) as error:
-        return Verification(
-            None, 0, [VerificationIssue("damaged", str(path), f"not a complete ZIP file: {error}")]
-        )
-
-
-def _read_entries(archive: zipfile.ZipFile) -> Iterator[Content]:
-    for info in archive.infolist():
-        parts = PurePosixPath(info.filename).parts
-        if info.filename.startswith("/") or ".." in parts or not parts:
-            yield info.filename, None, "its path is outside of the artifact"
-            continue
+    with path.open("rb") as file:
         try:
-            content = archive.read(info)
-        except _DAMAGE_ERRORS as error:
-            yield info.filename, None, f"cannot be unpacked: {error}"
-            continue
-        # The archive contains folder entries only for the runs' raw files.
-        raw = info.is_dir() and len(parts) == 3 and (parts[0], parts[2]) == ("runs", "raw") and not content
-        mode = FOLDER_MODE if raw else MODE
-        if info.date_time != MADE_AT or info.external_attr != mode or info.comment:
-            yield info.filename, None, "its entry in the archive was changed"
-        elif not raw:
-            yield info.filename, content, ""
+            archive = zip_format.Archive.open(file)
+        except Damaged as error:
+            return Verification(None, 0, [VerificationIssue("damaged", str(path), str(error))])
+        listing = next((entry for entry in archive.entries if entry.name == checksums.NAME), None)
+        others = [entry for entry in archive.entries if entry is not listing and not _raw_folder(entry)]
+        limit = min(MAX_LISTING_BYTES, 2 * checksums.size(entry.name for entry in others) + (1 << 20))
+        result = _verify(
+            archive.content(listing) if listing else None,
+            limit,
+            ((entry.name, archive.content(entry)) for entry in others),
+        )
+        findings = [*result.findings, *_changed_folders(archive)]
+        try:
+            if not findings:
+                archive.check_seal()
+        except Damaged as error:
+            findings.append(VerificationIssue("damaged", str(path), str(error)))
+        return Verification(result.content_id, result.files, findings, archive.format)
 
 
-def _extra_bytes(archive: zipfile.ZipFile) -> Iterator[VerificationIssue]:
-    """Yield an issue for bytes before, between or after the entries."""
-    position = 0
-    for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
-        if info.header_offset != position:
-            yield VerificationIssue("added", info.filename, "extra bytes before its entry")
-        position = info.header_offset + HEADER_BYTES + len(info.filename.encode()) + info.compress_size
-    if position != archive.start_dir:
-        yield VerificationIssue("added", "the archive", "extra bytes after its last entry")
-    if archive.comment:
-        yield VerificationIssue("added", "the archive", "a comment")
+def _raw_folder(entry: Entry) -> bool:
+    """Return whether this is the entry of a run's raw files. Other folders have none."""
+    parts = entry.name.split("/")
+    return len(parts) == 4 and (parts[0], parts[2], parts[3]) == ("runs", "raw", "")
+
+
+def _changed_folders(archive: zip_format.Archive) -> Iterator[VerificationIssue]:
+    for entry in filter(_raw_folder, archive.entries):
+        try:
+            for _ in archive.content(entry):
+                pass
+        except Damaged as error:
+            yield VerificationIssue("changed", entry.name, str(error))
+
+
+def _verify_folder(folder: Path) -> Verification:
+    listing = folder / checksums.NAME
+    return _verify(_file(listing) if os.path.lexists(listing) else None, MAX_LISTING_BYTES, _files(folder))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Content]]:
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        folders.sort()
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        for name in sorted([*files, *links]):
+            path = Path(parent) / name
+            relative = os.fsencode(path.relative_to(folder)).decode("utf-8", "backslashreplace")
+            if relative != checksums.NAME:
+                yield relative, _file(path)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _file(path: Path) -> Iterator[bytes]:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise Damaged("not a regular file")
+    # The file may be replaced before it is opened. Opening a named pipe would wait for a writer.
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if os.fstat(file.fileno()).st_size > zip_format.MAX_FILE_BYTES:
+            raise Damaged(f"larger than {zip_format.MAX_FILE_BYTES >> 30} GiB")
+        while part := file.read(zip_format.CHUNK_BYTES):
+            yield part
+
+
+def _verify(listing: Content | None, limit: int, contents: Iterator[tuple[str, Content]]) -> Verification:
+    """Compare contents with the text of SHA256SUMS, which must not be larger than `limit`."""
+    if listing is None:
+        return Verification(None, 0, [VerificationIssue("missing", checksums.NAME)])
+    content_id = None
+    try:
+        text = _joined(listing, limit)
+        content_id = checksums.digest(text)
+        expected = checksums.read(text)
+    except (Damaged, OSError, ValueError) as error:
+        return Verification(
+            content_id, 1, [VerificationIssue("damaged", checksums.NAME, printable(str(error)))]
+        )
+    del text
+    findings = []
+    count = 1
+    for path, content in contents:
+        count += 1
+        finding = _compared(path, content, expected.pop(path, None))
+        if finding:
+            findings.append(finding)
+        if len(findings) == MAX_FINDINGS:
+            findings.append(
+                VerificationIssue("damaged", checksums.NAME, "the remaining files were not checked")
+            )
+            return Verification(content_id, count, findings)
+    findings += [VerificationIssue("missing", path) for path in sorted(expected)[:MAX_FINDINGS]]
+    return Verification(content_id, count, sorted(findings, key=lambda finding: finding.path))
+
+
+def _joined(parts: Content, limit: int) -> bytes:
+    joined = bytearray()
+    for part in parts:
+        joined += part
+        if len(joined) > limit:
+            raise Damaged("it is larger than the names of the files require")
+    return bytes(joined)
+
+
+def _compared(path: str, content: Content, expected: str | None) -> VerificationIssue | None:
+    """Return the deviation of a file from its expected checksum, if any. Added files are not read."""
+    if expected is None:
+        return VerificationIssue("added", path)
+    digest = hashlib.sha256()
+    try:
+        for part in content:
+            digest.update(part)
+    except Damaged as error:
+        return VerificationIssue("changed", path, str(error))
+    except OSError as error:
+        return VerificationIssue("changed", path, error.strerror or str(error))
+    return None if digest.hexdigest() == expected else VerificationIssue("changed", path)

@@ -49,7 +49,12 @@ def pack(
 
     Contains raw data, resolved experiments, versions, expected tables,
     checksums, RO-Crate metadata and a README for evaluators.
-    The same content always gives the same bytes. Keys and tokens are never packed.
+    The same content always gives the same bytes.
+
+    Files that contain a private key (PEM, DER, PKCS#12, OpenSSH), a WireGuard or IPsec key,
+    the client key of a kubeconfig or a JSON Web Token are left out, also if it is encoded in
+    base64 or compressed with gzip, bzip2 or xz, up to 3 layers deep. So are files in other
+    archive formats, links, and files of more than 1 GiB. Passwords are not detected.
     """
     from k8sdds import artifact
 
@@ -65,14 +70,11 @@ def pack(
     if as_json:
         print_text(to_json(dataclasses.asdict(packed)))
         return
-    console().print(
-        f"{'would write ' if dry_run else ''}{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB",
-        highlight=False,
-        soft_wrap=True,
-    )
-    console().print(f"content id: {packed.content_id}", highlight=False, soft_wrap=True)
+    verb = "would write " if dry_run else ""
+    print_text(f"{verb}{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB")
+    print_text(f"content id: {packed.content_id}")
     for path, reason in packed.left_out[:MAX_SHOWN]:
-        console().print(f"left out: {path}: {reason}", highlight=False, markup=False, soft_wrap=True)
+        print_text(f"left out: {path}: {reason}")
     if len(packed.left_out) > MAX_SHOWN:
         console().print(f"… and {len(packed.left_out) - MAX_SHOWN} more; the artifact's README.md lists all")
     if license_ is None:
@@ -90,7 +92,11 @@ def verify(
     as_json: Json = False,
     form: DataFormat = "table",
 ) -> None:
-    """Verify an artifact: report changed, missing and added files."""
+    """Verify an artifact: report changed, missing and added files.
+
+    Nothing is unpacked, and memory does not depend on the size of the content.
+    An archive is intact only if every byte is the one that was packed.
+    """
     from k8sdds import artifact
 
     form = choose(form, as_json)
@@ -99,7 +105,11 @@ def verify(
     if form != TABLE:
         print_result(form, dataclasses.asdict(verified))
     elif not verified.findings:
-        console().print(intact, highlight=False, soft_wrap=True)
+        print_text(intact)
+        if verified.format == artifact.UNSEALED_FORMAT:
+            print_text(
+                "Its format is 1, of an older k8sdds: unused bits of its compressed data are not checked."
+            )
     if not verified.findings:
         return
     lines = [str(finding) for finding in verified.findings[:MAX_SHOWN]]

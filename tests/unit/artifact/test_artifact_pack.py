@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import gzip
 import json
 import os
 import shutil
@@ -10,13 +13,17 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from k8sdds import artifact
+from k8sdds.artifact import zip_format
 from k8sdds.report import content as contents
 from k8sdds.report import csv_tables
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
+DER = ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49\n-----END PRIVATE KEY-----\n"
 
 
@@ -117,7 +124,7 @@ def test_custom_claims_are_packed_and_judged(run_folder: RunFolder, tmp_path: Pa
     assert not list(tmp_path.glob("b.zip*"))
 
 
-SECRETS = {
+SECRETS: dict[str, str | bytes] = {
     "identity.key": "content of a key file",
     "ca_key.pem": "content of a CA's key file",
     "kubeconfig": "content of a kubeconfig",
@@ -125,7 +132,14 @@ SECRETS = {
     "wg.conf": "[Interface]\nPrivateKey = " + "A" * 43 + "=\n",
     "secrets": '10.0.0.1 10.0.0.2 : PSK "correct horse battery staple"\n',
     "notes": "Authorization: Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJlLW9m",
+    "key": DER,
+    "backup.gz": gzip.compress(KEY.encode(), mtime=0),
+    "secret.yaml": f"tls.key: {base64.b64encode(KEY.encode()).decode()}\n",
 }
+
+
+def as_bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +149,7 @@ def with_secrets(measured: RunFolder, tmp_path_factory: pytest.TempPathFactory) 
     folder = shutil.copytree(measured.path, place / "measured") / "raw" / "leak"
     folder.mkdir()
     for name, content in SECRETS.items():
-        (folder / name).write_text(content)
+        (folder / name).write_bytes(as_bytes(content))
     return artifact.pack([place / "measured"], place / "a.zip")
 
 
@@ -144,7 +158,7 @@ def test_secrets_are_never_packed(with_secrets: artifact.PackedArtifact, name: s
     assert f"measured/raw/leak/{name}" in {path for path, _ in with_secrets.left_out}
     assert f"runs/measured/raw/leak/{name}" not in names(with_secrets.path)
     with zipfile.ZipFile(with_secrets.path) as archive:
-        assert all(SECRETS[name].encode() not in archive.read(path) for path in archive.namelist())
+        assert all(as_bytes(SECRETS[name]) not in archive.read(path) for path in archive.namelist())
         assert f"raw/leak/{name}" in archive.read("README.md").decode()
 
 
@@ -189,3 +203,60 @@ def test_reasons_that_prevent_packing(run_folder: RunFolder, tmp_path: Path) -> 
     assert (tmp_path / "a.zip").read_text() == "mine"
     with pytest.raises(InputError, match="cannot pack"):
         artifact.pack([run_folder.path], tmp_path / "nowhere" / "a.zip")
+    with pytest.raises(InputError, match=r"cannot pack .*a\\nb: its name contains a control character"):
+        artifact.pack([run_folder.path.rename(tmp_path / "a\nb")], tmp_path / "b.zip")
+
+
+def test_files_that_no_system_can_unpack_are_left_out(run_folder: RunFolder, tmp_path: Path) -> None:
+    raw = os.fsencode(run_folder.path / "raw")
+    for name in (b"\xff", b"line\nbreak", b"back\\slash", b"\x1b[2J", "Größe".encode()):
+        with open(raw + b"/" + name, "wb") as file:
+            file.write(b"content")
+    with (run_folder.path / "raw" / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    packed = artifact.pack([run_folder.path], tmp_path / "a.zip")
+    left_out = {"\\xff", "line\\nbreak", "back\\slash", "\\x1b[2J", "sparse"}
+    assert {path for path, _ in packed.left_out} == {f"measured/raw/{name}" for name in left_out}
+    assert "runs/measured/raw/Größe" in names(tmp_path / "a.zip")
+    assert artifact.verify(tmp_path / "a.zip").findings == []
+
+
+def test_records_that_cannot_be_packed_are_rejected(run_folder: RunFolder, tmp_path: Path) -> None:
+    events = run_folder.path / "events.jsonl"
+    whole = events.read_bytes()
+    with events.open("ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(InputError, match=r"events\.jsonl: it is larger than 1 GiB"):
+        artifact.pack([run_folder.path], tmp_path / "a.zip")
+    events.unlink()
+    (tmp_path / "elsewhere").write_bytes(whole)
+    events.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"events\.jsonl: it is a symbolic link"):
+        artifact.pack([run_folder.path], tmp_path / "a.zip")
+    assert not list(tmp_path.glob("a.zip*"))
+
+
+def test_an_entry_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    with (tmp_path / "a.zip").open("w+b") as output:
+        writer = zip_format.Writer(output)
+        with contextlib.suppress(KeyError), writer.file("secret") as file:
+            file.write(os.urandom(100_000))
+            raise KeyError
+        with writer.file("a") as file:
+            file.write(b"1")
+        writer.finish()
+    assert names(tmp_path / "a.zip") == {"a"} and (tmp_path / "a.zip").stat().st_size < 300
+
+
+def test_content_that_verify_would_refuse_is_not_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zip_format, "MAX_FILE_BYTES", 1 << 20)
+    with (tmp_path / "a.zip").open("w+b") as output:
+        writer = zip_format.Writer(output)
+        with pytest.raises(InputError, match="cannot pack a: larger than"), writer.file("a") as file:
+            file.write(bytes(2 << 20))
+        with pytest.raises(InputError, match="more than 200 times"):
+            for number in range(4):
+                with writer.file(str(number)) as file:
+                    file.write(bytes(1 << 20))
