@@ -144,11 +144,10 @@ class Measured:
 
     def __init__(self, folder: Path) -> None:
         self.run = RunFolder.open(folder)
-        best = tidy.best(tidy.frame(self.run))
-        self.trials: list[Row] = overhead.plain_rows(best)
+        self.trials: list[Row] = overhead.plain_rows(tidy.best(tidy.frame(self.run)))
         self.overheads = {
             (row["network_label"], row["quantity"]): row
-            for row in overhead.plain_rows(overhead.overheads(best, BASELINE))
+            for row in overhead.plain_rows(overhead.overheads(self.trials, BASELINE))
         }
         facts = self.run.campaign["testbed"]["facts"]
         nodes = facts.get("nodes") or {}

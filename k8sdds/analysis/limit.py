@@ -12,15 +12,12 @@ reach its rate. The limit of packets is therefore the best mode without GSO.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from k8sdds.analysis import overhead, statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.results.metrics import METRICS, Metric
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 QUANTITIES = ("throughput_mbps", "latency_p50_us", "latency_p90_us", "delay_p50_us", "delay_p99_us")
 """Metrics that are compared with the limit. Latencies under load are not: they depend on how much DDS buffers."""
@@ -44,13 +41,14 @@ def is_raw(middleware: str | None) -> bool:
     return (middleware or "").split("-")[0] == RAW
 
 
-def shares(best: pd.DataFrame, baseline: str | None) -> list[Row]:
+def shares(best: list[Row], baseline: str | None) -> list[Row]:
     """Return every cell relative to the limit of its network, and every limit relative to that of the baseline.
 
-    Each row has `network_label`, the condition, `quantity`, `raw` (whether it is a limit itself), `limit` (MACHINE or
-    PACKETS), `limit_network`, `limit_middleware` (the raw mode that is the limit), `ratio` (x/limit: a share for
-    rates, a multiple for latencies), `ratio_low`, `ratio_high` and `n`. DDS on a network without raw trials is
-    relative to the limit of the baseline. There is a row for PACKETS only if it differs from MACHINE.
+    `best` are the valid trials, as rows from `overhead.plain_rows`. Each row has `network_label`, the condition,
+    `quantity`, `raw` (whether it is a limit itself), `limit` (MACHINE or PACKETS), `limit_network`,
+    `limit_middleware` (the raw mode that is the limit), `ratio` (x/limit: a share for rates, a multiple for
+    latencies), `ratio_low`, `ratio_high` and `n`. DDS on a network without raw trials is relative to the
+    limit of the baseline. There is a row for PACKETS only if it differs from MACHINE.
     """
     cells = overhead.by_cell(best)
     rows = []

@@ -38,18 +38,20 @@ def plain_rows(table: pd.DataFrame) -> list[Row]:
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def levels(best: pd.DataFrame) -> pd.DataFrame:
+def levels(best: list[Row]) -> pd.DataFrame:
     """Return the level of every metric in every cell: mean, 95 % interval, n, extremes and all values.
 
-    There is one row per network label, condition and metric, with LEVEL_COLUMNS, in the metric's unit.
-    `averaged_on` is `log` (geometric mean) or `linear`. A metric that is usually averaged on the log scale is
-    averaged on the linear scale if one of its values is 0.
+    `best` are the valid trials, as rows from `plain_rows`. There is one row per network label, condition and
+    metric, with LEVEL_COLUMNS, in the metric's unit. `averaged_on` is `log` (geometric mean) or `linear`. A
+    metric that is usually averaged on the log scale is averaged on the linear scale if one of its values is
+    0.
     """
     import pandas as pd
 
     rows = []
+    metrics = _measured(best)
     for (label, *condition), trials in by_cell(best).items():
-        for metric in METRICS.values():
+        for metric in metrics:
             values = _values(alike(metric, trials)[0], metric.name)
             if not values:
                 continue
@@ -63,23 +65,25 @@ def levels(best: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS))
 
 
-def overheads(best: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
+def overheads(best: list[Row], baseline: str | None) -> pd.DataFrame:
     """Return the overheads of all other networks relative to `baseline` in the same condition and repetition.
 
-    There is one row per network label, condition and metric with at least one pair, with OVERHEAD_COLUMNS.
-    Overheads are in percent; `values` contains the overhead of each repetition. `seen` states whether the interval
-    excludes 0 (None where n is 1). Only metrics on the log scale are compared. Pairs with a value of 0 are
-    omitted, because their ratio has no meaning.
+    `best` are the valid trials, as rows from `plain_rows`. There is one row per network label, condition and
+    metric with at least one pair, with OVERHEAD_COLUMNS. Overheads are in percent; `values` contains the
+    overhead of each repetition. `seen` states whether the interval excludes 0 (None where n is 1). Only
+    metrics on the log scale are compared. Pairs with a value of 0 are omitted, because their ratio has no
+    meaning.
     """
     import pandas as pd
 
     cells = by_cell(best)
+    metrics = _measured(best)
     rows = []
     for (label, *condition), trials in cells.items():
         if label == baseline:
             continue
         base = cells.get((baseline, *condition), [])
-        for metric in METRICS.values():
+        for metric in metrics:
             ratio, pairs = paired(trials, base, metric)
             if ratio is None:
                 continue
@@ -112,10 +116,10 @@ def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Ratio]:
     return {label: ratio for label, ratio in by_network.items() if ratio is not None}
 
 
-def by_cell(best: pd.DataFrame) -> dict[tuple[Any, ...], list[Row]]:
+def by_cell(trials: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
     """Return the trials by (network_label, *condition), in the order in which cells were first measured."""
     cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in plain_rows(best):
+    for row in trials:
         cells[(row[UNIT], *(row[name] for name in CONDITION))].append(row)
     return cells
 
@@ -185,6 +189,13 @@ def rounding(trials: list[Row], metric: str) -> float:
 def _values(trials: list[Row], metric: str) -> list[float]:
     values = (trial.get(metric) for trial in trials)
     return [float(value) for value in values if value is not None and math.isfinite(value)]
+
+
+def _measured(trials: list[Row]) -> list[Metric]:
+    """Return the metrics that at least one of the trials has."""
+    return [
+        metric for metric in METRICS.values() if any(trial.get(metric.name) is not None for trial in trials)
+    ]
 
 
 def _any(trials: list[Row], flag: str) -> bool:

@@ -7,27 +7,25 @@ networks. This module compares a network with its unprotected variant, with the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from k8sdds.analysis import overhead, statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.results.metrics import METRICS
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 NOT_PROTECTED = (None, "none")
 _SECURITY = CONDITION.index("security")
 
 
-def protections(best: pd.DataFrame, networks: Mapping[str, Any]) -> list[Row]:
+def protections(best: list[Row], networks: Mapping[str, Any]) -> list[Row]:
     """Return the overhead of every protected cell whose unprotected counterpart was also measured.
 
-    `networks` contains the run folder's facts by label. The fact `unprotected` is the name of the same network
-    without encryption. Each row has `network_label`, the condition, `against` (the label it is compared with),
-    `quantity`, `overhead_percent`, `ci_low_percent`, `ci_high_percent`, `n`, `seen` (whether the interval
-    excludes 0) and `detectable_percent`.
+    `best` are the valid trials, as rows from `overhead.plain_rows`. `networks` contains the run folder's facts by
+    label. The fact `unprotected` is the name of the same network without encryption. Each row has
+    `network_label`, the condition, `against` (the label it is compared with), `quantity`, `overhead_percent`,
+    `ci_low_percent`, `ci_high_percent`, `n`, `seen` (whether the interval excludes 0) and
+    `detectable_percent`.
     """
     cells = overhead.by_cell(best)
     unprotected_labels = _unprotected_labels(networks)

@@ -5,6 +5,7 @@ Importing this package is cheap: pandas, scipy and matplotlib are imported when 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +35,15 @@ def write_report(run: RunFolder, console: Console | None) -> Path:
     from k8sdds.report import content as contents
     from k8sdds.report import csv_tables, html, terminal
     from k8sdds.report import figures as figure_files
+    from k8sdds.system import parallel
 
     with explained(
         "cannot write the report", "make the folder writable, or copy the run folder to a writable place"
     ):
         content = contents.read(run, parquet=True)
-        files = csv_tables.write(content, run.report / "tables")
-        figures = figure_files.make(content, run.report / "figures")
+        write_tables = partial(csv_tables.write, content, run.report / "tables")
+        files, *drawn = parallel.run([write_tables, *figure_files.tasks(content, run.report / "figures")])
+        figures = [figure for part in drawn for figure in part]
         path = html.write(content, figures, run.report / "report.html")
     if console is not None:
         terminal.show(content, console, [path, files[0].parent])

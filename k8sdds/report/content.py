@@ -177,7 +177,8 @@ class Content:
     run: RunFolder
     campaign: dict[str, Any]
     table: pd.DataFrame
-    best: pd.DataFrame
+    best: list[Row]
+    """The last valid attempt of each trial."""
     levels: pd.DataFrame
     overheads: pd.DataFrame
     baseline: str | None
@@ -185,21 +186,22 @@ class Content:
     """Network labels in the order used in all tables and figures: the baseline, then the campaign's order."""
     settings: list[Setting]
     events: list[Row]
+    _contrasts: dict[str, list[Row]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The name of the experiment, or of the folder if the experiment is unknown."""
         return str(self.campaign.get("experiment") or self.campaign.get("campaign") or self.run.path.name)
 
-    @property
+    @cached_property
     def invalid(self) -> list[Row]:
         """Invalid attempts, in the order in which they ended."""
         return overhead.plain_rows(self.table[~self.table["valid"]])
 
-    @property
+    @cached_property
     def failed(self) -> list[Row]:
         """The last attempt of each trial that has attempts but no valid one."""
-        valid = set(self.best["trial_id"])
+        valid = {row["trial_id"] for row in self.best}
         return list({row["trial_id"]: row for row in self.invalid if row["trial_id"] not in valid}.values())
 
     @property
@@ -216,7 +218,7 @@ class Content:
     @property
     def warnings(self) -> list[tuple[str, int]]:
         """Each warning of the valid trials with its number of trials, the most frequent first."""
-        return Counter(text for texts in self.best["warnings"] for text in texts).most_common()
+        return Counter(text for row in self.best for text in row["warnings"]).most_common()
 
     @property
     def notable_events(self) -> list[Row]:
@@ -264,13 +266,15 @@ class Content:
     @property
     def tests(self) -> set[str]:
         """The tests with valid trials."""
-        return set(self.best["test"])
+        return {row["test"] for row in self.best}
 
     def contrasts(self, quantity: str) -> list[Row]:
         """Compare settings within each network, with the trials of the quantity's own test."""
-        test = test_of(quantity, self.tests)
-        trials = [row for setting in self.settings for row in setting.trials if row["test"] == test]
-        return contrast.contrasts(trials, quantity)
+        if quantity not in self._contrasts:
+            test = test_of(quantity, self.tests)
+            trials = [row for setting in self.settings for row in setting.trials if row["test"] == test]
+            self._contrasts[quantity] = contrast.contrasts(trials, quantity)
+        return self._contrasts[quantity]
 
     @property
     def testbed(self) -> str:
@@ -292,7 +296,7 @@ class Content:
     @cached_property
     def _has_stand_in(self) -> bool:
         """Whether another program ran in place of RTI PerfTest."""
-        return any(STAND_IN in str(version) for version in self.best["middleware_version"].dropna())
+        return any(STAND_IN in str(row["middleware_version"]) for row in self.best)
 
     def caption(
         self, setting: Setting, test: str | None, relative: bool = False, interval: bool = True
@@ -322,7 +326,7 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     """
     campaign = run.campaign
     table = tidy.frame(run, parquet=parquet)
-    best = tidy.best(table)
+    best = overhead.plain_rows(tidy.best(table))
     known = campaign.get("networks")
     labels = list(dict.fromkeys([*(known if isinstance(known, dict) else {}), *table[UNIT]]))
     baseline = campaign.get("baseline") or ("host" if "host" in labels else None)
@@ -335,12 +339,11 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     )  # fmt: skip
 
 
-def _settings(best: pd.DataFrame, levels: pd.DataFrame, overheads: pd.DataFrame) -> list[Setting]:
-    rows = overhead.plain_rows(best)
+def _settings(best: list[Row], levels: pd.DataFrame, overheads: pd.DataFrame) -> list[Setting]:
     # The number of subscribers is an axis of tables and figures, like the payload.
-    columns = [name for name in conditions.distinguishing(rows) if name != "subscribers"]
+    columns = [name for name in conditions.distinguishing(best) if name != "subscribers"]
     grouped: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
+    for row in best:
         grouped.setdefault(tuple(row[name] for name in columns), []).append(row)
     settings = {}
     for key in sorted(grouped, key=lambda key: [_rank(value) for value in key]):

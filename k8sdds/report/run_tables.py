@@ -52,19 +52,26 @@ def has_run_tables(content: Content) -> bool:
     """Return whether a report contains tables per run: all valid trials are imported."""
     return (
         bool(content.baseline)
-        and set(content.best["testbed"].dropna()) <= set(TESTBEDS)
+        and {row["testbed"] for row in content.best} - {None} <= set(TESTBEDS)
         and len(content.best) > 0
     )
 
 
-def overheads_by_repetition(best: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
-    """Return the overheads of every repetition separately, with the column `repetition` first."""
+def overheads_by_repetition(best: list[Row], baseline: str | None) -> pd.DataFrame:
+    """Return the overheads of every repetition separately, with the column `repetition` first.
+
+    `best` are the valid trials, as rows from `overhead.plain_rows`.
+    """
     import pandas as pd
 
+    by_repetition: dict[int, list[Row]] = {}
+    for row in best:
+        if row["repetition"] is not None:
+            by_repetition.setdefault(row["repetition"], []).append(row)
     parts = []
-    for repetition, rows in best.groupby("repetition", dropna=True):
-        overheads = overhead.overheads(rows.reset_index(drop=True), baseline)
-        overheads.insert(0, "repetition", int(repetition))
+    for repetition, rows in sorted(by_repetition.items()):
+        overheads = overhead.overheads(rows, baseline)
+        overheads.insert(0, "repetition", repetition)
         parts.append(overheads)
     parts = [part for part in parts if len(part)]
     if not parts:

@@ -82,7 +82,7 @@ def caveats(content: Content) -> list[str]:
     if any(setting.scheduling for setting in content.settings):
         notes.append("Some trials had more participants than cores: their results include scheduling.")
     notes += _missing(content)
-    with_warnings = sum(1 for texts in content.best["warnings"] if texts)
+    with_warnings = sum(1 for trial in content.best if trial["warnings"])
     if with_warnings:
         verb = "has" if with_warnings == 1 else "have"
         notes.append(f"{formats.count(with_warnings, 'valid trial')} {verb} warnings; see the report.")
@@ -97,9 +97,10 @@ def caveats(content: Content) -> list[str]:
 def _missing(content: Content) -> list[str]:
     """Name the networks without a headline metric, because their trials timed too few samples."""
     notes = []
-    rows = overhead.plain_rows(content.best)
     for name in HEADLINES:
-        labels = dict.fromkeys(row[UNIT] for row in rows if name in json.loads(row["missing"] or "{}"))
+        labels = dict.fromkeys(
+            row[UNIT] for row in content.best if name in json.loads(row["missing"] or "{}")
+        )
         if labels:
             notes.append(
                 f"No {METRICS[name].title} of some trials of {formats.join(list(labels))}: too few samples arrived for"

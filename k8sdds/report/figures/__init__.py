@@ -14,16 +14,15 @@ from pathlib import Path
 
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import Figure
-from k8sdds.system import parallel
 from k8sdds.workloads import HEADLINES, WORKLOADS
 
-__all__ = ["Figure", "make"]
+__all__ = ["Figure", "tasks"]
 
 
-def make(content: Content, folder: Path) -> list[Figure]:
-    """Draw every figure that has data to a folder, in the order of the report.
+def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
+    """Return the tasks that draw all figures that have data to a folder, in the order of the report.
 
-    Figures of an earlier report are removed first.
+    The tasks can run in several processes. Figures of an earlier report are removed first.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("*.png"), *folder.glob("*.svg")):
@@ -35,7 +34,7 @@ def make(content: Content, folder: Path) -> list[Figure]:
 
     from k8sdds.report.figures import distributions, levels, protection, resources, subscribers
 
-    tasks: list[Callable[[], list[Figure]]] = []
+    drawings: list[Callable[[], list[Figure]]] = []
     for setting in content.settings:
         one = (
             partial(levels.overheads, content, setting, folder),
@@ -47,9 +46,8 @@ def make(content: Content, folder: Path) -> list[Figure]:
             ),
             partial(resources.draw, content, setting, folder),
         )
-        tasks += [partial(_drawn, draw) for draw in one]
-    tasks += [partial(draw, content, folder) for draw in (subscribers.draw, protection.draw)]
-    return [figure for figures in parallel.run(tasks) for figure in figures]
+        drawings += [partial(_drawn, draw) for draw in one]
+    return [*drawings, *(partial(draw, content, folder) for draw in (subscribers.draw, protection.draw))]
 
 
 def _drawn(draw: Callable[[], Figure | None]) -> list[Figure]:

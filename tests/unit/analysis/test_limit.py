@@ -1,6 +1,5 @@
 """Share of the machine's limit, on generated trials with known ratios."""
 
-import pandas as pd
 import pytest
 
 from k8sdds.analysis import limit
@@ -16,7 +15,7 @@ def trial(label, middleware, value, repetition=0, quantity="throughput_mbps", **
 
 
 def shares(*trials, baseline="host", of=limit.MACHINE):
-    rows = [row for row in limit.shares(pd.DataFrame(trials), baseline) if row["limit"] == of]
+    rows = [row for row in limit.shares(list(trials), baseline) if row["limit"] == of]
     return {(row["network_label"], row["middleware"], row["receive_mode"]): row for row in rows}
 
 

@@ -1,6 +1,5 @@
 """Cost of protection, on generated trials with known costs."""
 
-import pandas as pd
 import pytest
 
 from k8sdds.analysis.conditions import CONDITION
@@ -20,7 +19,7 @@ def trial(label, mbps, repetition=0, **more):
 
 
 def found(*trials):
-    rows = protections(pd.DataFrame(trials), NETWORKS)
+    rows = protections(list(trials), NETWORKS)
     return {(row["network_label"], row["security"]): row for row in rows}
 
 

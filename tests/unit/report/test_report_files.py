@@ -8,7 +8,6 @@ import sys
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -264,7 +263,7 @@ def test_tables_of_plain_udp_name_their_setting_and_n(tmp_path):
         for layout in ("same", "split")
     ]  # fmt: skip
     shown = SimpleNamespace(
-        limits=limit.shares(pd.DataFrame(trials), "host"),
+        limits=limit.shares(trials, "host"),
         networks=["host", "weavenet"],
         baseline="host",
         testbed="lab",
