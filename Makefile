@@ -13,9 +13,11 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 PYTEST := $(PYTHON) -m pytest
-# Unit tests share nothing, so they run on all cores; the others share this machine's namespaces and cgroups.
+# Unit tests share nothing, so they run on all cores. Tests of perftest have separate DDS domains, and mostly wait.
+# The others share this machine's namespaces and cgroups.
 UNIT := tests/unit --numprocesses auto --dist loadgroup
-REAL := tests/lab tests/deploy tests/cluster
+PERFTEST := tests/lab/perftest --numprocesses 4
+REAL := tests/lab tests/deploy tests/cluster --ignore tests/lab/perftest
 SHORT := -m "not long"
 # What all parts of the tests skipped; the last part shows it.
 SKIPPED := build/skipped.json
@@ -33,11 +35,13 @@ run: $(VENV)/.ready
 test: setup-tests lint
 	@rm -f $(SKIPPED)
 	@$(PYTEST) $(UNIT) $(SHORT) --skipped $(SKIPPED)
+	@$(PYTEST) $(PERFTEST) $(SHORT) --skipped $(SKIPPED)
 	@$(PYTEST) $(REAL) $(SHORT) --skipped $(SKIPPED)
 
 test-all: setup-tests lint
 	@rm -f $(SKIPPED)
 	@$(PYTEST) $(UNIT) --skipped $(SKIPPED)
+	@$(PYTEST) $(PERFTEST) --skipped $(SKIPPED)
 	@$(PYTEST) $(REAL) --skipped $(SKIPPED)
 
 test-data: $(VENV)/.test-ready
@@ -47,7 +51,8 @@ unit: $(VENV)/.test-ready
 	@$(PYTEST) $(UNIT) $(SHORT)
 
 lab: setup-tests
-	@$(PYTEST) tests/lab $(SHORT)
+	@$(PYTEST) $(PERFTEST) $(SHORT)
+	@$(PYTEST) tests/lab --ignore tests/lab/perftest $(SHORT)
 
 cluster: setup-tests
 	@$(PYTEST) tests/deploy tests/cluster $(SHORT)

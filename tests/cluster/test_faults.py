@@ -19,7 +19,7 @@ from k8sdds.testbeds.cluster import namespace
 from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
-from tests.lab.security.choice import sampled
+from tests.sampling import sampled
 
 EXPERIMENT = """
 name: faults

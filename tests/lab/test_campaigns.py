@@ -17,6 +17,7 @@ import pytest
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import shared
 from tests.conftest import K8SDDS, NOBODY, Command, environment, traces
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -208,18 +209,21 @@ def test_multicast_to_a_single_subscriber(k8sdds: Command, small: Path, tmp_path
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        ["payload_bytes=1048576", "rate=30", "subscribers=4", "test=paced"],
-        ["payload_bytes=1024", "rate=1000", "test=latency"],
-        ["publishers=2", "subscribers=3", "test=throughput"],
-        ["batch_bytes=8192", "payload_bytes=64", "test=throughput", "qos=batched"],
-        ["middleware=raw", "reliability=best-effort"],
-        ["receive_mode=[waitset, spin]", "layout=free"],
-        ["link.rate_mbit=100", "layout=same"],
-        ["link.loss_percent=1", "test=throughput"],
-        ["placement={pub0: 1, sub0: 0}", "nodes=3", "test=latency"],
-        ["networks=[host, {name: weavenet, mtu: 1376, label: weavenet-1376}]"],
-    ],
+    sampled(
+        [
+            (["payload_bytes=1048576", "rate=30", "subscribers=4", "test=paced"],),
+            (["payload_bytes=1024", "rate=1000", "test=latency"],),
+            (["publishers=2", "subscribers=3", "test=throughput"],),
+            (["batch_bytes=8192", "payload_bytes=64", "test=throughput", "qos=batched"],),
+            (["middleware=raw", "reliability=best-effort"],),
+            (["receive_mode=[waitset, spin]", "layout=free"],),
+            (["link.rate_mbit=100", "layout=same"],),
+            (["link.loss_percent=1", "test=throughput"],),
+            (["placement={pub0: 1, sub0: 0}", "nodes=3", "test=latency"],),
+            (["networks=[host, {name: weavenet, mtu: 1376, label: weavenet-1376}]"],),
+        ],
+        every_run=4,
+    ),
     ids=lambda settings: settings[0],
 )
 def test_every_setting_is_measured(k8sdds: Command, small: Path, tmp_path: Path, settings: list[str]) -> None:

@@ -12,7 +12,7 @@ from perftest_tools import Perftest, domains, sh
 
 @pytest.fixture
 def perftest() -> Iterator[Perftest]:
-    perftest = Perftest(100 + next(domains) % 125)
+    perftest = Perftest(next(domains))
     yield perftest
     for process in perftest.processes:
         process.kill()

@@ -132,7 +132,10 @@ class Perftest:
         return publisher, subscriber
 
 
-domains = itertools.count(os.getpid() * 7)
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+domains = itertools.cycle(range(100 + _worker, 225, _workers))
+"""DDS domains for the tests of this process. Processes that run tests at the same time have different domains."""
 
 
 def sh(command: str) -> str:

@@ -11,7 +11,7 @@ from k8sdds.model.security import Protection
 from k8sdds.model.trial import Participant
 from k8sdds.security import levels
 from tests.lab.security.attacks import KINDS, MIDDLEWARES, WHEN_VALID, Field, Program, intruder, new_domain
-from tests.lab.security.choice import sampled
+from tests.sampling import sampled
 
 LEVELS = levels.names()[1:]
 SHORT = ("-executionTime", 0.3, "-warmUp", 0.1)

@@ -11,7 +11,7 @@ import pytest
 from k8sdds.model.security import Protection
 from k8sdds.security import levels
 from tests.lab.security.attacks import MIDDLEWARES, PATTERN, REPLAY, TWICE, WIRE, Field
-from tests.lab.security.choice import sampled
+from tests.sampling import sampled
 
 SEC_PREFIX, SRTPS_PREFIX = "0x31", "0x33"
 TRANSFORMATION = {("SIGN", 128): 1, ("ENCRYPT", 128): 2, ("SIGN", 256): 3, ("ENCRYPT", 256): 4}
