@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +48,12 @@ class Launches:
         protection = protection_of(trial.cell)
         credentials = self._credentials(trial)
         qos, own_config = self._qos(trial), self._config(trial)
+        nonce = secrets.token_hex(8)
         launches = []
         for participant in reversed(trial.cell.participants):
             directory = (folder / participant.name).resolve()
             paths = session.paths(trial, participant, directory, qos, own_config)
-            surroundings = Surroundings(endpoints, domain, paths, protection, servers)
+            surroundings = Surroundings(endpoints, domain, paths, protection, servers, nonce)
             command_line = implementation.command(trial, participant, surroundings)
             launches.append(
                 Launch(

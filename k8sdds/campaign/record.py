@@ -171,6 +171,9 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.lost = aggregate.count(summary["lost"] for summary in subscribers)
     record.duplicates = aggregate.count(summary["duplicates"] for summary in subscribers)
     record.out_of_order = aggregate.count(summary["out_of_order"] for summary in subscribers)
+    record.foreign_samples = aggregate.count(
+        summary["foreign_samples"] for summary in [*publishers, *subscribers]
+    )
     record.instances_received = aggregate.complete_min(
         (summary["instances"] or {}).get("received") for summary in subscribers
     )

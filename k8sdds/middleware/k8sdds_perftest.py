@@ -23,6 +23,8 @@ from k8sdds.system.errors import Problem
 from k8sdds.system.paths import native_program, private_folder
 
 PROGRAM = "k8sdds-perftest"
+NONCE = "K8SDDS_NONCE"
+"""The environment variable with the number by which the processes of a run recognize each other's messages."""
 
 
 class K8sddsPerftest(Middleware):
@@ -94,7 +96,7 @@ class K8sddsPerftest(Middleware):
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
         argv += ["-noPrintIntervals", "-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]
         argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S)]
-        return Command(argv)
+        return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {})
 
     def _options(self) -> list[str]:
         """Return the options that select a variant of the backend."""

@@ -28,6 +28,8 @@ class Surroundings:
     """DDS Security of the trial. The credentials are in the participant's private folder."""
     servers: Sequence[str] = ()
     """`HOST:PORT` of discovery servers that the testbed runs; empty: the server is among the endpoints."""
+    nonce: str = ""
+    """16 hexadecimal digits that are the same for all participants of an attempt, and for no other attempt."""
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,9 @@ class Metrics(BaseModel):
     out_of_order: int | None = column("samples", "subscribers",
         "Number of samples that arrived after one with a higher sequence number of the same publisher, summed over"
         " subscribers. In a topic with a key, samples have an order only within their instance")
+    foreign_samples: int | None = column("samples", "participants",
+        "Number of samples on the topics of a trial that no participant of the trial sent, or that were not as announced:"
+        " participants ignore them. Null for RTI PerfTest")
     instances_received: int | None = column("samples", "subscribers",
         "Number of instances of a topic with a key of which a subscriber received a sample; the fewest of all pairs of a"
         " subscriber and a publisher. Null without a key, and for RTI PerfTest")

@@ -14,7 +14,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 9;     // increase with every change of this header
+constexpr unsigned backend_interface = 10;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -60,6 +60,7 @@ struct Announcement {
     uint16_t to = to_all;
     uint32_t instance = 0;                    // random number of the sender's process
     uint32_t run = 0;                         // random number of the publisher's run, 0 before it
+    uint64_t nonce = 0;                       // see Settings
     int64_t value[announcement_values] = {};
 };
 
@@ -107,6 +108,7 @@ enum class Discovery { multicast, peers, server };
 struct Settings {
     Role role = Role::publisher;
     unsigned id = 0;                          // -pidMultiPubTest or -sidMultiSubTest
+    uint64_t nonce = 0;                       // of K8SDDS_NONCE; announcements with another one are foreign
     unsigned domain = 1;
     uint64_t data_length = 100;               // bytes of a sample, with its overhead
     unsigned subscribers = 1, publishers = 1; // how many this process waits for

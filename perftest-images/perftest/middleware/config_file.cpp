@@ -4,17 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+
+#include "xml_text.h"
 
 namespace k8sdds {
 namespace {
 
 using tinyxml2::XMLElement;
-using tinyxml2::XMLNode;
-
-constexpr size_t max_bytes = 64 << 10;
 
 std::string lower(std::string text) {
     for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -43,24 +39,6 @@ Match match(const std::string& path, const ConfigRules& rules) {
     return result;
 }
 
-// A document type can declare entities and name other files.
-bool has_declarations(const XMLNode* node) {
-    for (auto child = node->FirstChild(); child; child = child->NextSibling())
-        if (child->ToUnknown() || has_declarations(child)) return true;
-    return false;
-}
-
-std::string read_text(const std::string& path, std::string& text) {
-    std::FILE* file = std::fopen(path.c_str(), "rb");
-    if (!file) return std::strerror(errno);
-    text.resize(max_bytes + 1);
-    text.resize(std::fread(text.data(), 1, text.size(), file));
-    const bool failed = std::ferror(file);
-    std::fclose(file);
-    if (failed) return "cannot be read; give an XML file";
-    return text.size() > max_bytes ? "is longer than " + std::to_string(max_bytes) + " bytes; shorten it" : "";
-}
-
 }  // namespace
 
 ConfigFile::ConfigFile() : document_(std::make_unique<tinyxml2::XMLDocument>()) {}
@@ -75,16 +53,21 @@ std::string ConfigFile::read(const std::string& path, const ConfigRules& rules) 
     document_->Clear();
     if (path.empty()) return "";
     std::string text;
-    const std::string unreadable = read_text(path, text);
-    if (!unreadable.empty()) return "-middlewareConfig: " + path + ": " + unreadable;
-    if (document_->Parse(text.data(), text.size()) != tinyxml2::XML_SUCCESS)
-        return "-middlewareConfig: " + path + ":" + std::to_string(document_->ErrorLineNum()) +
-               ": not well-formed XML; correct it";
+    const std::string refused = read_xml(path, *document_, text);
+    return accept(refused, text, rules);
+}
+
+std::string ConfigFile::parse(const std::string& path, const std::string& text, const ConfigRules& rules) {
+    path_ = path;
+    return accept(parse_xml(text, *document_), text, rules);
+}
+
+// Checks the document, unless it was refused already.
+std::string ConfigFile::accept(const std::string& refused, const std::string& text, const ConfigRules& rules) const {
+    if (!refused.empty()) return "-middlewareConfig: " + path_ + refused;
     const XMLElement* root = document_->RootElement();
     if (!same_name(root->Name(), rules.root))
         return problem(root, std::string("the root element must be <") + rules.root + ">");
-    if (root->NextSiblingElement()) return problem(root->NextSiblingElement(), "a second root element; remove it");
-    if (has_declarations(document_.get())) return problem(root, "the file declares a document type; remove it");
     if (text.find('$') != std::string::npos)
         return problem(root, "the file contains '$', but variables are not expanded; write their values");
     return check(root, "", rules);

@@ -27,6 +27,7 @@ public:
 
     // Reads and checks a file. Returns why it is refused, with the line and the fix; empty if it is not.
     std::string read(const std::string& path, const ConfigRules& rules);
+    std::string parse(const std::string& path, const std::string& text, const ConfigRules& rules);    // its content
 
     const tinyxml2::XMLElement* find(const std::string& path) const;   // nullptr: the file does not contain it
     bool has(const std::string& path) const { return find(path) != nullptr; }
@@ -36,6 +37,7 @@ public:
     std::string problem(const tinyxml2::XMLElement*, const std::string& why) const;
 
 private:
+    std::string accept(const std::string& refused, const std::string& text, const ConfigRules& rules) const;
     std::string check(const tinyxml2::XMLElement* parent, const std::string& path, const ConfigRules& rules) const;
 
     std::string path_;

@@ -366,6 +366,7 @@ bool CycloneDds::announce(const Announcement& a) {
     out.to = a.to;
     out.instance = a.instance;
     out.run = a.run;
+    out.nonce = a.nonce;
     std::memcpy(out.value, a.value, sizeof out.value);
     const bool written = dds_write(announcement_writer_, &out) == DDS_RETCODE_OK;
     if (batch_limit_) dds_write_flush(announcement_writer_);
@@ -388,6 +389,7 @@ void CycloneDds::take_announcements(dds_entity_t reader) {
             a.to = in[i].to;
             a.instance = in[i].instance;
             a.run = in[i].run;
+            a.nonce = in[i].nonce;
             std::memcpy(a.value, in[i].value, sizeof a.value);
             events_->on_announcement(a);
         }

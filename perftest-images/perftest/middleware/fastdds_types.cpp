@@ -14,7 +14,7 @@ using fastdds_api::write_array;
 using Payload = fastdds_api::WireType::Payload;
 
 constexpr uint32_t encapsulation = 4;
-constexpr uint32_t announcement_length = 16 + 8 * announcement_values;
+constexpr uint32_t announcement_length = 24 + 8 * announcement_values;
 
 // Returns false if the payload is shorter than the sample.
 template <typename Fill>
@@ -102,7 +102,7 @@ bool AnnouncementType::write(const void* announcement, Payload& payload) const {
     const auto& a = *static_cast<const Announcement*>(announcement);
     return serialize_payload(payload, size(announcement), [&](Cdr& cdr) {
         cdr << static_cast<uint8_t>(a.kind) << static_cast<uint8_t>(a.role) << a.id << a.to << uint16_t{0};
-        cdr << a.instance << a.run;
+        cdr << a.instance << a.run << a.nonce;
         write_array(cdr, a.value, announcement_values);
     });
 }
@@ -112,7 +112,7 @@ bool AnnouncementType::read(Payload& payload, void* announcement) const {
     return deserialize_payload(payload, [&](Cdr& cdr) {
         uint8_t kind = 0, role = 0;
         uint16_t reserved = 0;
-        cdr >> kind >> role >> a.id >> a.to >> reserved >> a.instance >> a.run;
+        cdr >> kind >> role >> a.id >> a.to >> reserved >> a.instance >> a.run >> a.nonce;
         read_array(cdr, a.value, announcement_values);
         a.kind = static_cast<Kind>(kind);
         a.role = static_cast<Role>(role);

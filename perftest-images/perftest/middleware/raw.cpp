@@ -15,25 +15,22 @@
 #include <stdexcept>
 #include <thread>
 
+#include "announcement.h"
 #include "backend.h"
 #include "common.h"
+#include "raw_control.h"
 #include "raw_receiver.h"
 #include "raw_sender.h"
 
 namespace k8sdds {
 namespace {
 
-constexpr char magic[8] = {'k', '8', 's', 'd', 'd', 's', 'A', '1'};    // the last one increases with the step of a scan
 constexpr int hello_ms = 20;
 constexpr const char* default_group = "239.255.0.2";
 constexpr unsigned max_id = 119;
+constexpr size_t max_addresses = 2 * (max_id + 1);   // a restarted peer may have another address
 constexpr int busy_poll_us = 50;
 constexpr int64_t flush_ms = 2000;            // how long flush() tries to send what a batch still holds
-
-struct ControlMessage {
-    char magic[8];
-    Announcement announcement;
-};
 
 bool equal(const sockaddr_in& a, const sockaddr_in& b) {
     return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
@@ -72,7 +69,7 @@ private:
     uint16_t control_port(Role role, unsigned id) const {
         return static_cast<uint16_t>(base_ + 10 + 2 * id + (role == Role::subscriber));
     }
-    void send_hello(bool request_answer);
+    void send_hello(bool request_answer, const std::vector<sockaddr_in>& targets);
     void send_control(const Announcement&, const sockaddr_in&);
     void run_control();
     void take_control(const Socket&);
@@ -83,7 +80,6 @@ private:
     Settings settings_;
     Events* events_ = nullptr;
     uint16_t base_ = 0;
-    char magic_[sizeof magic];
     unsigned expected_peers_ = 0;
     std::string group_, local_;
     Socket control_, control_group_, data_in_;
@@ -139,8 +135,6 @@ void Raw::open(const Settings& settings, Events& events) {
     settings_ = settings;
     events_ = &events;
     base_ = static_cast<uint16_t>(7400 + 250 * settings.domain);
-    std::memcpy(magic_, magic, sizeof magic);
-    magic_[sizeof magic - 1] = static_cast<char>(magic[sizeof magic - 1] + settings.step);
     const bool publishes = settings.role == Role::publisher;
     const Role peer_role = publishes ? Role::subscriber : Role::publisher;
     expected_peers_ = publishes ? settings.subscribers : settings.publishers;
@@ -195,30 +189,21 @@ TransportFacts Raw::facts() {
 }
 
 void Raw::send_control(const Announcement& announcement, const sockaddr_in& to) {
-    ControlMessage message;
-    std::memset(static_cast<void*>(&message), 0, sizeof message);
-    std::memcpy(message.magic, magic_, sizeof magic_);
-    message.announcement = announcement;
+    const ControlMessage message = control_message(announcement, settings_.step);
     sendto(control_.fd(), &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
 }
 
-void Raw::send_hello(bool request_answer) {
+void Raw::send_hello(bool request_answer, const std::vector<sockaddr_in>& targets) {
     Announcement hello;
     hello.kind = Kind::hello;
     hello.role = settings_.role;
     hello.id = static_cast<uint16_t>(settings_.id);
+    hello.nonce = settings_.nonce;
     hello.value[0] = data_in_.port();
     hello.value[1] = control_.port();
     hello.value[2] = request_answer;
     hello.value[3] = sender_.single_port();
-    std::vector<sockaddr_in> to;
-    if (request_answer) {
-        to = discovery_targets_;
-    } else {
-        std::lock_guard<std::mutex> lock(mutex_);
-        to = control_addresses_;
-    }
-    for (const sockaddr_in& target : to) send_control(hello, target);
+    for (const sockaddr_in& target : targets) send_control(hello, target);
 }
 
 bool Raw::announce(const Announcement& announcement) {
@@ -237,7 +222,7 @@ void Raw::run_control() {
         const int64_t now = t.tv_sec * 1000LL + t.tv_nsec / 1'000'000;
         if (now >= next && known_peers_.load() < expected_peers_) {
             next = now + hello_ms;
-            send_hello(true);
+            send_hello(true, discovery_targets_);
         }
         if (poll(fds, used, hello_ms) <= 0) continue;
         if (fds[0].revents) take_control(control_);
@@ -247,17 +232,16 @@ void Raw::run_control() {
 
 void Raw::take_control(const Socket& socket) {
     for (;;) {
-        ControlMessage message;
+        char datagram[sizeof(ControlMessage) + 1];
         sockaddr_in from{};
         socklen_t length = sizeof from;
-        const ssize_t n = recvfrom(socket.fd(), &message, sizeof message, MSG_DONTWAIT,
+        const ssize_t n = recvfrom(socket.fd(), datagram, sizeof datagram, MSG_DONTWAIT,
                                    reinterpret_cast<sockaddr*>(&from), &length);
         if (n < 0 && errno != ECONNREFUSED) return;
-        if (n != sizeof message || std::memcmp(message.magic, magic_, sizeof magic_) != 0) continue;
-        const Announcement& a = message.announcement;
-        if (a.role == settings_.role) continue;
-        if (a.kind == Kind::hello) on_hello(a, from);
-        else events_->on_announcement(a);
+        const auto a = n < 0 ? std::nullopt : read_control_message(datagram, static_cast<size_t>(n), settings_.step);
+        if (!a || a->role == settings_.role) continue;
+        if (a->kind == Kind::hello && !is_foreign(*a, settings_)) on_hello(*a, from);
+        else events_->on_announcement(*a);
     }
 }
 
@@ -265,12 +249,13 @@ void Raw::on_hello(const Announcement& a, sockaddr_in from) {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         from.sin_port = htons(static_cast<uint16_t>(a.value[1]));
-        if (std::none_of(control_addresses_.begin(), control_addresses_.end(),
-                         [&](const auto& c) { return equal(c, from); }))
-            control_addresses_.push_back(from);
+        const bool known = std::any_of(control_addresses_.begin(), control_addresses_.end(),
+                                       [&](const auto& c) { return equal(c, from); });
+        if (!known && control_addresses_.size() >= max_addresses) return;
+        if (!known) control_addresses_.push_back(from);
         if (a.id < peers_.size() && known_peers_.load() < expected_peers_) add_peer(a, from);
     }
-    if (a.value[2]) send_hello(false);
+    if (a.value[2]) send_hello(false, {from});
     events_->on_match();
 }
 

@@ -93,7 +93,7 @@ const uint8_t* RawReceiver::assemble(const Header& header, const uint8_t* payloa
     const bool continues = a.run == header.run && a.sequence == header.sequence && a.phase == header.phase &&
                            a.next_part == header.part && a.bytes + length <= header.length;
     if (!continues) return nullptr;
-    std::memcpy(&a.payload[a.bytes], payload, length);
+    std::memcpy(a.payload.data() + a.bytes, payload, length);
     a.bytes += length;
     ++a.next_part;
     return a.bytes == header.length ? a.payload.data() : nullptr;

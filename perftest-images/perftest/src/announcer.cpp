@@ -16,8 +16,9 @@ uint32_t random_number() {
     return number ? number : 1;
 }
 
-Announcer::Announcer(Backend& backend, Role role, unsigned id)
-    : backend_(backend), role_(role), id_(static_cast<uint16_t>(id)), instance_(random_number()) {}
+Announcer::Announcer(Backend& backend, const Settings& settings)
+    : backend_(backend), role_(settings.role), id_(static_cast<uint16_t>(settings.id)), nonce_(settings.nonce),
+      instance_(random_number()) {}
 
 void Announcer::send(Kind kind, uint32_t run, uint16_t to, std::initializer_list<int64_t> values) {
     Announcement message;
@@ -27,6 +28,7 @@ void Announcer::send(Kind kind, uint32_t run, uint16_t to, std::initializer_list
     message.to = to;
     message.instance = instance_;
     message.run = run;
+    message.nonce = nonce_;
     size_t i = 0;
     for (int64_t value : values) message.value[i++] = value;
     backend_.announce(message);                            // a lost announcement is repeated

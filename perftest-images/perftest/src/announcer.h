@@ -14,13 +14,15 @@ uint32_t random_number();                                  // never 0
 // Sends the announcements of this process. Any thread may call send().
 class Announcer {
 public:
-    Announcer(Backend& backend, Role role, unsigned id);
+    Announcer(Backend& backend, const Settings& settings);
     void send(Kind kind, uint32_t run = 0, uint16_t to = to_all, std::initializer_list<int64_t> values = {});
+    uint32_t instance() const { return instance_; }        // random number of this process
 
 private:
     Backend& backend_;
     Role role_;
     uint16_t id_;
+    uint64_t nonce_;
     uint32_t instance_;
 };
 
@@ -32,6 +34,7 @@ public:
     Instance observe(uint32_t instance);
     void forget() { instance_ = previous_ = 0; }
     uint32_t instance() const { return instance_; }
+    uint32_t previous() const { return previous_; }
 
 private:
     uint32_t instance_ = 0, previous_ = 0;

@@ -47,6 +47,14 @@ struct File {
     }
 };
 
+// A device or a pipe may never end.
+bool is_readable(const std::string& path) {
+    constexpr off_t max_bytes = 1 << 20;
+    struct stat status{};
+    return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= max_bytes &&
+           access(path.c_str(), R_OK) == 0;
+}
+
 std::string utc(const ASN1_TIME* time) {
     std::tm parts{};
     char text[40] = "an unknown time";
@@ -202,7 +210,7 @@ void check_security(const Options& options) {
     if (!given) return;
     if (missing) throw UsageError(std::string(missing) + ": is required with " + given + "; give its file");
     for (const File* file : {&governance, &permissions, &identity_ca, &own_certificate, &key, &permissions_ca})
-        if (access(file->path.c_str(), R_OK) != 0)
+        if (!is_readable(file->path))
             throw UsageError(std::string(file->option) + ": cannot read '" + file->path + "'; give another file");
 
     certificate_of(identity_ca);

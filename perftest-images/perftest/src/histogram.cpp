@@ -23,8 +23,9 @@ Histogram::Histogram() : counts_(index_of(highest) + 1) {}
 
 void Histogram::record(int64_t value) {
     value = std::clamp<int64_t>(value, 0, highest);
-    ++counts_[index_of(value)];
     constexpr auto relaxed = std::memory_order_relaxed;    // only one writer: separate load and store are enough
+    std::atomic<uint64_t>& bucket = counts_[index_of(value)];
+    bucket.store(bucket.load(relaxed) + 1, relaxed);
     const double real = static_cast<double>(value);
     sum_.store(sum_.load(relaxed) + real, relaxed);
     squares_.store(squares_.load(relaxed) + real * real, relaxed);
@@ -48,7 +49,7 @@ int64_t Histogram::percentile(double percent) const {
     const uint64_t rank = std::max<uint64_t>(1, static_cast<uint64_t>(percent * total / 100 + 0.5));
     uint64_t cumulative = 0;
     for (size_t i = 0; i < counts_.size(); ++i) {
-        cumulative += counts_[i];
+        cumulative += counts_[i].load(std::memory_order_relaxed);
         if (cumulative >= rank) return std::min(highest_of(i), max());
     }
     return max();

@@ -28,15 +28,16 @@ public:
     double stddev() const;
     int64_t percentile(double percent) const;              // upper limit of the bucket, at most the maximum
 
-    const std::vector<uint64_t>& counts() const { return counts_; }
+    std::vector<uint64_t> counts() const { return {counts_.begin(), counts_.end()}; }
     size_t used() const;                                   // number of buckets up to that of the maximum
 
 private:
     static size_t index_of(int64_t value);
     static int64_t highest_of(size_t index);
 
-    std::vector<uint64_t> counts_;
-    std::atomic<uint64_t> count_{0};                       // other threads read the atomics at any time
+    // Other threads read all of these at any time: a late answer may still be recorded while the result is printed.
+    std::vector<std::atomic<uint64_t>> counts_;
+    std::atomic<uint64_t> count_{0};
     std::atomic<int64_t> min_{INT64_MAX}, max_{0}, last_{0};
     std::atomic<double> sum_{0}, squares_{0};
 };

@@ -37,7 +37,7 @@ std::string base64(const std::string& data) {
 
 std::string encode_histogram(const Histogram& histogram) {
     std::string counts;
-    const auto& all = histogram.counts();
+    const auto all = histogram.counts();
     const size_t used = histogram.used();
     for (size_t i = 0; i < used;) {
         if (all[i]) {

@@ -136,6 +136,10 @@ void print_result(const Report& report, Output& output) {
     if (exit.code == exit_usage) return log_line("%s", exit.reason.c_str());
     const bool measured = report.state.first_ns.load() != 0;
     if (measured || report.options.output_format == "json") output.summary(report);
+    const Results& r = report.results;
+    if (report.options.verbosity > 0 && r.foreign_samples + r.foreign_messages)
+        log_line("ignored %llu samples and %llu messages that no peer of this run sent",
+                 static_cast<unsigned long long>(r.foreign_samples), static_cast<unsigned long long>(r.foreign_messages));
     if (exit.code != exit_done) log_line("%s", exit.reason.c_str());
     else if (report.options.verbosity > 0) log_line("test ended");
 }

@@ -75,7 +75,7 @@ const Option table[] = {
     {"-writers", "N", both, &Options::writers, 1, max_writers,
      "Number of writers of each publisher on each topic, used in turn. Give the same on both sides."},
     {"-keyed", "", both, &Options::keyed, 0, 0, "Use data topics with a key. Give it on both sides."},
-    {"-instances", "N", both, &Options::instances, 1, 100000,
+    {"-instances", "N", both, &Options::instances, 1, max_instances,
      "Number of instances that a publisher writes in turn; requires -keyed. Give the same on both sides."},
     {"-bestEffort", "", both, &Options::best_effort, 0, 0, "Use best effort instead of strict reliability."},
     {"-qosFile", "FILE", both, &Options::qos_file, 0, 0, "QoS profile (DDS-XML) of the data topics."},

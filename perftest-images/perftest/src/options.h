@@ -20,6 +20,7 @@ struct UsageError : std::runtime_error {
 enum class Test : uint8_t { throughput = 0, latency = 1, paced = 2 };
 
 constexpr int64_t max_data_length = 1 << 30, max_writers = 2048;    // of a publisher
+constexpr int64_t max_instances = 100'000;
 constexpr bool is_data_length(int64_t bytes) { return bytes >= sample_overhead && bytes <= max_data_length; }
 
 // The initializers are the defaults that the usage text shows.

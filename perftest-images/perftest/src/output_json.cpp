@@ -216,6 +216,8 @@ private:
                 {"duplicates", r.duplicates},
                 {"lost", r.lost},
                 {"out_of_order", r.out_of_order},
+                {"foreign_samples", r.foreign_samples},
+                {"foreign_messages", r.foreign_messages},
                 {"samples_per_s", json_rounded(rate, 3)},
                 {"throughput_mbps", json_rounded(mbps(rate, r.data_length), 6)},
                 {"first_sample_monotonic_ns", null_if_zero(r.first_ns)},

@@ -1,10 +1,12 @@
 // The interface of a publisher or subscriber to the main program, and the results of its run.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "announcement.h"
 #include "backend.h"
 #include "options.h"
 
@@ -77,6 +79,7 @@ struct Results {
     uint64_t sent = 0;                        // at a subscriber the sum of what its publishers announced in END
     uint64_t received = 0, duplicates = 0, out_of_order = 0, lost = 0;
     uint64_t warm_up_received = 0;            // subscriber only: samples that the network carried before the interval
+    uint64_t foreign_samples = 0, foreign_messages = 0;   // see Participant
     uint64_t pings_sent = 0, pongs_received = 0, pongs_timed_out = 0;
     int64_t first_ns = 0, last_ns = 0;        // at a subscriber over all publishers
     std::optional<CommonInterval> common;     // subscriber only
@@ -94,6 +97,7 @@ struct Results {
 
 class Participant : public Events {
 public:
+    explicit Participant(const Settings& settings) : settings_(settings) {}
     virtual ~Participant() = default;
     virtual void run() = 0;                   // from discovery to DONE, or until the state is stopped
     virtual Results results() const = 0;      // from any thread, as far as they are known
@@ -101,6 +105,34 @@ public:
     // Called by the housekeeping thread.
     virtual void assert_liveliness() = 0;     // announces to the peers that this process is alive
     virtual void check_peers(int64_t now) = 0;    // stops the run if a peer is lost
+
+    void on_announcement(const Announcement& a) final {
+        if (a.role == settings_.role) return;
+        if (is_foreign(a, settings_)) foreign_messages_.fetch_add(1, std::memory_order_relaxed);
+        else on_peer(a);
+    }
+
+protected:
+    virtual void on_peer(const Announcement&) = 0;   // an announcement of the other role, with valid values
+
+    // Counts a sample that no peer of this run sent. Called by the thread that delivers samples.
+    void ignore_sample() {
+        constexpr auto relaxed = std::memory_order_relaxed;
+        foreign_samples_.store(foreign_samples_.load(relaxed) + 1, relaxed);
+    }
+    void count_foreign(Results& results) const {
+        results.foreign_samples = foreign_samples_.load();
+        results.foreign_messages = foreign_messages_.load();
+    }
+    // Explains to a user whose peers were not found that others were there; usually empty.
+    std::string ignored_messages() const {
+        const uint64_t ignored = foreign_messages_.load();
+        return ignored ? "; ignored " + std::to_string(ignored) + " messages of another run (K8SDDS_NONCE)" : "";
+    }
+
+private:
+    const Settings& settings_;
+    std::atomic<uint64_t> foreign_samples_{0}, foreign_messages_{0};
 };
 
 }  // namespace k8sdds

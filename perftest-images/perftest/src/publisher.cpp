@@ -8,7 +8,7 @@ namespace k8sdds {
 
 Publisher::Publisher(const Options& options, const Settings& settings, Backend& backend, State& state,
                      Histogram& histogram)
-    : options_(options), backend_(backend), state_(state), announcer_(backend, Role::publisher, settings.id),
+    : Participant(settings), options_(options), backend_(backend), state_(state), announcer_(backend, settings),
       run_(random_number()), id_(static_cast<uint16_t>(settings.id)),
       payload_(settings.data_length - sample_overhead, 0xa5), peers_(settings.subscribers) {
     for (unsigned i = 0; i < peers_.size(); ++i) peers_[i].report.id = i;
@@ -93,7 +93,7 @@ bool Publisher::discover() {
         state_.stop(exit_unmatched, "no peer: " + std::to_string(count(&Peer::ready)) + " of " +
                                         std::to_string(peers_.size()) + " subscribers ready (matched readers " +
                                         std::to_string(matches.writer) + ", writers " + std::to_string(matches.reader) +
-                                        ") within -discoveryTimeout; " + discovery_advice(options_));
+                                        ") within -discoveryTimeout; " + discovery_advice(options_) + ignored_messages());
     }
     return false;
 }
@@ -164,15 +164,15 @@ void Publisher::check_peers(int64_t now) {
         state_.stop(exit_peer_lost, "peer lost: the endpoints of a subscriber disappeared");
 }
 
-void Publisher::stop_for_duplicate(unsigned id) {
-    // Address both subscribers first: a subscriber that this publisher has not started ignores the ABORT to all.
-    announcer_.send(Kind::abort, run_, static_cast<uint16_t>(id), {exit_usage, 0});
+void Publisher::stop_for_duplicate(unsigned id, const Identity& both) {
+    // Address both subscribers first: a subscriber that this publisher has not started ignores the ABORT to all. The
+    // numbers of their processes show each of them that the ABORT answers its READY.
+    announcer_.send(Kind::abort, run_, static_cast<uint16_t>(id), {exit_usage, both.instance(), both.previous()});
     state_.stop(exit_usage, "-sidMultiSubTest: two subscribers have the id " + std::to_string(id) +
                                 "; give each its own id, from 0 to numSubscribers-1");
 }
 
-void Publisher::on_announcement(const Announcement& a) {
-    if (a.role != Role::subscriber) return;
+void Publisher::on_peer(const Announcement& a) {
     std::unique_lock<std::mutex> lock(state_.mutex);
     if (a.id >= peers_.size()) {
         if (a.kind == Kind::ready && a.run == 0)
@@ -184,8 +184,9 @@ void Publisher::on_announcement(const Announcement& a) {
     if (a.kind == Kind::ready && a.run == 0) {
         const Identity::Instance instance = peer.identity.observe(a.instance);
         if (instance == Identity::Instance::duplicate || (instance == Identity::Instance::first_seen && running_)) {
+            const Identity both = peer.identity;
             lock.unlock();
-            stop_for_duplicate(a.id);
+            stop_for_duplicate(a.id, both);
             return;
         }
         peer.ready = true;
@@ -227,7 +228,9 @@ void Publisher::on_announcement(const Announcement& a) {
 }
 
 void Publisher::on_sample(const Sample& pong) {
-    if (pong.run == run_ && pong.publisher == id_) workload_->on_pong(pong);
+    if (pong.publisher != id_) return;                     // of another publisher
+    if (pong.run != run_ || pong.payload_length != payload_.size()) return ignore_sample();
+    workload_->on_pong(pong);
 }
 
 Results Publisher::results() const {
@@ -255,6 +258,7 @@ Results Publisher::results() const {
     r.pongs_received = workload_->pongs_received();
     r.pongs_timed_out = workload_->pongs_timed_out();
     r.schedule = workload_->schedule();
+    count_foreign(r);
     r.reached_limit = r.sent >= static_cast<uint64_t>(options_.iterations);
     return r;
 }

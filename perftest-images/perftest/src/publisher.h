@@ -23,7 +23,6 @@ public:
     void assert_liveliness() override;
     void check_peers(int64_t now) override;
 
-    void on_announcement(const Announcement&) override;
     void on_match() override {
         state_.matched_ns.store(now_ns());
         state_.changed.notify_all();
@@ -32,6 +31,8 @@ public:
     void on_received() override {}
 
 private:
+    void on_peer(const Announcement&) override;
+
     // A subscriber. Guarded by the state's mutex.
     struct Peer {
         Identity identity;
@@ -46,7 +47,7 @@ private:
     void collect_reports();
     void abort_peers();
     bool matched();
-    void stop_for_duplicate(unsigned id);
+    void stop_for_duplicate(unsigned id, const Identity& both);
     bool all(bool Peer::*flag) const;
     unsigned count(bool Peer::*flag) const;
     std::string ids_without(bool Peer::*flag) const;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "options.h"
+#include "xml_text.h"
 
 namespace k8sdds {
 namespace {
@@ -17,13 +18,15 @@ public:
     explicit Reader(const std::string& path) : path_(path) {}
 
     QosProfile read() {
-        if (document_.LoadFile(path_.c_str()) != tinyxml2::XML_SUCCESS) {
-            const int line = document_.ErrorLineNum();
-            throw UsageError("-qosFile: " + path_ + (line ? ":" + std::to_string(line) : "") + ": " +
-                             (document_.ErrorID() == tinyxml2::XML_ERROR_FILE_NOT_FOUND ? "no such file"
-                                                                                        : "not well-formed XML") +
-                             "; give a DDS-XML file such as qos/strict-reliable.xml");
-        }
+        std::string text;
+        return profile(read_xml(path_, document_, text));
+    }
+    QosProfile parse(const std::string& text) { return profile(parse_xml(text, document_)); }
+
+private:
+    // Returns the profile in the document, unless it was refused.
+    QosProfile profile(const std::string& refused) {
+        if (!refused.empty()) throw UsageError("-qosFile: " + path_ + refused);
         const XMLElement* root = document_.RootElement();
         if (std::strcmp(root->Name(), "dds") != 0) fail(root, "the root element must be <dds>");
         const XMLElement* profile = choose(root);
@@ -58,7 +61,6 @@ public:
         return qos;
     }
 
-private:
     [[noreturn]] void fail(const XMLElement* e, const std::string& why) const {
         throw UsageError("-qosFile: " + path_ + ":" + std::to_string(e->GetLineNum()) + ": <" + e->Name() + ">: " + why);
     }
@@ -241,5 +243,6 @@ QosProfile built_in_profile(bool best_effort) {
 }
 
 QosProfile read_qos_file(const std::string& path) { return Reader(path).read(); }
+QosProfile parse_qos(const std::string& path, const std::string& text) { return Reader(path).parse(text); }
 
 }  // namespace k8sdds

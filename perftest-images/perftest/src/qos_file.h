@@ -8,6 +8,8 @@
 namespace k8sdds {
 
 QosProfile built_in_profile(bool best_effort);
-QosProfile read_qos_file(const std::string& path);        // throws UsageError that names file, line and element
+// Throw UsageError that names file, line and element.
+QosProfile read_qos_file(const std::string& path);
+QosProfile parse_qos(const std::string& path, const std::string& text);   // the content of the file
 
 }  // namespace k8sdds

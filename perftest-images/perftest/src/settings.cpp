@@ -58,11 +58,23 @@ void check_schedule(Options& options) {
     }
 }
 
+// Returns the nonce of the run, which whoever starts all processes gives to each of them; 0 without one.
+uint64_t nonce_of_run() {
+    const char* value = std::getenv("K8SDDS_NONCE");
+    const std::string text = value ? value : "";
+    if (text.empty()) return 0;
+    if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+        throw UsageError("K8SDDS_NONCE: not a nonce; give 16 hexadecimal digits in lower case, or unset it");
+    return std::strtoull(text.c_str(), nullptr, 16);
+}
+
 // Returns -1 if the text is not a number of at most 10 digits.
 int64_t whole_number(const std::string& text) {
     const bool digits = !text.empty() && text.size() < 11 && text.find_first_not_of("0123456789") == std::string::npos;
     return digits ? std::stoll(text) : -1;
 }
+
+constexpr size_t max_steps = 64;
 
 void parse_scan(Options& options) {
     options.lengths = {options.data_length};
@@ -81,6 +93,8 @@ void parse_scan(Options& options) {
                              std::to_string(sample_overhead) + " to " + std::to_string(max_data_length) +
                              ", such as 64:1024:16384");
         options.lengths.push_back(length);
+        if (options.lengths.size() > max_steps)
+            throw UsageError("-scan: more than " + std::to_string(max_steps) + " lengths; give fewer");
         from = to + 1;
     }
     options.data_length = options.lengths.front();
@@ -220,6 +234,7 @@ Settings make_settings(Options& options) {
     Settings settings;
     settings.role = options.role();
     settings.id = static_cast<unsigned>(options.pub ? options.pid : options.sid);
+    settings.nonce = nonce_of_run();
     settings.domain = static_cast<unsigned>(options.domain);
     settings.data_length = static_cast<uint64_t>(options.data_length);
     settings.subscribers = static_cast<unsigned>(options.subscribers);

@@ -30,12 +30,25 @@ double process_cpu_s() {
 }
 
 void log_line(const char* format, ...) {
-    char text[1000];
+    constexpr size_t max_bytes = 4000;
+    char text[max_bytes + 2];                              // one more byte than one_line() keeps
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    std::fprintf(stderr, "k8sdds-perftest: %s\n", text);
+    std::fprintf(stderr, "k8sdds-perftest: %s\n", one_line(text, max_bytes).c_str());
+}
+
+std::string one_line(std::string text, size_t max_bytes) {
+    const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
+    if (text.size() > max_bytes) {
+        size_t end = max_bytes;
+        while (end && continues(text[end])) --end;
+        text.resize(end);
+    }
+    for (char& c : text)
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+    return text;
 }
 
 bool State::advance(Stage from, Stage to) {

@@ -20,6 +20,10 @@ inline int64_t now_ns() {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
 }
+// Returns the time from one point to another. A time that another process sent may be any number.
+inline int64_t elapsed_ns(int64_t from, int64_t to) {
+    return static_cast<int64_t>(static_cast<uint64_t>(to) - static_cast<uint64_t>(from));
+}
 inline int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 // Returns how long a sample may take before its sender counts as lost: the timeout, plus the sample's transfer at 1
@@ -113,5 +117,8 @@ private:
 
 double process_cpu_s();
 void log_line(const char* format, ...) __attribute__((format(printf, 1, 2)));   // on standard error
+
+// Returns a text as one line for a terminal: without control characters, and shortened at a character of UTF-8.
+std::string one_line(std::string text, size_t max_bytes);
 
 }  // namespace k8sdds

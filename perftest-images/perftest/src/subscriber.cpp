@@ -1,6 +1,7 @@
 #include "subscriber.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "settings.h"
@@ -31,9 +32,9 @@ uint64_t Subscriber::Source::sent_by(size_t writer) const {
 
 Subscriber::Subscriber(const Options& options, const Settings& settings, Backend& backend, State& state,
                        Histogram& delays, Histogram* gaps)
-    : options_(options), reliable_(settings.qos.reader.reliable), data_length_given_(options.was_given("-dataLen")),
+    : Participant(settings), options_(options), reliable_(settings.qos.reader.reliable), data_length_given_(options.was_given("-dataLen")),
       topics_(settings.topics), writers_(settings.writers),
-      backend_(backend), state_(state), announcer_(backend, Role::subscriber, settings.id),
+      backend_(backend), state_(state), announcer_(backend, settings),
       id_(static_cast<int32_t>(settings.id)), delays_(delays), gaps_(gaps) {
     for (unsigned i = 0; i < settings.publishers; ++i) sources_.push_back(std::make_unique<Source>(settings));
     state_.sample_bytes.store(settings.data_length);
@@ -85,7 +86,7 @@ bool Subscriber::discover() {
     state_.stop(exit_unmatched, "no peer: " + std::to_string(started) + " of " + std::to_string(sources_.size()) +
                                     " publishers started (matched writers " + std::to_string(matches.reader) +
                                     ", readers " + std::to_string(matches.writer) +
-                                    ") within -discoveryTimeout; " + discovery_advice(options_));
+                                    ") within -discoveryTimeout; " + discovery_advice(options_) + ignored_messages());
     return false;
 }
 
@@ -169,23 +170,27 @@ void Subscriber::check_peers(int64_t now) {
         state_.stop(exit_peer_lost, "peer lost: the endpoints of a publisher disappeared");
 }
 
+// Returns why this subscriber cannot measure a publisher; empty if it can.
+std::string Subscriber::refusal(const Source& source, const Announcement& a) const {
+    const std::string publisher = "publisher " + std::to_string(a.id);
+    const int64_t length = a.value[3];
+    if (data_length_given_ && length != options_.data_length)
+        return "-dataLen: " + publisher + " sends " + std::to_string(length) +
+               " bytes; give the same -dataLen on both sides, or omit it here";
+    for (const auto& other : sources_)
+        if (other.get() != &source && other->run.load() && other->payload_length + sample_overhead != length)
+            return "-dataLen: " + publisher + " sends " + std::to_string(length) + " bytes, another one " +
+                   std::to_string(other->payload_length + sample_overhead) + "; give all publishers the same -dataLen";
+    if (a.value[6] != (options_.keyed ? options_.instances : 0))
+        return "-instances: " + publisher + " writes " + std::to_string(a.value[6]) +
+               "; give the same -instances on both sides";
+    return "";
+}
+
 void Subscriber::start(Source& source, const Announcement& a) {
-    if (!is_data_length(a.value[3])) {
-        state_.stop(exit_middleware, "publisher " + std::to_string(a.id) + " announced the length " +
-                                         std::to_string(a.value[3]) + "; run the same version on both sides");
-        return;
-    }
+    if (const std::string why = refusal(source, a); !why.empty()) return state_.stop(exit_usage, why);
     const auto length = static_cast<uint64_t>(a.value[3]);
-    if (data_length_given_ && length != static_cast<uint64_t>(options_.data_length)) {
-        state_.stop(exit_usage, "-dataLen: publisher " + std::to_string(a.id) + " sends " + std::to_string(length) +
-                                    " bytes; give the same -dataLen on both sides, or omit it here");
-        return;
-    }
-    if (a.value[6] != (options_.keyed ? options_.instances : 0)) {
-        state_.stop(exit_usage, "-instances: publisher " + std::to_string(a.id) + " writes " + std::to_string(a.value[6]) +
-                                    "; give the same -instances on both sides");
-        return;
-    }
+    source.payload_length = static_cast<uint32_t>(length - sample_overhead);
     state_.sample_bytes.store(length);
     test_ = static_cast<Test>(a.value[0]);
     if (test_ != Test::throughput) state_.measure_delays();
@@ -209,8 +214,8 @@ void Subscriber::answer_start(unsigned id) {
     announcer_.send(Kind::ready, sources_[id]->run.load(), static_cast<uint16_t>(id), {clock_id_});
 }
 
-void Subscriber::on_announcement(const Announcement& a) {
-    if (a.role != Role::publisher || a.id >= sources_.size()) return;
+void Subscriber::on_peer(const Announcement& a) {
+    if (a.id >= sources_.size()) return;
     if (a.to != to_all && a.to != static_cast<uint16_t>(id_)) return;
     Source& source = *sources_[a.id];
     bool starts = false, last_to_start = false, answer_done = false;
@@ -230,7 +235,9 @@ void Subscriber::on_announcement(const Announcement& a) {
             }
             starts = source.run.load() == a.run;
         }
-        if (a.kind == Kind::abort && a.to != to_all && a.value[0] == exit_usage)
+        // A publisher that has not started this process proves with its number that it has seen its READY.
+        const bool to_this_process = a.value[1] == announcer_.instance() || a.value[2] == announcer_.instance();
+        if (a.kind == Kind::abort && a.to != to_all && a.value[0] == exit_usage && to_this_process)
             state_.stop(exit_usage, "-sidMultiSubTest: another subscriber has the id " + std::to_string(id_) +
                                         "; give each its own id, from 0 to numSubscribers-1");
         if (a.instance != source.identity.instance()) return;
@@ -261,10 +268,19 @@ void Subscriber::on_announcement(const Announcement& a) {
     if (a.kind != Kind::alive) state_.changed.notify_all();
 }
 
-void Subscriber::on_sample(const Sample& sample) {
-    if (sample.publisher >= sources_.size()) return;
+// Returns the publisher that sent a sample; null if the sample is not of this run, or not as announced.
+Subscriber::Source* Subscriber::source_of(const Sample& sample) {
+    if (sample.publisher >= sources_.size()) return nullptr;
     Source& source = *sources_[sample.publisher];
-    if (sample.run != source.run.load(std::memory_order_acquire)) return;
+    const bool announced = sample.run == source.run.load(std::memory_order_acquire) &&
+                           sample.payload_length == source.payload_length && sample.writer < source.streams.size();
+    return announced ? &source : nullptr;
+}
+
+void Subscriber::on_sample(const Sample& sample) {
+    Source* const sender = source_of(sample);
+    if (__builtin_expect(!sender, 0)) return ignore_sample();
+    Source& source = *sender;
     if (sample.ping == id_) backend_.write(sample);        // the pong; if the writer is full, the pong counts as lost
     if (sample.phase != Phase::measured) {
         warm_up_received_.store(warm_up_received_.load(relaxed) + 1, relaxed);
@@ -272,7 +288,7 @@ void Subscriber::on_sample(const Sample& sample) {
     }
     const bool first = source.first_ns.load(relaxed) == 0;
     const int64_t now = __builtin_expect(first, 0) ? now_ns() : 0;
-    if (sample.writer >= source.streams.size() || !source.streams[sample.writer].record(sample)) return;
+    if (!source.streams[sample.writer].record(sample)) return;
     source.received_in_group = true;
     if (source.times_samples.load(relaxed)) time_sample(source, sample);
     state_.samples.store(++total_, relaxed);
@@ -291,7 +307,7 @@ void Subscriber::time_sample(Source& source, const Sample& sample) {
     if (gaps_ && source.previous_arrival_ns) gaps_->record(now - source.previous_arrival_ns);
     source.previous_arrival_ns = now;
     if (source.measures_delay.load(relaxed))
-        record_delay(source, now + source.clock_difference_ns.load(relaxed) - sample.sent_ns);
+        record_delay(source, elapsed_ns(sample.sent_ns, now + source.clock_difference_ns.load(relaxed)));
 }
 
 // From when a sample was due to when the middleware delivered it. If the clocks differ by more than that, it is negative,
@@ -300,7 +316,7 @@ void Subscriber::record_delay(Source& source, int64_t delay_ns) {
     delays_.record(delay_ns);
     if (delay_ns > deadline_ns_.load(relaxed)) deadlines_missed_.store(deadlines_missed_.load(relaxed) + 1, relaxed);
     if (source.previous_delay_ns != no_delay) {
-        const auto change = static_cast<double>(std::abs(delay_ns - source.previous_delay_ns));
+        const double change = std::abs(static_cast<double>(delay_ns) - static_cast<double>(source.previous_delay_ns));
         delay_change_sum_ns_.store(delay_change_sum_ns_.load(relaxed) + change, relaxed);
         delay_changes_.store(delay_changes_.load(relaxed) + 1, relaxed);
     }
@@ -391,6 +407,7 @@ Results Subscriber::results() const {
     if (options_.keyed) r.instances = instance_counts();
     r.writers = writer_counts();
     r.warm_up_s = warm_up_s_;
+    count_foreign(r);
     r.warm_up_received = warm_up_received_.load();
     r.common = common_interval();
     for (const auto& source : sources_) {

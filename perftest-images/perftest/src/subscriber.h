@@ -25,7 +25,6 @@ public:
     void assert_liveliness() override;
     void check_peers(int64_t now) override;
 
-    void on_announcement(const Announcement&) override;
     void on_match() override {
         state_.matched_ns.store(now_ns());
         state_.changed.notify_all();
@@ -34,6 +33,8 @@ public:
     void on_received() override;
 
 private:
+    void on_peer(const Announcement&) override;
+
     static constexpr int64_t no_delay = INT64_MIN;
 
     // The state of one publisher.
@@ -42,6 +43,7 @@ private:
 
         // Written only by the receiving thread, except `run`, which START sets after all that a sample needs.
         std::atomic<uint32_t> run{0};
+        uint32_t payload_length = UINT32_MAX;              // of a sample; set once, before `run`
         std::vector<Stream> streams;                       // by writer
         bool received_in_group = false;
         std::atomic<int64_t> first_ns{0}, last_ns{0};
@@ -71,7 +73,9 @@ private:
     void update_progress(Source&, int64_t now);
     void update_completion(Source&, int64_t now);
     void report(unsigned id);
+    std::string refusal(const Source&, const Announcement&) const;
     void start(Source&, const Announcement&);
+    Source* source_of(const Sample&);
     void answer_start(unsigned id);
     void time_sample(Source&, const Sample&);
     void record_delay(Source&, int64_t delay_ns);

@@ -104,8 +104,8 @@ void LatencyTest::on_pong(const Sample& pong) {
     blocked_since_ = 0;
     if (pong.phase == Phase::measured) {
         // With a rate, a ping that waited for the answer to the previous one is timed from when it was due.
-        const int64_t late_ns = pacer_.is_limited() ? pong.sent_ns - due_ns_.load(relaxed) : 0;
-        histogram_.record(late_ns + (now - pong.sent_ns) / 2);
+        const int64_t late_ns = pacer_.is_limited() ? elapsed_ns(due_ns_.load(relaxed), pong.sent_ns) : 0;
+        histogram_.record(late_ns + elapsed_ns(pong.sent_ns, now) / 2);
         pongs_received_.store(pongs_received_.load(relaxed) + 1, relaxed);
     }
     if (uses_listener_) send_ping(true);

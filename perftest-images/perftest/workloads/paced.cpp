@@ -71,7 +71,7 @@ void PacedTest::on_pong(const Sample& pong) {
     if (pong.phase != Phase::measured) return;
     const uint64_t number = uint64_t{pong.sequence} * writers_ + pong.writer;
     const int64_t late_ns = lateness_of(number).load(relaxed);
-    histogram_.record(late_ns + (now_ns() - pong.sent_ns - late_ns) / 2);
+    histogram_.record(late_ns + (elapsed_ns(pong.sent_ns, now_ns()) - late_ns) / 2);
     pongs_received_.store(pongs_received_.load(relaxed) + 1, relaxed);
 }
 

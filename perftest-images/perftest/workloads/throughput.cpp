@@ -85,7 +85,7 @@ void ThroughputTest::run() {
 
 void ThroughputTest::on_pong(const Sample& pong) {
     if (pong.phase != Phase::measured) return;
-    histogram_.record((now_ns() - pong.sent_ns) / 2);
+    histogram_.record(elapsed_ns(pong.sent_ns, now_ns()) / 2);
     pongs_received_.store(pongs_received_.load(relaxed) + 1, relaxed);
 }
 

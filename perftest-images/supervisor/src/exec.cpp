@@ -22,6 +22,7 @@
 #include <filesystem>
 
 #include "commands.h"
+#include "received_file.h"
 #include "support.h"
 
 namespace k8sdds {
@@ -31,24 +32,7 @@ namespace {
 // The supervisor holds a lock on this file; the kernel releases it however the supervisor ends.
 constexpr const char* kLock = "/lock";
 constexpr const char* kExit = "/exit";
-constexpr std::int64_t kMaxFileBytes = 64 << 20;
-
-void write_all(int fd, std::string_view data) {
-    while (!data.empty()) {
-        const ssize_t n = write(fd, data.data(), data.size());
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) throw Failure(kPrerequisite, "cannot write: " + errno_text());
-        data.remove_prefix(static_cast<std::size_t>(n));
-    }
-}
-
-std::string create_directory(const std::string& name, mode_t mode) {
-    std::error_code error;
-    std::filesystem::create_directories(name, error);
-    if (error) throw Failure(kPrerequisite, "cannot create the directory " + name + ": " + error.message());
-    chmod(name.c_str(), mode);
-    return name;
-}
+constexpr std::size_t kMaxLine = 64 << 10;
 
 // Reads lines and counted bytes from standard input.
 class Input {
@@ -62,6 +46,7 @@ public:
                 buffer_.erase(0, end + 1);
                 return true;
             }
+            if (buffer_.size() > kMaxLine) throw Failure(kUsage, "a line on standard input is too long");
             if (!read_block()) return false;
         }
     }
@@ -88,26 +73,12 @@ private:
     std::string buffer_;
 };
 
-// Receives a file for the participant: the line "file MODE SIZE PATH", then SIZE bytes. Returns false if the input
-// ends before the file is complete.
+// Receives a file for the participant. Returns false if the input ends before the file is complete.
 bool receive_file(Input& input, const std::string& line) {
-    const auto parts = fields(line);
-    const auto size = parts.size() == 4 ? to_integer(parts[2]) : std::nullopt;
-    if (!size || *size < 0 || *size > kMaxFileBytes || parts[3][0] != '/' ||
-        (parts[1] != "0600" && parts[1] != "0644"))
-        throw Failure(kUsage, "not a file for a participant: " + line);
+    const ReceivedFile file = parse_received_file(line);
     std::string content;
-    if (!input.bytes(static_cast<std::size_t>(*size), content)) return false;
-    const std::string& path = parts[3];
-    const bool secret = parts[1] == "0600";
-    create_directory(path.substr(0, path.rfind('/')), secret ? 0700 : 0755);
-    const std::string temporary = path + ".new";
-    unlink(temporary.c_str());
-    Fd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, secret ? 0600 : 0644));
-    if (!fd) throw Failure(kPrerequisite, "cannot write " + path + ": " + errno_text());
-    write_all(fd.get(), content);
-    if (rename(temporary.c_str(), path.c_str()) != 0)
-        throw Failure(kPrerequisite, "cannot write " + path + ": " + errno_text());
+    if (!input.bytes(file.size, content)) return false;
+    save(file, content);
     return true;
 }
 
@@ -219,7 +190,7 @@ int exec_participant(const Options& options) {
             std::error_code error;
             std::filesystem::remove_all(earlier, error);
         }
-    create_directory(options.dir, 0755);
+    create_directory(options.dir, false);
     Fd lock(open((options.dir + kLock).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!lock)
         throw Failure(kUsage, options.dir + " already holds a run; choose another directory, results are not overwritten");

@@ -131,7 +131,7 @@ bool Run::wait_for_go() {
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n <= 0) return false;
         if (byte != '\n') {
-            if (byte != '\r') line += byte;
+            if (byte != '\r' && line.size() < 256) line += byte;   // more than any line that is expected
             continue;
         }
         if (line == "go") return true;

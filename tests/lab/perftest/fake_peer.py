@@ -6,8 +6,10 @@ import socket
 import struct
 import threading
 
-MAGIC = b"k8sddsA1"
-LAYOUT = struct.Struct("<8sBBHHxxII8q")
+MAGIC = b"k8sddsB1"
+LAYOUT = struct.Struct("<8sBBHHxxIIQ8q")
+SAMPLE = struct.Struct("<IIqiHBBI")
+"""The head of a sample: run, sequence, time, ping, publisher, phase, part, length of the payload."""
 HELLO, READY, START, ALIVE, END, REPORT, DONE, BYE, ABORT = range(9)
 PUBLISHER, SUBSCRIBER = 0, 1
 ALL = 0xFFFF
@@ -17,8 +19,15 @@ class FakePeer:
     """Send HELLO and the announcements in `steps`, then stay silent, like a hung process."""
 
     def __init__(
-        self, domain: int, role: int, steps: set[int], instance: int = 77, length: int = 100
+        self,
+        domain: int,
+        role: int,
+        steps: set[int],
+        instance: int = 77,
+        length: int = 100,
+        nonce: int = 0,
     ) -> None:
+        self.nonce = nonce
         self.role, self.steps, self.instance, self.length = role, steps, instance, length
         self.received: set[int] = set()
         base = 7400 + 250 * domain + 10
@@ -45,7 +54,7 @@ class FakePeer:
 
     def send(self, kind: int, run: int = 0, *values: int) -> None:
         padded = (*values, *([0] * 8))[:8]
-        message = LAYOUT.pack(MAGIC, kind, self.role, 0, ALL, self.instance, run, *padded)
+        message = LAYOUT.pack(MAGIC, kind, self.role, 0, ALL, self.instance, run, self.nonce, *padded)
         self.socket.sendto(message, self.peer)
 
     def _hello(self) -> None:

@@ -1,0 +1,46 @@
+#include "announcement.h"
+
+#include "options.h"
+
+namespace k8sdds {
+namespace {
+
+constexpr int64_t longest_ns = 1'000'000'000LL * 86400 * 365, latest_ns = int64_t{1} << 61, most_samples = int64_t{1} << 48;
+constexpr int64_t last_port = 65535, last_id = 999;
+
+bool within(int64_t value, int64_t low, int64_t high) { return value >= low && value <= high; }
+
+bool has_valid_values(const Announcement& a) {
+    const auto& v = a.value;
+    switch (a.kind) {
+    case Kind::hello:                                      // ports for samples and announcements; a flag; source port
+        return within(v[0], 1, last_port) && within(v[1], 1, last_port) && within(v[2], 0, 1) && within(v[3], 0, last_port);
+    case Kind::start:                                      // test, warm-up, deadline, length, clock, its offset, instances
+        return a.run != 0 && within(v[0], 0, static_cast<int64_t>(Test::paced)) && within(v[1], 0, longest_ns) &&
+               within(v[2], 0, longest_ns) && is_data_length(v[3]) && within(v[5], -latest_ns, latest_ns) &&
+               within(v[6], 0, max_instances);
+    case Kind::end:                                        // samples, clock offset
+        return within(v[0], 0, most_samples) && within(v[1], -latest_ns, latest_ns);
+    case Kind::report:                                     // three numbers of samples; first and last sample; instances
+        for (int i = 0; i < 3; ++i)
+            if (!within(v[i], 0, most_samples)) return false;
+        return within(v[3], 0, latest_ns) && within(v[4], 0, latest_ns) && within(v[5], 0, max_instances);
+    case Kind::done:                                       // next length of a scan
+        return v[0] == 0 || is_data_length(v[0]);
+    case Kind::abort:                                      // exit code
+        return within(v[0], 0, 255);
+    case Kind::ready:
+    case Kind::alive:
+    case Kind::bye:
+        return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+bool is_foreign(const Announcement& a, const Settings& settings) {
+    return a.nonce != settings.nonce || a.role > Role::subscriber || a.id > last_id || !has_valid_values(a);
+}
+
+}  // namespace k8sdds

@@ -1,0 +1,148 @@
+"""Test that messages and samples of other programs on the network neither end a run nor count in it."""
+
+import socket
+import time
+
+import pytest
+from fake_peer import ABORT, ALL, HELLO, LAYOUT, MAGIC, PUBLISHER, READY, SAMPLE, START, SUBSCRIBER
+
+NONCE = "0123456789abcdef"
+OTHER = "fedcba9876543210"
+RUN = {"K8SDDS_NONCE": NONCE}
+
+
+class Spoofer:
+    """A program on this host that knows the protocol, but not the nonce of the run."""
+
+    def __init__(self, domain: int, role: int, nonce: int = 0) -> None:
+        self.target = ("127.0.0.1", 7400 + 250 * domain + 10 + (1 - role))
+        self.role, self.nonce = role, nonce
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+
+    def send(self, kind: int, *values: int, run: int = 0, to: int = ALL, instance: int = 99) -> None:
+        padded = (*values, *([0] * 8))[:8]
+        message = LAYOUT.pack(MAGIC, kind, self.role, 0, to, instance, run, self.nonce, *padded)
+        self.socket.sendto(message, self.target)
+
+    def hello(self) -> None:
+        port = self.socket.getsockname()[1]
+        self.send(HELLO, port, port, 0)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@pytest.fixture
+def spoofer(perftest):
+    spoofers = []
+
+    def create(role: int, nonce: int = 0) -> Spoofer:
+        spoofers.append(Spoofer(perftest.domain, role, nonce))
+        return spoofers[-1]
+
+    yield create
+    for created in spoofers:
+        created.close()
+
+
+def _port_for_samples(listener: Spoofer) -> int:
+    """Return the port that a subscriber names in its answer to a HELLO."""
+    listener.socket.settimeout(0.1)
+    own = listener.socket.getsockname()[1]
+    for _ in range(100):  # until the subscriber has opened its socket
+        listener.send(HELLO, own, own, 1)
+        try:
+            message = LAYOUT.unpack(listener.socket.recv(2000))
+        except TimeoutError:
+            continue
+        if message[1] == HELLO:
+            return int(message[8])
+    raise AssertionError("the subscriber did not answer")
+
+
+@pytest.mark.parametrize("nonce", [0, int(OTHER, 16)])
+def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
+    subscriber = perftest.sub(middleware="raw", env=RUN)
+    as_publisher, as_subscriber = spoofer(PUBLISHER, nonce), spoofer(SUBSCRIBER, nonce)
+    for _ in range(50):  # before the true publisher exists
+        as_publisher.hello()
+        as_publisher.send(START, 0, 0, 0, 1 << 31, run=5)
+        as_publisher.send(START, 0, 0, 0, 1 << 20, run=5)
+        as_publisher.send(ABORT, 2, to=0)
+        time.sleep(0.005)
+    publisher = perftest.pub(middleware="raw", env=RUN, time=0.5)
+    subscriber.wait_for_phase("M")
+    for _ in range(50):
+        as_publisher.send(START, 0, 0, 0, 100, run=6)
+        as_publisher.send(ABORT, 2, to=0)
+        as_subscriber.send(READY)
+        as_subscriber.send(ABORT, 2)
+        time.sleep(0.002)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert subscriber.k8sdds["received"] > 0
+    assert subscriber.k8sdds["foreign_messages"] >= 200
+    assert publisher.k8sdds["foreign_messages"] >= 50
+    assert "messages that no peer of this run sent" in subscriber.err
+
+
+def test_an_abort_without_the_number_of_the_process_is_ignored(perftest, spoofer):
+    # Without a nonce, as in manual runs.
+    subscriber = perftest.sub(middleware="raw")
+    as_publisher = spoofer(PUBLISHER)
+    for _ in range(20):
+        as_publisher.send(ABORT, 2, to=0)
+        time.sleep(0.01)
+    publisher = perftest.pub(middleware="raw")
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+
+
+def test_samples_that_were_not_announced_do_not_count(perftest, spoofer):
+    """Samples of run 0 before START, of another run, and of another length are ignored and counted."""
+    subscriber = perftest.sub(middleware="raw", env=RUN)
+    listener = spoofer(PUBLISHER, int(NONCE, 16))
+    port = _port_for_samples(listener)
+    for sequence in range(10):
+        listener.socket.sendto(SAMPLE.pack(0, sequence, 0, -1, 0, 1, 0, 72) + bytes(72), ("127.0.0.1", port))
+    listener.send(START, 0, 0, 0, 100, 0, 0, 0, run=7)
+    time.sleep(0.1)
+    for sequence in range(10):
+        listener.socket.sendto(SAMPLE.pack(8, sequence, 0, -1, 0, 1, 0, 72) + bytes(72), ("127.0.0.1", port))
+        listener.socket.sendto(SAMPLE.pack(7, sequence, 0, -1, 0, 1, 0, 5) + bytes(5), ("127.0.0.1", port))
+    listener.socket.sendto(SAMPLE.pack(7, 0, 0, -1, 0, 1, 0, 72) + bytes(72), ("127.0.0.1", port))
+    subscriber.wait_for_phase("M")
+    subscriber.signal(15)
+    assert subscriber.end() == 143, subscriber.err
+    assert subscriber.k8sdds["received"] == 1
+    assert subscriber.k8sdds["foreign_samples"] == 30
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+def test_samples_of_a_foreign_dds_writer_do_not_count(perftest, middleware):
+    """A publisher of another run writes on the same topics, as one that the user forgot does."""
+    other = {"K8SDDS_NONCE": OTHER}
+    strangers = [
+        perftest.pub(middleware=middleware, env=other, time=5),
+        perftest.sub(middleware=middleware, env=other),
+    ]
+    strangers[1].wait_for_phase("M")
+    subscriber = perftest.sub(middleware=middleware, env=RUN)
+    publisher = perftest.pub("-pubRate", "500:sleep", middleware=middleware, env=RUN, time=0.5)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    result = subscriber.k8sdds
+    assert result["received"] == publisher.k8sdds["sent"] and result["lost"] == 0
+    assert result["foreign_samples"] > 0 and result["foreign_messages"] > 0
+
+
+def test_peers_with_different_nonces_report_why_they_do_not_meet(perftest):
+    subscriber = perftest.sub("-discoveryTimeout", 1, env=RUN)
+    publisher = perftest.pub("-discoveryTimeout", 1)
+    assert (publisher.end(), subscriber.end()) == (3, 3)
+    assert "messages of another run (K8SDDS_NONCE)" in publisher.k8sdds["exit"]["reason"]
+
+
+@pytest.mark.parametrize("nonce", ["5", "0123456789ABCDEF", "0123456789abcdeg"])
+def test_a_wrong_nonce_is_an_error_of_usage(perftest, nonce):
+    process = perftest.sub(env={"K8SDDS_NONCE": nonce})
+    assert process.end() == 2
+    assert "K8SDDS_NONCE" in process.err and nonce not in process.err
