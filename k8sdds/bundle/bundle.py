@@ -13,6 +13,7 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.bundle import architecture, cache, oci
+from k8sdds.system import reading
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
@@ -67,12 +68,10 @@ class Bundle:
         """
         folder = _unpacked(path) if path.is_file() else path
         try:
-            data = json.loads((folder / INDEX).read_text())
+            data = reading.json_file(folder / INDEX, "create a bundle: k8sdds bundle create")
         except OSError as error:
             what = f"{path} is not a bundle: {INDEX}: {error.strerror}"
             raise InputError(what, "create a bundle: k8sdds bundle create") from error
-        except ValueError as error:
-            raise InputError(f"{folder / INDEX}: {error}", "create a bundle: k8sdds bundle create") from error
         try:
             if data.pop("format") != FORMAT:
                 raise ValueError("unknown format; another version of k8sdds created it")

@@ -16,7 +16,7 @@ from k8sdds.analysis.conditions import CONDITION
 from k8sdds.model.experiment import OneOrMore
 from k8sdds.model.trial import defaults
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.strict import Strict
+from k8sdds.system.strict import MAX_NAME, MAX_TITLE, Strict
 
 Scalar = str | int | float | bool | None
 Is = Literal["lower", "higher", "alike", "between", "published"]
@@ -46,6 +46,10 @@ Selector = Annotated[dict[str, Scalar], BeforeValidator(_selector)]
 Points = Annotated[
     dict[str, Annotated[list[Scalar], OneOrMore, Field(min_length=1)]], BeforeValidator(_selector)
 ]
+
+
+MAX_POINTS = 10_000
+"""Most points of a part."""
 
 
 class Pair(Strict):
@@ -80,6 +84,8 @@ class Part(Strict):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Part:
+        if math.prod(len(values) for values in self.at.values()) > MAX_POINTS:
+            raise ValueError(f"`at` has more than {MAX_POINTS:,} combinations")
         if self.quantity not in METRICS:
             from k8sdds.system.yaml_text import nearest
 
@@ -138,7 +144,7 @@ class Part(Strict):
 class Claim(Strict):
     """One claim. Its verdict follows from its parts; a claim without parts is not testable."""
 
-    id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=MAX_NAME)
     claim: str = Field(description="the statement, one sentence")
     paper: str = Field(description="table, figure or section of the statement")
     parts: list[Part] = Field(default_factory=list)
@@ -182,8 +188,8 @@ class Claims(Strict):
 
     page: ClassVar[str] = "docs/reference/claims.md"
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
-    title: str = ""
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME)
+    title: str = Field(default="", max_length=MAX_TITLE)
     source: str = Field(default="", description="the publication that makes the claims")
     level: float = Field(
         default=0.05, gt=0, lt=0.5, description="significance level of every test: the rate of false verdicts"

@@ -71,10 +71,11 @@ def pack(
         print_text(to_json(dataclasses.asdict(packed)))
         return
     verb = "would write " if dry_run else ""
-    print_text(f"{verb}{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB")
-    print_text(f"content id: {packed.content_id}")
+    size = f"{packed.files} files, {packed.size_bytes / 1e6:.1f} MB"
+    console().print(f"{verb}{packed.path}: {size}", soft_wrap=True)
+    console().print(f"content id: {packed.content_id}", soft_wrap=True)
     for path, reason in packed.left_out[:MAX_SHOWN]:
-        print_text(f"left out: {path}: {reason}")
+        console().print(f"left out: {path}: {reason}", soft_wrap=True)
     if len(packed.left_out) > MAX_SHOWN:
         console().print(f"… and {len(packed.left_out) - MAX_SHOWN} more; the artifact's README.md lists all")
     if license_ is None:
@@ -105,10 +106,11 @@ def verify(
     if form != TABLE:
         print_result(form, dataclasses.asdict(verified))
     elif not verified.findings:
-        print_text(intact)
+        console().print(intact, soft_wrap=True)
         if verified.format == artifact.UNSEALED_FORMAT:
-            print_text(
-                "Its format is 1, of an older k8sdds: unused bits of its compressed data are not checked."
+            console().print(
+                "Its format is 1, of an older k8sdds: unused bits of its compressed data are not checked.",
+                soft_wrap=True,
             )
     if not verified.findings:
         return

@@ -91,7 +91,7 @@ def create(
         )
         return
     created = bundle.create(output, arches, print_note, suites, sources)
-    console().print(f"wrote {created.folder}: {len(created.items)} items", highlight=False)
+    console().print(f"wrote {created.folder}: {len(created.items)} items")
 
 
 @app.command(epilog=examples("k8sdds bundle verify usb/bundle"))
@@ -103,7 +103,7 @@ def verify(folder: Folder) -> None:
     problems = opened.verify()
     if problems:
         raise InputError("\n".join(problem.what for problem in problems), problems[0].remedy)
-    console().print(f"{folder}: all {len(opened.items)} items are intact", highlight=False)
+    console().print(f"{folder}: all {len(opened.items)} items are intact")
 
 
 @app.command("list", epilog=examples("k8sdds bundle list usb/bundle"))
@@ -118,12 +118,12 @@ def list_(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> 
 
 def _show(opened: Bundle) -> None:
     line = f"Kubernetes {opened.kubernetes}, {opened.toolchain}: {opened.origin}"
-    console().print(line, highlight=False, soft_wrap=True)
+    console().print(line, soft_wrap=True)
     for suite in opened.suites:
-        console().print(f"packages of {suite}", highlight=False)
+        console().print(f"packages of {suite}")
     for item in opened.items:
         size = f"{item.size_bytes / 1e6:.1f} MB"
-        console().print(f"{item.arch}  {item.kind:7} {size:>9}  {item.name}", highlight=False, markup=False)
+        console().print(f"{item.arch}  {item.kind:7} {size:>9}  {item.name}")
 
 
 @app.command("cache", epilog=examples("k8sdds bundle cache", "k8sdds bundle cache --prune"))
@@ -149,11 +149,11 @@ def cache_(
     if prune or empty:
         freed, kept = cache.empty(dry_run) if empty else (cache.prune(dry_run), [])
         if form == TABLE:
-            console().print(f"{'would free' if dry_run else 'freed'} {freed / 1e6:.1f} MB", highlight=False)
+            console().print(f"{'would free' if dry_run else 'freed'} {freed / 1e6:.1f} MB")
     usage = cache.usage()
     print_result(form, [asdict(kind) for kind in usage], lambda: _show_usage(usage))
     if kept and form == TABLE:
-        console().print(f"kept because they are in use: {', '.join(kept)}", highlight=False)
+        console().print(f"kept because they are in use: {', '.join(kept)}")
 
 
 def _show_usage(usage: Sequence[Usage]) -> None:
@@ -164,6 +164,6 @@ def _show_usage(usage: Sequence[Usage]) -> None:
     for kind in usage:
         used = datetime.fromtimestamp(kind.used_s, UTC).strftime("%Y-%m-%d %H:%M") if kind.things else ""
         line = f"{kind.kind:10} {kind.things:5} {kind.size_bytes / 1e6:10.1f} MB  {used}"
-        console().print(line.rstrip(), highlight=False, markup=False)
+        console().print(line.rstrip())
     total = sum(kind.size_bytes for kind in usage)
-    console().print(f"{cache_folder()}: {total / 1e6:.1f} MB", highlight=False, soft_wrap=True)
+    console().print(f"{cache_folder()}: {total / 1e6:.1f} MB", soft_wrap=True)

@@ -65,7 +65,7 @@ def claims(
     )
     if output is not None:
         for path in claims_report.write(loaded, judged, output):
-            console(stderr=form != TABLE).print(str(path), highlight=False, soft_wrap=True)
+            console(stderr=form != TABLE).print(str(path), soft_wrap=True)
     if fail_if is not None:
         fail_condition.fail_if(claims_report.rows(judged), fail_if)
 

@@ -58,9 +58,9 @@ def clean(
     else:
         done = "would remove" if dry_run else "removed"
         for name in removed:
-            console().print(f"{done} {name}", highlight=False)
+            console().print(f"{done} {name}")
         for name in kept:
-            console().print(f"kept {name}: it is in use", highlight=False)
+            console().print(f"kept {name}: it is in use")
         if not removed and not kept and not failed:
             console().print("Nothing to clean.")
     if failed:

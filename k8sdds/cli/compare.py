@@ -68,7 +68,7 @@ def compare(
     )
     if output is not None:
         for path in comparison_report.write(*sides, compared, overheads, output):
-            console(stderr=form != TABLE).print(str(path), highlight=False, soft_wrap=True)
+            console(stderr=form != TABLE).print(str(path), soft_wrap=True)
     if fail_if is not None:
         fail_condition.fail_if(compared.rows, fail_if)
 

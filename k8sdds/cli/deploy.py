@@ -72,13 +72,12 @@ def deploy(
     if not deployed.actions:
         if limit:
             _notes(deployed.notes)
-        console().print("no changes", highlight=False)
+        console().print("no changes")
         return
     selection.write(selection.SelectedTestbed(selection.CLUSTER, loaded.name))
     console().print(
         f"The cluster {loaded.name} is ready: {deployed.node_count} nodes, {loaded.network.name},"
         f" Kubernetes {loaded.kubernetes.version} ({deployed.software}).",
-        highlight=False,
         soft_wrap=True,
     )
     print_step(
@@ -129,7 +128,6 @@ def _show_local_nodes_plan(profile: Profile, as_json: bool) -> None:
         f"would create the local nodes {', '.join(names)} and a cluster of Kubernetes"
         f" {profile.kubernetes.version} with {profile.network.name} on them;"
         " the changes on each node are planned once the nodes exist",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -140,13 +138,11 @@ def _show_software_plan(missing: str, notes: Sequence[str], as_json: bool) -> No
         print_text(json.dumps({"missing": missing, "actions": None, "notes": list(notes)}, indent=1))
         return
     for note in notes:
-        console().print(note, highlight=False, markup=False, soft_wrap=True)
+        console().print(note, soft_wrap=True)
     console().print(
         f"would first add missing software to the cache, starting with {missing}: downloads take minutes, builds"
         " without internet access 20 minutes; would then plan the changes on each machine, and ask before applying"
         " them",
-        highlight=False,
-        markup=False,
         soft_wrap=True,
     )
 
@@ -161,9 +157,9 @@ def _show(actions: Sequence[Action], notes: Sequence[str], as_json: bool) -> Non
         )
         return
     for note in notes:
-        console().print(note, highlight=False, markup=False, soft_wrap=True)
+        console().print(note, soft_wrap=True)
     for action in actions:
         line = f"{action.node}: {action.phase}: {action.title}"
-        console().print(line, highlight=False, markup=False, soft_wrap=True)
+        console().print(line, soft_wrap=True)
     if not actions:
-        console().print("no changes", highlight=False)
+        console().print("no changes")

@@ -53,6 +53,7 @@ class Progress:
 
     def _table(self) -> Any:
         from rich.table import Table
+        from rich.text import Text
 
         table = Table.grid(padding=(0, 2))
         with self._lock:
@@ -62,5 +63,5 @@ class Progress:
                     state = f"{action.phase}: {action.title}  {time.monotonic() - started_at:.0f} s"
                 else:
                     state = "done" if self._done[node] == total else "waiting for other nodes"
-                table.add_row(f"[bold]{node}[/bold]", f"{self._done[node]}/{total}", state)
+                table.add_row(Text(node, style="bold"), f"{self._done[node]}/{total}", state)
         return table

@@ -33,15 +33,15 @@ def destroy(
     destroyed = flow.destroy(loaded, options, lambda question: confirm(question, yes), Progress)
     if dry_run and destroyed.changed:
         for action in destroyed.actions:
-            console().print(f"would change {action.node}: {action.title}", highlight=False)
+            console().print(f"would change {action.node}: {action.title}")
         for node in destroyed.local_nodes:
-            console().print(f"would delete {node} and all its data", highlight=False)
+            console().print(f"would delete {node} and all its data")
         return
     if not dry_run:
         selection.deselect(loaded.name)
     if not destroyed.changed:
-        console().print("Nothing to destroy.", highlight=False)
+        console().print("Nothing to destroy.")
     elif destroyed.local_nodes:
-        console().print(f"removed {', '.join(destroyed.local_nodes)}", highlight=False)
+        console().print(f"removed {', '.join(destroyed.local_nodes)}")
     else:
-        console().print("removed", highlight=False)
+        console().print("removed")

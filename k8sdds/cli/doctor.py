@@ -55,10 +55,10 @@ def _show(diagnoses: Sequence[Diagnosis]) -> None:
     for diagnosis in diagnoses:
         status = "ok  " if diagnosis.ok else ("FAIL" if diagnosis.required else "note")
         line = f"{status} {diagnosis.subject}: {diagnosis.message}"
-        console().print(line, highlight=False, markup=False)
+        console().print(line)
         if not diagnosis.ok and diagnosis.remedy:
             remedy = locate_documents(diagnosis.remedy)
-            console().print(f"       → {remedy}", highlight=False, markup=False)
+            console().print(f"       → {remedy}")
 
 
 def _diagnose() -> Iterator[Diagnosis]:

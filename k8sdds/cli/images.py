@@ -85,7 +85,7 @@ def build(
         for item in items:
             size = f"{item.size_bytes / 1e6:.0f} MB"
             line = f"{item.name}  {built_arch}  {size}  sha256:{item.sha256}"
-            console().print(line, highlight=False, soft_wrap=True)
+            console().print(line, soft_wrap=True)
         if output is not None:
             with (
                 explained(f"cannot write {output}", "choose another file: --output"),
@@ -116,7 +116,7 @@ def push(
     built = _build_bundle(arch, names or ())
     items = [item for built_arch in built.arches for item in images.select(built, built_arch, names or ())]
     for reference in images.push(built, items, target, plain_http):
-        console().print(reference, highlight=False, soft_wrap=True)
+        console().print(reference, soft_wrap=True)
 
 
 @app.command(
@@ -195,6 +195,6 @@ def load(
     for name, arch in arches.items():
         if name not in failures:
             imported = ", ".join(image for image, _ in archives[arch][1])
-            console().print(f"{name}: {imported}", highlight=False, soft_wrap=True)
+            console().print(f"{name}: {imported}", soft_wrap=True)
     if failures:
         raise next(iter(failures.values()))

@@ -150,4 +150,4 @@ def _print_wrapped(text: str, indent: str = "") -> None:
         text, max(40, min(out.width, 110)), initial_indent=indent, subsequent_indent=indent + "  ",
         break_on_hyphens=False, break_long_words=False,
     )  # fmt: skip
-    out.print(wrapped, soft_wrap=True, highlight=False, markup=False)
+    out.print(wrapped, soft_wrap=True)

@@ -105,9 +105,7 @@ def up(
         raise
     for lab_network in lab.networks.values():
         pods = " ".join(lab_network.plan.datapath.attachments)
-        console().print(
-            f"{lab_network.name}: {lab_network.plan.key.nodes} nodes, pods {pods}", highlight=False
-        )
+        console().print(f"{lab_network.name}: {lab_network.plan.key.nodes} nodes, pods {pods}")
     first = next(iter(lab.networks.values()))
     print_step(f"\nTry: k8sdds lab exec {first.name}/sub0 -- ip addr")
 
@@ -142,7 +140,6 @@ def _show(rows: list[dict[str, Any]]) -> None:
         state = row["kind"] if row["in_use"] else "leftover (remove it: k8sdds clean)"
         console().print(
             f"{row['lab']}: {row['network']}  {state}, {row['experiment']}, {row['created_at']}",
-            highlight=False,
         )
 
 
@@ -224,7 +221,7 @@ def graph(
 
     cells = _cells(experiment, network, settings)
     drawing.draw([make_plan(cell) for cell in cells], output)
-    console().print(f"wrote {output}", highlight=False)
+    console().print(f"wrote {output}")
 
 
 @app.command(epilog=examples("k8sdds lab down", "k8sdds lab down --name mine"))
@@ -241,4 +238,4 @@ def down(name: Name = "lab", dry_run: DryRun = False) -> None:
     remaining = records.remove(record)
     if remaining:
         raise PrerequisiteError(f"cannot remove: {', '.join(remaining)}")
-    console().print(f"{name}: removed", highlight=False)
+    console().print(f"{name}: removed")

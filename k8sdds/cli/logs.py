@@ -38,4 +38,4 @@ def logs(
         written, unreachable = log_archive.collect(loaded, connections, output)
     for error in unreachable:
         print_note(f"left out: {error}")
-    console().print(f"wrote {written}", highlight=False, soft_wrap=True)
+    console().print(f"wrote {written}", soft_wrap=True)

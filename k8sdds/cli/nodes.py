@@ -80,7 +80,7 @@ def up(
         return
     running = nodes.up(cluster, specs, print_note)
     for node in running:
-        console().print(f"{node.name}: {node.address}", highlight=False)
+        console().print(f"{node.name}: {node.address}")
     print_step(f"\nTry: ssh -F {running[0].ssh_config} {running[0].name}")
 
 
@@ -107,7 +107,7 @@ def _show(listed: list[nodes.LocalNode]) -> None:
     if not listed:
         console().print("There are no local nodes. To create some: k8sdds nodes up")
     for node in listed:
-        console().print(f"{node.cluster}: {node.name}  {node.address}  {node.state}", highlight=False)
+        console().print(f"{node.cluster}: {node.name}  {node.address}  {node.state}")
 
 
 @app.command(
@@ -173,4 +173,4 @@ def down(
                 print_text(f"would delete {node.name} of {cluster} and all its data")
         return
     removed = nodes.down(cluster, names or None)
-    console().print(f"removed {', '.join(removed)}" if removed else "Nothing to remove.", highlight=False)
+    console().print(f"removed {', '.join(removed)}" if removed else "Nothing to remove.")

@@ -58,7 +58,7 @@ def reproduce(
     for command, claim in {claim.command: claim for claim in testable}.items():
         ids = ", ".join(same.id for same in testable if same.command == command)
         time = f"about {format_duration(60 * claim.minutes)}" if claim.minutes else "unknown duration"
-        console().print(f"{ids}: {command} ({time})", highlight=False, markup=False)
+        console().print(f"{ids}: {command} ({time})")
         if dry_run:
             continue
         experiment = experiments.changed(experiments.load(claim.experiment), (), claim.settings, repeat)
@@ -71,7 +71,7 @@ def reproduce(
     if dry_run:
         for claim in selected:
             if claim not in testable:
-                console().print(f"{claim.id}: not measured: {claim.because}", highlight=False, markup=False)
+                console().print(f"{claim.id}: not measured: {claim.because}")
         return
     if not runs and not existing:
         reasons = "\n".join(f"{claim.id}: {claim.because}" for claim in selected)

@@ -212,7 +212,7 @@ def _report(folder: Path, failed: InvalidTrials | None) -> None:
     from k8sdds import report
 
     path = report.write_report(RunFolder.open(folder), console())
-    console().print(f"\nReport: {path}", highlight=False)
+    console().print(f"\nReport: {path}")
     if failed:
         raise failed
 

@@ -56,7 +56,6 @@ def init(
         f"Created {folder}: {len(members)} participants, valid until {facts['not_after']}.\n"
         "Private keys of the participants: DIR/PARTICIPANT/key.pem. Private keys of the authorities:"
         f" DIR/{directory.AUTHORITY_KEYS}; do not copy them to any node.",
-        highlight=False, markup=False,
     )  # fmt: skip
     print_step(f"Inspect the credentials: k8sdds security show {folder}")
 
@@ -77,8 +76,8 @@ def show(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> N
 
 def _show(facts: dict[str, Any]) -> None:
     out = console()
-    out.print(f"identity CA     sha256 {facts['identity_ca_sha256']}", highlight=False, soft_wrap=True)
-    out.print(f"permissions CA  sha256 {facts['permissions_ca_sha256']}", highlight=False, soft_wrap=True)
+    out.print(f"identity CA     sha256 {facts['identity_ca_sha256']}", soft_wrap=True)
+    out.print(f"permissions CA  sha256 {facts['permissions_ca_sha256']}", soft_wrap=True)
     print_table(
         [
             {
@@ -92,7 +91,7 @@ def _show(facts: dict[str, Any]) -> None:
             for name, participant in facts["participants"].items()
         ]
     )
-    out.print(f"governance: {', '.join(facts['levels'])}", highlight=False)
+    out.print(f"governance: {', '.join(facts['levels'])}")
 
 
 @app.command(epilog=examples("k8sdds security check credentials"))
@@ -116,7 +115,7 @@ def check(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> 
 def _show_checks(checks: list[dict[str, Any]]) -> None:
     for check in checks:
         sign = "ok  " if check["ok"] else "BAD "
-        console().print(f"{sign} {check['subject']}: {check['says']}", highlight=False, markup=False)
+        console().print(f"{sign} {check['subject']}: {check['says']}")
 
 
 @app.command(epilog=examples("k8sdds security levels"))
@@ -135,4 +134,4 @@ def levels(as_json: Json = False, form: RowsFormat = "table") -> None:
 
 def _show_levels(described: dict[str, str]) -> None:
     for name, description in described.items():
-        console().print(f"{name:<32} {description}", highlight=False, markup=False)
+        console().print(f"{name:<32} {description}")

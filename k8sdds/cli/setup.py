@@ -47,9 +47,9 @@ def setup(
             )
     missing = plan([PURPOSES[name] for name in names])
     for line in missing.describe():
-        console().print(line, highlight=False, markup=False, soft_wrap=True)
+        console().print(line, soft_wrap=True)
     if not missing.describe():
-        console().print(f"This machine is set up for: {', '.join(names)}", highlight=False)
+        console().print(f"This machine is set up for: {', '.join(names)}")
     elif not dry_run:
         confirm("Continue?", yes)
         apply(missing, print_note)

@@ -57,19 +57,19 @@ def show(
 
 def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], commands: bool) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from k8sdds.campaign import preflight
 
     out = console()
     experiment = expansion.experiment
-    out.print(f"[bold]{experiment.name}[/]: {experiment.title}", highlight=False)
+    out.print(Text.assemble((experiment.name, "bold"), f": {experiment.title}"))
     if experiment.description:
-        out.print(experiment.description, highlight=False)
+        out.print(experiment.description)
     out.print(
         f"{len(cells)} cells × {experiment.repetitions} repetitions of {experiment.duration_s:g} s"
         f" (warm-up {experiment.warmup_s:g} s): about {format_duration(preflight.estimate_s(expansion))};"
         f" baseline {experiment.baseline}\n",
-        highlight=False,
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = {
@@ -91,13 +91,13 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
     out.print(table)
     if commands:
         for row in cells:
-            out.print(f"\n[bold]{row['cell_id']}[/]", highlight=False)
+            out.print(Text(f"\n{row['cell_id']}", style="bold"))
             for participant, line in row["commands"].items():
-                out.print(f"  {participant}: {line}", highlight=False, soft_wrap=True)
+                out.print(f"  {participant}: {line}", soft_wrap=True)
     else:
         print_step("\nTo see the command line of each pod, add --commands.")
     for problem in problems:
-        out.print(problem, style="red", highlight=False, markup=False)
+        out.print(problem, style="red")
     if problems:
         raise InputError("this experiment cannot run", "fix the problems above")
 

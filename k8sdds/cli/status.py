@@ -87,7 +87,7 @@ def status(
         lines = [str(problem) for problem in (*survey.failures.values(), *survey.problems)]
         raise PrerequisiteError("\n".join([f"the machines do not fit the profile {loaded.name}:", *lines]))
     if form == TABLE:
-        console().print(f"The profile {loaded.name} fits its {len(survey.facts)} machines.", highlight=False)
+        console().print(f"The profile {loaded.name} fits its {len(survey.facts)} machines.")
 
 
 def _fix(
@@ -109,7 +109,7 @@ def _fix(
     for fix in planned:
         preview = "\n".join([fix.title, *(f"  {line}" for line in fix.preview)])
         # Printed with --quiet too: the user confirms what is shown.
-        console(stderr=True).print(preview, highlight=False, markup=False, soft_wrap=True)
+        console(stderr=True).print(preview, soft_wrap=True)
         if dry_run:
             continue
         if fix.reboots and not allow_reboot:
@@ -125,7 +125,7 @@ def _fix(
 def _show(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> None:
     print_table(rows)
     for note in notes:
-        console().print(note, highlight=False, markup=False, soft_wrap=True)
+        console().print(note, soft_wrap=True)
 
 
 def _machines(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]) -> list[dict[str, Any]]:

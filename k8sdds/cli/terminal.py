@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterable
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import locate_documents
 
@@ -71,12 +73,25 @@ def _print_command(event: str, arguments: tuple[Any, ...]) -> None:
 @cache
 def console(stderr: bool = False) -> Console:
     """Return the console of stdout or stderr; in a pipe or a file it prints plain, wide text."""
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
-    terminal = Console(stderr=stderr)
+    class SafeConsole(Console):
+        """A console that prints all text literally: brackets are not markup, and control characters have no effect."""
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, **options)
+
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(reading.printable(segment.text), segment.style)
+
+    terminal = SafeConsole()
     if terminal.is_terminal:
         return terminal
-    return Console(stderr=stderr, width=max(terminal.width, 140), no_color=True)
+    return SafeConsole(width=max(terminal.width, 140), no_color=True)
 
 
 def print_text(text: str) -> None:
@@ -87,21 +102,21 @@ def print_text(text: str) -> None:
 def print_step(text: str) -> None:
     """Print a line about what is done, or a hint, to stdout; not with `--quiet`."""
     if not quiet():
-        console().print(text, highlight=False, markup=False, soft_wrap=True)
+        console().print(text, soft_wrap=True)
 
 
 def print_note(text: str) -> None:
     """Print a line to stderr, so that stdout keeps only the result; not with `--quiet`."""
     if not quiet():
-        console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+        console(stderr=True).print(text, soft_wrap=True)
 
 
 def print_error(error: BaseException) -> None:
     """Print an error to stderr; with `--verbose`, also the errors that caused it."""
-    print(f"k8sdds: {locate_documents(str(error))}", file=sys.stderr)
+    print(f"k8sdds: {reading.printable(locate_documents(str(error)))}", file=sys.stderr)
     cause = error.__cause__
     while cause is not None and _verbosity == Verbosity.VERBOSE:
-        print(f"  caused by {type(cause).__name__}: {cause}", file=sys.stderr)
+        print(f"  caused by {type(cause).__name__}: {reading.printable(str(cause))}", file=sys.stderr)
         cause = cause.__cause__
 
 

@@ -65,7 +65,7 @@ def testbed(
     print_result(
         form,
         asdict(selected),
-        lambda: console().print(f"{title}: {selected.describe()}", highlight=False),
+        lambda: console().print(f"{title}: {selected.describe()}"),
     )
     if name is None and form == TABLE:
         names = " | ".join([LAB, *selection.deployed_names(), CLUSTER])

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.paths import state_folder
@@ -36,10 +37,9 @@ def logs(name: str) -> Path:
 def read(name: str) -> dict[str, Any] | None:
     """Return the record of a cluster that was deployed from this machine; None if there is no such cluster."""
     try:
-        record: dict[str, Any] = json.loads((folder(name) / "cluster.json").read_text())
-    except (OSError, ValueError):
+        return reading.json_file(folder(name) / "cluster.json")
+    except (OSError, reading.UnreadableError):
         return None
-    return record
 
 
 def write(name: str, **values: Any) -> None:

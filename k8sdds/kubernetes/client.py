@@ -5,7 +5,6 @@ Objects are plain dicts, as in a manifest. The client counts every request that 
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import time
@@ -20,6 +19,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from k8sdds.kubernetes import kubeconfig as kubeconfigs
+from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 
 OUTAGE_TIMEOUT_S = 120
@@ -44,6 +44,8 @@ REMEDY_NOT_AN_API_SERVER = (
 )
 
 CORE = "/api/v1"
+MAX_ANSWER_BYTES = 128 * 1024 * 1024
+"""Largest answer: a list of 5000 pods has some 50 MB."""
 
 T = TypeVar("T")
 
@@ -54,6 +56,35 @@ class ApiError(PrerequisiteError):
     def __init__(self, status: int, message: str, remedy: str = "") -> None:
         super().__init__(message, remedy)
         self.status = status
+
+
+class Answer(dict[str, Any]):
+    """An object in an answer of the API server. A key that it does not have is an error of the server."""
+
+    def __missing__(self, key: str) -> Any:
+        raise PrerequisiteError(
+            f"an answer of the API server has no {key!r}",
+            "check the API server: kubectl get --raw /readyz?verbose",
+        )
+
+
+def answer(body: bytes, source: str) -> Answer:
+    """Return the object or list in an answer of an API server. Raises UnreadableError."""
+    parsed = _answers(reading.json_object(body, source, max_bytes=MAX_ANSWER_BYTES))
+    entries = parsed.get("items")
+    if not isinstance(entries, list | None):
+        raise reading.UnreadableError(f"{source}: items is not a list")
+    for entry in (parsed, *(entries or ())):
+        parts = [entry.get(name) for name in ("metadata", "spec")] if isinstance(entry, Answer) else [""]
+        if not all(isinstance(part, Answer | None) for part in parts):
+            raise reading.UnreadableError(f"{source}: not an object of the Kubernetes API")
+    return parsed
+
+
+def _answers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return Answer((key, _answers(item)) for key, item in value.items())
+    return [_answers(item) for item in value] if isinstance(value, list) else value
 
 
 class KubernetesClient:
@@ -147,15 +178,12 @@ class KubernetesClient:
 
     def _parse(self, body: bytes) -> dict[str, Any]:
         try:
-            parsed = json.loads(body)
-        except ValueError:
-            parsed = None
-        if not isinstance(parsed, dict):
+            return answer(body, self.server)
+        except reading.UnreadableError as error:
             raise PrerequisiteError(
                 f"the response of {self.server} is not that of a Kubernetes API server",
                 REMEDY_NOT_AN_API_SERVER,
-            )
-        return parsed
+            ) from error
 
     def _request(
         self, method: str, url: str, body: dict[str, Any] | None = None, attempts: list[int] | None = None
@@ -242,7 +270,10 @@ class KubernetesClient:
                 raise ApiError(response.status, _error_message(response.status, response.read()))
             for line in response:
                 if line.strip():
-                    yield json.loads(line)
+                    yield answer(line, self.server)
+        except reading.UnreadableError:
+            # A damaged event ends the watch like a closed connection.
+            return
         finally:
             response.close()
 
@@ -290,9 +321,9 @@ def _url(path: str, query: dict[str, Any]) -> str:
 
 def _error_message(status: int, body: bytes) -> str:
     try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        text = " ".join(body.decode(errors="replace").split())[:200]
+        return reading.one_line(str(reading.json_object(body, "")["message"]), 1000)
+    except (reading.UnreadableError, KeyError):
+        text = reading.one_line(body.decode(errors="replace"), 200)
         return f"the API server answered with status {status}{f': {text}' if text else ''}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import ssl
 import time
 from collections.abc import Sequence
@@ -11,10 +12,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import websocket
-import yaml
 from kubernetes.stream import ws_client
 
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
+from k8sdds.system import reading
 
 CONNECT_TIMEOUT_S = 30
 BROKEN = (websocket.WebSocketException, OSError, ssl.SSLError)
@@ -176,8 +177,13 @@ def _exit_code(status: bytes) -> int:
     fields = _parse_status(status)
     if fields.get("status") == "Success":
         return 0
-    causes = (fields.get("details") or {}).get("causes") or []
-    return next((int(cause["message"]) for cause in causes if cause.get("reason") == "ExitCode"), 1)
+    details = fields.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    for cause in causes if isinstance(causes, list) else ():
+        if isinstance(cause, dict) and cause.get("reason") == "ExitCode":
+            message = str(cause.get("message"))
+            return int(message) if re.fullmatch("[0-9]{1,3}", message) else 1
+    return 1
 
 
 def _status_message(status: bytes) -> str:
@@ -186,7 +192,6 @@ def _status_message(status: bytes) -> str:
 
 def _parse_status(status: bytes) -> dict[str, Any]:
     try:
-        fields = yaml.safe_load(status)
-    except (yaml.YAMLError, UnicodeDecodeError):
+        return reading.json_object(status, "status")
+    except reading.UnreadableError:
         return {}
-    return fields if isinstance(fields, dict) else {}

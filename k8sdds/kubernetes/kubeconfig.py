@@ -10,8 +10,11 @@ import yaml
 from kubernetes import client, config
 from kubernetes.config.config_exception import ConfigException
 
+from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 
+MAX_BYTES = 1024 * 1024
+"""Largest kubeconfig."""
 REMEDY = "select another one with --kubeconfig and --context; see: kubectl config get-contexts"
 
 
@@ -30,6 +33,9 @@ def load(kubeconfig: Path | None, context: str | None) -> client.Configuration:
         )
     configuration = client.Configuration()
     try:
+        for path in files:
+            if path.exists():
+                _require_small(reading.text(path, MAX_BYTES), str(path))
         contexts, current = config.list_kube_config_contexts(os.pathsep.join(map(str, files)))
         names = [str(entry["name"]) for entry in contexts]
         selected = context if context is not None else current["name"]
@@ -46,10 +52,23 @@ def load(kubeconfig: Path | None, context: str | None) -> client.Configuration:
             persist_config=False,
         )
     except (ConfigException, OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{source} cannot be used: {' '.join(str(error).split())}", REMEDY) from error
-    except (TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{source} cannot be used: {reading.one_line(str(error), 500)}", REMEDY) from error
+    except reading.UnreadableError as error:
+        raise InputError(f"{source} cannot be used: {error.message}", REMEDY) from error
+    except (TypeError, LookupError, AttributeError, RecursionError) as error:
         raise InputError(f"{source} is not a kubeconfig", REMEDY) from error
     return configuration
+
+
+def _require_small(text: str, source: str) -> None:
+    """Raise ValueError for a text with aliases, which expand without bound, or with deep nesting."""
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"{source}:{event.start_mark.line + 1}: aliases are not allowed")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > reading.MAX_DEPTH:
+            raise ValueError(f"{source} is nested more than {reading.MAX_DEPTH} levels deep")
 
 
 def _check_user(files: list[Path], context: dict[str, Any]) -> None:

@@ -10,7 +10,9 @@ from ipaddress import IPv4Network
 
 from k8sdds import versions
 from k8sdds.kubernetes.apply import APPLY, Object, list_document
+from k8sdds.kubernetes.client import answer
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.reading import UnreadableError
 from k8sdds.system.ssh import Host, ScriptResult
 
 KUBECONFIG = "/etc/kubernetes/admin.conf"
@@ -74,12 +76,20 @@ class Kubectl:
     def get(self, query: str) -> list[Object]:
         """Return the objects that `kubectl get QUERY` finds."""
         text = self.output("cannot query the API server", f"get {query} -o json --request-timeout=20s")
-        objects: list[Object] = json.loads(text)["items"]
+        try:
+            objects: list[Object] = answer(text.encode(), self.host.name)["items"]
+        except UnreadableError as error:
+            raise PrerequisiteError(f"{self.host.name}: kubectl get {query}: {error.message}") from error
         return objects
 
     def nodes(self) -> list[ClusterNode]:
         """Return all nodes of the cluster."""
-        return [_node(node) for node in self.get("nodes")]
+        try:
+            return [_node(node) for node in self.get("nodes")]
+        except (TypeError, AttributeError, ValueError) as error:
+            raise PrerequisiteError(
+                f"{self.host.name}: kubectl printed something else than nodes: {error}"
+            ) from error
 
     def networks(self) -> dict[str, Object]:
         """Return the installed networks by name, each with the DaemonSet of its agent."""

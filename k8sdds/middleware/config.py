@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 from k8sdds.model.trial import Cell
+from k8sdds.system import reading, xml_text
 from k8sdds.system.errors import InputError
 
 MAX_BYTES = 64 * 1024
@@ -19,14 +20,13 @@ def checksum(path: str) -> str:
         InputError: The file cannot be read or is too long.
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
+        content = reading.data(path, MAX_BYTES)
+    except (OSError, ValueError, reading.UnreadableError) as error:
+        why = getattr(error, "message", None) or f"{path}: {getattr(error, 'strerror', None) or error}"
         raise InputError(
-            f"middleware_config: {path}: {error.strerror}", "name an XML file, relative to the experiment"
+            f"middleware_config: {why}", "name an XML file, relative to the experiment"
         ) from error
-    if len(content) > MAX_BYTES:
-        raise InputError(f"middleware_config: {path} is longer than {MAX_BYTES} bytes", "shorten it")
+    xml_text.parse(content, f"middleware_config: {path}", "see: docs/reference/middleware-config.md")
     return hashlib.sha256(content).hexdigest()
 
 

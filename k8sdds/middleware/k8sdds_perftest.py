@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from k8sdds.perftest import command, output
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
 from k8sdds.results import histograms
+from k8sdds.system import reading
 from k8sdds.system.errors import Problem
 from k8sdds.system.paths import native_program, private_folder
 
@@ -58,8 +58,10 @@ class K8sddsPerftest(Middleware):
         argv += command.key_options(cell)
         argv += ["-batchSize", str(cell.batch_bytes)] if cell.batch_bytes else []
         argv += _publish_mode_options(cell)
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
-        return done.stderr.strip().removeprefix(f"{PROGRAM}: ") if done.returncode else None
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=20)
+        return (
+            reading.printable(done.stderr.strip().removeprefix(f"{PROGRAM}: ")) if done.returncode else None
+        )
 
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
         """Return the command line of k8sdds-perftest.
@@ -180,6 +182,6 @@ def build_record(folder: Path) -> dict[str, str]:
             and that of an interrupted build may be incomplete.
     """
     try:
-        return dict(json.loads((folder / "middlewares.json").read_text()))
-    except (OSError, ValueError):
+        return {name: str(built) for name, built in reading.json_file(folder / "middlewares.json").items()}
+    except (OSError, reading.UnreadableError):
         return {}

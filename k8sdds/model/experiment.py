@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
@@ -21,7 +22,7 @@ from pydantic import (
 from k8sdds.model import rate_profile
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.security import SecurityChoice
-from k8sdds.system.strict import Strict, mistake
+from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake
 from k8sdds.system.yaml_text import nearest
 
 Reliability = Literal["reliable", "best-effort"]
@@ -41,9 +42,15 @@ participants per address; on pod networks every participant has an address of it
 MAX_NODES = 500
 MAX_LOSS_PERCENT = 50.0
 """Default of `max_loss_percent`."""
+MAX_CELLS, MAX_TRIALS = 10_000, 100_000
+"""Most combinations of the lists of an experiment, and most trials. Each trial takes seconds."""
 MAX_INSTANCES = 100_000
 MAX_WRITERS = 2048
 """Writers of a publisher, over all topics."""
+MAX_RATE_MBIT = 400_000
+"""Rate of the fastest common Ethernet links; memory of one machine copies the samples of a stream less fast."""
+MAX_BATCH_BYTES = 64 * 1024 * 1024
+MAX_DELAY_US = 60_000_000
 
 
 def _as_list(value: Any) -> Any:
@@ -93,10 +100,15 @@ class Link(Strict):
     """The links between nodes and their switch."""
 
     rate_mbit: float | None = Field(
-        default=None, gt=0, description="shaped rate, in Mbit/s; default: as fast as the CPU allows"
+        default=None,
+        gt=0,
+        le=MAX_RATE_MBIT,
+        description="shaped rate, in Mbit/s; default: as fast as the CPU allows",
     )
     loss_percent: float = Field(default=0, ge=0, lt=100, description="random loss of UDP packets, one way")
-    delay_us: float = Field(default=0, ge=0, description="added one-way delay, in microseconds")
+    delay_us: float = Field(
+        default=0, ge=0, le=MAX_DELAY_US, description="added one-way delay, in microseconds"
+    )
 
 
 TESTS = "tests"
@@ -110,7 +122,10 @@ class NetworkChoice(Strict):
 
     name: str = Field(description="name of the network; `k8sdds list --networks` lists them")
     label: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$", description="name in tables and figures"
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$",
+        max_length=MAX_LABEL,
+        description="name in tables and figures",
     )
     mtu: int | None = Field(default=None, ge=576, le=65535, description="MTU of the pods' interfaces")
     engine: Literal["kernel", "userspace"] | None = Field(
@@ -204,9 +219,9 @@ class Sweep(Strict):
         description="whether a publisher sends a copy to each subscriber, or one for all. `shared-memory`: no network,"
         " all participants on one node (lab, `fastdds`, network `host`)",
     )
-    batch_bytes: Annotated[list[Annotated[int, Field(ge=0)]], Number, OneOrMore, Field(min_length=1)] = Field(
-        default=[0], description="size of a batch in bytes; 0: no batching"
-    )
+    batch_bytes: Annotated[
+        list[Annotated[int, Field(ge=0, le=MAX_BATCH_BYTES)]], Number, OneOrMore, Field(min_length=1)
+    ] = Field(default=[0], description="size of a batch in bytes; 0: no batching")
     message_bytes: Annotated[list[MessageBytes], OneOrMore, Field(min_length=1)] = Field(
         default=["auto"],
         description="largest message, which is the payload of a UDP datagram: bytes; `mtu`: fits the MTU of the"
@@ -377,11 +392,23 @@ class Experiment(Strict):
 
     page: ClassVar[str] = "docs/reference/experiments.md"
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="name of the experiment")
-    title: str = Field(default="", description="the question that the experiment answers")
-    description: str = Field(default="", description="remarks")
-    paper: str = Field(default="", description="figure or table of the study that the experiment reproduces")
-    baseline: str = Field(default="host", description="label of the network that overheads are relative to")
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME, description="name of the experiment"
+    )
+    title: str = Field(
+        default="", max_length=MAX_TITLE, description="the question that the experiment answers"
+    )
+    description: str = Field(default="", max_length=MAX_REMARKS, description="remarks")
+    paper: str = Field(
+        default="",
+        max_length=MAX_TITLE,
+        description="figure or table of the study that the experiment reproduces",
+    )
+    baseline: str = Field(
+        default="host",
+        max_length=MAX_LABEL,
+        description="label of the network that overheads are relative to",
+    )
     repetitions: Annotated[int, Number] = Field(
         default=3, ge=1, le=1000, description="each repetition measures all cells once, in random order"
     )
@@ -412,3 +439,14 @@ class Experiment(Strict):
         " (participant: node; on a cluster also the name or a label of a node)",
     )
     sweeps: list[Sweep] = Field(min_length=1, description="combinations to measure")
+
+    @model_validator(mode="after")
+    def _can_be_measured(self) -> Experiment:
+        cells = 0
+        for index, sweep in enumerate(self.sweeps):
+            cells += math.prod(len(getattr(sweep, name)) for name in LISTS)
+            if cells > MAX_CELLS:
+                raise mistake(f"more than {MAX_CELLS:,} combinations: split the experiment", "sweeps", index)
+        if cells * self.repetitions > MAX_TRIALS:
+            raise mistake(f"more than {MAX_TRIALS:,} trials: split the experiment", "repetitions")
+        return self

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from k8sdds import versions
-from k8sdds.system.strict import Strict, mistake
+from k8sdds.system.strict import MAX_REMARKS, MAX_TITLE, Strict, mistake
 from k8sdds.system.yaml_text import nearest
 
 Role = Literal["control-plane", "worker"]
@@ -20,7 +20,7 @@ LABEL_NAME = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.
 LABEL_VALUE = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
 # These contain no character that is special to a shell, ssh or YAML, and cannot be mistaken for an option.
 HOST_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:%_-]*$"
+ADDRESS = r"^[A-Za-z0-9:][A-Za-z0-9.:%_-]{0,252}$"
 USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
 
 # URLs without credentials, which have no place in a profile.
@@ -288,8 +288,8 @@ class Profile(Strict):
     name: str = Field(
         pattern=HOST_NAME, description="name of the cluster, which deploy writes on its machines"
     )
-    title: str = Field(default="", description="one line for lists")
-    description: str = Field(default="", description="remarks")
+    title: str = Field(default="", max_length=MAX_TITLE, description="one line for lists")
+    description: str = Field(default="", max_length=MAX_REMARKS, description="remarks")
     provider: Literal["ssh", "local"] = Field(
         default="ssh",
         description="`ssh`: machines that exist; `local`: nodes created on this machine from namespaces",

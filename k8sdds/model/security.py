@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from k8sdds.system.strict import Strict
+from k8sdds.system.strict import MAX_LABEL, MAX_NAME, Strict
 
 Kind = Literal["NONE", "SIGN", "ENCRYPT"]
 OriginKind = Literal[
@@ -73,10 +73,16 @@ class SecurityChoice(Strict):
     """A protection of a sweep: the name of a level, or a mapping of parts that may change a level."""
 
     level: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="level whose parts are changed"
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+        max_length=MAX_NAME,
+        description="level whose parts are changed",
     )
     label: str | None = Field(
-        default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$", description="name in tables and figures"
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$",
+        max_length=MAX_LABEL,
+        description="name in tables and figures",
     )
     rtps: OriginKind | None = Field(default=None, description=_meaning("rtps"))
     submessage: OriginKind | None = Field(default=None, description=_meaning("submessage"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.nodes.spec import NAME, NodeLink, NodeSpec, SharedFolder
-from k8sdds.system import processes
+from k8sdds.system import processes, reading
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.paths import state_folder
@@ -95,8 +95,8 @@ def locked(cluster: str) -> Iterator[None]:
 def read(cluster: str) -> ClusterRecord | None:
     """Return the record of a cluster; None: there is none."""
     try:
-        data = json.loads((folder() / cluster / "record.json").read_text())
-    except (OSError, ValueError):
+        data = reading.json_file(folder() / cluster / "record.json")
+    except (OSError, reading.UnreadableError):
         return None
     data["holder"] = tuple(data["holder"])
     data["machines"] = {name: _machine(machine) for name, machine in data["machines"].items()}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from k8sdds.perftest import shapes
+from k8sdds.system import reading
+from k8sdds.system.shapes import fits
 
 EXIT_REASONS = {
     2: ("usage", "perftest rejected its command line"),
@@ -42,13 +45,12 @@ class Summary:
 
 
 def read(stdout: Path) -> Summary | None:
-    """Return the summary in a participant's stdout, or None if it is missing or incomplete."""
+    """Return the summary in a participant's stdout, or None if it is missing, incomplete or of another shape."""
     try:
-        data = json.loads(stdout.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        summary = reading.json_file(stdout).get("k8sdds")
+    except (OSError, reading.UnreadableError):
         return None
-    summary = data.get("k8sdds") if isinstance(data, dict) else None
-    return Summary(summary) if isinstance(summary, dict) else None
+    return Summary(summary) if fits(shapes.Summary, summary) else None
 
 
 def failure(exit_code: int, stderr: Path, message: str = "") -> tuple[str, str]:
@@ -64,7 +66,7 @@ def failure(exit_code: int, stderr: Path, message: str = "") -> tuple[str, str]:
 
 def _last_line(path: Path) -> str:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
+        lines = reading.data(path).decode("utf-8", "replace").strip().splitlines()
+    except (OSError, reading.UnreadableError):
         return ""
-    return lines[-1].strip()[:300] if lines else ""
+    return reading.one_line(lines[-1], 300) if lines else ""

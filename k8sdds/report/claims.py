@@ -94,7 +94,7 @@ def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
             Text.assemble((claim.verdict, _STYLES[claim.verdict]), f"\n{claim.reason}"),
         )  # fmt: skip
     console.print(table)
-    console.print(summary(judged), highlight=False)
+    console.print(summary(judged))
     console.print(
         f"Values are listed by payload, with 95 % intervals. Tests are at the {100 * claims.level:g} % level;"
         " see docs/reference/claims.md.",

@@ -40,7 +40,7 @@ def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Cons
         table.add_row(*_cells(row, comparison, relative), style=style)
     console.print(table)
     for sentence in [*lead(comparison), *_notes(comparison)]:
-        console.print(sentence, highlight=False)
+        console.print(sentence)
 
 
 def write(a: Side, b: Side, comparison: Comparison, relative: bool, folder: Path) -> list[Path]:

@@ -32,6 +32,10 @@ Row = dict[str, Any]
 THROUGHPUT = "throughput_mbps"
 
 
+MAX_SLUG = 100
+"""Most characters of the part of a file name that describes a setting."""
+
+
 class Point(NamedTuple):
     """One point on the axes of a setting's tables and figures."""
 
@@ -355,7 +359,7 @@ def _settings(best: list[Row], levels: pd.DataFrame, overheads: pd.DataFrame) ->
             if len(distinct) == 1:
                 shown[name] = distinct.pop()
         title = conditions.describe(shown) or "all trials"
-        slug = re.sub(r"[^a-z0-9]+", "-", conditions.describe(values).lower()).strip("-")
+        slug = re.sub(r"[^a-z0-9]+", "-", conditions.describe(values).lower())[:MAX_SLUG].strip("-")
         settings[key] = Setting(shown, title[0].upper() + title[1:], slug, grouped[key])
     for table, name in ((levels, "all_levels"), (overheads, "all_overheads")):
         for row in overhead.plain_rows(table):

@@ -8,6 +8,7 @@ tables in docs/reference/run-folder.md, which `make docs` writes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -30,6 +31,19 @@ DISTURBED_BY_CAPTURE = ("throughput", "latency", "delay", "buffer delay")
 
 LIMIT = 2**63
 """Exclusive limit for integers; table columns cannot store larger values, and k8sdds never records them."""
+
+MAX_TEXT = 2000
+"""Most characters of a text in a record that is read. Reasons contain the last line of a log at most."""
+
+BOUNDS = {
+    "Mbit/s": 400_000, "samples/s": 1e9, "s": 1e7, "µs": 1e13, "%": 101, "% of all cores": 200,
+    "% of one core": 100 * 4096, "% of the offered rate": 1e4, "bytes": 2.0**50,
+}  # fmt: skip
+"""Largest value that is physically possible, by unit: 400 Gbit/s is the rate of the fastest common Ethernet links, and
+more than a core can copy in memory; there are at most 4096 cores; 10^7 s are 115 days; shares can exceed 100 % because the
+kernel counts CPU time in ticks. No value of a record is negative."""
+LARGEST = 1e15
+"""Largest value of a number in any other unit."""
 
 IMPORTED = "imported trials"
 CAPTURED = "trials with `capture`"
@@ -289,20 +303,42 @@ class Metrics(BaseModel):
     # fmt: on
 
 
+def fault(column: Column, value: Any) -> str | None:
+    """Return why a value that was read from a file cannot be that of a column, or None."""
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if column.kind not in ("number", "integer"):
+            return f"{_shown(value)} is not a {column.kind}"
+        largest = BOUNDS.get(column.unit, LARGEST) if isinstance(column, Metric) else LIMIT - 1
+        if not 0 <= value <= largest:
+            return f"{_shown(value)} is not possible: expected 0 to {largest:g}"
+    if column.kind == "text" and isinstance(value, str):
+        return None
+    if column.kind == "object":
+        return None if isinstance(value, str | dict) else f"{_shown(value)} is not an object"
+    return f"{_shown(value)} is not a {column.kind}" if parsed(column.kind, value) is None else None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < LIMIT else f"{Decimal(value):.3g}"
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
 def parsed(kind: Kind, value: Any) -> Any:
     """Return a value read from a file, converted to a column's type, or None if it is of another type or too large."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LIMIT
     match kind:
         case "text":
-            return None if value is None else str(value)
+            return None if value is None else str(value)[:MAX_TEXT]
         case "number":
-            return float(value) if number or isinstance(value, float) else None
+            return float(value) if number else None
         case "integer":
             return int(value) if number and float(value).is_integer() else None
         case "flag":
             return value if isinstance(value, bool) else None
         case "list":
-            return [str(item) for item in value] if isinstance(value, list) else None
+            return [str(item)[:MAX_TEXT] for item in value] if isinstance(value, list) else None
         case _:
             return value
 

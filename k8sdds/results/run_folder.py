@@ -15,11 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from k8sdds import versions
+from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import append, require_room, write_atomically
 
-SCHEMA = 2
+SCHEMA = versions.RUN_FOLDER
 """Version of the records. `Metric.since` states which definitions of metrics changed with it."""
 CAMPAIGN = "campaign.json"
 EXPERIMENT = "experiment.yaml"
@@ -28,6 +30,12 @@ MIDDLEWARE_CONFIG = "middleware-config"
 TRIALS = "trials.jsonl"
 EVENTS = "events.jsonl"
 READINGS = "readings.jsonl"
+_COPY = "restore it from a copy of the folder"
+_CAMPAIGN_KEYS = {
+    "campaign": str, "experiment": str, "started_at": str, "k8sdds_version": str, "baseline": str, "networks": dict,
+    "trials": dict, "blocks": list, "testbed": dict | str, "command": list | str, "import": dict,
+}  # fmt: skip
+"""Types of the keys of campaign.json that commands read. A key with a value of another type counts as missing."""
 
 ROOM_BYTES = 1024 * 1024
 """Free space that an attempt requires. Its files usually have 10 to 300 KiB."""
@@ -91,20 +99,22 @@ class RunFolder:
 
     @property
     def campaign(self) -> dict[str, Any]:
-        """The content of campaign.json. Raises InputError if the file cannot be read or has a newer schema."""
+        """The content of campaign.json, without values of the wrong type.
+
+        Raises:
+            InputError: The file is not valid JSON or has a newer schema.
+        """
         path = self.path / CAMPAIGN
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(
-                f"{path} cannot be read: {error}", "restore it from a copy of the folder"
-            ) from error
-        schema = data.get("schema") if isinstance(data, dict) else None
-        if not isinstance(data, dict) or not isinstance(schema, int) or schema > SCHEMA:
+        data = reading.json_file(path, _COPY)
+        schema = data.get("schema")
+        if not isinstance(schema, int) or schema > SCHEMA:
             raise InputError(
                 f"{path} has schema {schema!r}; this k8sdds reads up to {SCHEMA}", "update k8sdds"
             )
-        return data
+        wrong = {
+            key for key, kind in _CAMPAIGN_KEYS.items() if key in data and not isinstance(data[key], kind)
+        }
+        return {key: value for key, value in data.items() if key not in wrong}
 
     @property
     def reached(self) -> dict[str, Any] | None:
@@ -119,13 +129,20 @@ class RunFolder:
     def attempts(self) -> list[dict[str, Any]]:
         """Return every attempt, in the order in which they ended.
 
-        Lines that are not complete JSON objects are ignored: a crash can leave an incomplete last line.
+        An attempt with a value that cannot be true is invalid, and its reason names the line. Lines that are not
+        complete JSON objects are ignored: a crash can leave an incomplete last line.
         """
-        return list(_json_lines(self.path / TRIALS))
+        # Imported here, because many commands open a run folder, and the model of a record takes time to build.
+        from k8sdds.results.record import checked
+
+        return [checked(attempt, f"{TRIALS}:{number}") for number, attempt in _json_lines(self.path / TRIALS)]
 
     def events(self) -> list[dict[str, Any]]:
         """Return the events of the campaign, each with `at` and `event`."""
-        return list(_json_lines(self.path / EVENTS))
+        from k8sdds.results.readings import Event
+        from k8sdds.system.shapes import fits
+
+        return [event for _, event in _json_lines(self.path / EVENTS) if fits(Event, event)]
 
     def append_attempt(self, attempt: dict[str, Any]) -> None:
         """Append an attempt and sync it to disk."""
@@ -145,7 +162,10 @@ class RunFolder:
 
     def readings(self) -> list[dict[str, Any]]:
         """Return every reading, in chronological order."""
-        return list(_json_lines(self.path / READINGS))
+        from k8sdds.results.readings import Reading
+        from k8sdds.system.shapes import fits
+
+        return [line for _, line in _json_lines(self.path / READINGS) if fits(Reading, line)]
 
     def require_room(self) -> None:
         """Check that the files of an attempt can be written. Raises OSError."""
@@ -222,15 +242,10 @@ def _removing_on_failure(path: Path) -> Iterator[None]:
         raise
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        text = path.read_bytes()
+        for number, line in reading.json_lines(path):
+            if line is not None:
+                yield number, line
     except FileNotFoundError:
         return
-    for line in text.split(b"\n"):
-        try:
-            data = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(data, dict):
-            yield data

@@ -88,7 +88,8 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
         row[key] = parsed(_kind(key), value)
         if isinstance(row[key], dict):
             row[key] = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        elif isinstance(row[key], list) and key != "warnings":
+        elif key != "warnings" and _kind(key) in ("object", "list") and not isinstance(row[key], str | None):
+            # A column has one type, also if a key that k8sdds does not know has values of several types.
             row[key] = json.dumps(value, ensure_ascii=False)
     # Comparisons need a network and a trial id, even in folders that k8sdds did not write.
     row["network_label"] = row.get("network_label") or row.get("network") or "unnamed"

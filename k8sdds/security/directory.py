@@ -14,13 +14,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from k8sdds.model.trial import Participant
 from k8sdds.security import CERTIFICATE, IDENTITY_CA, KEY, PERMISSIONS, PERMISSIONS_CA, authority, levels
 from k8sdds.security.credentials import Credentials
 from k8sdds.security.documents import OWN_TOPICS, RTI_TOPICS
+from k8sdds.system import reading, xml_text
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
@@ -28,8 +29,20 @@ from k8sdds.system.files import creating_folder
 DESCRIPTION = "security.json"
 GOVERNANCE_FOLDER = "governance"
 AUTHORITY_KEYS = "authority-keys"
+MAX_BYTES = 1024 * 1024
+"""Largest file of credentials."""
 EXPIRES_SOON = timedelta(days=14)
 """Certificates that expire within this time are reported with a warning."""
+
+_UNREADABLE = (
+    OSError,
+    reading.UnreadableError,
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+)
+"""What reading and decoding of a damaged file of credentials raises."""
 
 
 @dataclass(frozen=True)
@@ -111,16 +124,9 @@ def show(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: The folder does not contain credentials, or a file in it is invalid.
     """
-    try:
-        facts = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        names = sorted(facts["participants"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{folder} is not a folder of credentials: cannot read {DESCRIPTION}",
-            f"create one: k8sdds security init {folder}",
-        ) from error
+    facts = _facts(folder)
     participants = {}
-    for name in names:
+    for name in sorted(facts["participants"]):
         certificate = _load_certificate(folder / name / CERTIFICATE)
         permissions = _signed_xml(folder / name / PERMISSIONS)
         participants[name] = {
@@ -132,6 +138,28 @@ def show(folder: Path) -> dict[str, Any]:
         }
     governances = sorted(path.stem for path in (folder / GOVERNANCE_FOLDER).glob("*.p7s"))
     return {**facts, "participants": participants, "levels": governances}
+
+
+_AUTHORITIES = ("identity_ca_sha256", "permissions_ca_sha256")
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """Return the description of a folder of credentials, whose participants have names that `init` gives."""
+    try:
+        facts = reading.json_file(folder / DESCRIPTION)
+        for name in facts["participants"]:
+            Participant.named(name)
+        if not all(isinstance(facts[key], str) for key in _AUTHORITIES):
+            raise ValueError(f"{' and '.join(_AUTHORITIES)} are not texts")
+        return facts
+    except (OSError, reading.UnreadableError, ValueError, KeyError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__} {error}"
+        if isinstance(error, reading.UnreadableError):
+            why = error.message
+        raise InputError(
+            f"{folder} is not a folder of credentials: cannot read {DESCRIPTION}: {why}",
+            f"create one: k8sdds security init {folder}",
+        ) from error
 
 
 def check(folder: Path, now: datetime | None = None) -> list[CredentialCheck]:
@@ -179,7 +207,9 @@ def _check_participant(
     ]
 
 
-def _check_grant(subject: str, xml: str, certificate: x509.Certificate, now: datetime) -> CredentialCheck:
+def _check_grant(
+    subject: str, xml: ElementTree.Element, certificate: x509.Certificate, now: datetime
+) -> CredentialCheck:
     grantee, not_after = _element(xml, "subject_name"), _element(xml, "not_after")
     if not_after <= now.strftime("%Y-%m-%dT%H:%M:%S"):
         return CredentialCheck(subject, False, f"expired on {not_after}")
@@ -202,9 +232,9 @@ def _check_key(path: Path, certificate: x509.Certificate) -> CredentialCheck:
     subject = f"{path.parent.name}/{path.name}"
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError) as error:
-        return CredentialCheck(subject, False, f"cannot be read: {error}")
+        key = serialization.load_pem_private_key(reading.data(path, MAX_BYTES), password=None)
+    except _UNREADABLE as error:
+        return CredentialCheck(subject, False, f"cannot be read: {_reason(error)}")
     if mode & 0o077:
         return CredentialCheck(subject, False, f"mode {mode:04o}: other users can read it; chmod 600 {path}")
     if key.public_key() != certificate.public_key():
@@ -215,32 +245,49 @@ def _check_key(path: Path, certificate: x509.Certificate) -> CredentialCheck:
 def _check_signature(document: Path, ca: Path, subject: str) -> CredentialCheck:
     """Verify a signature with OpenSSL, which the middlewares also use."""
     argv = ["openssl", "smime", "-verify", "-text", "-no-CApath", "-in", str(document), "-CAfile", str(ca)]
-    ok = subprocess.run(argv, capture_output=True, text=True, timeout=20).returncode == 0
+    ok = subprocess.run(argv, capture_output=True, timeout=20).returncode == 0
     message = "signed by the permissions CA" if ok else f"not signed by {ca.name}, or modified after signing"
     return CredentialCheck(subject, ok, message)
 
 
 def _load_certificate(path: Path) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a certificate: {error}", "create new credentials") from error
+        certificate = x509.load_pem_x509_certificate(reading.data(path, MAX_BYTES))
+        # cryptography decodes these parts when they are first used.
+        authority.subject_of(certificate)
+        certificate.public_key()
+        _ = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        return certificate
+    except _UNREADABLE as error:
+        raise InputError(
+            f"{path} is not a certificate: {_reason(error)}", "create new credentials"
+        ) from error
 
 
-def _signed_xml(path: Path) -> str:
-    """Return the XML text of an S/MIME document."""
+def _reason(error: Exception) -> str:
+    """Return why a file cannot be read, in one line and without the path."""
+    text = error.strerror if isinstance(error, OSError) else str(error) or type(error).__name__
+    return reading.one_line(text or "", 200)
+
+
+def _signed_xml(path: Path) -> ElementTree.Element:
+    """Return the root of the XML document in an S/MIME document."""
     try:
-        text = path.read_text(encoding="utf-8")
-        return text[text.index("<?xml") : text.index("</dds>") + len("</dds>")]
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a signed document", "create new credentials") from error
+        text = reading.text(path, MAX_BYTES)
+        document = text[text.index("<?xml") : text.index("</dds>") + len("</dds>")]
+    except _UNREADABLE as error:
+        raise InputError(
+            f"{path} is not a signed document: {_reason(error)}", "create new credentials"
+        ) from error
+    # The declared encoding is that of the document when it was signed; here it is text.
+    return xml_text.parse(document.encode(), str(path), "create new credentials")
 
 
-def _element(xml: str, name: str) -> str:
-    element = ElementTree.fromstring(xml.encode()).find(f".//{name}")
-    return (element.text or "") if element is not None else ""
+def _element(document: ElementTree.Element, name: str) -> str:
+    element = document.find(f".//{name}")
+    return reading.one_line(element.text or "", 1000) if element is not None else ""
 
 
-def _topics(xml: str, verb: str) -> list[str]:
-    topics = ElementTree.fromstring(xml.encode()).findall(f".//{verb}/topics/topic")
-    return [topic.text or "" for topic in topics]
+def _topics(document: ElementTree.Element, verb: str) -> list[str]:
+    topics = document.findall(f".//{verb}/topics/topic")
+    return [reading.one_line(topic.text or "", 1000) for topic in topics]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+from k8sdds.system import reading
 from k8sdds.system.errors import InputError
+
+MAX_BYTES = 64 * 1024
+"""Largest file with a secret."""
 
 
 def read_line(path: Path, source: str, remedy: str) -> str:
@@ -21,11 +25,12 @@ def read_line(path: Path, source: str, remedy: str) -> str:
     """
     try:
         mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise InputError(f"{source}: cannot read {path}: {error.strerror}", remedy) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{source}: {path} is not UTF-8 text", remedy) from error
+        text = reading.text(path, MAX_BYTES, remedy).strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{source}: cannot read {path}: {reason}", remedy) from error
+    except reading.UnreadableError as error:
+        raise InputError(f"{source}: {error.message}", remedy) from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InputError(f"{source}: other users can read {path}", f"chmod 600 {path}")
     if not text or any(not character.isprintable() for character in text):

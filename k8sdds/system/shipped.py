@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.system import yaml_template
+from k8sdds.system import reading, yaml_template, yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import shared
 from k8sdds.system.yaml_text import nearest
@@ -49,14 +49,12 @@ class ShippedFiles:
                     f"{listed}give the path of a YAML file",
                 )
         try:
-            return path, path.read_text(encoding="utf-8")
-        except OSError as error:
+            return path, reading.text(path, yaml_text.MAX_BYTES, "give a YAML file")
+        except (OSError, ValueError) as error:
             raise InputError(
-                f"cannot read {path}: {error.strerror}",
+                f"cannot read {reading.printable(name)}: {getattr(error, 'strerror', None) or error}",
                 f"give the name of an installed {self.kind}, or the path of a YAML file",
             ) from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path} is not UTF-8 text", "give a YAML file") from error
 
     def copy(self, like: str, name: str) -> str:
         """Return the text of a file, which `read` finds, with another value of its key `name`.

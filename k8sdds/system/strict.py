@@ -7,6 +7,9 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+MAX_NAME, MAX_LABEL, MAX_TITLE, MAX_REMARKS = 80, 40, 200, 10_000
+"""Most characters of a name, of a label in tables and figures, of a title, and of remarks."""
+
 
 class Strict(BaseModel):
     """A model that rejects unknown keys and whose values are immutable."""

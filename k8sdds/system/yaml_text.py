@@ -1,4 +1,4 @@
-"""Parse and validate YAML text, with errors that name the file, line and key."""
+"""Parse and validate YAML text within limits, with errors that name the file, line and key."""
 
 from __future__ import annotations
 
@@ -11,10 +11,25 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.composer import Composer, ComposerError
+from ruamel.yaml.constructor import ConstructorError, RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.nodes import ScalarNode
 
 from k8sdds.system.errors import InputError
+from k8sdds.system.reading import MAX_DEPTH, UnreadableError, printable, unprintable
 from k8sdds.system.strict import Strict
+
+MAX_CHARACTERS = 256 * 1024
+"""Longest text. A profile of 200 nodes has 40,000 characters."""
+MAX_BYTES = 4 * MAX_CHARACTERS
+MAX_VALUES = 20_000
+"""Most values of a text, with aliases (`*name`) counted as what they stand for."""
+MAX_DIGITS = 100
+"""Longest number."""
+MAX_MISTAKES = 20
+"""Most mistakes that a message lists."""
 
 Model = TypeVar("Model", bound=Strict)
 
@@ -40,21 +55,91 @@ def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | 
         return parsed
     except ValidationError as error:
         lines = [f"{source}:{m.line}: {m.key}: {m.message}" for m in mistakes(error, data, model)]
-        raise InputError("\n".join(dict.fromkeys(lines)), see) from error
+        distinct = list(dict.fromkeys(lines))
+        more = [f"{source}: and {len(distinct) - MAX_MISTAKES} more"] if len(distinct) > MAX_MISTAKES else []
+        raise InputError("\n".join([*distinct[:MAX_MISTAKES], *more]), see) from error
 
 
 def load(text: str, source: str) -> Any:
-    """Parse YAML text into ruamel's data types, which keep line numbers. Raises InputError."""
+    """Parse YAML text into ruamel's data types, which keep line numbers.
+
+    Raises:
+        UnreadableError: The text is not valid YAML, or exceeds a limit.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableError(f"{source} is longer than {MAX_CHARACTERS:,} characters")
+    yaml = YAML(typ="rt")
+    yaml.Composer, yaml.Constructor = _LimitedComposer, _CheckedConstructor
     try:
-        return YAML(typ="rt").load(text)
+        return yaml.load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}" if mark else source
-        raise InputError(f"{where}: not valid YAML: {error.problem or error.context}") from error
+        reason = printable(str(error.problem or error.context))
+        raise UnreadableError(f"{where}: not valid YAML: {reason}") from error
     except YAMLError as error:
-        raise InputError(f"{source}: not valid YAML: {error}") from error
-    except RecursionError:
-        raise InputError(f"{source}: too many nested lists or mappings") from None
+        reason = " ".join(printable(str(error)).split())
+        raise UnreadableError(f"{source}: not valid YAML: {reason}") from error
+    except _LIBRARY_ERRORS as error:
+        raise UnreadableError(f"{source}: not valid YAML: {printable(repr(error))[:200]}") from error
+
+
+_LIBRARY_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RecursionError,
+    TypeError, ValueError,
+)  # fmt: skip
+"""What ruamel raises for some values that are not valid, such as `!!float x`."""
+
+
+class _LimitedComposer(Composer):
+    """Composes a document, and refuses deep nesting and aliases that expand to many values."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._depth = 0
+        self._values = 0
+        self._sizes: dict[int, int] = {}
+        """Number of values in each node that is composed, by the node's identity."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose the next node."""
+        event = self.parser.peek_event()
+        before = self._values
+        self._depth += 1
+        self._require(self._depth <= MAX_DEPTH, f"nested more than {MAX_DEPTH} levels deep", event)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(event, AliasEvent):
+            self._require(id(node) in self._sizes, f"the alias {event.anchor!r} contains itself", event)
+            self._values += self._sizes[id(node)]
+        else:
+            self._values += 1
+            self._sizes[id(node)] = self._values - before
+            number = isinstance(node, ScalarNode) and str(node.tag).endswith((":int", ":float"))
+            self._require(not number or len(node.value) <= MAX_DIGITS, "the number is too long", event)
+        self._require(self._values <= MAX_VALUES, f"more than {MAX_VALUES:,} values", event)
+        return node
+
+    def _require(self, condition: bool, otherwise: str, event: Any) -> None:
+        if not condition:
+            raise ComposerError(None, None, otherwise, event.start_mark)
+
+
+class _CheckedConstructor(RoundTripConstructor):
+    """Constructs values, and names the line of a value that is not valid or cannot be printed."""
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Construct the value of a node."""
+        try:
+            if isinstance(node, ScalarNode):
+                # ruamel marks the folds of a folded text with U+0007.
+                text = node.value.replace("\a", "") if node.style == ">" else node.value
+                if character := unprintable(text.replace("\r", "")):
+                    raise ValueError(f"the text contains the control character {character}")
+            return super().construct_object(node, deep=deep)
+        except _LIBRARY_ERRORS as error:
+            reason = str(error)[:200] if isinstance(error, ValueError) else f"not a value of {node.tag}"
+            raise ConstructorError(None, None, reason, node.start_mark) from error
 
 
 def load_all(text: str) -> list[Any]:
@@ -64,7 +149,7 @@ def load_all(text: str) -> list[Any]:
 
 def lines_of(text: str, key: str) -> list[int]:
     """Return the line number of each item of the list at this top-level key of a valid text."""
-    items = YAML(typ="rt").load(text)[key]
+    items = load(text, key)[key]
     return [items.lc.item(i)[0] + 1 for i in range(len(items))]
 
 

@@ -6,12 +6,13 @@ command lines to a testbed and gets exit codes, meters and link counters back.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from k8sdds.system import reading
 
 if TYPE_CHECKING:
     # Every command imports this package; building the models takes a noticeable part of its start.
@@ -41,12 +42,16 @@ def repetitions(trials: Sequence[Trial], seed: int) -> list[Block]:
 
 
 def read_meters(directory: Path) -> dict[str, Any] | None:
-    """Return the supervisor's measurements from a participant's folder; None: missing or incomplete."""
+    """Return the supervisor's measurements from a participant's folder; None: missing or damaged."""
+    # Imported here, because every command imports this package.
+    from k8sdds.perftest.shapes import Meters
+    from k8sdds.system.shapes import fits
+
     try:
-        data = json.loads((directory / "meters.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = reading.json_file(directory / "meters.json")
+    except (OSError, reading.UnreadableError):
         return None
-    return data if isinstance(data, dict) else None
+    return data if fits(Meters, data) else None
 
 
 class Session(Protocol):

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds import versions
+from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.paths import state_folder
 
 LAB = "lab"
 CLUSTER = "cluster"
+
+
+_REMEDY = "select a testbed again: k8sdds testbed lab"
 
 
 def sibling_image(image: str, name: str) -> str:
@@ -62,13 +66,11 @@ def file() -> Path:
 def read() -> SelectedTestbed:
     """Return the current testbed; the lab, if none was selected. Raises InputError."""
     try:
-        data = json.loads(file().read_text(encoding="utf-8"))
+        data = reading.json_file(file(), _REMEDY)
     except FileNotFoundError:
         return SelectedTestbed()
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"cannot read {file()}: {error}", "select a testbed again: k8sdds testbed lab"
-        ) from error
+    except OSError as error:
+        raise InputError(f"cannot read {file()}: {error.strerror}", _REMEDY) from error
     return parse(data)
 
 
@@ -77,8 +79,10 @@ def parse(data: Any) -> SelectedTestbed:
     values = (
         {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else {}
     )
-    if values.get("testbed") not in (LAB, CLUSTER) or set(values) - set(asdict(SelectedTestbed())):
-        raise InputError(f"{data!r} is not a testbed", "select a testbed again: k8sdds testbed lab")
+    known = asdict(SelectedTestbed())
+    of_type = all(isinstance(value, bool if key == "meter" else str) for key, value in values.items())
+    if values.get("testbed") not in (LAB, CLUSTER) or set(values) - set(known) or not of_type:
+        raise InputError(f"{str(data)[:200]} is not a testbed", _REMEDY)
     return SelectedTestbed(**values)
 
 

@@ -67,7 +67,7 @@ def test_the_run_folder_is_complete(tmp_path: Path) -> None:
     assert [cell.cell_id for cell in copied.cells] == [cell.cell_id for cell in original.cells]
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "No such file"), ("x" * 70_000, "longer than")])
+@pytest.mark.parametrize(("content", "message"), [(None, "No such file"), ("x" * 70_000, "larger than")])
 def test_unusable_files(tmp_path: Path, content: str | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         expansion(tmp_path, content=content)

@@ -5,12 +5,12 @@ Needs the rights `get` and `list` on `pods` and `nodes` of that API group.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from k8sdds.kubernetes.metrics.quantities import parse_duration_s, parse_quantity
+from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 
 Get = Callable[[str], bytes]
@@ -50,8 +50,8 @@ def parse(document: bytes) -> list[AverageUsage]:
         PrerequisiteError: the document is not such a list.
     """
     try:
-        return [_parse_item(item) for item in json.loads(document)["items"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return [_parse_item(item) for item in reading.json_object(document, PATH)["items"]]
+    except (reading.UnreadableError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PrerequisiteError(
             f"the metrics API returned something else than metrics: {error!r}",
             "inspect its response: kubectl get --raw /apis/metrics.k8s.io/v1beta1/nodes",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from k8sdds.kubernetes.apply import read_manifest
 from k8sdds.kubernetes.metrics import kubelet, packet_filters
 from k8sdds.kubernetes.metrics.quantities import parse_time_s
+from k8sdds.system import reading
+from k8sdds.system.shapes import Shape, fits
 
 NAME = "k8sdds-meter"
 MANIFEST = "metrics/meter.yaml"
@@ -76,6 +79,21 @@ class Reading:
     """Value that could not be read → the reason."""
 
 
+class Document(Shape):
+    """What a meter prints, and a line of readings.jsonl."""
+
+    node: str
+    at: str
+    boot_id: str
+    cpus: Annotated[int, Field(ge=1, le=4096)]
+    stat: str
+    resource: str | None = None
+    kubelet: str | None = None
+    nft: dict[str, Any] | None = None
+    iptables: str = ""
+    lacks: dict[str, str] | None = None
+
+
 def parse(document: str | dict[str, Any]) -> Reading:
     """Parse a meter's output, or a line of readings.jsonl.
 
@@ -83,7 +101,9 @@ def parse(document: str | dict[str, Any]) -> Reading:
         ValueError: the document is not a reading.
     """
     try:
-        data = json.loads(document) if isinstance(document, str) else document
+        data = reading.json_object(document, "reading") if isinstance(document, str) else document
+        if not fits(Document, data):
+            raise ValueError("not a reading of a node: a value has another type")
         ticks = [int(count) for count in data["stat"].split()[1 : len(FIELDS) + 1]]
         return Reading(
             node=data["node"],
@@ -96,5 +116,5 @@ def parse(document: str | dict[str, Any]) -> Reading:
             rules=packet_filters.count(data["nft"], data.get("iptables", "")) if data.get("nft") else None,
             missing=data.get("lacks", {}),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (reading.UnreadableError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a reading of a node: {error!r}") from error

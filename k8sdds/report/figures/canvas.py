@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WIDTH = 7.2
 """Width in inches, chosen to match the text width of an A4 page with 14 mm margins."""
+MIN_WIDTH = 0.4
+"""Least width of axes in inches, next to long labels."""
 DPI = 200
 FONT = 8.5
 _CHARACTER = 0.069
@@ -61,6 +63,7 @@ def new(width: float, height: float) -> Drawing:
 def axes(drawing: Drawing, left: float, top: float, width: float, height: float) -> Axes:
     """Add axes; positions and sizes are in inches from the upper left corner of the drawing."""
     full_width, full_height = drawing.get_size_inches()
+    width = max(width, MIN_WIDTH)
     box = (left / full_width, 1 - (top + height) / full_height, width / full_width, height / full_height)
     ax = drawing.add_axes(box)
     ax.set_axisbelow(True)
@@ -108,7 +111,7 @@ def _style() -> dict[str, Any]:
         "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.minor.size": 0, "ytick.minor.size": 0,
         "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
         "axes.titleweight": "bold", "axes.titlepad": 5, "axes.unicode_minus": True,
-        "svg.fonttype": "none", "lines.solid_capstyle": "butt", "figure.facecolor": "white",
+        "svg.fonttype": "none", "text.parse_math": False, "lines.solid_capstyle": "butt", "figure.facecolor": "white",
     }  # fmt: skip
 
 

@@ -7,7 +7,6 @@ ClusterRole, the meter reads the nodes but not the kubelets.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from k8sdds.kubernetes import exec_stream, objects
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.kubernetes.metrics.pod_startup import PodStarts
+from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
@@ -169,10 +169,10 @@ class MetricsCollector:
             if result.code:
                 message = result.stderr.decode(errors="replace").strip()
                 raise PrerequisiteError(message or f"exit code {result.code}")
-            reading = json.loads(result.stdout)
-            node_meter.parse(reading)
-            return {"kind": "node", **reading}
-        except (PrerequisiteError, ValueError) as error:
+            document = reading.json_object(result.stdout, f"the meter in pod {pod}")
+            node_meter.parse(document)
+            return {"kind": "node", **document}
+        except (PrerequisiteError, reading.UnreadableError, ValueError) as error:
             return {"kind": "lack", "said": f"the node of pod {pod}: {error}"}
 
     def _read_top(

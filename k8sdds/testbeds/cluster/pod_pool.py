@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
+from k8sdds.system import reading
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace, owner
@@ -181,13 +181,20 @@ class PodPool:
             raise PrerequisiteError(
                 f"pod {name}: {SUPERVISOR} facts failed: {message or 'it printed nothing'}", remedy
             )
-        facts = json.loads(result.stdout)
+        try:
+            facts = reading.json_object(result.stdout, f"pod {name}: {SUPERVISOR} facts")
+            interfaces = {key: (str(value["address"]), int(value["mtu_bytes"]))
+                          for key, value in facts["interfaces"].items()}  # fmt: skip
+        except (reading.UnreadableError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise PrerequisiteError(
+                f"pod {name}: {SUPERVISOR} facts printed something else: {error!r}", remedy
+            ) from error
         pod = self.watch.pod(name) or {"spec": {}, "status": {}}
         address = pod["status"].get("podIP", "")
-        for interface, properties in facts["interfaces"].items():
-            if properties["address"] == address:
+        for interface, (own_address, mtu_bytes) in interfaces.items():
+            if own_address == address:
                 node = pod["spec"].get("nodeName", slot.node)
-                return ReadyPod(name, address, interface, properties["mtu_bytes"], node, facts)
+                return ReadyPod(name, address, interface, mtu_bytes, node, facts)
         raise PrerequisiteError(
             f"pod {name} has no interface with its address {address}", "inspect it: kubectl get pod -o wide"
         )

@@ -7,7 +7,6 @@ the same counters.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from k8sdds.model.experiment import IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import find
 from k8sdds.networks.cluster_install import PathEvidence
+from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import datapath
 from k8sdds.testbeds.cluster.blocks import HOST
@@ -233,7 +233,7 @@ def _node_pairs(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> list[tuple[st
 
 def _probe_message(result: CommandResult) -> str:
     try:
-        report: Mapping[str, object] = json.loads(result.stdout)
+        report: Mapping[str, object] = reading.json_object(result.stdout, "probe")
         return f"{report['received']} of {report['sent']} came back; {report['last_error']}"
-    except (ValueError, KeyError):
-        return result.stderr.decode(errors="replace").strip() or f"exit code {result.code}"
+    except (reading.UnreadableError, KeyError):
+        return reading.one_line(result.stderr.decode(errors="replace"), 300) or f"exit code {result.code}"

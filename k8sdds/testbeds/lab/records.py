@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from k8sdds.system import cgroups, processes
+from k8sdds.system import cgroups, processes, reading
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.paths import state_folder
@@ -85,8 +85,10 @@ def all_labs() -> list[LabRecord]:
     """Return the records of all labs of this user, by name; unreadable ones are left out."""
     records = []
     for path in sorted(state_folder().glob("*.json")):
-        with contextlib.suppress(ValueError, TypeError, KeyError, OSError):
-            data = json.loads(path.read_text())
+        with contextlib.suppress(
+            reading.UnreadableError, ValueError, TypeError, KeyError, AttributeError, OSError
+        ):
+            data = reading.json_file(path)
             data["owner"] = tuple(data["owner"])
             data["holders"] = {network: tuple(holder) for network, holder in data["holders"].items()}
             records.append(LabRecord(**data))

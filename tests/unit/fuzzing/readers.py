@@ -1,0 +1,284 @@
+"""List the readers of what others wrote, each with the documents that its inputs are made from."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from k8sdds.analysis import background_cost, kubectl_top
+from k8sdds.campaign import experiments
+from k8sdds.campaign.expansion import expand
+from k8sdds.claims import files as claims
+from k8sdds.deploy import profiles
+from k8sdds.importing import kubectl_top as published_top
+from k8sdds.kubernetes import exec_stream, kubeconfig, kubectl
+from k8sdds.kubernetes.metrics import metrics_api, node_meter
+from k8sdds.middleware import config
+from k8sdds.middleware.connext import output as connext_output
+from k8sdds.model.trial import participants
+from k8sdds.perftest import log
+from k8sdds.perftest import output as perftest_output
+from k8sdds.report import content as contents
+from k8sdds.report import summary
+from k8sdds.report.html import tables
+from k8sdds.results import histograms, tidy
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.security import directory
+from k8sdds.system import reading, xml_text
+from k8sdds.system.ssh import ScriptResult
+from k8sdds.testbeds import read_meters, selection
+from tests import run_folders
+from tests.unit.fuzzing import damage
+from tests.unit.test_attempt import Recording
+
+CORPUS = Path(__file__).parent / "corpus"
+RECORDED = Path(__file__).parents[1] / "recorded"
+
+Damage = Callable[[bytes, random.Random], bytes]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader, the documents that its inputs are made from, and how these are damaged."""
+
+    name: str
+    seeds: Callable[[], list[bytes]]
+    read: Callable[[bytes, Path], object]
+    """Reads an input; the folder is empty and writable."""
+    damage: Damage
+    batch: int = 1
+    """Number of damaged documents, such as lines, in an input."""
+    prepare: Callable[[Path], object] = field(default=lambda folder: None)
+
+
+def corpus(name: str) -> Callable[[], list[bytes]]:
+    """Return a function that reads all documents of a folder of the corpus."""
+    return lambda: [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
+
+
+def _file(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], object]:
+    def write_and_read(data: bytes, folder: Path) -> object:
+        path = folder / name
+        path.write_bytes(data)
+        return read(path)
+
+    return write_and_read
+
+
+def _experiment(path: Path) -> None:
+    experiment = experiments.load(str(path))
+    if len(experiment.sweeps) < 5 and all(len(sweep.payload_bytes) < 20 for sweep in experiment.sweeps):
+        expand(experiment)
+
+
+def _setting(data: bytes, _: Path) -> None:
+    experiment = experiments.load("quickstart")
+    experiments.changed(experiment, settings=[data.decode("utf-8", "surrogateescape")])
+
+
+def _run_folder(folder: Path) -> RunFolder:
+    return run_folders.single(folder / "run")
+
+
+def _report(run: RunFolder) -> None:
+    content = contents.read(run)
+    summary.answer(content)
+    summary.caveats(content)
+    for setting in content.settings:
+        tables.overheads(content, setting)
+
+
+def _attempts(data: bytes, folder: Path) -> None:
+    run = RunFolder(folder / "run")
+    (run.path / "trials.jsonl").write_bytes(data)
+    for attempt in run.attempts():
+        if attempt.get("valid") is True:
+            assert 0 <= (attempt.get("throughput_mbps") or 0) <= 400_000
+    rows = tidy.best(tidy.frame(run))
+    assert rows["valid"].all()
+
+
+def _campaign(data: bytes, folder: Path) -> None:
+    run = RunFolder(folder / "run")
+    (run.path / "campaign.json").write_bytes(data)
+    assert isinstance(run.campaign, dict)
+    _ = run.reached
+    if random.Random(len(data)).random() < 0.1:
+        _report(run)
+
+
+def _readings(data: bytes, folder: Path) -> None:
+    run = RunFolder(folder / "run")
+    (run.path / "readings.jsonl").write_bytes(data)
+    (run.path / "events.jsonl").write_bytes(data)
+    run.events()
+    background_cost.by_network(run)
+    background_cost.missing_readings(run)
+    kubectl_top.by_node(run)
+
+
+def _record(name: str, participant: str) -> Callable[[bytes, Path], object]:
+    def read(data: bytes, folder: Path) -> object:
+        recording = Recording("paced", folder / "raw")
+        path = recording.folder / participant / name
+        path.write_bytes(data)
+        if name == "meters.json":
+            recording.meters[participant] = read_meters(path.parent)
+        record = recording.record()
+        return json.dumps(record, allow_nan=False)
+
+    return read
+
+
+def _participant(data: bytes, folder: Path) -> None:
+    path = folder / "sub0" / "latency.hlog"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    for histogram in histograms.by_tag(folder).values():
+        histograms.quantities_us(histogram)
+
+
+def _connext(data: bytes, folder: Path) -> None:
+    (folder / "stderr").write_bytes(data)
+    (folder / "stdout").write_bytes(data)
+    connext_output.read(folder, 1024, True, 3)
+    log.read(data)
+    perftest_output.failure(1, folder / "stderr")
+    published_top.read(data)
+
+
+_CREDENTIALS = (
+    "security.json", "identity_ca.pem", "pub0/certificate.pem", "pub0/permissions.p7s", "pub0/key.pem",
+    "authority-keys/identity_ca.key", "governance/SignRTPS.p7s",
+)  # fmt: skip
+
+
+@cache
+def _credentials() -> Path:
+    """Create credentials; a repository should not contain private keys."""
+    folder = Path(tempfile.mkdtemp(prefix="k8sdds-test-"))
+    atexit.register(shutil.rmtree, folder)
+    directory.init(folder / "credentials", participants(1, 1), 30, "ec", range(10))
+    return folder / "credentials"
+
+
+def _copy_credentials(folder: Path) -> None:
+    shutil.copytree(_credentials(), folder / "credentials")
+
+
+def _credential(data: bytes, folder: Path) -> None:
+    """Read credentials of which one file, named in the first line of the input, is damaged or missing."""
+    name, _, content = data.partition(b"\n")
+    whole = folder / "credentials"
+    path = whole / name.decode()
+    original = path.read_bytes()
+    try:
+        path.unlink()
+        if content != b"missing":
+            path.write_bytes(content)
+        directory.show(whole)
+        directory.check(whole)
+    finally:
+        path.write_bytes(original)
+
+
+def _credential_seeds() -> list[bytes]:
+    return [f"{name}\n".encode() + (_credentials() / name).read_bytes() for name in _CREDENTIALS]
+
+
+def _damaged_credential(seed: bytes, chance: random.Random) -> bytes:
+    name, _, content = seed.partition(b"\n")
+    kind = damage.json_of if name.endswith(b".json") else damage.bytes_of
+    damaged = b"missing" if chance.random() < 0.05 else kind(content, chance)
+    return name + b"\n" + damaged
+
+
+class _Host:
+    """A control plane whose kubectl prints a given document."""
+
+    name = "node1"
+
+    def __init__(self, printed: bytes) -> None:
+        self._printed = printed
+
+    def send(self, content: bytes, script: str, timeout_s: float) -> ScriptResult:
+        return ScriptResult(0, self._printed.decode("utf-8", "replace"), "")
+
+
+def _answer(data: bytes, _: Path) -> None:
+    from k8sdds.kubernetes import client
+
+    probe = object.__new__(client.KubernetesClient)
+    probe.configuration = type("Configuration", (), {"host": "https://192.0.2.1"})()
+    probe._parse(data)
+    client._error_message(500, data)
+    exec_stream._exit_code(data)
+    exec_stream._status_message(data)
+    control_plane = kubectl.Kubectl(_Host(data))  # type: ignore[arg-type]
+    control_plane.nodes()
+
+
+def _metrics(data: bytes, _: Path) -> None:
+    metrics_api.parse(data)
+
+
+def _meter(data: bytes, _: Path) -> None:
+    try:
+        node_meter.parse(data.decode("utf-8", "replace"))
+    except ValueError:
+        return
+
+
+def _xml(data: bytes, _: Path) -> None:
+    xml_text.parse(data, "x.xml")
+
+
+def _json(data: bytes, _: Path) -> None:
+    text = json.dumps(reading.json_value(data, "x.json"), allow_nan=False, ensure_ascii=False)
+    assert reading.unprintable(json.loads(text)) is None if isinstance(json.loads(text), str) else True
+    text.encode()
+
+
+def _lines() -> list[bytes]:
+    return (CORPUS / "trials" / "attempts.jsonl").read_bytes().splitlines()
+
+
+def _recorded(pattern: str) -> Callable[[], list[bytes]]:
+    return lambda: [path.read_bytes() for path in sorted(RECORDED.glob(pattern))]
+
+
+def _selected(data: bytes, folder: Path) -> None:
+    path = folder / "testbed.json"
+    path.write_bytes(data)
+    selection.parse(reading.json_file(path))
+
+
+READERS = [
+    Reader("experiment", corpus("experiments"), _file(_experiment, "e.yaml"), damage.bytes_of),
+    Reader("setting", corpus("settings"), _setting, damage.bytes_of),
+    Reader("profile", corpus("profiles"), _file(lambda path: profiles.load(str(path)), "p.yaml"), damage.bytes_of),
+    Reader("claims", corpus("claims"), _file(lambda path: claims.load(str(path)), "c.yaml"), damage.bytes_of),
+    Reader("attempts", _lines, _attempts, damage.json_of, batch=20, prepare=_run_folder),
+    Reader("campaign", corpus("campaigns"), _campaign, damage.json_of, prepare=_run_folder),
+    Reader("readings", corpus("readings"), _readings, damage.lines_of, prepare=_run_folder),
+    Reader("summary", _recorded("paced/sub0/stdout"), _record("stdout", "sub0"), damage.json_of),
+    Reader("meters", _recorded("paced/pub0/meters.json"), _record("meters.json", "pub0"), damage.json_of),
+    Reader("histograms", _recorded("paced/sub*/latency.hlog"), _participant, damage.bytes_of),
+    Reader("logs", corpus("logs"), _connext, damage.bytes_of),
+    Reader("credentials", _credential_seeds, _credential, _damaged_credential, prepare=_copy_credentials),
+    Reader("kubeconfig", corpus("kubeconfigs"), _file(lambda path: kubeconfig.load(path, None), "k"), damage.bytes_of),
+    Reader("kubernetes", corpus("kubernetes"), _answer, damage.json_of),
+    Reader("metrics", corpus("metrics"), _metrics, damage.json_of),
+    Reader("meter", corpus("meters"), _meter, damage.json_of),
+    Reader("middleware-config", corpus("xml"), _file(lambda path: config.checksum(str(path)), "m.xml"), damage.bytes_of),
+    Reader("xml", corpus("xml"), _xml, damage.bytes_of),
+    Reader("json", corpus("campaigns"), _json, damage.json_of),
+    Reader("testbed", corpus("testbeds"), _selected, damage.json_of),
+]  # fmt: skip
