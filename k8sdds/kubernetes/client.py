@@ -253,7 +253,7 @@ class KubernetesClient:
         url = self.server + _url(path, {**query, "watch": "true", "timeoutSeconds": round(for_s)})
         try:
             yield from self._watch(url, for_s)
-        except (urllib3.exceptions.HTTPError, OSError, ValueError):
+        except (urllib3.exceptions.HTTPError, OSError, reading.UnreadableError):
             # The connection broke, perhaps within a line. Callers list the objects, which waits for the server.
             self._restore_connection()
 
@@ -271,9 +271,6 @@ class KubernetesClient:
             for line in response:
                 if line.strip():
                     yield answer(line, self.server)
-        except reading.UnreadableError:
-            # A damaged event ends the watch like a closed connection.
-            return
         finally:
             response.close()
 
