@@ -87,10 +87,21 @@ def was_killed(exit_code: int) -> bool:
     return (-exit_code if exit_code < 0 else exit_code - 128) in KILLING_SIGNALS
 
 
+def was_stopped(exit_code: int) -> bool:
+    """Return whether another process ended a process that runs until it is told to end, such as a daemon."""
+    return exit_code == 0 or was_killed(exit_code)
+
+
 def require_not_killed(exit_code: int, what: str) -> None:
     """Raise PartFailed if a process that has ended was killed."""
     if was_killed(exit_code):
         raise PartFailed(f"{what} was killed")
+
+
+def require_not_stopped(exit_code: int, what: str) -> None:
+    """Raise PartFailed if another process ended a process that runs until it is told to end."""
+    if was_stopped(exit_code):
+        raise PartFailed(f"{what} was stopped")
 
 
 def wait_gone(pid: int, timeout_s: float) -> bool:

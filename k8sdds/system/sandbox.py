@@ -95,7 +95,9 @@ class Sandbox:
             self._await(ready)
             pid = processes.descendant(self._process.pid, 1)
             if pid is None:
-                processes.require_not_killed(self._process.wait(START_TIMEOUT_S), f"{self.name}: its sandbox")
+                processes.require_not_stopped(
+                    self._process.wait(START_TIMEOUT_S), f"{self.name}: its sandbox"
+                )
                 raise PrerequisiteError(
                     "the holder process of the sandbox ended at once", "run: k8sdds doctor"
                 )
@@ -115,7 +117,7 @@ class Sandbox:
         if events and os.read(ready, 1):
             return
         if events:
-            processes.require_not_killed(self._process.wait(START_TIMEOUT_S), f"{self.name}: its sandbox")
+            processes.require_not_stopped(self._process.wait(START_TIMEOUT_S), f"{self.name}: its sandbox")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         stderr = b"" if self._process.stderr is None else self._process.communicate()[1]

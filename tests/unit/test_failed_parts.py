@@ -17,6 +17,7 @@ from k8sdds.model.trial import Endpoint, Trial
 from k8sdds.results.run_folder import SCHEMA, RunFolder
 from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed
 from k8sdds.testbeds import Block
+from k8sdds.testbeds.cluster import pods
 
 RECORDED = Path(__file__).parent / "recorded" / "latency"
 EXPECTED = json.loads((RECORDED / "expected.json").read_text())
@@ -204,3 +205,12 @@ def test_attempts_that_earlier_versions_lost_with_their_pods_do_not_count(run_fo
     trials.write_text(trials.read_text().replace('"crashed: ', '"pod-lost: '))
     campaign(run_folder)[0].execute()
     assert valid(run_folder) == [TRIAL.trial_id]
+
+
+@pytest.mark.parametrize(("code", "killed"), [(0, True), (137, True), (143, True), (1, False), (139, False)])
+def test_a_pod_is_killed_if_its_container_was_stopped(code: int, killed: bool) -> None:
+    # The first process of a pod ends only when it is told to.
+    pod = {"metadata": {}, "status": {"containerStatuses": [{"state": {"terminated": {"exitCode": code}}}]}}
+    assert pods.was_killed(pod) == killed
+    assert pods.was_killed({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    assert not pods.was_killed({"metadata": {}, "status": {"phase": "Pending"}})

@@ -195,10 +195,10 @@ def failure(pod: dict[str, Any]) -> str:
 
 
 def was_killed(pod: dict[str, Any]) -> bool:
-    """Return whether a pod is being deleted, or its container ended by a signal from another process."""
+    """Return whether a pod is being deleted, or another process ended its container, which never ends by itself."""
     states = [container.get("state", {}) for container in pod.get("status", {}).get("containerStatuses", [])]
     codes = [state["terminated"].get("exitCode") or 0 for state in states if "terminated" in state]
-    return "deletionTimestamp" in pod["metadata"] or any(map(processes.was_killed, codes))
+    return "deletionTimestamp" in pod["metadata"] or any(map(processes.was_stopped, codes))
 
 
 def unscheduled_reason(pod: dict[str, Any]) -> str:

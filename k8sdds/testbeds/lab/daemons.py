@@ -120,8 +120,9 @@ def _await_ready(sandbox: Sandbox, daemon: Daemon, process: subprocess.Popen[byt
         probe = _run(sandbox, daemon.namespace, daemon.ready)
         if not probe.returncode:
             break
-        if process.poll() is not None or time.monotonic() > deadline:
-            processes.require_not_killed(process.returncode or 0, _name(sandbox, daemon))
+        if process.poll() is not None:
+            processes.require_not_stopped(process.returncode, _name(sandbox, daemon))
+        if process.returncode is not None or time.monotonic() > deadline:
             output = " ".join(f"{probe.stdout} {probe.stderr}".split())[-MAX_OUTPUT_CHARACTERS:]
             raise PrerequisiteError(
                 f"{_name(sandbox, daemon)} is not ready: {output};"
@@ -132,7 +133,7 @@ def _await_ready(sandbox: Sandbox, daemon: Daemon, process: subprocess.Popen[byt
     # The process is nsenter; its child is the daemon.
     pid = processes.descendant(process.pid, 1)
     if pid is None:
-        processes.require_not_killed(process.wait(COMMAND_TIMEOUT_S), _name(sandbox, daemon))
+        processes.require_not_stopped(process.wait(COMMAND_TIMEOUT_S), _name(sandbox, daemon))
         raise PrerequisiteError(f"{_name(sandbox, daemon)} has ended")
     return pid
 

@@ -159,7 +159,7 @@ class LabNetwork:
                     # nsenter forks into the PID namespace of the sandbox, and unshare into that of the pod.
                     first = processes.descendant(process.pid, 2) if os.read(fd, 1) else None
                     if first is None:
-                        processes.require_not_killed(
+                        processes.require_not_stopped(
                             process.wait(START_TIMEOUT_S), f"pod {name} of {self.name}"
                         )
                         raise PrerequisiteError(

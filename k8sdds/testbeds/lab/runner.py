@@ -107,6 +107,12 @@ def run(
         outcomes = {supervisor.name: _outcome(supervisor, failure) for supervisor in supervisors}
         if not failure:
             outcomes |= {name: replace(outcomes[name], exit_code=0) for name in served}
+            stopped = [
+                service.name for service in services if processes.was_stopped(service.process.returncode)
+            ]
+            outcomes |= {
+                name: replace(outcomes[name], lost="it was stopped") for name in stopped if name not in served
+            }
         return outcomes
     finally:
         _end(supervisors)
@@ -205,7 +211,8 @@ def _start_service(lab_network: LabNetwork, service: Supervisor) -> str:
         if f":{port:04X} " in sockets.stdout:
             return ""
         time.sleep(SERVICE_POLL_S)
-    processes.require_not_killed(service.process.returncode or 0, service.name)
+    if service.process.poll() is not None:
+        processes.require_not_stopped(service.process.returncode, service.name)
     log = _end_of_log(service.launch.directory / "stderr")
     return f"{service.name} does not listen on UDP port {port}: {log}"
 
