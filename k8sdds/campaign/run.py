@@ -84,8 +84,6 @@ def resume(
         display: Where to print the steps.
         retry_failed: Whether to measure trials again that have used up their attempts.
     """
-    with explained(f"cannot write to {folder.path}"):
-        folder.require_room()
     expansion = expand(experiment)
     baseline = folder.campaign.get("baseline", experiment.baseline)
     display.announce(f"{experiment.name}: resuming {folder.path}", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from tempfile import NamedTemporaryFile
@@ -25,6 +26,8 @@ def run() -> None:
 
 def _exit_code() -> int:
     """Run the command; print its error, if any, and return its exit code."""
+    # The computations are small. For each further thread, OpenBLAS reserves memory, and without it raises SIGINT.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         streams.protect()
         # Imported here because an import needs memory and open files, which may be exhausted.

@@ -171,6 +171,8 @@ def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None, retr
     from k8sdds.results.run_folder import EXPERIMENT
 
     run_folder = RunFolder.open(folder)
+    with faults.explained(f"cannot write to {folder}"):
+        run_folder.require_room()
     experiment = experiments.load(str(folder / EXPERIMENT))
     # The original name lets the testbed find and remove leftovers of a killed campaign.
     name = run_folder.campaign.get("campaign") or campaign_name(experiment.name)

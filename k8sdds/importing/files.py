@@ -16,6 +16,7 @@ from k8sdds.importing import kubectl_top, layouts
 from k8sdds.model.trial import PUBLISHER, Participant, Role
 from k8sdds.perftest import log
 from k8sdds.perftest.log import Log
+from k8sdds.system import faults
 
 LOG, METRICS, NOTE, OTHER, SKIPPED, UNREADABLE = "log", "metrics", "note", "other", "skipped", "unreadable"
 
@@ -115,9 +116,14 @@ def _files(root: Path, leave_out: Path | None) -> Iterator[Path]:
         yield root
         return
     left_out = leave_out.resolve() if leave_out else None
-    for folder, names, files in os.walk(root):
+    for folder, names, files in os.walk(root, onerror=_raise):
         names[:] = [n for n in names if n != ".git" and (Path(folder) / n).resolve() != left_out]
         yield from (Path(folder) / name for name in files)
+
+
+def _raise(error: OSError) -> None:
+    """Let an unreadable folder end the import, because its files would be missing in the account of all files."""
+    raise error
 
 
 def _natural(path: Path) -> tuple[Any, ...]:
@@ -141,6 +147,8 @@ def _source(path: Path, relative: PurePosixPath) -> Source:
             return Source(relative, None, UNREADABLE, why, size=size)
         data = path.read_bytes()
     except OSError as error:
+        if faults.is_resource(error):
+            raise
         return Source(relative, None, UNREADABLE, error.strerror or "unreadable")
     why = "neither a log of PerfTest nor a table of kubectl top"
     source = Source(relative, data, OTHER, why, size=len(data))

@@ -89,7 +89,7 @@ def _decoded(folder: Path, tags: Sequence[str] | None = None) -> list[tuple[str,
 def _lines(log: Path) -> list[str]:
     try:
         return log.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
+    except FileNotFoundError:
         return []
 
 

@@ -78,7 +78,7 @@ def explain(error: BaseException, what: str = "", remedy: str = "") -> K8sddsErr
     for cause in _chain(error):
         fault = _explain_one(cause, what, remedy)
         # An error during the cleanup after an exhausted resource, such as in zipfile, is a consequence of it.
-        if fault is not None and (cause is error or _is_resource(cause)):
+        if fault is not None and (cause is error or is_resource(cause)):
             return fault
     return None
 
@@ -119,7 +119,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__ or current.__context__
 
 
-def _is_resource(error: BaseException) -> bool:
+def is_resource(error: BaseException) -> bool:
+    """Return whether an exhausted or broken resource of this machine caused an exception."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in RESOURCE_REMEDIES
 
 
@@ -146,7 +147,8 @@ def _explain_os_error(error: OSError, what: str, remedy: str) -> K8sddsError | N
     if number in DEFECTS:
         return None
     path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-    reason = error.strerror or str(error) or type(error).__name__
+    known = number in RESOURCE_REMEDIES or number in PATH_REMEDIES
+    reason = os.strerror(number) if number and known else error.strerror or str(error) or type(error).__name__
     subject = ": ".join(dict.fromkeys(filter(None, (what, "" if path and path in what else path))))
     message = _about(subject, reason)
     if number in RESOURCE_REMEDIES:

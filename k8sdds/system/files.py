@@ -82,8 +82,12 @@ def require_room(folder: Path, size: int) -> None:
     Raises:
         OSError: It cannot.
     """
-    with naming(folder), tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        _write_all(file, bytes(size))
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            _write_all(file, bytes(size))
+    except OSError as error:
+        error.filename = str(folder)  # the user does not know the temporary file
+        raise
 
 
 def _write_all(file: RawIOBase, data: bytes) -> None:

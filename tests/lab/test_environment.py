@@ -303,9 +303,9 @@ def sweep(commands: Commands, template: Path, name: str, sample: int | None) -> 
     return counts
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "pack", "import", "clean", "init"])
+@pytest.mark.parametrize("name", ["report", "pack", "import", "clean"])
 def test_a_sample_of_faults_ends_in_documented_errors(commands: Commands, template: Path, name: str) -> None:
-    sweep(commands, template, name, sample=2)
+    sweep(commands, template, name, sample=1)
 
 
 @pytest.mark.long
