@@ -26,7 +26,7 @@ sweeps:
     middleware: fastdds
     discovery: server
 """
-PROGRAMS = {"k8sdds-supervisor", "k8sdds-perftest", "k8sdds-probe", "discovery-server", "flanneld"}
+PROGRAMS = {"k8sdds-supervisor", "k8sdds-perftest", "k8sdds-probe", "fast-discovery-server", "flanneld"}
 """What k8sdds or the network runs on the nodes. Kubernetes and systemd keep everything else running."""
 
 

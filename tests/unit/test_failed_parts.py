@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from k8sdds.campaign.trial_loop import MAX_ATTEMPTS, MAX_FAILURES, Campaign
+from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.model.measurement import Launch, Measurement, Outcome, ParticipantPaths
 from k8sdds.model.trial import Endpoint, Trial
 from k8sdds.results.run_folder import SCHEMA, RunFolder
 from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed
 from k8sdds.testbeds import Block
+from k8sdds.testbeds.cluster import exec as exec_
 from k8sdds.testbeds.cluster import pods
 
 RECORDED = Path(__file__).parent / "recorded" / "latency"
@@ -214,3 +216,64 @@ def test_a_pod_is_killed_if_its_container_was_stopped(code: int, killed: bool) -
     assert pods.was_killed(pod) == killed
     assert pods.was_killed({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
     assert not pods.was_killed({"metadata": {}, "status": {"phase": "Pending"}})
+
+
+class Replies:
+    """A stream to a supervisor that sends these lines, whatever it is asked."""
+
+    def __init__(self, lines: Sequence[bytes], exit_code: int | None = None) -> None:
+        self.lines = iter(lines)
+        self.exit_code = exit_code
+
+    def write(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+
+    def read_line(self, end: float) -> bytes:
+        try:
+            return next(self.lines)
+        except StopIteration:
+            raise StreamLost("it ended early") from None
+
+    def read_bytes(self, count: int, end: float) -> bytes:
+        return bytes(count)
+
+
+def execution(replies: Replies, folder: Path, monkeypatch: pytest.MonkeyPatch) -> exec_.ParticipantExec:
+    monkeypatch.setattr(exec_, "ExecStream", lambda *_, **__: replies)
+    launch = Launch(TRIAL.cell.participants[0], ("perftest",), folder)
+    return exec_.ParticipantExec(None, "n", "pub0-pod-1", launch, "/out/x", [], 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        Replies([]),
+        Replies([b"ready", b"file meters.json 3072"]),
+        Replies([b"ready", b"clock 12", b"end 143"]),
+        Replies([], exit_code=137),
+    ],
+)
+def test_a_supervisor_that_is_killed_before_the_start_is_a_failed_part(
+    replies: Replies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = execution(replies, tmp_path, monkeypatch)
+    assert killed.prepare()
+    assert killed.unreachable.startswith("pod pub0-pod-1: ")
+
+
+@pytest.mark.parametrize("replies", [Replies([b"error: no such CPU"]), Replies([], exit_code=125)])
+def test_a_supervisor_that_refuses_to_start_is_not_a_failed_part(
+    replies: Replies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = execution(replies, tmp_path, monkeypatch)
+    assert refused.prepare()
+    assert not refused.unreachable
+
+
+@pytest.mark.parametrize("line", [b"file a x", b"file a -1", b"end", b"end x", b"end \xff"])
+def test_a_malformed_reply_ends_the_stream(
+    line: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies = Replies([line])
+    with pytest.raises(StreamLost):
+        execution(replies, tmp_path, monkeypatch)._receive(replies, 0)  # type: ignore[arg-type]

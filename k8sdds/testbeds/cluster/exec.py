@@ -121,7 +121,8 @@ class ParticipantExec:
             stream.write(b"clock\n")
             reply = stream.read_line(end)
             received_ns = time.time_ns()
-            pod_ns = int(reply.removeprefix(b"clock "))
+            # After SIGTERM, a supervisor sends its files instead.
+            pod_ns = _number(reply, b"clock ")
             if shortest_ns is None or received_ns - sent_ns < shortest_ns:
                 shortest_ns = received_ns - sent_ns
                 self.offset_ns = pod_ns - (sent_ns + received_ns) // 2
@@ -193,7 +194,7 @@ class ParticipantExec:
             kind, _, rest = stream.read_line(end).decode(errors="replace").partition(" ")
             if kind == "file":
                 name, _, size = rest.rpartition(" ")
-                files[Path(name).name] = stream.read_bytes(int(size), end)
+                files[Path(name).name] = stream.read_bytes(_number(size.encode()), end)
             elif kind == "end":
                 break
             # Ignore other lines, such as a late reply to `clock`.
@@ -202,7 +203,15 @@ class ParticipantExec:
         code, _, message = rest.partition(" ")
         if code == "lost":
             return ExecResult(LOST, lost=f"pod {self.pod}: the supervisor was killed")
-        return ExecResult(int(code), message or _supervisor_log(self.launch.directory))
+        return ExecResult(_number(code.encode()), message or _supervisor_log(self.launch.directory))
+
+
+def _number(reply: bytes, prefix: bytes = b"") -> int:
+    """Return the number after a prefix in a supervisor's reply. Raises StreamLost if it is another reply."""
+    digits = reply.removeprefix(prefix)
+    if not reply.startswith(prefix) or not digits.isdigit():
+        raise StreamLost(f"the supervisor sent {reply[:80]!r}")
+    return int(digits)
 
 
 def _supervisor_log(directory: Path) -> str:
