@@ -6,11 +6,12 @@ Metadata may be wrong, and a program of the wrong architecture fails only when a
 
 from __future__ import annotations
 
-import json
 import posixpath
-import tarfile
 from pathlib import Path
 from typing import Any
+
+from k8sdds.bundle import oci
+from k8sdds.system import tar
 
 MACHINES = {3: "386", 40: "arm", 62: "amd64", 183: "arm64", 243: "riscv64"}
 """Kubernetes' names of ELF machine numbers."""
@@ -38,11 +39,12 @@ def of_image(layout: Path, manifest: dict[str, Any]) -> tuple[str, str, str | No
     The program's architecture is None if the program is not found or is a script.
     """
     blobs = layout / "blobs/sha256"
-    config = json.loads((blobs / manifest["config"]["digest"].removeprefix("sha256:")).read_text())
+    described, *layers = oci.parts(manifest)
+    config = oci.config(blobs / described)
     argv = [*(config["config"].get("Entrypoint") or ()), *(config["config"].get("Cmd") or ())]
     program = argv[0] if argv else ""
-    layers = [blobs / layer["digest"].removeprefix("sha256:") for layer in manifest["layers"]]
-    return config["architecture"], program, _program_in(layers, program) if program else None
+    paths = [blobs / layer for layer in layers]
+    return config["architecture"], program, _program_in(paths, program) if program else None
 
 
 def _program_in(layers: list[Path], program: str) -> str | None:
@@ -58,14 +60,13 @@ def _program_in(layers: list[Path], program: str) -> str | None:
 def _topmost(layers: list[Path], name: str) -> str | bytes | None:
     """Return the target of a link, or a file's first 20 bytes, from the topmost layer that has it."""
     for layer in reversed(layers):
-        with tarfile.open(layer) as archive:
-            for member in archive:
+        with tar.opened(layer) as archive:
+            for member in archive.members():
                 if member.name.removeprefix("./") != name:
                     continue
                 if member.issym():
                     return member.linkname
                 if member.islnk():
                     return "/" + member.linkname
-                content = archive.extractfile(member)
-                return content.read(20) if content else None
+                return archive.content(member).read(20) if member.isfile() else None
     return None

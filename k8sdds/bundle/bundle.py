@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
@@ -13,13 +11,14 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.bundle import architecture, cache, oci
-from k8sdds.system import reading
+from k8sdds.system import reading, tar
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
 FORMAT = 1
 INDEX = "bundle.json"
+CREATE = "create a bundle: k8sdds bundle create"
 
 
 @dataclass(frozen=True)
@@ -68,21 +67,21 @@ class Bundle:
         """
         folder = _unpacked(path) if path.is_file() else path
         try:
-            data = reading.json_file(folder / INDEX, "create a bundle: k8sdds bundle create")
+            data = reading.json_file(folder / INDEX, CREATE)
         except OSError as error:
             what = f"{path} is not a bundle: {INDEX}: {error.strerror}"
-            raise InputError(what, "create a bundle: k8sdds bundle create") from error
+            raise InputError(what, CREATE) from error
         try:
             if data.pop("format") != FORMAT:
                 raise ValueError("unknown format; another version of k8sdds created it")
             items = tuple(_item(item) for item in data.pop("items"))
-            return cls(folder, arches=tuple(data.pop("arches")), items=items, **data)
+            opened = cls(folder, arches=tuple(data.pop("arches")), items=items, **data)
+            _require_text(opened.name, opened.kubernetes, opened.toolchain, *opened.arches)
+            return opened
         except KeyError as error:
-            raise InputError(
-                f"{folder / INDEX}: {error} is missing", "create a bundle: k8sdds bundle create"
-            ) from error
+            raise InputError(f"{folder / INDEX}: {error} is missing", CREATE) from error
         except (TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{folder / INDEX}: {error}", "create a bundle: k8sdds bundle create") from error
+            raise InputError(f"{folder / INDEX}: {error}", CREATE) from error
 
     def binaries(self, arch: str) -> list[Item]:
         """Return the binaries that every node of an architecture installs."""
@@ -172,9 +171,15 @@ class Bundle:
             if actual not in (arch, None):
                 problems.append(_wrong(f"{item.name} ({item.path})", arch, actual))
         for item in self.images(arch):
-            declared, program, actual = architecture.of_image(
-                self.folder / "oci", json.loads(self.file(item).read_text())
-            )
+            try:
+                declared, program, actual = architecture.of_image(
+                    self.folder / "oci", oci.manifest(self.file(item))
+                )
+            except tar.DamagedTar as error:
+                problems.append(
+                    Problem(f"a layer of the image {item.name} is damaged: {error}", oci.CREATE_AGAIN)
+                )
+                continue
             if declared != arch:
                 problems.append(_wrong(f"the image {item.name}", arch, declared))
             elif actual not in (arch, None):
@@ -191,9 +196,7 @@ class Bundle:
             if problem:
                 problems[item.path] = problem
             elif item.kind == "image":
-                manifest = json.loads(path.read_text())
-                for part in (manifest["config"], *manifest["layers"]):
-                    layers.add(part["digest"].removeprefix("sha256:"))
+                layers.update(oci.parts(oci.manifest(path)))
         for digest in sorted(layers):
             problem = _check(self.folder / "oci/blobs/sha256" / digest, digest)
             if problem:
@@ -225,11 +228,20 @@ def _suite(item: Item) -> str:
     return PurePosixPath(item.path).parts[1]
 
 
+def _require_text(*values: Any) -> None:
+    for value in values:
+        if not isinstance(value, str):
+            raise ValueError(f"{value!a:.200} is not text")
+
+
 def _item(data: dict[str, Any]) -> Item:
     unknown = set(data) - {field.name for field in fields(Item)}
     if unknown:
         raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
     item = Item(**{**data, "links": tuple(data.get("links", ()))})
+    _require_text(*(getattr(item, field.name) for field in fields(Item) if field.type == "str"), *item.links)
+    if type(item.size_bytes) is not int or not 0 <= item.size_bytes < 1 << 50:
+        raise ValueError(f"{item.name}: size_bytes is not a size")
     path = PurePosixPath(item.path)
     if item.kind in ("package", "index") and len(path.parts) != 4:
         raise ValueError(f"{item.name}: packages must be in packages/SUITE/ARCH")
@@ -256,26 +268,12 @@ def _unpacked(path: Path) -> Path:
         with cache.creating(folder) as missing:
             if missing:
                 with creating_folder(folder) as unfinished:
-                    _unpack(path, unfinished)
-    except tarfile.TarError as error:
-        what = f"{path} is not a bundle: {str(error).splitlines()[0].rstrip(':')}"
-        raise InputError(what, "create a bundle: k8sdds bundle create") from error
+                    tar.unpack(path, unfinished)
+    except tar.DamagedTar as error:
+        raise InputError(f"{path} is not a bundle: {error}", CREATE) from error
     except OSError as error:
         what = f"cannot unpack {path}: {error.strerror}"
         raise PrerequisiteError(what, "free space in the cache: k8sdds bundle cache") from error
     if missing:
         cache.prune()
     return folder
-
-
-def _unpack(path: Path, folder: Path) -> None:
-    with tarfile.open(path) as archive:
-        members = archive.getmembers()
-        for member in members:
-            inside = PurePosixPath(member.name)
-            if not (member.isfile() or member.isdir()) or inside.is_absolute() or ".." in inside.parts:
-                raise InputError(
-                    f"{path}: unexpected entry {member.name}", "create a bundle: k8sdds bundle create"
-                )
-        folder.mkdir()
-        archive.extractall(folder, members)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -370,7 +369,7 @@ def _downloaded_image(layout: oci.Layout, image: contents.Image, arch: str, part
     """Add an official image to the layout and return its item."""
     (found,) = (found for found in part.images if found.name == image.name)
     manifest = part.blob(found.digest)
-    blobs = [part.blob(digest) for digest in download.parts(json.loads(manifest.read_text()))]
+    blobs = [part.blob(digest) for digest in oci.parts(oci.manifest(manifest))]
     content = layout.add_image(image.name, arch, manifest, blobs)
     return Item(
         "image", image.name, image.version, arch, f"oci/blobs/sha256/{found.digest}", found.digest,

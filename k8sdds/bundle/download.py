@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import http.client
 import json
 import re
 import shutil
 import subprocess
-import tarfile
 import tempfile
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -28,6 +25,7 @@ from k8sdds import versions
 from k8sdds.bundle import cache, oci, official
 from k8sdds.bundle.contents import Report
 from k8sdds.bundle.official import Download, Release
+from k8sdds.system import tar
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
@@ -215,11 +213,12 @@ class Downloader:
             platform = ["--override-os", "linux", "--override-arch", arch]
             copy = ["copy", "--quiet", "--preserve-digests", f"docker://{repository}@sha256:{index}"]
             self._skopeo(name, *platform, *copy, f"dir:{temporary}")
-            manifest = Path(temporary, "manifest.json").read_bytes()
-            digest = hashlib.sha256(manifest).hexdigest()
-            (folder / "blobs" / digest).write_bytes(manifest)
-            for part in parts(json.loads(manifest)):
+            manifest = Path(temporary, "manifest.json")
+            digests = oci.parts(oci.manifest(manifest))
+            digest = oci.file_sha256(manifest)
+            for part in digests:
                 (Path(temporary) / part).replace(folder / "blobs" / part)
+            manifest.replace(folder / "blobs" / digest)
         return DownloadedImage(
             name, digest, f"{repository}@sha256:{index}", "pinned" if pinned else "registry"
         )
@@ -262,11 +261,6 @@ class Downloader:
     def _check_stopped(self, name: str) -> None:
         if self._stopped.is_set():
             raise Unavailable(f"{name}: the download was stopped")
-
-
-def parts(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the SHA-256 of the configuration and the layers of an image."""
-    return [part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"])]
 
 
 def _hosts(release: Release) -> list[str]:
@@ -333,14 +327,12 @@ def _compare(name: str, actual: str, expected: str, pinned: bool) -> None:
 def _unpack(archive: Path, members: Iterable[str], folder: Path, url: str) -> None:
     """Write the programs in an archive to a folder, without their folders, owners and links."""
     try:
-        with tarfile.open(archive) as opened:
-            content = {member.name.rpartition("/")[2]: member for member in opened if member.isfile()}
+        with tar.opened(archive) as opened:
+            content = {m.name.rpartition("/")[2]: m for m in opened.members() if m.isfile()}
             for name in members:
                 if name not in content:
                     raise Unavailable(f"{url} does not contain {name}")
-                source = opened.extractfile(content[name])
-                assert source is not None
-                with (folder / name).open("wb") as target:
+                with opened.content(content[name]) as source, (folder / name).open("wb") as target:
                     shutil.copyfileobj(source, target)
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+    except tar.DamagedTar as error:
         raise Unavailable(f"{url} is not an archive: {error}") from error

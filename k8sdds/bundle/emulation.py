@@ -7,7 +7,6 @@ the kernel, so a program that starts other programs must start them through the 
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,11 +89,10 @@ def _layout(bundle: Bundle, items: Sequence[Item], emulator: Path, folder: Path)
     with_emulator = layout.layer({program: emulator})
     images = []
     for item in items:
-        manifest = json.loads(bundle.file(item).read_text())
-        config_file = source / manifest["config"]["digest"].removeprefix("sha256:")
-        config = json.loads(config_file.read_text())["config"]
-        for layer in manifest["layers"]:
-            digest = layer["digest"].removeprefix("sha256:")
+        manifest = oci.manifest(bundle.file(item))
+        described, *digests = oci.parts(manifest)
+        config = oci.config(source / described)["config"]
+        for digest in digests:
             if not (layout.blobs / digest).exists():
                 (layout.blobs / digest).symlink_to(source / digest)
         name = f"{item.name}-{item.arch}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import tempfile
@@ -137,16 +136,12 @@ def _layout(bundle: Bundle, items: Sequence[Item], folder: Path, tag: str) -> No
     source = (bundle.folder / "oci/blobs/sha256").resolve()
     manifests = []
     for item in items:
-        raw = bundle.file(item).read_bytes()
-        manifest = json.loads(raw)
-        digests = [
-            part["digest"].removeprefix("sha256:") for part in (manifest["config"], *manifest["layers"])
-        ]
-        for digest in (item.sha256, *digests):
+        path = bundle.file(item)
+        for digest in (item.sha256, *oci.parts(oci.manifest(path))):
             if not (blobs / digest).exists():
                 (blobs / digest).symlink_to(source / digest)
         manifests.append({
-            "mediaType": oci.MANIFEST, "digest": f"sha256:{item.sha256}", "size": len(raw),
+            "mediaType": oci.MANIFEST, "digest": f"sha256:{item.sha256}", "size": path.stat().st_size,
             "platform": {"os": "linux", "architecture": item.arch},
         })  # fmt: skip
     layout = oci.Layout(folder)

@@ -5,18 +5,24 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import shutil
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from k8sdds.system import reading, tar
+from k8sdds.system.errors import InputError
 from k8sdds.system.files import replacing
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
+MAX_DESCRIPTION_BYTES = 4 << 20
+"""Largest size of a manifest or a configuration, as in registries."""
+CREATE_AGAIN = "create the bundle again: k8sdds bundle create"
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 EXCLUDED = (
     "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian",
@@ -141,13 +147,11 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
     blobs: dict[str, None] = {}
     index = []
     for name, arch, digest in images:
-        raw = (layout / "blobs/sha256" / digest).read_bytes()
-        manifest = json.loads(raw)
-        for part in (manifest["config"], *manifest["layers"]):
-            blobs[part["digest"].removeprefix("sha256:")] = None
-        blobs[digest] = None
-        media_type = manifest.get("mediaType", MANIFEST)
-        index.append(descriptor(name, arch, f"sha256:{digest}", len(raw), media_type))
+        path = layout / "blobs/sha256" / digest
+        content = manifest(path)
+        blobs.update(dict.fromkeys([*parts(content), digest]))
+        media_type = content.get("mediaType", MANIFEST)
+        index.append(descriptor(name, arch, f"sha256:{digest}", path.stat().st_size, media_type))
     with replacing(output) as unfinished, tarfile.open(unfinished, "w") as target:
         for name, data in (
             ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}'),
@@ -166,12 +170,58 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
 
 def has_program(layout: Path, digest: str, name: str) -> bool:
     """Return whether an image, given by its manifest's digest, has a program of this name in any folder."""
-    manifest = json.loads((layout / "blobs/sha256" / digest).read_text())
-    for layer in manifest["layers"]:
-        with tarfile.open(layout / "blobs/sha256" / layer["digest"].removeprefix("sha256:")) as archive:
-            if any(entry.name.rpartition("/")[2] == name and not entry.isdir() for entry in archive):
-                return True
-    return False
+    blobs = layout / "blobs/sha256"
+    return any(_has_file(blobs / layer, name) for layer in parts(manifest(blobs / digest))[1:])
+
+
+def _has_file(layer: Path, name: str) -> bool:
+    try:
+        with tar.opened(layer) as archive:
+            return any(
+                entry.name.rpartition("/")[2] == name and not entry.isdir() for entry in archive.members()
+            )
+    except tar.DamagedTar as error:
+        raise InputError(f"{layer} is damaged: {error}", CREATE_AGAIN) from error
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    """Read the manifest of an image. Raises InputError if it is not one with a configuration and layers."""
+    return _described(path, parts)
+
+
+def config(path: Path) -> dict[str, Any]:
+    """Read the configuration of an image. Raises InputError if it is not one."""
+
+    def check(content: Any) -> None:
+        options = content["config"]
+        words = [content["architecture"], options.get("User") or ""]
+        words += [*(options.get("Entrypoint") or ()), *(options.get("Cmd") or ())]
+        if not all(isinstance(word, str) for word in words):
+            raise TypeError("it contains something else than text")
+
+    return _described(path, check)
+
+
+def _described(path: Path, check: Callable[[Any], object]) -> dict[str, Any]:
+    content = reading.json_file(path, CREATE_AGAIN, MAX_DESCRIPTION_BYTES)
+    try:
+        check(content)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} does not describe an image: {error}", CREATE_AGAIN) from error
+    return content
+
+
+def parts(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the SHA-256 of the configuration and of each layer of an image.
+
+    Raises:
+        ValueError, TypeError, KeyError: It is not a manifest.
+    """
+    digests = [part["digest"] for part in (manifest["config"], *manifest["layers"])]
+    for digest in digests:
+        if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+            raise ValueError(f"{digest!a} is not a SHA-256")
+    return [digest.removeprefix("sha256:") for digest in digests]
 
 
 def _files(
