@@ -20,6 +20,7 @@ from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import RunFolder, utc_now
+from k8sdds.system import faults
 from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed
 from k8sdds.testbeds import Block, Session, Testbed
 
@@ -129,9 +130,11 @@ class Campaign:
         try:
             yield
         except BaseException as error:
+            fault = faults.explain(error)
+            reason = fault.message if fault else str(error) or "interrupted"
             # The run folder may be what failed.
             with suppress(OSError):
-                self.run.append_event("stopped", reason=str(error) or type(error).__name__)
+                self.run.append_event("stopped", reason=reason)
             raise
 
     def _measure_block(self, block: Block) -> None:

@@ -121,7 +121,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def is_resource(error: BaseException) -> bool:
     """Return whether an exhausted or broken resource of this machine caused an exception."""
-    return isinstance(error, MemoryError) or getattr(error, "errno", None) in RESOURCE_REMEDIES
+    if isinstance(error, OSError):
+        return error.errno in RESOURCE_REMEDIES
+    return isinstance(error, MemoryError) or _has_loader_message(error)
 
 
 def _explain_one(error: BaseException, what: str, remedy: str) -> K8sddsError | None:
@@ -135,7 +137,7 @@ def _explain_one(error: BaseException, what: str, remedy: str) -> K8sddsError | 
         )
     if isinstance(error, OSError):
         return _explain_os_error(error, what, remedy)
-    if isinstance(error, ImportError | RuntimeError) and any(text in str(error) for text in _LOADER_MESSAGES):
+    if _has_loader_message(error):
         return PrerequisiteError(
             _about(what, str(error)), "raise the limits of memory, files and processes: ulimit -a"
         )
@@ -163,6 +165,12 @@ def _explain_os_error(error: OSError, what: str, remedy: str) -> K8sddsError | N
             )
         return InputError(message, remedy or PATH_REMEDIES[number].format(path=path or "PATH"))
     return PrerequisiteError(message, remedy or "for the cause, run the command again with --verbose")
+
+
+def _has_loader_message(error: BaseException) -> bool:
+    return isinstance(error, ImportError | RuntimeError) and any(
+        text in str(error) for text in _LOADER_MESSAGES
+    )
 
 
 def _about(subject: str, reason: str) -> str:

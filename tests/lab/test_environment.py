@@ -10,8 +10,10 @@ import errno
 import hashlib
 import json
 import os
+import pty
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -24,6 +26,7 @@ import pytest
 
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import EXIT_CODES, INTERNAL_ERROR
+from tests.conftest import K8SDDS
 from tests.run_folders import Plan, make
 from tests.unit.importing.logs import csv_latency
 
@@ -170,7 +173,11 @@ def written(*names: str) -> Callable[[Path, Ended], object]:
 
     def read(folder: Path, _: Ended) -> object:
         files = [path for name in names for path in [folder / name, *sorted((folder / name).rglob("*"))]]
-        return [str(path.relative_to(folder)) for path in files if path.is_file() and path.stat().st_size]
+        return [
+            str(path.relative_to(folder))
+            for path in files
+            if path.is_file() and path.stat().st_size and path.suffix != ".new"
+        ]
 
     return read
 
@@ -262,11 +269,8 @@ def check(commands: Commands, template: Path, name: str, fault: Fault, expected:
     require_documented(ended, about)
     if ended.code == 0:
         assert case.result(folder, ended) == expected, about
-    if fault.number not in (
-        errno.EIO,
-        errno.EACCES,
-        errno.EROFS,
-    ):  # these keep temporary files from being deleted
+    # The others also keep temporary files from being deleted.
+    if fault.number not in (errno.EIO, errno.EACCES, errno.EROFS):
         require_nothing_half(folder, about)
     after = content(folder)
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
@@ -317,7 +321,7 @@ def test_every_fault_ends_in_a_documented_error(commands: Commands, template: Pa
 RUN = ("run", "small.yaml", "-o", "run")
 RESUME = ("run", "--resume", "run")
 TRIALS = 2
-PARTS = 16
+PARTS = 64
 """Parts of the test of all faults of a campaign, which each take minutes."""
 
 
@@ -379,3 +383,23 @@ def test_a_campaign_with_any_fault_is_completed_by_resume(
     chosen = campaign_faults(commands, template)[part::PARTS]
     counts = Counter(check_campaign(commands, template, fault) for fault in chosen)
     print(f"run: {len(chosen)} faults: {dict(counts)}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("ignored", "code"), [(False, 5), (True, 0)], ids=["shell", "nohup"])
+def test_a_closed_terminal_stops_a_campaign_unless_nohup_started_it(
+    template: Path, tmp_path: Path, ignored: bool, code: int
+) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(template, folder)
+    process, terminal = pty.fork()
+    if process == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        os.chdir(folder)
+        os.execve(K8SDDS, ["k8sdds", *RUN], {**os.environ, "K8SDDS_STATE_DIR": str(folder / "state")})
+    while b"[2/" not in os.read(terminal, 4096):
+        pass
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == code
+    assert len(completed(folder / "run")) >= 1
+    assert not list((folder / "state").glob("*-*"))
