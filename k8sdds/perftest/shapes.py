@@ -6,7 +6,9 @@ missing, so code that uses its values does not have to check them.
 
 from __future__ import annotations
 
-from k8sdds.system.shapes import Count, Finite, Integer, Number, Shape, Text
+from pydantic import model_validator
+
+from k8sdds.system.shapes import Count, Integer, Number, Shape, Text
 
 
 class Middleware(Shape):
@@ -81,9 +83,15 @@ class Arrivals(Shape):
     """`arrivals` of a summary."""
 
     clock: str
-    jitter_ns: Number = None
-    missed: Count = None
-    clock_step_ns: Finite = 0
+    jitter_ns: Number
+    missed: Count
+    clock_step_ns: Number = None
+
+    @model_validator(mode="after")
+    def _other_clocks_have_steps(self) -> Arrivals:
+        if self.clock != "shared" and self.clock_step_ns is None:
+            raise ValueError("clock_step_ns is missing")
+        return self
 
 
 class Summary(Shape):

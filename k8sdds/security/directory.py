@@ -147,12 +147,13 @@ def _facts(folder: Path) -> dict[str, Any]:
     """Return the description of a folder of credentials, whose participants have names that `init` gives."""
     try:
         facts = reading.json_file(folder / DESCRIPTION)
-        for name in facts["participants"]:
+        participants: dict[str, Any] = facts["participants"]
+        for name, _ in participants.items():
             Participant.named(name)
         if not all(isinstance(facts[key], str) for key in _AUTHORITIES):
             raise ValueError(f"{' and '.join(_AUTHORITIES)} are not texts")
         return facts
-    except (OSError, reading.UnreadableError, ValueError, KeyError, TypeError) as error:
+    except (OSError, reading.UnreadableError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__} {error}"
         if isinstance(error, reading.UnreadableError):
             why = error.message

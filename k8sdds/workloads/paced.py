@@ -197,7 +197,9 @@ def _method(outputs: TrialOutputs) -> tuple[str, str]:
     arrivals = _arrivals(outputs)
     if arrivals and all(arrival["clock"] == "shared" for arrival in arrivals):
         return SHARED_CLOCK, ""
-    why = _clock_problem(outputs, max((arrival["clock_step_ns"] for arrival in arrivals), default=0) / 1000)
+    why = _clock_problem(
+        outputs, max((arrival.get("clock_step_ns") or 0 for arrival in arrivals), default=0) / 1000
+    )
     return (HALF_ROUND_TRIP, why) if why else (SYNCHRONIZED_CLOCKS, "")
 
 

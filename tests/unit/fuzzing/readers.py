@@ -124,15 +124,22 @@ def _readings(data: bytes, folder: Path) -> None:
     kubectl_top.by_node(run)
 
 
+@cache
+def _recording(folder: Path) -> Recording:
+    recording = Recording("paced", folder / "raw")
+    # Decoding histograms takes most of the time; another reader reads damaged ones.
+    (recording.folder / "sub1" / "latency.hlog").unlink()
+    return recording
+
+
 def _record(name: str, participant: str) -> Callable[[bytes, Path], object]:
     def read(data: bytes, folder: Path) -> object:
-        recording = Recording("paced", folder / "raw")
+        recording = _recording(folder)
         path = recording.folder / participant / name
         path.write_bytes(data)
         if name == "meters.json":
             recording.meters[participant] = read_meters(path.parent)
-        record = recording.record()
-        return json.dumps(record, allow_nan=False)
+        return json.dumps(recording.record(), allow_nan=False)
 
     return read
 
@@ -268,8 +275,8 @@ READERS = [
     Reader("attempts", _lines, _attempts, damage.json_of, batch=20, prepare=_run_folder),
     Reader("campaign", corpus("campaigns"), _campaign, damage.json_of, prepare=_run_folder),
     Reader("readings", corpus("readings"), _readings, damage.lines_of, prepare=_run_folder),
-    Reader("summary", _recorded("paced/sub0/stdout"), _record("stdout", "sub0"), damage.json_of),
-    Reader("meters", _recorded("paced/pub0/meters.json"), _record("meters.json", "pub0"), damage.json_of),
+    Reader("summary", _recorded("paced/sub0/stdout"), _record("stdout", "sub0"), damage.json_of, prepare=_recording),
+    Reader("meters", _recorded("paced/pub0/meters.json"), _record("meters.json", "pub0"), damage.json_of, prepare=_recording),
     Reader("histograms", _recorded("paced/sub*/latency.hlog"), _participant, damage.bytes_of),
     Reader("logs", corpus("logs"), _connext, damage.bytes_of),
     Reader("credentials", _credential_seeds, _credential, _damaged_credential, prepare=_copy_credentials),
