@@ -17,6 +17,7 @@ from k8sdds.artifact import checksums, zip_format
 from k8sdds.artifact.files import printable
 from k8sdds.artifact.zip_format import Damaged, Entry
 from k8sdds.system.errors import InputError
+from k8sdds.system.faults import explained
 
 MAX_LISTING_BYTES = 64 << 20
 """Largest size of SHA256SUMS. In an archive, it is also limited by the size of the directory."""
@@ -53,17 +54,13 @@ def verify(path: Path, expect: str | None = None) -> Verification:
     Raises:
         InputError: the path does not exist or cannot be read.
     """
-    try:
+    with explained(f"cannot read {path}", "make it readable, or specify another path"):
         if not path.is_dir() and not path.is_file():
             raise InputError(
                 f"{path} does not exist",
                 "specify an artifact: a ZIP file, or the folder that it was unpacked to",
             )
         result = _verify_folder(path) if path.is_dir() else _verify_archive(path)
-    except OSError as error:
-        raise InputError(
-            f"cannot read {printable(path)}: {error.strerror}", "make it readable, or specify another path"
-        ) from error
     if expect is not None and result.content_id != expect.lower().removeprefix("sha256:"):
         wrong = VerificationIssue(
             "changed", checksums.NAME, f"its content ID is {result.content_id}, not {expect}"

@@ -156,17 +156,20 @@ def mean_of(points: list[PointData]) -> Contrast | None:
 
 
 def _matching(rows: list[Row], selector: Selector) -> list[Row]:
-    return [row for row in rows if all(_fits(row, key, value) for key, value in selector.items())]
+    # The network selects the fewest rows. One pass per key is several times as fast as one pass for all keys.
+    if "network" in selector:
+        rows = [row for row in rows if _has_network(row[UNIT], selector["network"])]
+    for key, value in selector.items():
+        if key != "network":
+            # Imported data may not have all columns. A missing value counts as the default.
+            accepted = (value, None) if DEFAULTS.get(key) == value else (value,)
+            rows = [row for row in rows if row.get(key) in accepted]
+    return rows
 
 
-def _fits(row: Row, key: str, value: Any) -> bool:
-    if key == "network":
-        label = row[UNIT]
-        # A label may contain the engine: `flannel-ipsec (kernel ESP)`.
-        return label == value or str(label).startswith(f"{value} (")
-    actual = row.get(key)
-    # Imported data may not have all columns. A missing value counts as the default.
-    return actual == value or (actual is None and DEFAULTS.get(key) == value)
+def _has_network(label: Any, network: Any) -> bool:
+    # A label may contain the engine: `flannel-ipsec (kernel ESP)`.
+    return bool(label == network or str(label).startswith(f"{network} ("))
 
 
 def _variant(part: Part, row: Row) -> Variant:
