@@ -105,8 +105,8 @@ def _packed_run(folder: RunFolder) -> PackedRun:
     testbed = testbed if isinstance(testbed, dict) else {"name": testbed}
     facts = testbed.get("facts") if isinstance(testbed.get("facts"), dict) else {}
     planned = campaign.get("trials")
-    valid = {attempt.get("trial_id") for attempt in attempts if attempt.get("valid") is True}
-    trials = len(planned) if isinstance(planned, dict) else len({a.get("trial_id") for a in attempts})
+    valid = {str(attempt.get("trial_id")) for attempt in attempts if attempt.get("valid") is True}
+    trials = len(planned) if isinstance(planned, dict) else len({str(a.get("trial_id")) for a in attempts})
     command = campaign.get("command")
     times = sorted(str(event["at"]) for event in events if event.get("at"))
     times += sorted(str(attempt["started_at"]) for attempt in attempts[-1:] if attempt.get("started_at"))

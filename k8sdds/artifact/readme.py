@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,9 @@ def text(
 ) -> str:
     """Return the README in Markdown, structured by the ACM badges (Artifact Review and Badging 1.1)."""
     environment = templates("k8sdds.artifact", html=False)
-    # A pipe would end the cell of a table.
-    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    environment.filters["cell"] = cell
+    environment.filters["code"] = lambda value: f"`{cell(value, code=True)}`"
+    environment.filters["quote"] = lambda value: shlex.quote(str(value))
     environment.filters["size"] = size
     environment.filters["minutes"] = minutes
     return environment.get_template("README.md.j2").render(
@@ -35,6 +37,16 @@ def text(
         version=__version__,
         setup_disk=DISK_OF_SETUP,
         repeat_command=repeat_command,
+    )
+
+
+def cell(value: Any, code: bool = False) -> str:
+    """Return text for a cell of a table, or with `code` for a code span in it, that starts no other markup."""
+    text = " ".join(str(value).split()).replace("|", "\\|")
+    return (
+        text.replace("`", "'")
+        if code
+        else html.escape(text, quote=False).replace("[", "\\[").replace("`", "\\`")
     )
 
 

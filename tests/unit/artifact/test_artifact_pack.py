@@ -7,6 +7,8 @@ import contextlib
 import gzip
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import zipfile
@@ -21,7 +23,7 @@ from k8sdds.artifact import zip_format
 from k8sdds.report import content as contents
 from k8sdds.report import csv_tables
 from k8sdds.results.run_folder import RunFolder
-from k8sdds.system.errors import InputError
+from k8sdds.system.errors import InputError, K8sddsError
 
 DER = ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49\n-----END PRIVATE KEY-----\n"
@@ -234,6 +236,41 @@ def test_records_that_cannot_be_packed_are_rejected(run_folder: RunFolder, tmp_p
     with pytest.raises(InputError, match=r"events\.jsonl: it is a symbolic link"):
         artifact.pack([run_folder.path], tmp_path / "a.zip")
     assert not list(tmp_path.glob("a.zip*"))
+
+
+def test_hostile_records_start_no_markup_in_the_readme(run_folder: RunFolder, tmp_path: Path) -> None:
+    hostile = "x` <img src=x> | [a](javascript:b)\n# c"
+    campaign = json.loads((run_folder.path / "campaign.json").read_text())
+    campaign |= {
+        "campaign": hostile,
+        "k8sdds_version": hostile,
+        "started_at": hostile,
+        "command": ["a", hostile],
+    }
+    campaign["testbed"]["name"] = hostile
+    (run_folder.path / "campaign.json").write_text(json.dumps(campaign))
+    (run_folder.path / "raw" / "x` <img src=x>.key").write_text("")
+    folder = run_folder.path.rename(tmp_path / "a; touch $HOME `b` <img src=x>")
+    artifact.pack([folder], tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        readme = archive.read("README.md").decode()
+    code = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+    prose = code.sub("", readme.replace("\\`", ""))
+    assert "<img" in readme and "<img" not in prose and "`" not in prose and "\n# c" not in readme
+    assert "[a](" not in prose.replace("\\[", "")
+    (report,) = re.findall("^k8sdds report (.*)$", readme, re.MULTILINE)
+    assert shlex.split(report) == [f"runs/{folder.name}"]
+
+
+@pytest.mark.parametrize("trial_id", [[], {"a": 1}, None, 1.5])
+def test_records_of_other_types_are_packed_or_rejected(
+    run_folder: RunFolder, tmp_path: Path, trial_id: object
+) -> None:
+    *others, last = (run_folder.path / "trials.jsonl").read_text().splitlines()
+    lines = [*others, json.dumps(json.loads(last) | {"trial_id": trial_id})]
+    (run_folder.path / "trials.jsonl").write_text("\n".join(lines) + "\n")
+    with contextlib.suppress(K8sddsError):
+        artifact.pack([run_folder.path], tmp_path / "a.zip")
 
 
 def test_an_entry_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
