@@ -48,7 +48,7 @@ def read(stdout: Path) -> Summary | None:
     """Return the summary in a participant's stdout, or None if it is missing, incomplete or of another shape."""
     try:
         summary = reading.json_file(stdout).get("k8sdds")
-    except (OSError, reading.UnreadableError):
+    except (FileNotFoundError, reading.UnreadableError):
         return None
     return Summary(summary) if fits(shapes.Summary, summary) else None
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.system.errors import InputError
+from k8sdds.system.faults import naming
 
 MAX_BYTES = 16 * 1024 * 1024
 """Largest file or document, unless a reader has its own limit."""
@@ -96,7 +97,8 @@ def _chunk(descriptor: int, path: Path | str, size: int) -> bytes:
     poll.register(descriptor, select.POLLIN)
     if not poll.poll(WAIT_S * 1000):
         raise UnreadableError(f"{path}: nothing was written to this pipe for {WAIT_S} s", "name a file")
-    return os.read(descriptor, min(size, 1 << 20))
+    with naming(Path(path)):
+        return os.read(descriptor, min(size, 1 << 20))
 
 
 def text(path: Path | str, max_bytes: int = MAX_BYTES, remedy: str = "") -> str:
@@ -162,7 +164,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
         UnreadableError: The file is too large, or not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
+    with naming(path), open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnreadableError(f"{path} is not a regular file", "restore it from a copy")

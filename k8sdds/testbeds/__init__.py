@@ -49,7 +49,7 @@ def read_meters(directory: Path) -> dict[str, Any] | None:
 
     try:
         data = reading.json_file(directory / "meters.json")
-    except (OSError, reading.UnreadableError):
+    except (FileNotFoundError, reading.UnreadableError):
         return None
     return data if fits(Meters, data) else None
 

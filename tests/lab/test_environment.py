@@ -255,9 +255,18 @@ def require_nothing_half(folder: Path, about: str) -> None:
         path
         for path in folder.rglob("*")
         if path.is_file()
-        and (path.suffix == ".new" or (path.stat().st_size == 0 and "raw" not in path.parts))
+        and (
+            is_temporary(str(path.relative_to(folder)))
+            or path.suffix == ".new"
+            or (path.stat().st_size == 0 and "raw" not in path.parts)
+        )
     ]
     assert not left, f"{about}: {left}"
+
+
+def is_temporary(path: str) -> bool:
+    """Return whether a path is that of a temporary file or folder, which a read-only file system keeps."""
+    return path.startswith(".") or path.endswith(".new")
 
 
 def check(commands: Commands, template: Path, name: str, fault: Fault, expected: object) -> int:
@@ -274,7 +283,7 @@ def check(commands: Commands, template: Path, name: str, fault: Fault, expected:
         require_nothing_half(folder, about)
     after = content(folder)
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    assert all(path.startswith(case.derived) for path in changed if not path.endswith(".new")), (
+    assert all(path.startswith(case.derived) for path in changed if not is_temporary(path)), (
         about,
         changed,
     )

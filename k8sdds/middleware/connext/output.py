@@ -29,7 +29,7 @@ def read(folder: Path, payload_bytes: int, latency_test: bool, duration_s: float
     """
     try:
         text = b"\n".join((folder / name).read_bytes() for name in ("stderr", "stdout"))
-    except OSError:
+    except FileNotFoundError:
         return None
     content = log.read(text)
     results = {result.kind: result for result in content.results if result.payload_bytes == payload_bytes}
