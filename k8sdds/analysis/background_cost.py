@@ -105,7 +105,7 @@ def _delivered_gbit(ends: dict[str, dict[str, node_meter.Reading]], attempts: Se
 
 
 def _starts(lines: Iterable[Row]) -> Row:
-    pods = [steps for line in lines for steps in line.get("pods", {}).values()]
+    pods = [steps for line in lines for steps in (line.get("pods") or {}).values()]
     starts: Row = {"pods": len(pods) or None}
     for step, column in zip(STEPS, START_COLUMNS, strict=True):
         known = [steps[step] for steps in pods if steps.get(step) is not None]

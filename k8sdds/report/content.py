@@ -285,7 +285,8 @@ class Content:
         """The description of the testbed that every caption contains."""
         testbed = self.campaign.get("testbed")
         facts = testbed if isinstance(testbed, dict) else {"name": testbed}
-        name = facts.get("name") or next(iter(self.table["testbed"].dropna()), None)
+        stated = facts.get("name")
+        name = stated if isinstance(stated, str) else next(iter(self.table["testbed"].dropna()), None)
         if name == "lab":
             text = "lab: network namespaces on one machine, one kernel"
         elif name == "cluster" and _all_share_a_kernel(facts.get("facts")):

@@ -96,6 +96,7 @@ class _LimitedComposer(Composer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.warn_double_anchors = False
         self._depth = 0
         self._values = 0
         self._sizes: dict[int, int] = {}
