@@ -59,7 +59,9 @@ def _failed(outputs: TrialOutputs) -> str | None:
         elif outcome.exit_code:
             stderr = outputs.folder / name / "stderr"
             code, explanation = output.failure(outcome.exit_code, stderr, outcome.message)
-            if processes.was_killed(outcome.exit_code):
+            # A supervisor that is stopped at its barrier has nothing to report.
+            unexplained = outcome.exit_code == output.NOT_STARTED and not outcome.message
+            if processes.was_killed(outcome.exit_code) or unexplained:
                 failures.append((0, f"{PART_FAILED}: {name}: {explanation}"))
             else:
                 rank = 2 if code in ("peer-lost", "no-match") else 1

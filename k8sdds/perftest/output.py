@@ -10,6 +10,9 @@ from k8sdds.perftest import shapes
 from k8sdds.system import reading
 from k8sdds.system.shapes import fits
 
+NOT_STARTED = 125
+"""Exit code of a supervisor that did not start its participant."""
+
 EXIT_REASONS = {
     2: ("usage", "perftest rejected its command line"),
     3: ("no-match", "the participants did not discover each other"),
@@ -17,7 +20,7 @@ EXIT_REASONS = {
     5: ("no-samples", "no sample arrived"),
     6: ("middleware", "the middleware failed"),
     124: ("deadline", "the participant exceeded its deadline"),
-    125: ("not-started", "the participants were not ready together"),
+    NOT_STARTED: ("not-started", "the participants were not ready together"),
     126: ("not-started", "the program cannot be executed"),
     127: ("not-started", "the program was not found"),
     130: ("interrupted", "the participant was interrupted"),

@@ -356,6 +356,13 @@ def test_the_reason_is_the_cause_not_its_consequence(recording: Recording) -> No
     )
 
 
+def test_a_supervisor_that_explains_why_nothing_started_is_no_failed_part(recording: Recording) -> None:
+    measurement = recording.measurement(sub1=125)
+    explained = replace(measurement.outcomes["sub1"], message="not ready after 15 s: sub1")
+    measurement.outcomes["sub1"] = explained
+    assert reason(recording.record(measurement)).startswith("not-started: sub1: ")
+
+
 def test_a_killed_participant_is_the_cause_of_what_its_peers_report(recording: Recording) -> None:
     text = reason(recording.record(recording.measurement(pub0=4, sub0=139, sub1=137)))
     assert text.startswith("part-failed: sub1: the participant was killed by signal 9")
@@ -364,7 +371,7 @@ def test_a_killed_participant_is_the_cause_of_what_its_peers_report(recording: R
 @pytest.mark.parametrize(
     ("code", "word"),
     [(2, "usage"), (3, "no-match"), (4, "peer-lost"), (5, "no-samples"), (6, "middleware"), (124, "deadline"),
-     (125, "not-started"), (127, "not-started"), (9, "crashed"), (139, "crashed"), (130, "part-failed"),
+     (125, "part-failed"), (127, "not-started"), (9, "crashed"), (139, "crashed"), (130, "part-failed"),
      (137, "part-failed"), (143, "part-failed")],
 )  # fmt: skip
 def test_every_exit_code_has_its_reason(recording: Recording, code: int, word: str) -> None:

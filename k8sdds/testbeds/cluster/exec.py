@@ -26,7 +26,6 @@ READY_TIMEOUT_S = 30
 """From the request to the supervisor's `ready`."""
 FETCH_TIMEOUT_S = 60
 """How long after the end of a trial its files may be unreachable before they count as lost."""
-NOT_STARTED = 125
 LOST = 254
 """Exit code of a participant whose outcome is unknown."""
 

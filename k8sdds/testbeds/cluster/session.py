@@ -16,13 +16,14 @@ from k8sdds.middleware import Middleware
 from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
+from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.system.ssh import HostLost
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import clocks, placement, trial_run
 from k8sdds.testbeds.cluster.blocks import HOST, PodNetwork, pod_network
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
-from k8sdds.testbeds.cluster.exec import NOT_STARTED, ParticipantExec
+from k8sdds.testbeds.cluster.exec import ParticipantExec
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import FIRST_PUBLISHER
+from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.testbeds import core_layout, read_meters
-from k8sdds.testbeds.cluster.exec import NOT_STARTED, ExecResult, ParticipantExec
+from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import OUTPUT
 

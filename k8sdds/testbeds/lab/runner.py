@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from k8sdds.model.measurement import Launch, Outcome
+from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.system import processes
 from k8sdds.system.cgroups import admits_realtime
 from k8sdds.system.paths import native_program
@@ -28,9 +29,6 @@ GRACE_S = 2
 """Time between SIGTERM and SIGKILL for a participant that exceeds its deadline."""
 
 SERVICE_POLL_S = 0.01
-
-NOT_STARTED = 125
-"""Exit code of a supervisor whose barrier did not open."""
 
 START = b"go\n"
 """Opens a supervisor's barrier."""
