@@ -6,6 +6,7 @@ A campaign only appends to a run folder. docs/reference/run-folder.md documents 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -199,6 +200,17 @@ class RunFolder:
 
 
 def _created(path: Path) -> Path:
+    """Create a folder if it is missing.
+
+    Raises:
+        InputError: It contains symbolic links, such as those of an archive that somebody else packed.
+    """
+    inside = (Path(parent, name) for parent, folders, files in os.walk(path) for name in (*folders, *files))
+    link = next((entry for entry in itertools.chain([path], inside) if entry.is_symlink()), None)
+    if link is not None:
+        raise InputError(
+            f"{link} is a symbolic link, so that data would be written elsewhere", "remove the link"
+        )
     path.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -82,3 +82,14 @@ def test_lines_are_plain_json(tmp_path: Path) -> None:
     run.append_event("started", seed=3)
     assert json.loads((run.path / "trials.jsonl").read_text()) == {"attempt": 1}
     assert run.events()[0]["event"] == "started"
+
+
+@pytest.mark.parametrize("link", ["report", "report/tables", "report/tables/levels.csv", "derived"])
+def test_nothing_is_written_through_links_of_an_archive(tmp_path: Path, link: str) -> None:
+    run = folder(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    (run.path / link).parent.mkdir(parents=True, exist_ok=True)
+    (run.path / link).symlink_to(elsewhere)
+    with pytest.raises(InputError, match="is a symbolic link"):
+        getattr(run, link.split("/")[0])
+    assert not elsewhere.exists()
