@@ -36,8 +36,9 @@ RENAMED = {"libfastrtps-dev": "libfastdds-dev"}
 """Packages that have another name in newer releases."""
 DEPLOY = (*LAB, "mmdebstrap", "skopeo")
 TESTS = (
-    *DEPLOY, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio", "docker-registry", "dropbear-bin",
-    "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz", "openssh-client",
+    *DEPLOY, "buildah", "busybox-static", "chromium", "chromium-driver", "clang", "cpio", "docker-registry",
+    "dropbear-bin", "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz", "libclang-rt-dev",
+    "openssh-client",
     "qemu-system-x86",
     *(cross_compiler(arch) for arch in BUNDLE_ARCHITECTURES if arch != HOST_ARCH),
 )  # fmt: skip

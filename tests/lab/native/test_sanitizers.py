@@ -31,13 +31,13 @@ FIXED_ADDRESSES = ("setarch", platform.machine(), "-R")
 """The sanitizers of older compilers do not know the memory layout of newer kernels with random addresses."""
 
 
-def build(name: str, sanitizers: str) -> Path:
+def build(name: str, sanitizers: str, target: str = "install", **more: str) -> Path:
     """Build both programs and the fuzz targets; return the folder of the build."""
     folder = REPOSITORY / "build" / f"native-{name}"
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {"K8SDDS_SANITIZE": sanitizers, "CMAKE_INSTALL_PREFIX": folder / "install"}
+    settings = {"K8SDDS_SANITIZE": sanitizers, "CMAKE_INSTALL_PREFIX": folder / "install", **more}
     cmake.build(
-        f"the programs with {name}", SOURCES, folder, folder / "build.log", settings, "install", "make setup"
+        f"the programs with {name}", SOURCES, folder, folder / "build.log", settings, target, "make setup"
     )
     return folder
 
@@ -73,6 +73,12 @@ def thread() -> Path:
     return build("thread", "thread")
 
 
+@pytest.fixture(scope="module")
+def libfuzzer() -> Path:
+    clang = {"CMAKE_CXX_COMPILER": "clang++", "CMAKE_C_COMPILER": "clang", "K8SDDS_LIBFUZZER": "ON"}
+    return build("libfuzzer", "fuzzer-no-link,address,undefined", target="fuzz", **clang)
+
+
 ADDRESS = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
@@ -87,6 +93,17 @@ def test_supervisor_without_errors_of_memory(address, tmp_path):
 @pytest.mark.parametrize("target", TARGETS)
 def test_readers_without_errors_of_memory(address, target):
     fuzz(address, target, runs=20_000, seed=3, within=FIXED_ADDRESSES)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_readers_with_inputs_that_reach_more_code(libfuzzer, tmp_path, target):
+    found = tmp_path / "found"
+    found.mkdir()
+    [program] = libfuzzer.glob(f"**/k8sdds-fuzz-{target}")
+    limits = ["-runs=20000", "-seed=4", "-timeout=10", "-rss_limit_mb=2048", f"-artifact_prefix={tmp_path}/"]
+    argv = [*FIXED_ADDRESSES, program, *limits, found, TARGETS[target]]
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_protocol_without_data_races(thread, tmp_path):
