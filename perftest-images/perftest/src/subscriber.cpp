@@ -272,7 +272,7 @@ void Subscriber::on_peer(const Announcement& a) {
 Subscriber::Source* Subscriber::source_of(const Sample& sample) {
     if (sample.publisher >= sources_.size()) return nullptr;
     Source& source = *sources_[sample.publisher];
-    const bool announced = sample.run == source.run.load(std::memory_order_acquire) &&
+    const bool announced = sample.run != 0 && sample.run == source.run.load(std::memory_order_acquire) &&
                            sample.payload_length == source.payload_length && sample.writer < source.streams.size();
     return announced ? &source : nullptr;
 }

@@ -43,7 +43,7 @@ private:
 
         // Written only by the receiving thread, except `run`, which START sets after all that a sample needs.
         std::atomic<uint32_t> run{0};
-        uint32_t payload_length = UINT32_MAX;              // of a sample; set once, before `run`
+        uint32_t payload_length = 0;                       // of a sample; set once, before `run`
         std::vector<Stream> streams;                       // by writer
         bool received_in_group = false;
         std::atomic<int64_t> first_ns{0}, last_ns{0};
