@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from k8sdds.analysis import background_cost, kubectl_top
@@ -130,8 +131,12 @@ def _recording(folder: Path) -> Recording:
     return Recording("paced", folder / "raw")
 
 
-# Decoding histograms takes most of the time; another reader reads damaged ones.
-_decoded = cache(histograms.by_tag)
+@cache
+def _usual_histograms(folder: Path) -> dict[str, Any]:
+    """Return what replaces the histograms, which take most of the time: another reader reads damaged ones."""
+    decoded = histograms.by_tag(folder)
+    quantities = histograms.quantities_us(decoded["one_way"])
+    return {"by_tag": lambda _: decoded, "quantities_us": lambda _: quantities}
 
 
 def _record(name: str, participant: str) -> Callable[[bytes, Path], object]:
@@ -141,7 +146,7 @@ def _record(name: str, participant: str) -> Callable[[bytes, Path], object]:
         path.write_bytes(data)
         if name == "meters.json":
             recording.meters[participant] = read_meters(path.parent)
-        with mock.patch.object(histograms, "by_tag", _decoded):
+        with mock.patch.multiple(histograms, **_usual_histograms(recording.folder)):
             return json.dumps(recording.record(), allow_nan=False)
 
     return read
