@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -26,6 +27,8 @@ FOUND = CORPUS / "found"
 def reader(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
     request.param.prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
+    # The Kubernetes client writes the certificates of a kubeconfig to temporary files.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
     # openssl verifies signatures; starting it for every input takes most of the time.
