@@ -54,11 +54,12 @@ def _failed(outputs: TrialOutputs) -> str | None:
     """Return the first cause among failed participants: a failure without its peer is a consequence, not a cause."""
     failures = []
     for name, outcome in outputs.measurement.outcomes.items():
-        if outcome.lost:
+        # Too much memory is a failure of what is measured.
+        if outcome.lost and outcome.exit_code != output.OUT_OF_MEMORY:
             failures.append((0, f"{PART_FAILED}: {name}: {outcome.lost}"))
         elif outcome.exit_code:
             stderr = outputs.folder / name / "stderr"
-            code, explanation = output.failure(outcome.exit_code, stderr, outcome.message)
+            code, explanation = output.failure(outcome.exit_code, stderr, outcome.message or outcome.lost)
             # A supervisor that is stopped at its barrier has nothing to report.
             unexplained = outcome.exit_code == output.NOT_STARTED and not outcome.message
             if processes.was_killed(outcome.exit_code) or unexplained:

@@ -12,6 +12,8 @@ from k8sdds.system.shapes import fits
 
 NOT_STARTED = 125
 """Exit code of a supervisor that did not start its participant."""
+OUT_OF_MEMORY = 253
+"""Exit code of a participant whose pod was ended because it exceeded its memory limit."""
 
 EXIT_REASONS = {
     2: ("usage", "perftest rejected its command line"),
@@ -23,6 +25,7 @@ EXIT_REASONS = {
     NOT_STARTED: ("not-started", "the participants were not ready together"),
     126: ("not-started", "the program cannot be executed"),
     127: ("not-started", "the program was not found"),
+    OUT_OF_MEMORY: ("out-of-memory", "the pod exceeded its memory limit"),
     130: ("interrupted", "the participant was interrupted"),
     143: ("terminated", "the participant was terminated"),
 }

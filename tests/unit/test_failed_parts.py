@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from k8sdds.campaign.trial_loop import MAX_ATTEMPTS, MAX_FAILURES, Campaign
+from k8sdds.kubernetes.client import ApiError
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.model.measurement import Launch, Measurement, Outcome, ParticipantPaths
 from k8sdds.model.trial import Endpoint, Trial
+from k8sdds.perftest.output import OUT_OF_MEMORY
 from k8sdds.results.run_folder import SCHEMA, RunFolder
 from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed
 from k8sdds.testbeds import Block
@@ -28,8 +30,8 @@ OTHER = TRIAL.model_copy(update={"repetition": TRIAL.repetition + 1})
 
 VALID = "valid"
 CRASHED, KILLED, TERMINATED, LOST = "crashed", "killed", "terminated", "lost"
-RAISES, AGENT = "raises", "agent"
-CODES = {CRASHED: 139, KILLED: 137, TERMINATED: 143, LOST: 254, AGENT: 4}
+RAISES, AGENT, MEMORY = "raises", "agent", "memory"
+CODES = {CRASHED: 139, KILLED: 137, TERMINATED: 143, LOST: 254, AGENT: 4, MEMORY: OUT_OF_MEMORY}
 PART_FAILURES = [KILLED, TERMINATED, LOST, RAISES, AGENT]
 
 
@@ -84,7 +86,7 @@ class ScriptedTestbed:
         if self.ended_as != VALID:
             # The publisher fails because its peer did.
             outcomes["pub0"] = replace(outcomes["pub0"], exit_code=4)
-            lost = "it is being deleted" if self.ended_as == LOST else ""
+            lost = "its container ended" if self.ended_as in (LOST, MEMORY) else ""
             outcomes["sub0"] = replace(outcomes["sub0"], exit_code=CODES[self.ended_as], lost=lost)
         links = EXPECTED["record"]["link_bytes"]
         return Measurement(outcomes, links["sent"], links["received"])
@@ -151,11 +153,14 @@ def test_a_failed_part_is_built_again_and_costs_no_attempt(run_folder: RunFolder
     assert testbed.preparations == 1 + failures
 
 
-def test_a_crash_counts_and_needs_no_rebuild(run_folder: RunFolder) -> None:
-    measured, testbed, _ = campaign(run_folder, then=CRASHED)
+@pytest.mark.parametrize(("ending", "code"), [(CRASHED, "crashed"), (MEMORY, "out-of-memory")])
+def test_a_failure_of_what_is_measured_counts_and_needs_no_rebuild(
+    run_folder: RunFolder, ending: str, code: str
+) -> None:
+    measured, testbed, _ = campaign(run_folder, then=ending)
     with pytest.raises(InvalidTrials, match="--retry-failed"):
         measured.execute()
-    assert codes(run_folder) == ["crashed"] * MAX_ATTEMPTS
+    assert codes(run_folder) == [code] * MAX_ATTEMPTS
     assert testbed.preparations == 1
 
 
@@ -211,7 +216,7 @@ def test_attempts_that_earlier_versions_lost_with_their_pods_do_not_count(run_fo
 
 @pytest.mark.parametrize(("code", "killed"), [(0, True), (137, True), (143, True), (1, False), (139, False)])
 def test_a_pod_is_killed_if_its_container_was_stopped(code: int, killed: bool) -> None:
-    # The first process of a pod ends only when it is told to.
+    # The first process of a pod ends only when it is stopped.
     pod = {"metadata": {}, "status": {"containerStatuses": [{"state": {"terminated": {"exitCode": code}}}]}}
     assert pods.was_killed(pod) == killed
     assert pods.was_killed({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
@@ -268,6 +273,32 @@ def test_a_supervisor_that_refuses_to_start_is_not_a_failed_part(
     refused = execution(replies, tmp_path, monkeypatch)
     assert refused.prepare()
     assert not refused.unreachable
+
+
+class OnePod:
+    """A client of a cluster with one pod."""
+
+    def __init__(self, terminated: dict[str, Any]) -> None:
+        state = {"terminated": terminated}
+        self.pod = {"metadata": {}, "status": {"containerStatuses": [{"state": state}]}}
+
+    def find(self, path: str) -> dict[str, Any]:
+        return self.pod
+
+
+@pytest.mark.parametrize(("reason", "code"), [("OOMKilled", OUT_OF_MEMORY), ("Error", exec_.LOST)])
+def test_a_pod_that_exceeds_its_memory_limit_is_not_one_that_was_killed(
+    reason: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ApiError(500, "container not found")
+
+    ended = execution(Replies([]), tmp_path, monkeypatch)
+    ended._client = OnePod({"exitCode": 137, "reason": reason})  # type: ignore[assignment]
+    monkeypatch.setattr(exec_, "ExecStream", refuse)
+    result = ended.finish()
+    assert result.code == code
+    assert result.lost == f"pod pub0-pod-1: its container exited with code 137: {reason}"
 
 
 @pytest.mark.parametrize("line", [b"file a x", b"file a -1", b"end", b"end x", b"end \xff"])

@@ -15,10 +15,12 @@ from pathlib import Path
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.kubernetes.exec_stream import ExecStream, StreamLost
 from k8sdds.model.measurement import Launch
+from k8sdds.perftest.output import OUT_OF_MEMORY
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import private_folder
 from k8sdds.system.processes import was_killed
-from k8sdds.testbeds.cluster.pods import SUPERVISOR, failure
+from k8sdds.testbeds.cluster.pods import SUPERVISOR, exceeded_memory, failure
+from k8sdds.testbeds.cluster.watch import GONE
 
 GRACE_S = 2
 """Time between SIGTERM and SIGKILL for a participant that exceeds its deadline."""
@@ -158,7 +160,7 @@ class ParticipantExec:
 
     def _fetch(self, end: float) -> ExecResult:
         """Fetch the files over new streams until the participant has ended and all files are here."""
-        problem = ""
+        code, problem = LOST, ""
         while time.monotonic() < end + FETCH_TIMEOUT_S:
             wait_s = max(1, round(end - time.monotonic()))
             argv = [SUPERVISOR, "fetch", "--dir", self._output, "--deadline", str(wait_s)]
@@ -168,7 +170,8 @@ class ParticipantExec:
             except ApiError as error:
                 problem = error.message
                 # A kubelet that has just restarted does not know its pods yet, but the API server does.
-                if self._pod_has_ended():
+                if ended := self._end_of_pod():
+                    code, problem = ended
                     break
             except (StreamLost, TimeoutError) as error:
                 problem = str(error) or "no answer"
@@ -177,14 +180,18 @@ class ParticipantExec:
             except (PrerequisiteError, OSError) as error:
                 problem = str(error)
             time.sleep(0.5)
-        return ExecResult(LOST, lost=f"pod {self.pod}: {problem}")
+        return ExecResult(code, lost=f"pod {self.pod}: {problem}")
 
-    def _pod_has_ended(self) -> bool:
+    def _end_of_pod(self) -> tuple[int, str] | None:
+        """Return how the pod has ended, as exit code and explanation; None: it runs, or this is unknown."""
         try:
             pod = self._client.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
         except PrerequisiteError:
-            return False  # unknown; `_fetch` tries again
-        return pod is None or bool(failure(pod))
+            return None  # `_fetch` tries again
+        if pod is None:
+            return LOST, GONE
+        why = failure(pod)
+        return (OUT_OF_MEMORY if exceeded_memory(pod) else LOST, why) if why else None
 
     def _receive(self, stream: ExecStream, end: float) -> ExecResult:
         """Read files and exit code from the supervisor's output. Writes no file until all have arrived."""

@@ -196,9 +196,19 @@ def failure(pod: dict[str, Any]) -> str:
 
 def was_killed(pod: dict[str, Any]) -> bool:
     """Return whether a pod is being deleted, or another process ended its container, which never ends by itself."""
-    states = [container.get("state", {}) for container in pod.get("status", {}).get("containerStatuses", [])]
-    codes = [state["terminated"].get("exitCode") or 0 for state in states if "terminated" in state]
+    codes = [terminated.get("exitCode") or 0 for terminated in _terminated(pod)]
     return "deletionTimestamp" in pod["metadata"] or any(map(processes.was_stopped, codes))
+
+
+def exceeded_memory(pod: dict[str, Any]) -> bool:
+    """Return whether the kernel ended a pod's container because it exceeded its memory limit."""
+    return any(terminated.get("reason") == "OOMKilled" for terminated in _terminated(pod))
+
+
+def _terminated(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return how the containers of a pod ended."""
+    states = [container.get("state", {}) for container in pod.get("status", {}).get("containerStatuses", [])]
+    return [state["terminated"] for state in states if "terminated" in state]
 
 
 def unscheduled_reason(pod: dict[str, Any]) -> str:
