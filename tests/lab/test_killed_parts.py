@@ -34,6 +34,7 @@ def test_killed_parts_cost_no_attempt(tmp_path: Path) -> None:
     campaign = chaos(tmp_path, "host, flannel-ipsec", 2, seed=1)
     assert campaign.run(kills=4, command_too=False, timeout_s=60) == 0
     campaign.require_one_valid_attempt_per_trial()
+    assert campaign.reasons() <= {"part-failed"}
 
 
 @pytest.mark.long
@@ -42,3 +43,4 @@ def test_killed_campaigns_can_be_resumed(tmp_path: Path, seed: int) -> None:
     campaign = chaos(tmp_path, "baremetal, host, flannel-vxlan, flannel-ipsec", 5, seed)
     assert campaign.run(kills=25, command_too=True, timeout_s=300) == 0
     campaign.require_one_valid_attempt_per_trial()
+    assert campaign.reasons() <= {"part-failed"}
