@@ -87,10 +87,10 @@ def restore(name: str) -> None:
     Args:
         name: The cluster.
     """
-    profile = profiles.deployed(name)
-    if profile.provider == "local":
-        # Another error than the one that the caller reports would hide it.
-        with contextlib.suppress(K8sddsError, OSError):
+    # Another error than the one that the caller reports would hide it.
+    with contextlib.suppress(K8sddsError, OSError):
+        profile = profiles.deployed(name)
+        if profile.provider == "local":
             _local_forward(profile)
 
 

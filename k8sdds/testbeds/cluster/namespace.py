@@ -139,6 +139,7 @@ def wait_deleted(client: KubernetesClient, name: str, timeout_s: float = 90) -> 
         for event in client.watch(NAMESPACES, for_s=watched_s, resourceVersion=version, **query):
             if event["type"] == "DELETED":
                 return
+        time.sleep(0.5)  # the watch may have ended at once
     raise PrerequisiteError(
         f"namespace {name} is still being deleted after {timeout_s:g} s",
         f"see its conditions: kubectl get namespace {name} -o yaml",

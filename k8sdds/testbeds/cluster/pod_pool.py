@@ -90,7 +90,7 @@ class PodPool:
 
     def discard(self, slots: Iterable[Slot]) -> None:
         """Make the next `ensure` replace the pods of these slots."""
-        self._discarded.update(slots)
+        self._discarded.update(slot for slot in slots if slot in self._names)
 
     def failed_part(self, within_s: float) -> str:
         """Return which ready pod has failed or is being deleted; empty: none within this time."""
