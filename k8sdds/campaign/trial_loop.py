@@ -33,7 +33,7 @@ MAX_ATTEMPTS = 3
 MAX_FAILURES = 10
 """How often a part of the testbed may fail during attempts at one trial, or in succession while a block is prepared.
 
-After that, it is not an accident that a repetition helps against.
+After that, it is not an accident, and another repetition does not help.
 """
 
 ENVIRONMENT = "environment"

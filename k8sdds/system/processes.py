@@ -88,7 +88,7 @@ def was_killed(exit_code: int) -> bool:
 
 
 def was_stopped(exit_code: int) -> bool:
-    """Return whether another process ended a process that runs until it is told to end, such as a daemon."""
+    """Return whether another process ended a process that runs until it is stopped, such as a daemon."""
     return exit_code == 0 or was_killed(exit_code)
 
 
@@ -99,7 +99,7 @@ def require_not_killed(exit_code: int, what: str) -> None:
 
 
 def require_not_stopped(exit_code: int, what: str) -> None:
-    """Raise PartFailed if another process ended a process that runs until it is told to end."""
+    """Raise PartFailed if another process ended a process that runs until it is stopped."""
     if was_stopped(exit_code):
         raise PartFailed(f"{what} was stopped")
 

@@ -104,13 +104,11 @@ def run(
         _end(services)
         outcomes = {supervisor.name: _outcome(supervisor, failure) for supervisor in supervisors}
         if not failure:
-            outcomes |= {name: replace(outcomes[name], exit_code=0) for name in served}
-            stopped = [
-                service.name for service in services if processes.was_stopped(service.process.returncode)
-            ]
-            outcomes |= {
-                name: replace(outcomes[name], lost="it was stopped") for name in stopped if name not in served
-            }
+            for service in services:
+                if service.name in served:
+                    outcomes[service.name] = replace(outcomes[service.name], exit_code=0)
+                elif processes.was_stopped(service.process.returncode):
+                    outcomes[service.name] = replace(outcomes[service.name], lost="it was stopped")
         return outcomes
     finally:
         _end(supervisors)
