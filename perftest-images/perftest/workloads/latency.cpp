@@ -76,8 +76,10 @@ void LatencyTest::send_ping(bool in_callback) {
     }
     ping_sent_ns_.store(sample_.sent_ns, relaxed);
     const uint64_t ping = token(sample_);
+    writing_.store(true, relaxed);
     outstanding_.store(ping);
     const Written written = backend_.write(sample_);
+    writing_.store(false, std::memory_order_release);
     if (__builtin_expect(written == Written::ok, 1)) return;
 
     uint64_t unanswered = ping;
@@ -108,8 +110,9 @@ void LatencyTest::on_pong(const Sample& pong) {
         histogram_.record(late_ns + elapsed_ns(pong.sent_ns, now) / 2);
         pongs_received_.store(pongs_received_.load(relaxed) + 1, relaxed);
     }
-    if (uses_listener_) send_ping(true);
-    else main_sends_next_.store(true);
+    if (uses_listener_ && !writing_.load(std::memory_order_acquire)) return send_ping(true);
+    main_sends_next_.store(true);
+    if (uses_listener_) state_.wake();
 }
 
 // Called by the main thread: returns when it may have to send, when the test is finished, or when a pong is overdue.
@@ -141,6 +144,7 @@ void LatencyTest::check_pong_timeout() {
     if (overdue && !best_effort_)
         state_.stop(exit_peer_lost, "peer lost: a ping was not answered within -peerTimeout");
     if (!overdue && !state_.stopped.load()) return;
+    if (writing_.load(std::memory_order_acquire)) return;
     if (!outstanding_.compare_exchange_strong(ping, 0)) return;         // the pong has just arrived
     if (ping > first_measured_token) timed_out_.store(timed_out_.load(relaxed) + 1, relaxed);
     blocked_since_ = 0;

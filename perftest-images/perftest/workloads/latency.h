@@ -37,6 +37,7 @@ private:
     std::atomic<uint64_t> outstanding_{0};    // token of the ping in flight, or 0; whoever clears it sends the next ping
     std::atomic<int64_t> ping_sent_ns_{0}, due_ns_{0};     // of the last ping; due_ns_ only with a rate
     std::atomic<bool> finished_{false}, main_sends_next_{true};
+    std::atomic<bool> writing_{false};        // write() of the last ping has not returned, so that no other thread may call it
     std::atomic<uint64_t> timed_out_{0};
 };
 
