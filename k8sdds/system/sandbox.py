@@ -118,8 +118,9 @@ class Sandbox:
             return
         if events:
             processes.require_not_stopped(self._process.wait(START_TIMEOUT_S), f"{self.name}: its sandbox")
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         stderr = b"" if self._process.stderr is None else self._process.communicate()[1]
         raise PrerequisiteError(
             f"cannot create namespaces: {stderr.decode(errors='replace').strip() or 'timed out'}",
