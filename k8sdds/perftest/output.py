@@ -10,6 +10,8 @@ from k8sdds.perftest import shapes
 from k8sdds.system import reading
 from k8sdds.system.shapes import fits
 
+DEADLINE = 124
+"""Exit code of a supervisor whose participant exceeded its deadline."""
 NOT_STARTED = 125
 """Exit code of a supervisor that did not start its participant."""
 OUT_OF_MEMORY = 253
@@ -21,7 +23,7 @@ EXIT_REASONS = {
     4: ("peer-lost", "another participant stopped responding"),
     5: ("no-samples", "no sample arrived"),
     6: ("middleware", "the middleware failed"),
-    124: ("deadline", "the participant exceeded its deadline"),
+    DEADLINE: ("deadline", "the participant exceeded its deadline"),
     NOT_STARTED: ("not-started", "the participants were not ready together"),
     126: ("not-started", "the program cannot be executed"),
     127: ("not-started", "the program was not found"),

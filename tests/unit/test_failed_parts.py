@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,13 @@ from k8sdds.kubernetes.client import ApiError
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.model.measurement import Launch, Measurement, Outcome, ParticipantPaths
 from k8sdds.model.trial import Endpoint, Trial
-from k8sdds.perftest.output import OUT_OF_MEMORY
+from k8sdds.perftest.output import DEADLINE, OUT_OF_MEMORY
 from k8sdds.results.run_folder import SCHEMA, RunFolder
 from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import exec as exec_
 from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.lab import runner
 
 RECORDED = Path(__file__).parent / "recorded" / "latency"
 EXPECTED = json.loads((RECORDED / "expected.json").read_text())
@@ -221,6 +223,25 @@ def test_a_pod_is_killed_if_its_container_was_stopped(code: int, killed: bool) -
     assert pods.was_killed(pod) == killed
     assert pods.was_killed({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
     assert not pods.was_killed({"metadata": {}, "status": {"phase": "Pending"}})
+
+
+def test_a_participant_that_outlives_its_deadline_is_not_a_failed_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: object, launch: Launch, *__: object) -> runner.Supervisor:
+        # As if its supervisor had to be ended too.
+        argv = ["sh", "-c", "sleep 60 & echo started; wait; exit 143"]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
+        assert process.stdout is not None and process.stdout.readline()
+        return runner.Supervisor(launch, process)
+
+    monkeypatch.setattr(runner, "_start", start)
+    monkeypatch.setattr(runner, "_await_ready", lambda _: "")
+    launch = Launch(TRIAL.cell.participants[0], ("perftest",), tmp_path)
+    overdue_s = -runner.GRACE_S - 5
+    outcomes = runner.run(None, [launch], None, {}, overdue_s, lambda: None)  # type: ignore[arg-type]
+    assert [outcome.exit_code for outcome in outcomes.values()] == [DEADLINE]
 
 
 class Replies:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from k8sdds.model.measurement import Launch, Outcome
-from k8sdds.perftest.output import NOT_STARTED
+from k8sdds.perftest.output import DEADLINE, NOT_STARTED
 from k8sdds.system import processes
 from k8sdds.system.cgroups import admits_realtime
 from k8sdds.system.paths import native_program
@@ -98,12 +98,15 @@ def run(
             for participant in participants:
                 participant.open_barrier()
             _await_end(participants, deadline_s + GRACE_S + 5)
+        overdue = [participant.name for participant in participants if participant.process.poll() is None]
         # Services must run until all participants have ended.
         _end(participants)
         served = {service.name for service in services if service.process.poll() is None}
         _end(services)
         outcomes = {supervisor.name: _outcome(supervisor, failure) for supervisor in supervisors}
         if not failure:
+            # This function has ended them, so that their exit codes do not show why.
+            outcomes |= {name: replace(outcomes[name], exit_code=DEADLINE) for name in overdue}
             for service in services:
                 if service.name in served:
                     outcomes[service.name] = replace(outcomes[service.name], exit_code=0)
