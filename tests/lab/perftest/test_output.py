@@ -95,6 +95,8 @@ KEYS = [
     "duplicates",
     "lost",
     "out_of_order",
+    "foreign_samples",
+    "foreign_messages",
     "samples_per_s",
     "throughput_mbps",
     "first_sample_monotonic_ns",
