@@ -14,7 +14,7 @@ from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Trial
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
-from k8sdds.results.record import DAMAGED, TrialRecord, fault
+from k8sdds.results.record import DAMAGED, TrialRecord, impossible_value
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, percent
 
@@ -69,7 +69,7 @@ def record(
         record.execution = execution.observed(outputs)
     if cell.capture:
         _set_fragments(record, measurement)
-    if record.valid and (why := fault(record.as_json())):
+    if record.valid and (why := impossible_value(record.as_json())):
         record.valid, record.reason = False, f"{DAMAGED}: {why}"
     return record
 

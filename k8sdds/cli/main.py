@@ -51,7 +51,14 @@ def _report_defect(error: Exception) -> int:
     """Write the traceback to a file and ask the user to report it; return the exit code."""
     report = f"k8sdds {__version__}, {sys.argv}\n\n{''.join(traceback.format_exception(error))}"
     try:
-        with NamedTemporaryFile("w", prefix="k8sdds-defect-", suffix=".txt", delete=False) as file:
+        with NamedTemporaryFile(
+            "w",
+            prefix="k8sdds-defect-",
+            suffix=".txt",
+            delete=False,
+            encoding="utf-8",
+            errors="backslashreplace",
+        ) as file:
             file.write(report)
         attach = f"attach {file.name}"
     except OSError as failure:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from k8sdds.perftest import shapes
+from k8sdds.perftest import documents
 from k8sdds.system import reading
 from k8sdds.system.shapes import fits
 
@@ -58,7 +58,7 @@ def read(stdout: Path) -> Summary | None:
         summary = reading.json_file(stdout).get("k8sdds")
     except (FileNotFoundError, reading.UnreadableError):
         return None
-    return Summary(summary) if fits(shapes.Summary, summary) else None
+    return Summary(summary) if fits(documents.Summary, summary) else None
 
 
 def failure(exit_code: int, stderr: Path, message: str = "") -> tuple[str, str]:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from k8sdds.system import reading
+
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
 
@@ -88,8 +90,8 @@ def _decoded(folder: Path, tags: Sequence[str] | None = None) -> list[tuple[str,
 
 def _lines(log: Path) -> list[str]:
     try:
-        return log.read_text(encoding="ascii", errors="replace").splitlines()
-    except FileNotFoundError:
+        return reading.data(log).decode("ascii", "replace").splitlines()
+    except (FileNotFoundError, reading.UnreadableError):
         return []
 
 

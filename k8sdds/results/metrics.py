@@ -15,6 +15,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from k8sdds.system.shapes import LIMIT
+
 Kind = Literal["text", "integer", "number", "flag", "object", "list"]
 Better = Literal["higher", "lower"]
 Scale = Literal["log", "linear", "exact"]
@@ -28,9 +30,6 @@ GROUPS = (
 
 DISTURBED_BY_CAPTURE = ("throughput", "latency", "delay", "buffer delay")
 """Groups of metrics that a packet capture disturbs, so that a trial with `capture` has no value for them."""
-
-LIMIT = 2**63
-"""Exclusive limit for integers; table columns cannot store larger values, and k8sdds never records them."""
 
 MAX_TEXT = 2000
 """Most characters of a text in a record that is read. Reasons contain the last line of a log at most."""
@@ -303,7 +302,7 @@ class Metrics(BaseModel):
     # fmt: on
 
 
-def fault(column: Column, value: Any) -> str | None:
+def impossible(column: Column, value: Any) -> str | None:
     """Return why a value that was read from a file cannot be that of a column, or None."""
     if value is None:
         return None

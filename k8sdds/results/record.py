@@ -6,24 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from k8sdds.results.metrics import (
     ASYNCHRONOUS,
     CONFIGURED,
-    LIMIT,
     METRICS,
     PROCESS,
     Column,
     Metrics,
     column,
     columns_of,
+    impossible,
     parsed,
 )
-from k8sdds.results.metrics import fault as faults_of_column
 from k8sdds.system.reading import one_line
+from k8sdds.system.shapes import Count, Number
 from k8sdds.system.strict import MAX_LABEL
 from k8sdds.versions import RUN_FOLDER as SCHEMA
 
@@ -149,10 +149,10 @@ DAMAGED = "damaged"
 """Code of the reason of an attempt whose record cannot be true: it was damaged, or a participant reported nonsense."""
 
 
-def fault(attempt: Mapping[str, Any]) -> str | None:
+def impossible_value(attempt: Mapping[str, Any]) -> str | None:
     """Return the first key of a record whose value cannot be true, with the reason, or None."""
     for name, value in attempt.items():
-        if name in COLUMNS and (why := faults_of_column(COLUMNS[name], value)):
+        if name in COLUMNS and (why := impossible(COLUMNS[name], value)):
             return f"{name}: {why}"
     for name, shape in _SHAPES.items():
         try:
@@ -173,23 +173,21 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     record = dict(attempt)
     if isinstance(label := record.get("network_label"), str):
         record["network_label"] = one_line(label, MAX_LABEL)
-    why = fault(record)
+    why = impossible_value(record)
     if why is None:
         return record
     kept = {name: value for name, value in record.items() if name in COLUMNS and name not in METRICS}
     for name, value in kept.items():
-        if faults_of_column(COLUMNS[name], value) or name in _SHAPES:
+        if impossible(COLUMNS[name], value) or name in _SHAPES:
             kept[name] = None
     return kept | {"valid": False, "reason": f"{DAMAGED}: {source}: {why}"}
 
 
-_Count = Annotated[int, Field(ge=0, lt=LIMIT, strict=True)]
-_Number = Annotated[float, Field(ge=0, lt=LIMIT, allow_inf_nan=False, strict=True)]
 _SHAPES: dict[str, TypeAdapter[Any]] = {
-    "link": TypeAdapter(dict[str, _Number | None] | None),
-    "drops": TypeAdapter(dict[str, _Count | None] | None),
+    "link": TypeAdapter(dict[str, Number] | None),
+    "drops": TypeAdapter(dict[str, Count] | None),
     "missing": TypeAdapter(dict[str, str] | None),
-    "delay_by_subscriber": TypeAdapter(dict[str, dict[str, _Number | None]] | None),
+    "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),
     "network_options": TypeAdapter(dict[str, str | int | float | bool | None] | None),
 }
 """What the objects in a record consist of."""

@@ -21,6 +21,7 @@ from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import append, require_room, write_atomically
+from k8sdds.system.strict import MAX_LABEL
 
 SCHEMA = versions.RUN_FOLDER
 """Version of the records. `Metric.since` states which definitions of metrics changed with it."""
@@ -115,7 +116,11 @@ class RunFolder:
         wrong = {
             key for key, kind in _CAMPAIGN_KEYS.items() if key in data and not isinstance(data[key], kind)
         }
-        return {key: value for key, value in data.items() if key not in wrong}
+        campaign = {key: value for key, value in data.items() if key not in wrong}
+        if "baseline" in campaign:
+            # As the labels of the records, see `results.record.checked`.
+            campaign["baseline"] = reading.one_line(campaign["baseline"], MAX_LABEL)
+        return campaign
 
     @property
     def reached(self) -> dict[str, Any] | None:

@@ -176,8 +176,8 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
         while line := file.readline(MAX_LINE_BYTES + 1):
             number += 1
             if len(line) > MAX_LINE_BYTES:
-                while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
-                    pass
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(MAX_LINE_BYTES)
                 yield number, None
             elif line.strip():
                 yield number, _object_or_none(line)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 LIMIT = 2**63
-"""Exclusive limit of all numbers."""
+"""Exclusive limit of all numbers; table columns cannot store larger integers."""
 
 Integer = Annotated[int, Field(ge=0, lt=LIMIT, strict=True)]
-Finite = Annotated[float, Field(ge=0, lt=LIMIT, allow_inf_nan=False)]
+Finite = Annotated[float, Field(ge=0, lt=LIMIT, allow_inf_nan=False, strict=True)]
 Count = Integer | None
 Number = Finite | None
 Text = Annotated[str, Field(max_length=4096)] | None

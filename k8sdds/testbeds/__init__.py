@@ -44,7 +44,7 @@ def repetitions(trials: Sequence[Trial], seed: int) -> list[Block]:
 def read_meters(directory: Path) -> dict[str, Any] | None:
     """Return the supervisor's measurements from a participant's folder; None: missing or damaged."""
     # Imported here, because every command imports this package.
-    from k8sdds.perftest.shapes import Meters
+    from k8sdds.perftest.documents import Meters
     from k8sdds.system.shapes import fits
 
     try:

@@ -7,6 +7,7 @@ import pytest
 
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 
 CAMPAIGN = {"schema": 1, "campaign": "c"}
@@ -43,6 +44,23 @@ def test_an_incomplete_last_line_is_ignored_and_not_continued(tmp_path: Path) ->
         assert [r["attempt"] for r in run.attempts()] == [1]
         run.append_attempt({"attempt": 3})
         assert [r["attempt"] for r in run.attempts()] == [1, 3]
+
+
+@pytest.mark.parametrize("excess", [1, 2, 10])
+def test_a_line_that_is_too_long_does_not_hide_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, excess: int
+) -> None:
+    monkeypatch.setattr(reading, "MAX_LINE_BYTES", 10)
+    path = tmp_path / "lines.jsonl"
+    path.write_text("x" * (9 + excess) + '\n{"a": 1}\n')
+    assert list(reading.json_lines(path)) == [(1, None), (2, {"a": 1})]
+
+
+def test_a_long_baseline_is_shortened_like_the_labels_of_records(tmp_path: Path) -> None:
+    label = "x" * 100
+    run = RunFolder.create(tmp_path / "run", {"schema": 2, "baseline": label}, "name: e\n")
+    run.append_attempt({"network_label": label})
+    assert run.campaign["baseline"] == run.attempts()[0]["network_label"]
 
 
 def test_create_never_overwrites_a_folder(tmp_path: Path) -> None:

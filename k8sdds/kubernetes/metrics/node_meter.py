@@ -114,7 +114,7 @@ def parse(document: str | dict[str, Any]) -> Reading:
             resources=kubelet.parse_resources(data["resource"]) if data.get("resource") else None,
             kubelet=kubelet.parse_process(data["kubelet"]) if data.get("kubelet") else None,
             rules=packet_filters.count(data["nft"], data.get("iptables", "")) if data.get("nft") else None,
-            missing=data.get("lacks", {}),
+            missing=data.get("lacks") or {},
         )
     except (reading.UnreadableError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a reading of a node: {error!r}") from error

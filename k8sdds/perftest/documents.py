@@ -44,10 +44,10 @@ class Interval(Shape):
     last_ns: Integer
 
 
-class Latencies(Shape):
-    """Counts and percentiles of times in ns."""
+class RoundTrips(Shape):
+    """Mean and percentiles of round trips in ns, without a count if RTI PerfTest measured them."""
 
-    count: Integer
+    count: Count = None
     mean: Number = None
     min: Number = None
     p50: Number = None
@@ -58,17 +58,10 @@ class Latencies(Shape):
     max: Number = None
 
 
-class RoundTrips(Shape):
-    """The same, of which RTI PerfTest does not print the count."""
+class Delays(RoundTrips):
+    """Count, mean and percentiles of one-way delays in ns."""
 
-    count: Count = None
-    mean: Number = None
-    p50: Number = None
-    p90: Number = None
-    p99: Number = None
-    p999: Number = None
-    p9999: Number = None
-    max: Number = None
+    count: Integer
 
 
 class Schedule(Shape):
@@ -104,8 +97,8 @@ class Summary(Shape):
     common_interval: Interval | None = None
     latency_ns: RoundTrips | None = None
     loaded_latency_ns: RoundTrips | None = None
-    one_way_ns: Latencies | None = None
-    one_way_realtime_ns: Latencies | None = None
+    one_way_ns: Delays | None = None
+    one_way_realtime_ns: Delays | None = None
     schedule: Schedule | None = None
     arrivals: Arrivals | None = None
     handshake_s: Number = None
