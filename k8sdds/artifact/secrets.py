@@ -16,6 +16,8 @@ from typing import Any
 MAX_LAYERS = 3
 MAX_EXPANDED_BYTES = 256 << 20
 """Largest size of what a compressed file contains. A larger one is not searched, and therefore left out."""
+MAX_MEMORY_BYTES = 128 << 20
+"""Most memory for the expansion of an xz file. One that requires more is not searched, and therefore left out."""
 PART_BYTES = 1 << 20
 OVERLAP_BYTES = 1 << 16
 """End of a part that is searched again with the next part. Longer than any pattern below."""
@@ -101,7 +103,7 @@ _SEPARATORS = re.compile(rb"\\[nr]|[\r\n\t ]")
 _COMPRESSED: dict[bytes, Callable[[], Any]] = {
     b"\x1f\x8b\x08": lambda: zlib.decompressobj(31),
     b"BZh": bz2.BZ2Decompressor,
-    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=128 << 20),
+    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=MAX_MEMORY_BYTES),
 }
 _UNSEARCHED = {
     b"PK\3\4": "a ZIP archive", b"\x28\xb5\x2f\xfd": "compressed with Zstandard",
@@ -155,6 +157,7 @@ class _Expansion:
         self._too_deep = layer == MAX_LAYERS
         self._left = MAX_EXPANDED_BYTES
         self._ended = False
+        self._needs_memory = False
 
     @classmethod
     def of(cls, start: bytes, layer: int) -> _Expansion | None:
@@ -176,6 +179,8 @@ class _Expansion:
             reason = self._inside.reason(expanded)
             if reason:
                 return f"{reason}, compressed"
+        if self._needs_memory:
+            return f"it requires more than {MAX_MEMORY_BYTES >> 20} MiB of memory to be searched for secrets"
         return None
 
     def _expanded(self, data: bytes) -> Iterator[bytes]:
@@ -183,8 +188,9 @@ class _Expansion:
         while not self._ended:
             try:
                 expanded = self._decompressor.decompress(data, PART_BYTES)
-            except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, MemoryError):
+            except (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError) as error:
                 self._ended = True
+                self._needs_memory = "Memory usage limit" in str(error)
                 return
             yield expanded
             if self._decompressor.eof:

@@ -10,6 +10,7 @@ import io
 import lzma
 import random
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,3 +159,12 @@ def test_damaged_compressed_files_cause_no_error() -> None:
 def test_many_small_streams_are_searched_in_one_part() -> None:
     streams = io.BytesIO(gzip.compress(b"x") * 20_000 + gzip.compress(PEM)).getvalue()
     assert "private key, compressed" in str(reason(streams))
+
+
+def test_an_xz_file_that_needs_much_memory_is_left_out() -> None:
+    packed = bytearray(lzma.compress(PEM))
+    # The stream header has 12 bytes. The block header: size, flags, LZMA2, 1, dictionary size, padding, CRC32.
+    end = 12 + (packed[12] + 1) * 4 - 4
+    packed[16] = 40
+    packed[end : end + 4] = zlib.crc32(packed[12:end]).to_bytes(4, "little")
+    assert "more than 128 MiB of memory" in str(reason(bytes(packed)))
