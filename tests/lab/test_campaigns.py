@@ -357,6 +357,7 @@ def participant(tmp_path: Path, kind: str) -> int | None:
     return None
 
 
+@pytest.mark.long
 def test_a_trial_with_a_killed_participant_is_retried(k8sdds: Command, small: Path, tmp_path: Path) -> None:
     process = started(small, tmp_path, "--duration", "1", "--repeat", "1")
     wait_for_trial(process, 2)
