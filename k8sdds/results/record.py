@@ -24,7 +24,7 @@ from k8sdds.results.metrics import (
 )
 from k8sdds.system.reading import one_line
 from k8sdds.system.shapes import Count, Number
-from k8sdds.system.strict import MAX_LABEL
+from k8sdds.system.strict import MAX_TITLE
 from k8sdds.versions import RUN_FOLDER as SCHEMA
 
 
@@ -172,7 +172,7 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     """
     record = dict(attempt)
     if isinstance(label := record.get("network_label"), str):
-        record["network_label"] = one_line(label, MAX_LABEL)
+        record["network_label"] = one_line(label, MAX_TITLE)
     why = impossible_value(record)
     if why is None:
         return record

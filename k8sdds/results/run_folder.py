@@ -21,7 +21,7 @@ from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import append, require_room, write_atomically
-from k8sdds.system.strict import MAX_LABEL
+from k8sdds.system.strict import MAX_TITLE
 
 SCHEMA = versions.RUN_FOLDER
 """Version of the records. `Metric.since` states which definitions of metrics changed with it."""
@@ -119,7 +119,7 @@ class RunFolder:
         campaign = {key: value for key, value in data.items() if key not in wrong}
         if "baseline" in campaign:
             # As the labels of the records, see `results.record.checked`.
-            campaign["baseline"] = reading.one_line(campaign["baseline"], MAX_LABEL)
+            campaign["baseline"] = reading.one_line(campaign["baseline"], MAX_TITLE)
         return campaign
 
     @property

@@ -57,10 +57,18 @@ def test_a_line_that_is_too_long_does_not_hide_the_next_one(
 
 
 def test_a_long_baseline_is_shortened_like_the_labels_of_records(tmp_path: Path) -> None:
-    label = "x" * 100
+    label = "x" * 300
     run = RunFolder.create(tmp_path / "run", {"schema": 2, "baseline": label}, "name: e\n")
     run.append_attempt({"network_label": label})
     assert run.campaign["baseline"] == run.attempts()[0]["network_label"]
+    assert len(run.campaign["baseline"]) == 200
+
+
+def test_long_labels_of_earlier_versions_stay_distinct(tmp_path: Path) -> None:
+    labels = [f"{'flannel-' * 6}{mtu}{' of the second rack' * 3}" for mtu in (1450, 8950)]
+    run = RunFolder.create(tmp_path / "run", {"schema": 2}, "name: e\n")
+    run.append_attempts([{"network_label": label} for label in labels])
+    assert [attempt["network_label"] for attempt in run.attempts()] == labels
 
 
 def test_create_never_overwrites_a_folder(tmp_path: Path) -> None:
