@@ -13,9 +13,10 @@ from k8sdds.report import content, csv_tables, html, terminal, write_report
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
 
-KINDS = [pytest.param(kind, marks=pytest.mark.long) if kind == "many" else kind for kind in folders.KINDS]
-"""The kinds of run folders as parameters. The report of `many` takes as long as all others together; the tests in a
-browser write it too."""
+_LONG = ("many", "paper")
+KINDS = [pytest.param(kind, marks=pytest.mark.long) if kind in _LONG else kind for kind in folders.KINDS]
+"""The kinds of run folders as parameters. The report of `many` takes as long as all others together, and that of `paper`
+longer than most; the tests in a browser write both too."""
 
 
 class Reported:

@@ -64,7 +64,9 @@ def test_participants_do_not_start_without_their_server(lab: Lab, tmp_path: Path
     lab.up([server_cell])
     launches = [
         Launch(FIRST_PUBLISHER, ("touch", str(tmp_path / "started")), tmp_path / "pub0"),
-        Launch(DISCOVERY_SERVER, ("sh", "-c", "echo no licence >&2; exit 1"), tmp_path / "ds", serves_udp=11811),
+        Launch(
+            DISCOVERY_SERVER, ("sh", "-c", "echo no licence >&2; exit 1"), tmp_path / "ds", serves_udp=11811
+        ),
     ]
     for launch in launches:
         launch.directory.mkdir()
