@@ -166,6 +166,8 @@ def impossible_value(attempt: Mapping[str, Any]) -> str | None:
 def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return a record that was read from a file; if a value cannot be true, the attempt is invalid and has no values.
 
+    An attempt that is invalid for another reason keeps it, because some reasons do not count as an attempt.
+
     Args:
         attempt: The record.
         source: The file and line, for the reason.
@@ -180,6 +182,9 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     for name, value in kept.items():
         if impossible(COLUMNS[name], value) or name in _SHAPES:
             kept[name] = None
+    if kept.get("valid") is False and kept.get("reason"):
+        # A participant that was killed at once can have used more CPU time than its interval has.
+        return kept
     return kept | {"valid": False, "reason": f"{DAMAGED}: {source}: {why}"}
 
 

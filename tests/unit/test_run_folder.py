@@ -71,6 +71,16 @@ def test_long_labels_of_earlier_versions_stay_distinct(tmp_path: Path) -> None:
     assert [attempt["network_label"] for attempt in run.attempts()] == labels
 
 
+def test_an_invalid_attempt_keeps_its_reason_if_a_value_is_impossible(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", {"schema": 2}, "name: e\n")
+    reason = "part-failed: pub0: the participant was terminated"
+    run.append_attempt({"valid": False, "reason": reason, "machine_cpu_percent": 385.9})
+    run.append_attempt({"valid": True, "machine_cpu_percent": 385.9})
+    failed, damaged = run.attempts()
+    assert failed["reason"] == reason and "machine_cpu_percent" not in failed
+    assert damaged["valid"] is False and damaged["reason"].startswith("damaged: trials.jsonl:2:")
+
+
 def test_create_never_overwrites_a_folder(tmp_path: Path) -> None:
     run = folder(tmp_path)
     with pytest.raises(InputError, match="already contains a campaign"):
