@@ -98,6 +98,28 @@ def overheads(best: list[Row], baseline: str | None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(OVERHEAD_COLUMNS))
 
 
+def overheads_by_repetition(best: list[Row], baseline: str | None) -> pd.DataFrame:
+    """Return the overheads of every repetition separately, with the column `repetition` first.
+
+    `best` are the valid trials, as rows from `plain_rows`.
+    """
+    import pandas as pd
+
+    by_repetition: dict[int, list[Row]] = {}
+    for row in best:
+        if row["repetition"] is not None:
+            by_repetition.setdefault(row["repetition"], []).append(row)
+    parts = []
+    for repetition, rows in sorted(by_repetition.items()):
+        part = overheads(rows, baseline)
+        part.insert(0, "repetition", repetition)
+        if len(part):
+            parts.append(part)
+    if not parts:
+        return pd.DataFrame(columns=["repetition", *OVERHEAD_COLUMNS])
+    return pd.concat(parts, ignore_index=True)
+
+
 def overhead_of(metric: Metric, ratio: Ratio) -> Overhead:
     """Return the overhead for a ratio x/b: 1 - x/b if higher values are better, otherwise x/b - 1."""
     return statistics.throughput_overhead(ratio) if metric.gain else statistics.latency_overhead(ratio)

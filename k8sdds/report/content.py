@@ -257,6 +257,11 @@ class Content:
         return trials
 
     @cached_property
+    def overheads_by_repetition(self) -> pd.DataFrame:
+        """The overheads of every repetition separately."""
+        return overhead.overheads_by_repetition(self.best, self.baseline)
+
+    @cached_property
     def protections(self) -> list[Row]:
         """The overheads of protection relative to the same network without it."""
         known = self.campaign.get("networks")

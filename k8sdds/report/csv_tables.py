@@ -87,8 +87,7 @@ def _write_run_tables(content: Content, folder: Path) -> list[Path]:
     """Write the headline overheads of every run, if the report contains tables per run."""
     if not run_tables.has_run_tables(content):
         return []
-    overheads = run_tables.overheads_by_repetition(content.best, content.baseline)
-    overheads["run"] = overheads["repetition"] + 1
+    overheads = content.overheads_by_repetition.assign(run=lambda table: table["repetition"] + 1)
     files = []
     for quantity in HEADLINES:
         rows = overheads[

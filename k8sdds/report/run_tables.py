@@ -7,7 +7,7 @@ tables contain the overheads of one repetition each, so that published numbers c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import UNIT
@@ -15,9 +15,6 @@ from k8sdds.report import formats
 from k8sdds.report.content import Content, Row, test_of
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TESTBEDS = ("imported",)
 """Testbeds whose reports contain tables per run. A k8sdds campaign always plans its repetitions together."""
@@ -57,34 +54,12 @@ def has_run_tables(content: Content) -> bool:
     )
 
 
-def overheads_by_repetition(best: list[Row], baseline: str | None) -> pd.DataFrame:
-    """Return the overheads of every repetition separately, with the column `repetition` first.
-
-    `best` are the valid trials, as rows from `overhead.plain_rows`.
-    """
-    import pandas as pd
-
-    by_repetition: dict[int, list[Row]] = {}
-    for row in best:
-        if row["repetition"] is not None:
-            by_repetition.setdefault(row["repetition"], []).append(row)
-    parts = []
-    for repetition, rows in sorted(by_repetition.items()):
-        overheads = overhead.overheads(rows, baseline)
-        overheads.insert(0, "repetition", repetition)
-        parts.append(overheads)
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return pd.DataFrame(columns=["repetition", *overhead.OVERHEAD_COLUMNS])
-    return pd.concat(parts, ignore_index=True)
-
-
 def tables(content: Content) -> list[RunTable]:
     """Return the tables of the headline metrics per run, for all settings with several payloads."""
     if not has_run_tables(content):
         return []
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in overhead.plain_rows(overheads_by_repetition(content.best, content.baseline)):
+    for row in overhead.plain_rows(content.overheads_by_repetition):
         if row["quantity"] in HEADLINES and row["test"] == test_of(row["quantity"], content.tests):
             key = (row["repetition"], *(row[name] for name in _TITLE_COLUMNS), row["quantity"])
             groups.setdefault(key, []).append(row)
