@@ -18,9 +18,6 @@ from k8sdds.results.record import DAMAGED, TrialRecord, impossible_value
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, percent
 
-INTERRUPTED = "interrupted"
-"""Code of the reason of an attempt that the user interrupted with Ctrl-C."""
-
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",
     "udp_send_buffer_errors": "udp_sndbuf_errors",

@@ -36,12 +36,6 @@ MAX_FAILURES = 10
 After that, it is not an accident, and another repetition does not help.
 """
 
-ENVIRONMENT = "environment"
-"""Code of the reason of an attempt that failed while its files could not be written."""
-
-NOT_COUNTED = (records.INTERRUPTED, validity.PART_FAILED, ENVIRONMENT, "pod-lost")
-"""Codes of reasons that do not count as an attempt: the trial did not cause them. (Earlier versions wrote pod-lost.)"""
-
 
 class Observer(Protocol):
     """Receives the progress of a campaign. Called between trials, never while a trial is measured."""
@@ -178,7 +172,7 @@ class Campaign:
             if not record.valid and not _is_part_failed(record) and (failed := session.failed_part(trial)):
                 record.reason = f"{validity.PART_FAILED}: {failed} ({record.reason})"
         except KeyboardInterrupt:
-            reason = f"{records.INTERRUPTED}: the campaign was interrupted while this trial ran"
+            reason = f"{validity.INTERRUPTED}: the campaign was interrupted while this trial ran"
             self._append(trial, records.without_measurement(trial, attempt, folder, facts, reason))
             raise
         except PartFailed as failure:
@@ -197,7 +191,7 @@ class Campaign:
             if not record.valid:
                 self.run.require_room()
         except OSError as error:
-            record.reason = f"{ENVIRONMENT}: {error.strerror} ({record.reason})"
+            record.reason = f"{validity.ENVIRONMENT}: {error.strerror} ({record.reason})"
             raise
         finally:
             self._append(trial, record)
@@ -212,7 +206,7 @@ class Campaign:
         trial_id = str(record.trial_id)
         if record.valid:
             self._valid.add(trial_id)
-        elif str(record.reason).split(":")[0] not in NOT_COUNTED:
+        elif str(record.reason).split(":")[0] not in validity.NOT_COUNTED:
             self._attempts[trial_id] += 1
 
     def _is_open(self, trial: Trial) -> bool:

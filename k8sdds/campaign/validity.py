@@ -30,6 +30,13 @@ percent of one core. Undisturbed trials show less than 3 %."""
 
 PART_FAILED = "part-failed"
 """Code of the reason of an attempt during which a part of the testbed failed, such as a killed participant or pod."""
+INTERRUPTED = "interrupted"
+"""Code of the reason of an attempt that the user interrupted with Ctrl-C."""
+ENVIRONMENT = "environment"
+"""Code of the reason of an attempt that failed while its files could not be written."""
+
+NOT_COUNTED = (INTERRUPTED, PART_FAILED, ENVIRONMENT, "pod-lost")
+"""Codes of reasons that do not count as an attempt: the trial did not cause them. (Earlier versions wrote pod-lost.)"""
 
 
 def reason(outputs: TrialOutputs) -> str | None:
