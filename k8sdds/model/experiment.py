@@ -22,7 +22,7 @@ from pydantic import (
 from k8sdds.model import rate_profile
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.security import SecurityChoice
-from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake
+from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_RATE_MBIT, MAX_REMARKS, MAX_TITLE, Strict, mistake
 from k8sdds.system.yaml_text import nearest
 
 Reliability = Literal["reliable", "best-effort"]
@@ -47,8 +47,6 @@ MAX_CELLS, MAX_TRIALS = 10_000, 100_000
 MAX_INSTANCES = 100_000
 MAX_WRITERS = 2048
 """Writers of a publisher, over all topics."""
-MAX_RATE_MBIT = 400_000
-"""Rate of the fastest common Ethernet links; memory of one machine copies the samples of a stream less fast."""
 MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_DELAY_US = 60_000_000
 

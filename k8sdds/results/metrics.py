@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from k8sdds.system.shapes import LIMIT
+from k8sdds.system.strict import MAX_RATE_MBIT
 
 Kind = Literal["text", "integer", "number", "flag", "object", "list"]
 Better = Literal["higher", "lower"]
@@ -35,12 +36,11 @@ MAX_TEXT = 2000
 """Most characters of a text in a record that is read. Reasons contain the last line of a log at most."""
 
 BOUNDS = {
-    "Mbit/s": 400_000, "samples/s": 1e9, "s": 1e7, "µs": 1e13, "%": 101, "% of all cores": 200,
+    "Mbit/s": MAX_RATE_MBIT, "samples/s": 1e9, "s": 1e7, "µs": 1e13, "%": 101, "% of all cores": 200,
     "% of one core": 100 * 4096, "% of the offered rate": 1e4, "bytes": 2.0**50,
 }  # fmt: skip
-"""Largest value that is physically possible, by unit: 400 Gbit/s is the rate of the fastest common Ethernet links, and
-more than a core can copy in memory; there are at most 4096 cores; 10^7 s are 115 days; shares can exceed 100 % because the
-kernel counts CPU time in ticks. No value of a record is negative."""
+"""Largest value that is physically possible, by unit: there are at most 4096 cores; 10^7 s are 115 days; shares can exceed
+100 % because the kernel counts CPU time in ticks. No value of a record is negative."""
 LARGEST = 1e15
 """Largest value of a number in any other unit."""
 

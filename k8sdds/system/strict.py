@@ -9,6 +9,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_NAME, MAX_LABEL, MAX_TITLE, MAX_REMARKS = 80, 40, 200, 10_000
 """Most characters of a name, of a label in tables and figures, of a title, and of remarks."""
+MAX_RATE_MBIT = 400_000
+"""Highest rate of a link, and of samples: that of the fastest common Ethernet links, and more than a core can copy."""
 
 
 class Strict(BaseModel):
