@@ -45,6 +45,9 @@ class Item:
     """Of a downloaded program or image: its address or reference, with a digest. Empty: k8sdds built it."""
     verified: str = ""
     """What a downloaded program or image was verified against: `pinned`, `published` or `registry`."""
+    built_from: str = ""
+    """Of an image that was built from a repository: its address and commit, or the name and hash of the sources that
+    the user provided."""
 
 
 @dataclass(frozen=True)

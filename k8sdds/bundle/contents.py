@@ -16,21 +16,36 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Repository:
+    """A Git repository with the sources of a program, pinned by a commit."""
+
+    url: str
+    tag: str
+    commit: str
+    """Commit that the tag must refer to. Its ID is a hash of all files."""
+    module: str
+    """Path of the Go module in it."""
+
+
+@dataclass(frozen=True)
 class Program:
     """A Go program. The go.mod and go.sum of its module pin all its dependencies."""
 
     name: str
     version: str
     folder: str
-    """Folder of its Go module, below deploy/bundle."""
+    """Folder of its Go module, below deploy/bundle, or in its repository."""
     package: str = "."
     variables: tuple[tuple[str, str], ...] = ()
     """Go variables that the linker sets: (name, value)."""
     c_on: tuple[str, ...] = ()
     """Architectures on which it is built with C code, linked statically."""
+    repository: Repository | None = None
+    """Repository that is cloned, for a program that the Go module proxy may not serve."""
 
 
 _CNI = "github.com/containernetworking/plugins/plugins"
+_KUBE_ROUTER = "github.com/cloudnativelabs/kube-router"
 _BASE = "k8s.io/component-base/version"
 PROGRAMS = {
     program.name: program
@@ -52,6 +67,14 @@ PROGRAMS = {
             # Its udp backend contains C code on amd64; k8sdds does not use it.
             "flanneld", versions.FLANNEL, "flanneld", "github.com/flannel-io/flannel",
             (("github.com/flannel-io/flannel/pkg/version.Version", f"v{versions.FLANNEL}"),), ("amd64",),
+        ),
+        Program(
+            "kube-router", versions.KUBE_ROUTER, ".", "./cmd/kube-router",
+            ((f"{_KUBE_ROUTER}/v2/pkg/version.Version", f"v{versions.KUBE_ROUTER}"),),
+            repository=Repository(
+                f"https://{_KUBE_ROUTER}", f"v{versions.KUBE_ROUTER}", versions.KUBE_ROUTER_COMMIT,
+                f"{_KUBE_ROUTER}/v2",
+            ),
         ),
         Program("bridge", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/bridge"),
         Program("loopback", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/loopback"),
@@ -146,6 +169,7 @@ IMAGES = (
     _single(versions.PAUSE_IMAGE, "pause", "/pause"),
     _single(versions.METRICS_SERVER_IMAGE, "metrics-server", "/metrics-server"),
     _single(versions.FLANNEL_IMAGE, "flanneld", "/opt/bin/flanneld", base=True),
+    _single(versions.KUBE_ROUTER_IMAGE, "kube-router", f"{BIN}/kube-router", base=True),
     Image(versions.TOOLS_IMAGE, versions.TOOLS, (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES, METER), base=True),
     Image(
         versions.PERFTEST_IMAGE,

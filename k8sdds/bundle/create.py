@@ -7,13 +7,24 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.bundle import cache, contents, debian, download, golang, native, oci, official, packages
+from k8sdds.bundle import (
+    cache,
+    contents,
+    debian,
+    download,
+    golang,
+    native,
+    oci,
+    official,
+    packages,
+    repositories,
+)
 from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
 from k8sdds.bundle.contents import HOST_ARCH, Install, Report
 from k8sdds.bundle.download import Official
@@ -29,7 +40,10 @@ Parts = dict[tuple[str, str], Path | Official]
 
 
 def cached_bundle(
-    arches: Sequence[str] = (HOST_ARCH,), report: Report = lambda _: None, only_k8sdds: bool = False
+    arches: Sequence[str] = (HOST_ARCH,),
+    report: Report = lambda _: None,
+    only_k8sdds: bool = False,
+    required: Collection[str] = (),
 ) -> Bundle:
     """Return the bundle in the cache, and create it if it is missing or its contents have changed.
 
@@ -37,14 +51,17 @@ def cached_bundle(
         arches: Architectures.
         report: Called with each step that takes long.
         only_k8sdds: Include only the images of k8sdds, which can be created without building Kubernetes.
+        required: Images that must be included even if their sources have to be cloned. Others of this kind are left
+            out.
 
     Raises:
         NotCached: In a block of `cache.frozen`, a part of the bundle is not in the cache.
         PrerequisiteError: A part of the bundle cannot be built or fetched.
     """
     check_architectures(arches)
-    parts = _build_parts(arches, report, only_k8sdds)
-    images = [asdict(image) for image in contents.IMAGES]
+    selected = _without_clones(_selected_images(only_k8sdds), required)
+    parts = _build_parts(arches, report, selected, only_k8sdds)
+    images = [asdict(image) for image in selected]
     hashes = [native.hashes(arch, report) for arch in arches]
     sources = [images, [_path(part).name for part in parts.values()], hashes]
     key = hashlib.sha256(oci.canonical(sources)).hexdigest()
@@ -52,7 +69,7 @@ def cached_bundle(
     folder = cache_folder() / "bundles" / name
     with cache.creating(folder) as missing:
         if missing:
-            _write(folder, arches, parts, report, only_k8sdds)
+            _write(folder, arches, parts, selected, report, only_k8sdds)
             _share_files(folder, arches, parts)
     bundle = Bundle.open(folder)
     if missing:
@@ -67,7 +84,9 @@ def create(
     arches: Sequence[str],
     report: Report = lambda _: None,
     suites: Sequence[str] = (),
-    sources: Path | None = None,
+    apt_sources: Path | None = None,
+    required: Collection[str] = (),
+    sources: Mapping[str, Path] = repositories.NO_SOURCES,
 ) -> Bundle:
     """Create a bundle in a new folder. If this fails, no folder is left behind.
 
@@ -76,7 +95,10 @@ def create(
         arches: Architectures.
         report: Called with each step that takes long.
         suites: Code names of the distributions whose node packages the bundle includes.
-        sources: File with the apt sources of these packages. None uses this machine's sources.
+        apt_sources: File with the apt sources of these packages. None uses this machine's sources.
+        required: Images without which the bundle is not created. Of the others, those are left out whose sources
+            cannot be cloned and built.
+        sources: Sources of programs that the user provides, as `repositories.parse` returns.
 
     Raises:
         InputError: An argument is invalid.
@@ -88,12 +110,14 @@ def create(
     with tempfile.TemporaryDirectory() as fetched:
         debs = {}
         for suite, arch in ((suite, arch) for suite in suites for arch in arches):
-            if sources is None:
+            if apt_sources is None:
                 debs[suite, arch] = packages.cached(suite, arch, report)
             else:
                 debs[suite, arch] = Path(fetched, suite, arch)
-                packages.fetch(debs[suite, arch], suite, arch, report, sources)
-        _write(output, arches, _build_parts(arches, report), report, debs=debs)
+                packages.fetch(debs[suite, arch], suite, arch, report, apt_sources)
+        selected = _with_available_clones(arches, report, required, sources)
+        parts = _build_parts(arches, report, selected, sources=sources)
+        _write(output, arches, parts, selected, report, debs=debs, sources=sources)
     cache.prune()
     bundle = Bundle.open(output)
     report(f"Kubernetes {bundle.kubernetes}: {bundle.origin}")
@@ -151,12 +175,52 @@ def _selected_images(only_k8sdds: bool) -> list[contents.Image]:
     ]
 
 
-def _build_parts(arches: Sequence[str], report: Report, only_k8sdds: bool = False) -> Parts:
+def _without_clones(images: Sequence[contents.Image], required: Collection[str] = ()) -> list[contents.Image]:
+    """Drop the images with programs whose repositories are cloned, except those that are required."""
+    return [image for image in images if image.name in required or not _cloned_programs(image)]
+
+
+def _with_available_clones(
+    arches: Sequence[str], report: Report, required: Collection[str], sources: Mapping[str, Path]
+) -> list[contents.Image]:
+    """Build the programs whose repositories are cloned, and return the images for which this succeeds.
+
+    Raises:
+        InputError: A source that the user provides is not valid.
+        PrerequisiteError: A program cannot be built that an image in `required` or in `sources` needs.
+    """
+    selected = []
+    for image in _selected_images(only_k8sdds=False):
+        programs = _cloned_programs(image)
+        try:
+            for program, arch in ((program, arch) for program in programs for arch in arches):
+                golang.build(program, arch, report, sources=sources)
+        except PrerequisiteError as error:
+            if image.name in required or any(program.name in sources for program in programs):
+                raise
+            report(f"without {image.name}: {error.message}; {error.remedy}")
+        else:
+            selected.append(image)
+    return selected
+
+
+def _cloned_programs(image: contents.Image) -> list[contents.Program]:
+    programs = [contents.PROGRAMS[install.program] for install in image.programs]
+    return [program for program in programs if program.repository is not None]
+
+
+def _build_parts(
+    arches: Sequence[str],
+    report: Report,
+    images: Sequence[contents.Image],
+    only_k8sdds: bool = False,
+    sources: Mapping[str, Path] = repositories.NO_SOURCES,
+) -> Parts:
     """Download or build the programs, and build the base layers."""
-    needed = {install.program for image in _selected_images(only_k8sdds) for install in image.programs}
-    programs = [
-        program for program in contents.PROGRAMS.values() if not only_k8sdds or program.name in needed
-    ]
+    installs = [install for image in images for install in image.programs]
+    installs += [] if only_k8sdds else contents.INSTALLS
+    needed = {install.program for install in installs}
+    programs = [program for program in contents.PROGRAMS.values() if program.name in needed]
     release = debian_release.running("images")
     base = (*contents.BASE_PACKAGES, *release.dds_libraries)
     downloaded = {} if only_k8sdds else _downloaded(arches, report)
@@ -165,7 +229,7 @@ def _build_parts(arches: Sequence[str], report: Report, only_k8sdds: bool = Fals
         parts["base", arch] = debian.archive(release, arch, base, report)
         for program in programs:
             part = downloaded.get((program.name, arch))
-            parts[program.name, arch] = part or golang.build(program, arch, report)
+            parts[program.name, arch] = part or golang.build(program, arch, report, sources=sources)
     return parts
 
 
@@ -222,9 +286,11 @@ def _write(
     folder: Path,
     arches: Sequence[str],
     parts: Parts,
+    images: Sequence[contents.Image],
     report: Report,
     only_k8sdds: bool = False,
     debs: Mapping[tuple[str, str], Path] | None = None,
+    sources: Mapping[str, Path] = repositories.NO_SOURCES,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -233,7 +299,7 @@ def _write(
             items: list[Item] = []
             for arch in arches:
                 items += [] if only_k8sdds else _binaries(unfinished, arch, parts)
-                items += _images(layout, arch, parts, report, only_k8sdds)
+                items += _images(layout, arch, parts, images, report, sources)
             layout.finish()
             items += copy_packages(debs or {}, unfinished)
             data = {
@@ -327,8 +393,9 @@ def _images(
     layout: oci.Layout,
     arch: str,
     parts: Parts,
+    images: Sequence[contents.Image],
     report: Report,
-    only_k8sdds: bool = False,
+    sources: Mapping[str, Path],
 ) -> list[Item]:
     shell: dict[str, oci.Entry] = {
         f"/usr/local/bin/{name}": oci.Link("/bin/busybox") for name in contents.SHELL
@@ -343,7 +410,7 @@ def _images(
     base = layout.base_layer(_path(parts["base", arch]), shell)
     layers_of: dict[Any, dict[str, Any]] = {}
     items = []
-    for image in _selected_images(only_k8sdds):
+    for image in images:
         if image.programs and isinstance(part := parts[image.programs[0].program, arch], Official):
             items.append(_downloaded_image(layout, image, arch, part))
             continue
@@ -359,9 +426,13 @@ def _images(
             layers.append(layout.layer(native.programs(image.native, arch, report)))
         digest = layout.image(image.name, arch, image.entrypoint, layers, image.user)
         size = sum(layer["size"] for layer in layers)
+        built_from = " ".join(repositories.origin(program, sources) for program in _cloned_programs(image))
         items.append(
-            Item("image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size)
-        )
+            Item(
+                "image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size,
+                built_from=built_from,
+            )
+        )  # fmt: skip
     return items
 
 

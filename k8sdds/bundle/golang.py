@@ -8,11 +8,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 from k8sdds import versions
-from k8sdds.bundle import cache
+from k8sdds.bundle import cache, repositories
 from k8sdds.bundle.contents import Program, Report
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import creating_folder, replacing
@@ -22,9 +24,16 @@ BUILD_TIMEOUT_S = 3600
 """Kubernetes takes longest to build: five minutes, including its download, on two idle cores, and ten times that on
 busy ones. Only a blocked download exceeds the timeout."""
 INSTALL_TIMEOUT_S = 900
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
-def build(program: Program, arch: str, report: Report, modules: Path | None = None) -> Path:
+def build(
+    program: Program,
+    arch: str,
+    report: Report,
+    modules: Path | None = None,
+    sources: Mapping[str, Path] = repositories.NO_SOURCES,
+) -> Path:
     """Return a built program for an architecture, from the cache if its sources have not changed.
 
     Args:
@@ -32,11 +41,13 @@ def build(program: Program, arch: str, report: Report, modules: Path | None = No
         arch: The architecture.
         report: Called with each step that takes long.
         modules: Folder that contains the folder of the program's module. None means deploy/bundle.
+        sources: For a program with a repository: sources that the user provides, as `repositories.parse` returns.
 
     Raises:
+        InputError: A source that the user provides is not valid.
         PrerequisiteError: The program cannot be built.
     """
-    source, built = _source(program, modules), _built(program, arch, modules)
+    built = _built(program, arch, modules, sources)
     # A cached program is used at once, even while another command builds another version of it.
     with contextlib.suppress(FileNotFoundError):
         cache.mark_used(built)
@@ -44,25 +55,40 @@ def build(program: Program, arch: str, report: Report, modules: Path | None = No
     with cache.creating(built, f"{program.name}-{arch}.lock") as missing:
         if missing:
             report(f"building {program.name} {program.version} for {arch}")
-            _run_build(program, arch, source, built, _toolchain(report))
+            if program.repository is None:
+                _run_build(program, arch, _folder(program, modules), built, _toolchain(report))
+                return built
+            with repositories.checked_out(program, sources, report) as folder:
+                root = _toolchain(report)
+                _replace_modules(repositories.replacements(folder, sources), folder, root)
+                _run_build(program, arch, folder, built, root)
     return built
 
 
-def is_cached(program: Program, arch: str) -> bool:
+def is_cached(program: Program, arch: str, sources: Mapping[str, Path] = repositories.NO_SOURCES) -> bool:
     """Return whether a program is in the cache."""
-    return _built(program, arch).is_file()
+    return _built(program, arch, sources=sources).is_file()
 
 
-def _source(program: Program, modules: Path | None = None) -> Path:
+def _folder(program: Program, modules: Path | None) -> Path:
     return (modules or shared("deploy") / "bundle") / program.folder
 
 
-def _built(program: Program, arch: str, modules: Path | None = None) -> Path:
+def _built(
+    program: Program,
+    arch: str,
+    modules: Path | None = None,
+    sources: Mapping[str, Path] = repositories.NO_SOURCES,
+) -> Path:
     """Return the path of a program in the cache, whether it is built or not."""
-    source = _source(program, modules)
-    key = hashlib.sha256(json.dumps([versions.GO, arch, asdict(program)]).encode())
-    for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        key.update(f"\n{path.relative_to(source)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
+    properties = {key: value for key, value in asdict(program).items() if value is not None}
+    key = hashlib.sha256(json.dumps([versions.GO, arch, properties]).encode())
+    if program.repository is None:
+        folder = _folder(program, modules)
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            key.update(f"\n{path.relative_to(folder)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
+    else:
+        key.update(f"\n{repositories.origin(program, sources)}".encode())
     return cache_folder() / "programs" / f"{program.name}-{arch}-{key.hexdigest()[:16]}"
 
 
@@ -100,14 +126,47 @@ def _install(root: Path) -> None:
                 file.chmod(0o755)
 
 
+def _replace_modules(replaced: Mapping[str, Path], folder: Path, root: Path) -> None:
+    """Let a module use these folders instead of its dependencies in the Go module proxy."""
+    for module, path in replaced.items():
+        relative = os.path.relpath(path, folder)
+        done = _go(root, ["mod", "edit", f"-replace={module}={relative}"], folder)
+        if done.returncode:
+            raise PrerequisiteError(f"cannot replace {module}: {done.stderr.strip()[-400:]}")
+
+
 def _run_build(program: Program, arch: str, source: Path, built: Path, root: Path) -> None:
     with_c = arch in program.c_on
     flags = ["-s", "-w", "-buildid="]
     flags += [f"-X {name}={value}" for name, value in program.variables]
-    argv = [str(root / "bin/go"), "build", "-mod=readonly", "-modcacherw", "-trimpath", "-buildvcs=false"]
+    argv = ["build", "-mod=readonly", "-modcacherw", "-trimpath", "-buildvcs=false"]
     if with_c:
         argv += ["-tags", "netgo,osusergo"]
         flags += ["-linkmode external", "-extldflags=-static"]
+    target = {"CGO_ENABLED": "1" if with_c else "0", "GOOS": "linux", "GOARCH": arch}
+    try:
+        with replacing(built) as unfinished:
+            argv += ["-ldflags", " ".join(flags), "-o", str(unfinished), program.package]
+            done = _go(root, argv, source, target)
+            if done.returncode:
+                lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
+                remedy = "check that the Go module proxy is reachable, a C compiler installed and 12 GB free"
+                if program.repository is not None:
+                    remedy += "; --source MODULE=FOLDER provides a module that the proxy does not serve"
+                raise PrerequisiteError(
+                    f"cannot build {program.name} for {arch}: {' | '.join(lines[-5:])}", remedy
+                )
+    except subprocess.TimeoutExpired:
+        raise PrerequisiteError(
+            f"building {program.name} for {arch} timed out after {BUILD_TIMEOUT_S} s",
+            "retry, which continues the build; check that the Go module proxy is reachable",
+        ) from None
+
+
+def _go(
+    root: Path, argv: Sequence[str], folder: Path, target: Mapping[str, str] = NO_VARIABLES
+) -> subprocess.CompletedProcess[str]:
+    """Run the go command in a folder, with the caches of k8sdds and none of the user's settings of Go."""
     caches = cache_folder() / "go"
     passed_on = (
         "HOME",
@@ -122,24 +181,10 @@ def _run_build(program: Program, arch: str, source: Path, built: Path, root: Pat
     )
     environment = {name: os.environ[name] for name in passed_on if name in os.environ} | {
         "GOROOT": str(root), "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "GOENV": "off",
-        "GOMODCACHE": str(caches / "mod"), "GOCACHE": str(caches / "build"),
-        "CGO_ENABLED": "1" if with_c else "0", "GOOS": "linux", "GOARCH": arch,
+        "GOMODCACHE": str(caches / "mod"), "GOCACHE": str(caches / "build"), **target,
     }  # fmt: skip
-    try:
-        with replacing(built) as unfinished:
-            done = subprocess.run(
-                [*argv, "-ldflags", " ".join(flags), "-o", str(unfinished), program.package],
-                cwd=source, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=BUILD_TIMEOUT_S,
-            )  # fmt: skip
-            if done.returncode:
-                lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
-                raise PrerequisiteError(
-                    f"cannot build {program.name} for {arch}: {' | '.join(lines[-5:])}",
-                    "check that the Go module proxy is reachable, a C compiler installed and 12 GB free",
-                )
-    except subprocess.TimeoutExpired:
-        raise PrerequisiteError(
-            f"building {program.name} for {arch} timed out after {BUILD_TIMEOUT_S} s",
-            "retry, which continues the build; check that the Go module proxy is reachable",
-        ) from None
+    return subprocess.run(
+        [str(root / "bin/go"), *argv],
+        cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=BUILD_TIMEOUT_S,
+    )  # fmt: skip

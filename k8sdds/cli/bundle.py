@@ -31,7 +31,9 @@ Folder = Annotated[
 
 @app.command(
     epilog=examples(
-        "k8sdds bundle create usb/bundle", "k8sdds bundle create bundle --arch amd64,arm64 --suite bookworm"
+        "k8sdds bundle create usb/bundle",
+        "k8sdds bundle create bundle --arch amd64,arm64 --suite bookworm",
+        "k8sdds bundle create bundle --source kube-router=kube-router-2.11.1.tar.gz",
     )
 )
 def create(
@@ -61,7 +63,16 @@ def create(
             " Default: this machine's.",
         ),
     ] = "",
-    sources: Annotated[
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source",
+            metavar="NAME=PATH",
+            help="Folder or .tar.gz with the sources of a program that is cloned otherwise (kube-router), or of a Go"
+            " module that it requires. Repeat the option for several.",
+        ),
+    ] = None,
+    apt_sources: Annotated[
         Path | None,
         typer.Option("--apt-sources", metavar="FILE", help="File with apt sources. Default: this machine's."),
     ] = None,
@@ -73,14 +84,19 @@ def create(
     Later bundles take seconds because they use the cache; see `k8sdds bundle cache`.
     """
     from k8sdds import bundle
+    from k8sdds.bundle import repositories
     from k8sdds.bundle.contents import HOST_ARCH
     from k8sdds.bundle.create import architectures_of, check
-    from k8sdds.deploy import profiles
+    from k8sdds.deploy import network_install, profiles
     from k8sdds.system import debian_release
 
     arches = split_list(arch)
+    sources = repositories.parse(source or [])
+    required: tuple[str, ...] = ()
     if profile is not None:
-        arches = architectures_of(profiles.load(profile), arches)
+        loaded = profiles.load(profile)
+        arches = architectures_of(loaded, arches)
+        required = network_install.render(loaded).images
     suites = [] if suite == "none" else split_list(suite or debian_release.codename())
     arches = arches or [HOST_ARCH]
     if dry_run:
@@ -90,7 +106,7 @@ def create(
             f" with packages of {', '.join(suites) or 'no distribution'} to {output}"
         )
         return
-    created = bundle.create(output, arches, print_note, suites, sources)
+    created = bundle.create(output, arches, print_note, suites, apt_sources, required, sources)
     console().print(f"wrote {created.folder}: {len(created.items)} items")
 
 

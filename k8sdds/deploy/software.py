@@ -159,7 +159,7 @@ def for_profile(profile: Profile, architectures: Sequence[str], note: Callable[[
             raise InputError("\n".join(problem.what for problem in wrong), wrong[0].remedy)
     else:
         selected = bundle.cached_bundle(
-            tuple(required), note, only_k8sdds=profile.software.source != "bundle"
+            tuple(required), note, profile.software.source != "bundle", network_install.render(profile).images
         )
     if profile.software.source == "bundle" and selected.kubernetes != profile.kubernetes.version:
         raise InputError(

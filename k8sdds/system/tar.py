@@ -83,10 +83,15 @@ def opened(path: Path) -> Iterator[Tar]:
             raise DamagedTar(str(error) or type(error).__name__) from error
 
 
-def unpack(path: Path, folder: Path) -> None:
+def unpack(path: Path, folder: Path, skip_links: bool = False) -> None:
     """Unpack a tar file that contains only files and folders into a new folder.
 
     Owners, times and modes other than `executable` are not restored.
+
+    Args:
+        path: The tar file.
+        folder: The folder to create.
+        skip_links: Leave out links instead of rejecting the file.
 
     Raises:
         DamagedTar: It is damaged, has an entry of another kind, or has entries outside of the folder or twice.
@@ -95,6 +100,8 @@ def unpack(path: Path, folder: Path) -> None:
     folder.mkdir()
     with opened(path) as archive:
         for member in archive.members():
+            if skip_links and (member.issym() or member.islnk()):
+                continue
             inside = PurePosixPath(member.name)
             if inside.is_absolute() or ".." in inside.parts or not (member.isdir() or member.isfile()):
                 raise DamagedTar(f"unexpected entry {member.name!a}")

@@ -57,6 +57,7 @@ CLUSTER_INSTALL = ClusterInstall(
     # It creates tunnels between nodes of different subnets.
     path=PathEvidence(bridge="kube-bridge", optional_tunnels=("tun-*",)),
     node_features=(BRIDGE_FEATURE,),
+    bundle_images=("*/kube-router:*",),
 )  # fmt: skip
 
 
