@@ -99,10 +99,14 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (operation & 2) std::memcpy(datagram.magic, expected.magic, sizeof expected.magic);
         auto announcement = read_control_message(&datagram, sizeof datagram, 0);
         if (!announcement) continue;
-        if (operation & 4) announcement->nonce = nonce;
+        if (operation & 4) {
+            announcement->nonce = nonce;
+            announcement->version = announcement_version;
+        }
         if (operation & 8) announcement->run = network.run ? network.run : announcement->run;
-        authentic += announcement->nonce == nonce;
-        if (announcement->nonce == nonce && announcement->kind == Kind::start) runs.insert(announcement->run);
+        const bool of_run = announcement->nonce == nonce && announcement->version == announcement_version;
+        authentic += of_run;
+        if (of_run && announcement->kind == Kind::start) runs.insert(announcement->run);
         participant->on_announcement(*announcement);
         participant->check_peers(now_ns());
     }

@@ -40,7 +40,8 @@ bool has_valid_values(const Announcement& a) {
 }  // namespace
 
 bool is_foreign(const Announcement& a, const Settings& settings) {
-    return a.nonce != settings.nonce || a.role > Role::subscriber || a.id > last_id || !has_valid_values(a);
+    return a.nonce != settings.nonce || a.version != announcement_version || a.role > Role::subscriber || a.id > last_id ||
+           !has_valid_values(a);
 }
 
 }  // namespace k8sdds

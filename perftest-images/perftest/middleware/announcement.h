@@ -5,7 +5,7 @@
 
 namespace k8sdds {
 
-// Whether an announcement belongs to another run, or has a value that no peer sends.
+// Whether an announcement belongs to another run or another version of the program, or has a value that no peer sends.
 bool is_foreign(const Announcement&, const Settings&);
 
 }  // namespace k8sdds

@@ -14,10 +14,11 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 10;    // increase with every change of this header
+constexpr unsigned backend_interface = 11;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
+constexpr uint16_t announcement_version = 1;  // increase when a value of an announcement has another meaning
 constexpr uint16_t to_all = 0xffff;           // addresses an announcement to all peers
 
 constexpr const char* throughput_topic = "k8sdds/throughput";
@@ -58,6 +59,7 @@ struct Announcement {
     Role role = Role::publisher;              // of the sender
     uint16_t id = 0;                          // of the sender
     uint16_t to = to_all;
+    uint16_t version = announcement_version;
     uint32_t instance = 0;                    // random number of the sender's process
     uint32_t run = 0;                         // random number of the publisher's run, 0 before it
     uint64_t nonce = 0;                       // see Settings

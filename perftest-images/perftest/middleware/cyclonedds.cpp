@@ -364,6 +364,7 @@ bool CycloneDds::announce(const Announcement& a) {
     out.role = static_cast<uint8_t>(a.role);
     out.id = a.id;
     out.to = a.to;
+    out.version = a.version;
     out.instance = a.instance;
     out.run = a.run;
     out.nonce = a.nonce;
@@ -387,6 +388,7 @@ void CycloneDds::take_announcements(dds_entity_t reader) {
             a.role = static_cast<Role>(in[i].role);
             a.id = in[i].id;
             a.to = in[i].to;
+            a.version = in[i].version;
             a.instance = in[i].instance;
             a.run = in[i].run;
             a.nonce = in[i].nonce;

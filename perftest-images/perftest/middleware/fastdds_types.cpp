@@ -101,7 +101,7 @@ AnnouncementType::AnnouncementType() : WireType("K8sdds::Announcement", announce
 bool AnnouncementType::write(const void* announcement, Payload& payload) const {
     const auto& a = *static_cast<const Announcement*>(announcement);
     return serialize_payload(payload, size(announcement), [&](Cdr& cdr) {
-        cdr << static_cast<uint8_t>(a.kind) << static_cast<uint8_t>(a.role) << a.id << a.to << uint16_t{0};
+        cdr << static_cast<uint8_t>(a.kind) << static_cast<uint8_t>(a.role) << a.id << a.to << a.version;
         cdr << a.instance << a.run << a.nonce;
         write_array(cdr, a.value, announcement_values);
     });
@@ -111,8 +111,7 @@ bool AnnouncementType::read(Payload& payload, void* announcement) const {
     auto& a = *static_cast<Announcement*>(announcement);
     return deserialize_payload(payload, [&](Cdr& cdr) {
         uint8_t kind = 0, role = 0;
-        uint16_t reserved = 0;
-        cdr >> kind >> role >> a.id >> a.to >> reserved >> a.instance >> a.run >> a.nonce;
+        cdr >> kind >> role >> a.id >> a.to >> a.version >> a.instance >> a.run >> a.nonce;
         read_array(cdr, a.value, announcement_values);
         a.kind = static_cast<Kind>(kind);
         a.role = static_cast<Role>(role);

@@ -127,7 +127,7 @@ protected:
     // Explains to a user whose peers were not found that others were there; usually empty.
     std::string ignored_messages() const {
         const uint64_t ignored = foreign_messages_.load();
-        return ignored ? "; ignored " + std::to_string(ignored) + " messages of another run (K8SDDS_NONCE)" : "";
+        return ignored ? "; ignored " + std::to_string(ignored) + " messages of another run (K8SDDS_NONCE) or version" : "";
     }
 
 private:

@@ -7,12 +7,29 @@ import struct
 import threading
 
 MAGIC = b"k8sddsB1"
-LAYOUT = struct.Struct("<8sBBHHxxIIQ8q")
+VERSION = 1
+LAYOUT = struct.Struct("<8sBBHHHIIQ8q")
+"""An announcement: magic, kind, role, id, receiver, version, process, run, nonce, values."""
 SAMPLE = struct.Struct("<IIqiHBBI")
 """The head of a sample: run, sequence, time, ping, publisher, phase, part, length of the payload."""
 HELLO, READY, START, ALIVE, END, REPORT, DONE, BYE, ABORT = range(9)
 PUBLISHER, SUBSCRIBER = 0, 1
 ALL = 0xFFFF
+
+
+def announcement(
+    kind: int,
+    role: int,
+    values: tuple[int, ...],
+    instance: int,
+    run: int = 0,
+    nonce: int = 0,
+    to: int = ALL,
+    version: int = VERSION,
+) -> bytes:
+    """Return the datagram of an announcement of participant 0."""
+    padded = (*values, *([0] * 8))[:8]
+    return LAYOUT.pack(MAGIC, kind, role, 0, to, version, instance, run, nonce, *padded)
 
 
 class FakePeer:
@@ -53,8 +70,7 @@ class FakePeer:
         self.data.close()
 
     def send(self, kind: int, run: int = 0, *values: int) -> None:
-        padded = (*values, *([0] * 8))[:8]
-        message = LAYOUT.pack(MAGIC, kind, self.role, 0, ALL, self.instance, run, self.nonce, *padded)
+        message = announcement(kind, self.role, values, self.instance, run, self.nonce)
         self.socket.sendto(message, self.peer)
 
     def _hello(self) -> None:
@@ -85,7 +101,9 @@ class FakePeer:
             if ABORT in self.steps and READY in self.received:
                 self.send(ABORT, self.run, 130)
 
-    def _answer(self, kind: int, role: int, _id: int, _to: int, _instance: int, run: int, *_: int) -> None:
+    def _answer(
+        self, kind: int, role: int, _id: int, _to: int, _version: int, _instance: int, run: int, *_: int
+    ) -> None:
         if role == self.role:
             return
         self.received.add(kind)

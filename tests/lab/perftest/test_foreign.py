@@ -4,7 +4,19 @@ import socket
 import time
 
 import pytest
-from fake_peer import ABORT, ALL, HELLO, LAYOUT, MAGIC, PUBLISHER, READY, SAMPLE, START, SUBSCRIBER
+from fake_peer import (
+    ABORT,
+    ALL,
+    HELLO,
+    LAYOUT,
+    PUBLISHER,
+    READY,
+    SAMPLE,
+    START,
+    SUBSCRIBER,
+    VERSION,
+    announcement,
+)
 
 NONCE = "0123456789abcdef"
 OTHER = "fedcba9876543210"
@@ -12,17 +24,16 @@ RUN = {"K8SDDS_NONCE": NONCE}
 
 
 class Spoofer:
-    """A program on this host that knows the protocol, but not the nonce of the run."""
+    """A program on this host that knows the protocol, but not the nonce of the run, or another version of it."""
 
-    def __init__(self, domain: int, role: int, nonce: int = 0) -> None:
+    def __init__(self, domain: int, role: int, nonce: int = 0, version: int = VERSION) -> None:
         self.target = ("127.0.0.1", 7400 + 250 * domain + 10 + (1 - role))
-        self.role, self.nonce = role, nonce
+        self.role, self.nonce, self.version = role, nonce, version
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
 
     def send(self, kind: int, *values: int, run: int = 0, to: int = ALL, instance: int = 99) -> None:
-        padded = (*values, *([0] * 8))[:8]
-        message = LAYOUT.pack(MAGIC, kind, self.role, 0, to, instance, run, self.nonce, *padded)
+        message = announcement(kind, self.role, values, instance, run, self.nonce, to, self.version)
         self.socket.sendto(message, self.target)
 
     def hello(self) -> None:
@@ -37,8 +48,8 @@ class Spoofer:
 def spoofer(perftest):
     spoofers = []
 
-    def create(role: int, nonce: int = 0) -> Spoofer:
-        spoofers.append(Spoofer(perftest.domain, role, nonce))
+    def create(role: int, nonce: int = 0, version: int = VERSION) -> Spoofer:
+        spoofers.append(Spoofer(perftest.domain, role, nonce, version))
         return spoofers[-1]
 
     yield create
@@ -57,7 +68,7 @@ def _port_for_samples(listener: Spoofer) -> int:
         except TimeoutError:
             continue
         if message[1] == HELLO:
-            return int(message[8])
+            return int(message[9])
     raise AssertionError("the subscriber did not answer")
 
 
@@ -84,6 +95,18 @@ def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
     assert subscriber.k8sdds["foreign_messages"] >= 200
     assert publisher.k8sdds["foreign_messages"] >= 50
     assert "messages that no peer of this run sent" in subscriber.err
+
+
+def test_announcements_of_another_version_are_ignored(perftest, spoofer):
+    subscriber = perftest.sub(middleware="raw", env=RUN)
+    newer = spoofer(PUBLISHER, int(NONCE, 16), version=VERSION + 1)
+    for _ in range(20):
+        newer.hello()
+        newer.send(START, 0, 0, 0, 1 << 20, run=5)
+        time.sleep(0.005)
+    publisher = perftest.pub(middleware="raw", env=RUN)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert subscriber.k8sdds["foreign_messages"] >= 20
 
 
 def test_an_abort_without_the_number_of_the_process_is_ignored(perftest, spoofer):
