@@ -35,6 +35,8 @@ MAX_FAILURES = 10
 
 After that, it is not an accident, and another repetition does not help.
 """
+MAX_OUTAGE_S = 600
+"""How long parts of the testbed may fail while a block is prepared. A repetition can take minutes on a cluster."""
 
 
 class Observer(Protocol):
@@ -237,7 +239,7 @@ def prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
     """Prepare a block, again if a part of it fails meanwhile, and report how long it took.
 
     Raises:
-        PartFailed: Parts failed `MAX_FAILURES` times in succession.
+        PartFailed: Parts failed `MAX_FAILURES` times in succession, or after `MAX_OUTAGE_S`.
     """
     started = time.monotonic()
     failures = 0
@@ -247,7 +249,7 @@ def prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
             break
         except PartFailed as failure:
             failures += 1
-            if failures == MAX_FAILURES:
+            if failures == MAX_FAILURES or time.monotonic() > started + MAX_OUTAGE_S:
                 raise PartFailed(
                     f"the testbed failed {failures} times in succession while it was prepared: {failure.message}",
                     failure.remedy,

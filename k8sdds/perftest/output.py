@@ -10,6 +10,8 @@ from k8sdds.perftest import documents
 from k8sdds.system import reading
 from k8sdds.system.shapes import fits
 
+PEER_LOST = 4
+"""Exit code of a participant whose peer stopped responding."""
 DEADLINE = 124
 """Exit code of a supervisor whose participant exceeded its deadline."""
 NOT_STARTED = 125
@@ -20,7 +22,7 @@ OUT_OF_MEMORY = 253
 EXIT_REASONS = {
     2: ("usage", "perftest rejected its command line"),
     3: ("no-match", "the participants did not discover each other"),
-    4: ("peer-lost", "another participant stopped responding"),
+    PEER_LOST: ("peer-lost", "another participant stopped responding"),
     5: ("no-samples", "no sample arrived"),
     6: ("middleware", "the middleware failed"),
     DEADLINE: ("deadline", "the participant exceeded its deadline"),

@@ -8,21 +8,24 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from k8sdds.campaign import trial_loop
 from k8sdds.campaign.trial_loop import MAX_ATTEMPTS, MAX_FAILURES, Campaign
 from k8sdds.kubernetes.client import ApiError
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.model.measurement import Launch, Measurement, Outcome, ParticipantPaths
 from k8sdds.model.trial import Endpoint, Trial
-from k8sdds.perftest.output import DEADLINE, OUT_OF_MEMORY
+from k8sdds.perftest.output import DEADLINE, OUT_OF_MEMORY, PEER_LOST
 from k8sdds.results.run_folder import SCHEMA, RunFolder
-from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed
+from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import exec as exec_
 from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.cluster.session import ClusterSession
 from k8sdds.testbeds.lab import runner
 
 RECORDED = Path(__file__).parent / "recorded" / "latency"
@@ -185,6 +188,16 @@ def test_a_preparation_is_repeated_a_limited_number_of_times(run_folder: RunFold
     assert notes.notes == ["host: its sandbox has ended; it is built again"] * (MAX_FAILURES - 1)
 
 
+def test_a_preparation_that_takes_too_long_is_not_repeated(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_loop, "MAX_OUTAGE_S", -1)
+    measured, testbed, _ = campaign(run_folder, failing_preparations=MAX_FAILURES)
+    with pytest.raises(Aborted):
+        measured.execute()
+    assert testbed.preparations == 1
+
+
 def test_a_testbed_that_cannot_be_prepared_ends_the_campaign_with_the_way_to_go_on(
     run_folder: RunFolder,
 ) -> None:
@@ -225,23 +238,43 @@ def test_a_pod_is_killed_if_its_container_was_stopped(code: int, killed: bool) -
     assert not pods.was_killed({"metadata": {}, "status": {"phase": "Pending"}})
 
 
-def test_a_participant_that_outlives_its_deadline_is_not_a_failed_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+RUNS, IS_KILLED = "sleep 60 & echo started; wait; exit 143", "echo started; exit 137"
+"""Supervisors as shell scripts. The first one must be ended."""
+
+
+def exit_codes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, deadline_s: float, *scripts: str
+) -> dict[str, int]:
+    """Run the trial's participants with scripts as their supervisors; return their exit codes."""
+
     def start(_: object, launch: Launch, *__: object) -> runner.Supervisor:
-        # As if its supervisor had to be ended too.
-        argv = ["sh", "-c", "sleep 60 & echo started; wait; exit 143"]
         pipe = subprocess.PIPE
-        process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
+        process = subprocess.Popen(["sh", "-c", *launch.argv], stdin=pipe, stdout=pipe, stderr=pipe)
         assert process.stdout is not None and process.stdout.readline()
         return runner.Supervisor(launch, process)
 
     monkeypatch.setattr(runner, "_start", start)
     monkeypatch.setattr(runner, "_await_ready", lambda _: "")
-    launch = Launch(TRIAL.cell.participants[0], ("perftest",), tmp_path)
+    launches = [
+        Launch(participant, (script,), folder)
+        for participant, script in zip(TRIAL.cell.participants, scripts, strict=False)
+    ]
+    outcomes = runner.run(None, launches, None, {}, deadline_s, lambda: None)  # type: ignore[arg-type]
+    return {name: outcome.exit_code for name, outcome in outcomes.items()}
+
+
+def test_a_participant_that_outlives_its_deadline_is_not_a_failed_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     overdue_s = -runner.GRACE_S - 5
-    outcomes = runner.run(None, [launch], None, {}, overdue_s, lambda: None)  # type: ignore[arg-type]
-    assert [outcome.exit_code for outcome in outcomes.values()] == [DEADLINE]
+    assert exit_codes(tmp_path, monkeypatch, overdue_s, RUNS) == {"pub0": DEADLINE}
+
+
+def test_the_peers_of_a_killed_participant_do_not_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = exit_codes(tmp_path, monkeypatch, 60, RUNS, IS_KILLED)
+    assert codes == {"pub0": PEER_LOST, "sub0": 137}
 
 
 class Replies:
@@ -320,6 +353,19 @@ def test_a_pod_that_exceeds_its_memory_limit_is_not_one_that_was_killed(
     result = ended.finish()
     assert result.code == code
     assert result.lost == f"pod pub0-pod-1: its container exited with code 137: {reason}"
+
+
+def test_a_lost_right_is_not_a_failed_part() -> None:
+    session = object.__new__(ClusterSession)
+    session._pods = SimpleNamespace(invalidate=lambda: None, failed_part=lambda _: "")  # type: ignore[assignment]
+    session._services = SimpleNamespace(restarted=lambda: "")  # type: ignore[assignment]
+    with pytest.raises(PartFailed), session._detecting_failures(worked=True):
+        raise ApiError(404, 'pods "sub0" not found')
+    with pytest.raises(PrerequisiteError), session._detecting_failures(worked=True):
+        raise PrerequisiteError("cannot create pod sub0") from ApiError(403, "exceeded quota")
+    session._pods.failed_part = lambda _: "pod sub0: it is being deleted"  # type: ignore[method-assign]
+    with pytest.raises(PartFailed), session._detecting_failures(worked=False):
+        raise ApiError(403, "forbidden")
 
 
 @pytest.mark.parametrize("line", [b"file a x", b"file a -1", b"end", b"end x", b"end \xff"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds import middleware, versions, workloads
 from k8sdds.kubernetes import objects
-from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError, KubernetesClient
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
 from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
@@ -129,7 +129,10 @@ class ClusterSession:
 
     @contextlib.contextmanager
     def _detecting_failures(self, worked: bool) -> Iterator[None]:
-        """Turn errors within a `with` block into PartFailed if a part failed, or if all of it `worked` before."""
+        """Turn errors within a `with` block into PartFailed if a part failed.
+
+        If all of the block `worked` before, every error counts as one, except a missing right or an exceeded quota.
+        """
         try:
             yield
         except StreamLost as error:
@@ -138,7 +141,7 @@ class ClusterSession:
         except PrerequisiteError as error:
             self._pods.invalidate()
             failed = self._pods.failed_part(END_VISIBLE_S) or self._services.restarted()
-            if failed or worked or _is_by_lost_host(error):
+            if failed or (worked and not _is_refusal(error)) or _is_by_lost_host(error):
                 raise PartFailed(
                     f"{failed}: {error.message}" if failed else error.message, error.remedy
                 ) from error
@@ -302,9 +305,23 @@ class ClusterSession:
         self._probes.close()
 
 
-def _is_by_lost_host(error: BaseException | None) -> bool:
+def _is_by_lost_host(error: BaseException) -> bool:
     """Return whether the loss of an SSH connection caused an error."""
-    return error is not None and (isinstance(error, HostLost) or _is_by_lost_host(error.__cause__))
+    return any(isinstance(cause, HostLost) for cause in _causes(error))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether the API server refused a request that it will refuse again."""
+    return any(
+        isinstance(cause, ApiError) and cause.status in AUTHORIZATION_STATUSES for cause in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what caused it."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def middlewares(trials: Sequence[Trial]) -> list[Middleware]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from k8sdds.model.measurement import Launch, Outcome
-from k8sdds.perftest.output import DEADLINE, NOT_STARTED
+from k8sdds.perftest.output import DEADLINE, NOT_STARTED, PEER_LOST
 from k8sdds.system import processes
 from k8sdds.system.cgroups import admits_realtime
 from k8sdds.system.paths import native_program
@@ -65,7 +65,7 @@ def run(
     deadline_s: float,
     at_start: Callable[[], None],
 ) -> dict[str, Outcome]:
-    """Start all launches at one barrier and wait until they end.
+    """Start all launches at one barrier and wait until they end, or until one of the participants was killed.
 
     No participant outlives this call, even if it raises.
 
@@ -98,7 +98,9 @@ def run(
             for participant in participants:
                 participant.open_barrier()
             _await_end(participants, deadline_s + GRACE_S + 5)
-        overdue = [participant.name for participant in participants if participant.process.poll() is None]
+        # The peers of a killed participant would wait for it until their timeouts.
+        ended_as = PEER_LOST if any(map(_was_killed, participants)) else DEADLINE
+        ended_here = [participant.name for participant in participants if participant.process.poll() is None]
         # Services must run until all participants have ended.
         _end(participants)
         served = {service.name for service in services if service.process.poll() is None}
@@ -106,7 +108,7 @@ def run(
         outcomes = {supervisor.name: _outcome(supervisor, failure) for supervisor in supervisors}
         if not failure:
             # This function has ended them, so that their exit codes do not show why.
-            outcomes |= {name: replace(outcomes[name], exit_code=DEADLINE) for name in overdue}
+            outcomes |= {name: replace(outcomes[name], exit_code=ended_as) for name in ended_here}
             for service in services:
                 if service.name in served:
                     outcomes[service.name] = replace(outcomes[service.name], exit_code=0)
@@ -119,7 +121,9 @@ def run(
             process = supervisor.process
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
-                    stream.close()
+                    # A supervisor that was killed before the barrier opened has not read what closing writes again.
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
 
 
 def _start(
@@ -223,26 +227,33 @@ def _end_of_log(path: Path) -> str:
 
 
 def _await_end(supervisors: list[Supervisor], timeout_s: float) -> None:
-    """Wait until all supervisors have ended, in a blocking poll, which uses no CPU."""
+    """Wait until all supervisors have ended or one was killed, in a blocking poll, which uses no CPU."""
     poll = select.poll()
-    handles = []
+    running: dict[int, Supervisor] = {}
     for supervisor in supervisors:
         with contextlib.suppress(ProcessLookupError):
-            handles.append(os.pidfd_open(supervisor.process.pid))
-            poll.register(handles[-1], select.POLLIN)
+            handle = os.pidfd_open(supervisor.process.pid)
+            running[handle] = supervisor
+            poll.register(handle, select.POLLIN)
     deadline = time.monotonic() + timeout_s
-    waiting = len(handles)
     try:
-        while waiting:
+        while running and not any(map(_was_killed, supervisors)):
             events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
             if not events:
                 break
             for handle, _ in events:
                 poll.unregister(handle)
-                waiting -= 1
+                os.close(handle)
+                del running[handle]
     finally:
-        for handle in handles:
+        for handle in running:
             os.close(handle)
+
+
+def _was_killed(supervisor: Supervisor) -> bool:
+    """Return whether a supervisor or its participant was killed."""
+    code = supervisor.process.poll()
+    return code is not None and processes.was_killed(code)
 
 
 def _outcome(supervisor: Supervisor, failure: str) -> Outcome:
