@@ -66,8 +66,10 @@ def resume(run: RunFolder, testbed: Testbed, observer: Observer, retry_failed: b
         retry_failed: Whether to measure trials again that have used up their attempts.
 
     Raises:
-        InputError: campaign.json is incomplete, names another testbed, or has an older schema.
+        InputError: campaign.json is incomplete, names another testbed, or has an older schema, or the folder contains
+            symbolic links.
     """
+    run.require_own_files()
     data = run.campaign
     if data["schema"] != SCHEMA:
         raise InputError(

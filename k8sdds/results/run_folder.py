@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -177,6 +177,12 @@ class RunFolder:
         """Check that the files of an attempt can be written. Raises OSError."""
         require_room(self.path, ROOM_BYTES)
 
+    def require_own_files(self) -> None:
+        """Check that a campaign would write into this folder. Raises InputError for symbolic links."""
+        raw = self.path / "raw"
+        written = (*(self.path / name for name in (TRIALS, EVENTS, READINGS)), raw)
+        _refuse_links(itertools.chain(written, raw.iterdir() if raw.is_dir() else ()))
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder for one campaign. Raises InputError if another campaign holds the lock."""
@@ -211,13 +217,17 @@ def _created(path: Path) -> Path:
         InputError: It contains symbolic links, such as those of an archive that somebody else packed.
     """
     inside = (Path(parent, name) for parent, folders, files in os.walk(path) for name in (*folders, *files))
-    link = next((entry for entry in itertools.chain([path], inside) if entry.is_symlink()), None)
+    _refuse_links(itertools.chain([path], inside))
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _refuse_links(paths: Iterable[Path]) -> None:
+    link = next((path for path in paths if path.is_symlink()), None)
     if link is not None:
         raise InputError(
             f"{link} is a symbolic link, so that data would be written elsewhere", "remove the link"
         )
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def _append_line(path: Path, data: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.campaign import start
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import reading
@@ -129,3 +130,21 @@ def test_nothing_is_written_through_links_of_an_archive(tmp_path: Path, link: st
     with pytest.raises(InputError, match="is a symbolic link"):
         getattr(run, link.split("/")[0])
     assert not elsewhere.exists()
+
+
+@pytest.mark.parametrize(
+    "link", ["trials.jsonl", "events.jsonl", "readings.jsonl", "raw", "raw/0123456789ab"]
+)
+def test_a_campaign_is_not_resumed_through_links(tmp_path: Path, link: str) -> None:
+    run = folder(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    (run.path / link).parent.mkdir(parents=True, exist_ok=True)
+    (run.path / link).symlink_to(elsewhere)
+    with pytest.raises(InputError, match="is a symbolic link"):
+        start.resume(run, testbed=None, observer=None)  # type: ignore[arg-type]
+    assert not elsewhere.exists()
+
+
+def test_a_run_folder_may_itself_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder(tmp_path).path)
+    RunFolder(tmp_path / "link").require_own_files()
