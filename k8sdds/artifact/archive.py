@@ -28,6 +28,7 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import replacing
+from k8sdds.system.reading import escaped
 
 NAME = "artifact.json"
 SCHEMA = 1
@@ -87,7 +88,7 @@ def _opened(path: Path) -> RunFolder:
     folder = RunFolder.open(path)
     problem = zip_format.name_problem(folder.path.resolve().name)
     if problem:
-        raise InputError(f"cannot pack {files.printable(path)}: {problem}", "rename it")
+        raise InputError(f"cannot pack {escaped(path)}: {problem}", "rename it")
     # Before the records are read, which a link or a file of any size could prevent.
     for name in files.RECORDS:
         file = folder.path / name
@@ -185,7 +186,7 @@ def _add_run(archive: zip_format.Writer, run: PackedRun) -> None:
                 "copy the run folder, remove the secret from the copy, and pack the copy",
             )
         if reason:
-            run.left_out.append((files.printable(path), reason))
+            run.left_out.append((escaped(path), reason))
 
 
 class _LeftOut(Exception):

@@ -48,12 +48,6 @@ def exclusion(name: str, path: Path) -> str | None:
     return zip_format.name_problem(name)
 
 
-def printable(path: Path | str) -> str:
-    """Return a path as printable text, with control characters and bytes that are not UTF-8 escaped."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _walk(folder: str) -> Iterator[str]:
     for parent, folders, files in os.walk(folder, onerror=_raise):
         inside = parent[len(folder) :].strip("/")

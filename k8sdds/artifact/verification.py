@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from k8sdds.artifact import checksums, zip_format
-from k8sdds.artifact.files import printable
 from k8sdds.artifact.zip_format import Damaged, Entry
 from k8sdds.system.errors import InputError
-from k8sdds.system.faults import explained
+from k8sdds.system.faults import explained, is_resource
+from k8sdds.system.reading import escaped
 
 MAX_LISTING_BYTES = 64 << 20
 """Largest size of SHA256SUMS. In an archive, it is also limited by the size of the directory."""
@@ -34,7 +34,7 @@ class VerificationIssue:
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind}: {printable(self.path)}" + (f" ({self.detail})" if self.detail else "")
+        return f"{self.kind}: {escaped(self.path)}" + (f" ({self.detail})" if self.detail else "")
 
 
 @dataclass(frozen=True)
@@ -152,24 +152,31 @@ def _verify(listing: Content | None, limit: int, contents: Iterator[tuple[str, C
         content_id = checksums.digest(text)
         expected = checksums.read(text)
     except (Damaged, OSError, ValueError) as error:
-        return Verification(
-            content_id, 1, [VerificationIssue("damaged", checksums.NAME, printable(str(error)))]
-        )
+        if is_resource(error):
+            raise
+        issue = VerificationIssue("damaged", checksums.NAME, escaped(str(error)))
+        return Verification(content_id, 1, [issue])
     del text
+    compared, findings = _compare_all(expected, contents)
+    return Verification(content_id, 1 + compared, findings)
+
+
+def _compare_all(
+    expected: dict[str, str], contents: Iterator[tuple[str, Content]]
+) -> tuple[int, list[VerificationIssue]]:
+    """Compare contents with their checksums, which are consumed; return the number of contents and the deviations."""
     findings = []
-    count = 1
+    count = 0
     for path, content in contents:
         count += 1
         finding = _compared(path, content, expected.pop(path, None))
         if finding:
             findings.append(finding)
         if len(findings) == MAX_FINDINGS:
-            findings.append(
-                VerificationIssue("damaged", checksums.NAME, "the remaining files were not checked")
-            )
-            return Verification(content_id, count, findings)
+            unchecked = "the remaining files were not checked"
+            return count, [*findings, VerificationIssue("damaged", checksums.NAME, unchecked)]
     findings += [VerificationIssue("missing", path) for path in sorted(expected)[:MAX_FINDINGS]]
-    return Verification(content_id, count, sorted(findings, key=lambda finding: finding.path))
+    return count, sorted(findings, key=lambda finding: finding.path)
 
 
 def _joined(parts: Content, limit: int) -> bytes:
@@ -192,5 +199,7 @@ def _compared(path: str, content: Content, expected: str | None) -> Verification
     except Damaged as error:
         return VerificationIssue("changed", path, str(error))
     except OSError as error:
+        if is_resource(error):
+            raise
         return VerificationIssue("changed", path, error.strerror or str(error))
     return None if digest.hexdigest() == expected else VerificationIssue("changed", path)

@@ -11,7 +11,7 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.bundle import architecture, cache, oci
-from k8sdds.system import reading, tar
+from k8sdds.system import faults, reading, tar
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
@@ -257,6 +257,8 @@ def _check(path: Path, sha256: str) -> Problem | None:
     try:
         actual = oci.file_sha256(path)
     except OSError as error:
+        if faults.is_resource(error):
+            raise
         return Problem(f"{path}: {error.strerror}", "copy the bundle again")
     if actual == sha256:
         return None

@@ -17,6 +17,7 @@ from k8sdds.model.trial import PUBLISHER, Participant, Role
 from k8sdds.perftest import log
 from k8sdds.perftest.log import Log
 from k8sdds.system import faults
+from k8sdds.system.reading import escaped
 
 LOG, METRICS, NOTE, OTHER, SKIPPED, UNREADABLE = "log", "metrics", "note", "other", "skipped", "unreadable"
 
@@ -77,7 +78,7 @@ def sources(root: Path, skip: Iterable[str] = (), leave_out: Path | None = None)
     patterns = list(skip)
     files = []
     for path in sorted(_files(root, leave_out), key=_natural):
-        relative = PurePosixPath(printable(path.relative_to(root) if path != root else path.name))
+        relative = PurePosixPath(escaped(path.relative_to(root) if path != root else path.name))
         if any(fits(pattern, relative) for pattern in patterns):
             files.append(Source(relative, None, SKIPPED, "skipped with --skip"))
         else:
@@ -89,11 +90,6 @@ def fits(pattern: str, path: PurePosixPath) -> bool:
     """Return whether a shell pattern matches a path, a parent folder, or the name of either."""
     names = (*path.parts, str(path), *(str(parent) for parent in path.parents))
     return any(fnmatchcase(name, pattern) for name in names if name != ".")
-
-
-def printable(path: Path | str) -> str:
-    r"""Return a path as printable text, with bytes that are not valid UTF-8 escaped, such as `\xff`."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def bundles(sources: list[Source], layout: str) -> list[Bundle]:

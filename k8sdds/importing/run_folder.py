@@ -15,6 +15,7 @@ from k8sdds.results.run_folder import SCHEMA, RunFolder, utc_now
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
+from k8sdds.system.reading import escaped
 
 ACCOUNT = "import.json"
 
@@ -51,7 +52,7 @@ def write(
         with creating_folder(output) as unfinished:
             campaign = _campaign(output, source, sources, trials, layout, baseline, command)
             run = RunFolder.create(unfinished, campaign, _experiment(source, trials))
-            run.append_event("import-start", source=files.printable(source))
+            run.append_event("import-start", source=escaped(source))
             _raw(run, sources, trials)
             run.append_attempts([trial.record.as_json() for trial in trials])
             account_of_files = _account_of_files(source, sources, trials, copies)
@@ -69,11 +70,11 @@ def _campaign(
     labels = list(dict.fromkeys(trial.record.network_label for trial in trials))
     return {
         "schema": SCHEMA,
-        "campaign": files.printable(output.name),
+        "campaign": escaped(output.name),
         "k8sdds_version": __version__,
         "started_at": utc_now(),
-        "experiment": files.printable(source.resolve().name),
-        "command": [files.printable(word) for word in command],
+        "experiment": escaped(source.resolve().name),
+        "command": [escaped(word) for word in command],
         "seed": None,
         "testbed": {"name": TESTBED, "facts": {}},
         "baseline": baseline if baseline in labels else None,
@@ -81,7 +82,7 @@ def _campaign(
         "blocks": [],
         "trials": {},
         "networks": {label: {} for label in labels},
-        "import": {"source": files.printable(source), "layout": layout, **account(sources, trials)},
+        "import": {"source": escaped(source), "layout": layout, **account(sources, trials)},
     }
 
 
@@ -90,7 +91,7 @@ def _experiment(source: Path, trials: list[Imported]) -> str:
     return (
         f"# Imported by k8sdds {__version__}: {len(trials)} trials.\n"
         f"# trials.jsonl describes each trial, {ACCOUNT} accounts for each file.\n"
-        f"imported: {json.dumps(files.printable(source.resolve().name))}\n"
+        f"imported: {json.dumps(escaped(source.resolve().name))}\n"
     )
 
 
@@ -119,7 +120,7 @@ def _account_of_files(
 ) -> dict[str, Any]:
     return {
         "schema": 1,
-        "source": files.printable(source),
+        "source": escaped(source),
         "summary": account(sources, trials),
         "copies": copies,
         "files": [

@@ -50,6 +50,12 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def escaped(path: Path | str) -> str:
+    r"""Return a path on one line: bytes that are not UTF-8 and unprintable characters are escaped, such as `\xff`."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def unprintable(text: str) -> str | None:
     """Return the name of the first character of a text that cannot be printed, such as `U+001B`, or None."""
     match = _UNPRINTABLE.search(text)

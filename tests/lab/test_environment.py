@@ -17,6 +17,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,10 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds import artifact
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import EXIT_CODES, INTERNAL_ERROR
+from tests import bundles
 from tests.conftest import K8SDDS
 from tests.run_folders import Plan, make
 from tests.unit.importing.logs import csv_latency
@@ -106,6 +109,7 @@ class Commands:
                 "K8SDDS_FAULT_STATE": str(self._state),
                 "K8SDDS_FAULT_FOLDER": str(self.watched),
                 "K8SDDS_STATE_DIR": str(self.watched / "state"),
+                "K8SDDS_CACHE_DIR": str(self.watched / "cache"),
                 "HOME": str(folder),
                 "OPENBLAS_NUM_THREADS": "1",
                 "PYTHONDONTWRITEBYTECODE": "1",
@@ -202,6 +206,11 @@ CASES = {
     "status": Case(("testbed", "--json")),
     "clean": Case(("clean", "--json")),
     "pack": Case(("artifact", "pack", "a", "--output", "x.zip"), ("x.zip",), digest("x.zip")),
+    "verify": Case(("artifact", "verify", "whole.zip", "--json")),
+    "verify folder": Case(("artifact", "verify", "whole", "--json")),
+    "bundle verify": Case(("bundle", "verify", "bundle")),
+    "bundle list": Case(("bundle", "list", "bundle.tar", "--json"), ("cache",)),
+    "bundle cache": Case(("bundle", "cache", "--prune"), ("cache",), lambda *_: None),
     "import": Case(("import", "logs", "--output", "imported"), ("imported",), trials("imported")),
     "init": Case(("init", "experiment", "-o", "new.yaml"), ("new.yaml",), digest("new.yaml")),
     "security init": Case(("security", "init", "keys"), ("keys",), written("keys")),
@@ -219,12 +228,17 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with run folders, logs and an experiment."""
+    """Return a folder with run folders, an artifact, a bundle, logs and an experiment."""
     folder = tmp_path_factory.mktemp("template") / "folder"
     small = {"networks": ("host", "weavenet"), "payloads": (64,), "repetitions": 2}
     folder.mkdir()
     make(folder / "a", Plan(**small), name="a")
     make(folder / "b", Plan(**small, seed=8), name="b")
+    artifact.pack([folder / "a"], folder / "whole.zip")
+    shutil.unpack_archive(folder / "whole.zip", folder / "whole")
+    bundles.small(folder / "bundle", Path(shutil.which("true") or ""))
+    with tarfile.open(folder / "bundle.tar", "w") as archive:
+        archive.add(folder / "bundle", ".")
     log = folder / "logs" / "host" / "latency" / "pub.txt"
     log.parent.mkdir(parents=True)
     log.write_text(csv_latency())

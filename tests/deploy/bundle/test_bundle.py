@@ -22,6 +22,7 @@ from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Target
 from k8sdds.versions import BUNDLE_ARCHITECTURES
+from tests import bundles
 
 SUITE = debian_release.running("bundles").codename
 # The package's function of this name hides the module.
@@ -30,29 +31,7 @@ create = importlib.import_module("k8sdds.bundle.create")
 
 def small(folder: Path) -> Bundle:
     """Create a bundle with two images that share a layer, and one binary."""
-    folder.mkdir()
-    program = golang.build(contents.PROGRAMS["probe"], HOST_ARCH, lambda _: None)
-    layout = oci.Layout(folder / "oci")
-    layer = layout.layer({"/bin/probe": program, "/bin/other": oci.Link("probe"), "/etc/file": b"text"})
-    (folder / "bin").mkdir()
-    (folder / "bin/probe").write_bytes(program.read_bytes())
-    items = [{"kind": "binary", "name": "probe", "version": "1", "arch": HOST_ARCH, "path": "bin/probe",
-              "sha256": oci.file_sha256(program), "size_bytes": 1, "target": "/usr/local/bin/probe"}]  # fmt: skip
-    for name in ("k8sdds.local/one:1", "k8sdds.local/two:1"):
-        digest = layout.image(name, HOST_ARCH, ["/bin/probe", "sleep", name], [layer])
-        items.append({"kind": "image", "name": name, "version": "1", "arch": HOST_ARCH,
-                      "path": f"oci/blobs/sha256/{digest}", "sha256": digest, "size_bytes": 1})  # fmt: skip
-    layout.finish()
-    index = {
-        "format": 1,
-        "name": "small",
-        "kubernetes": "0",
-        "toolchain": "",
-        "arches": [HOST_ARCH],
-        "items": items,
-    }
-    (folder / "bundle.json").write_text(json.dumps(index))
-    return Bundle.open(folder)
+    return bundles.small(folder, golang.build(contents.PROGRAMS["probe"], HOST_ARCH, lambda _: None))
 
 
 def checksums(folder: Path) -> dict[str, str]:

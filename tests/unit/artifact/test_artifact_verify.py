@@ -21,6 +21,7 @@ from k8sdds import artifact
 from k8sdds.artifact import checksums, zip_format
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
+from tests.unit.fuzzing import damage
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "artifact-format-1.zip"
 """An artifact that k8sdds packed before archives had a seal."""
@@ -202,31 +203,6 @@ def test_every_flipped_bit_of_a_complete_archive_is_reported(packed: Path) -> No
     assert unnoticed(packed, [(position, position % 8) for position in data]) == []
 
 
-def damaged(whole: bytes, chance: random.Random) -> bytes:
-    """Return an archive with one to three random changes."""
-    data = bytearray(whole)
-    for _ in range(chance.randint(1, 3)):
-        start = chance.randrange(len(data) + 1)
-        end = min(len(data), start + chance.choice((1, 2, 4, 30, 46, 1000)))
-        match chance.randrange(7):
-            case 0:
-                data[start:end] = chance.randbytes(end - start)
-            case 1:
-                data[start:end] = b""
-            case 2:
-                data[start:start] = data[start:end]
-            case 3:
-                data[start:end] = bytes(end - start)
-            case 4:
-                data[start:end] = b"\xff" * (end - start)
-            case 5:
-                other = chance.randrange(len(data) + 1)
-                data[start:end] = data[other : other + end - start]
-            case 6:
-                del data[start:]
-    return bytes(data)
-
-
 @pytest.mark.parametrize("count", [500, pytest.param(20_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("version", [1, 2])
 def test_damaged_archives_are_reported(packed: Path, tmp_path: Path, count: int, version: int) -> None:
@@ -237,7 +213,7 @@ def test_damaged_archives_are_reported(packed: Path, tmp_path: Path, count: int,
     chance = random.Random(4)
     changed = 0
     for _ in range(count):
-        data = damaged(whole, chance)
+        data = damage.bytes_of(whole, chance)
         verified = artifact.verify(written_bytes(tmp_path / "a.zip", data))
         changed += data != whole
         if not verified.findings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 HOSTILE: list[Any] = [
@@ -28,35 +29,60 @@ SNIPPETS = [
 ]  # fmt: skip
 
 
-def bytes_of(seed: bytes, chance: random.Random) -> bytes:
-    """Return a document truncated, repeated, with flipped bits, or with text of another meaning inserted."""
+def bytes_of(seed: bytes, chance: random.Random, others: Sequence[bytes] = ()) -> bytes:
+    """Return a document with one to four random changes.
+
+    Args:
+        seed: The document.
+        chance: Draws the changes.
+        others: Documents from which parts are inserted, in addition to the document itself.
+    """
     body = bytearray(seed)
     for _ in range(chance.randint(1, 4)):
-        start = chance.randrange(len(body) + 1)
-        end = min(start + chance.choice((1, 4, 16, 64, 400)), len(body))
-        match chance.randrange(8):
-            case 0:
-                del body[start:]
-            case 1:
-                body[start:start] = body[start:end]
-            case 2:
-                for _ in range(chance.randint(1, 8)):
-                    if body:
-                        body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
-            case 3:
-                del body[start:end]
-            case 4:
-                body[start:start] = chance.randbytes(chance.randint(1, 20))
-            case 5:
-                body[start:end] = chance.choice(SNIPPETS)
-            case 6:
-                body[start:start] = chance.choice(SNIPPETS)
-            case 7:
-                lines = bytes(body).split(b"\n")
-                line = chance.randrange(len(lines))
-                lines.insert(chance.randrange(len(lines)), lines[line])
-                body = bytearray(b"\n".join(lines))
+        _change_bytes(body, chance, others or (seed,))
     return bytes(body)
+
+
+def _change_bytes(body: bytearray, chance: random.Random, others: Sequence[bytes]) -> None:
+    """Truncate, repeat, remove or replace a part, flip bits, insert another part, or move lines."""
+    start = chance.randrange(len(body) + 1)
+    length = chance.choice((1, 4, 16, 64, 400, len(body)))
+    end = min(start + length, len(body))
+    match chance.randrange(10):
+        case 0:
+            del body[start:]
+        case 1:
+            body[start:start] = body[start:end]
+        case 2:
+            del body[start:end]
+        case 3:
+            for _ in range(chance.randint(1, 8)):
+                if body:
+                    body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
+        case 4:
+            body[start:start] = chance.randbytes(chance.randint(1, 20))
+        case 5:
+            body[start:end] = chance.choice((b"\0", b"\xff", chance.randbytes(1))) * (end - start)
+        case 6:
+            body[start:end] = chance.choice(SNIPPETS)
+        case 7:
+            body[start:start] = chance.choice(SNIPPETS)
+        case 8:
+            other = chance.choice(others)
+            place = chance.randrange(len(other) + 1)
+            body[start : chance.choice((start, end))] = other[place : place + length]
+        case 9:
+            _move_lines(body, chance)
+
+
+def _move_lines(body: bytearray, chance: random.Random) -> None:
+    """Insert one of the lines again, or shuffle all."""
+    lines = bytes(body).split(b"\n")
+    if chance.random() < 0.8:
+        lines.insert(chance.randrange(len(lines)), chance.choice(lines))
+    else:
+        chance.shuffle(lines)
+    body[:] = b"\n".join(lines)
 
 
 def value_of(data: Any, chance: random.Random) -> Any:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from k8sdds.importing import import_folder, kubectl_top
 from k8sdds.perftest import log
+from tests.unit.fuzzing import damage
 from tests.unit.importing import logs
 from tests.unit.importing.conftest import artifact_folder
 
@@ -41,33 +42,9 @@ def bodies() -> list[bytes]:
 
 
 def damaged(bodies: list[bytes], number: int) -> bytes:
-    """Return case `number`: a log truncated, repeated, mixed with another log, or with changed bytes."""
+    """Return case `number`: a damaged log, possibly with parts of other logs."""
     chance = random.Random(number)
-    body = bytearray(chance.choice(bodies))
-    for _ in range(chance.randint(1, 4)):
-        a, b = sorted((chance.randrange(len(body) + 1), chance.randrange(len(body) + 1)))
-        match chance.randrange(7):
-            case 0:
-                del body[a:]
-            case 1:
-                body[b:b] = body[a:b]
-            case 2:
-                for _ in range(chance.randint(1, 8)):
-                    if body:
-                        body[chance.randrange(len(body))] ^= 1 << chance.randrange(8)
-            case 3:
-                del body[a : min(b, a + 40)]
-            case 4:
-                body[a:a] = chance.randbytes(chance.randint(1, 20))
-            case 5:
-                other = chance.choice(bodies)
-                start = chance.randrange(len(other) + 1)
-                body[a:a] = other[start : start + chance.randint(1, 400)]
-            case 6:
-                lines = bytes(body).split(b"\n")
-                chance.shuffle(lines)
-                body = bytearray(b"\n".join(lines))
-    return bytes(body)
+    return damage.bytes_of(chance.choice(bodies), chance, bodies)
 
 
 def check(data: bytes) -> None:
