@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from k8sdds import middleware, workloads
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
-from k8sdds.middleware.raw import Raw
-from k8sdds.model.experiment import IP_AND_UDP_HEADERS_BYTES, MAX_WRITERS, Link
+from k8sdds.model.experiment import MAX_WRITERS, Link
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
 from k8sdds.model.trial import Cell, Trial
@@ -76,14 +75,11 @@ def _network_problems(cell: Cell) -> list[tuple[str, str]]:
     reason = network.options_error(cell.network_options)
     if reason:
         problems.append((reason, "give a smaller mtu"))
-    longest = network.mtu(cell.network_options) - IP_AND_UDP_HEADERS_BYTES
-    raw = isinstance(middleware.find(cell.middleware), Raw)
-    if raw and cell.message_bytes == "mtu" and cell.payload_bytes > longest:
-        what = (
-            f"{cell.describe()}: {cell.middleware} sends a sample as one datagram, and message_bytes mtu is"
-            f" {longest} here"
-        )
-        problems.append((what, "give a smaller payload_bytes, or another message_bytes"))
+    mtu = network.mtu(cell.network_options)
+    unfit = middleware.find(cell.middleware).unsupported_mtu(cell, mtu)
+    if unfit:
+        what, remedy = unfit
+        problems.append((f"{cell.describe()}: {what}", remedy))
     multicast = ", ".join(network.name for network in NETWORKS.values() if network.multicast)
     if cell.transport == "multicast" and not network.multicast:
         problems.append(

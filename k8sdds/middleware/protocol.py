@@ -57,6 +57,10 @@ class Middleware(Protocol):
         """Return why the middleware cannot run this cell on any testbed, or None."""
         return None
 
+    def unsupported_mtu(self, cell: Cell, mtu: int) -> tuple[str, str] | None:
+        """Return why the middleware cannot run the cell on a network with this MTU, with a remedy, or None."""
+        return None
+
     def unsupported_protection(self, protection: Protection) -> tuple[str, str] | None:
         """Return why the middleware does not implement a protection, with a remedy, or None."""
         return None

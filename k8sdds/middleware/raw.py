@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from k8sdds import workloads
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
-from k8sdds.model.experiment import LONGEST_MESSAGE_BYTES
+from k8sdds.model.experiment import IP_AND_UDP_HEADERS_BYTES, LONGEST_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import Cell
 
@@ -67,6 +67,14 @@ class Raw(K8sddsPerftest):
         if self._mode in COLLECTING and (load.round_trips or load.rate):
             return f"{self.name} collects samples, which delays them: only in throughput tests without a rate"
         return None
+
+    def unsupported_mtu(self, cell: Cell, mtu: int) -> tuple[str, str] | None:
+        """Reject a sample that is longer than `message_bytes: mtu`, because nothing divides it."""
+        longest = mtu - IP_AND_UDP_HEADERS_BYTES
+        if cell.message_bytes != "mtu" or cell.payload_bytes <= longest:
+            return None
+        what = f"{self.name} sends a sample as one datagram, and message_bytes mtu is {longest} here"
+        return what, "give a smaller payload_bytes, or another message_bytes"
 
     def takes_qos(self, cell: Cell) -> bool:
         """Return False: plain UDP has no QoS."""

@@ -125,6 +125,16 @@ def test_contradictions_name_file_and_line(tmp_path: Path) -> None:
     assert problem.what.startswith(f"{mine}:4: ")
 
 
+def test_raw_sends_only_samples_that_fit_in_a_packet_with_message_bytes_mtu() -> None:
+    raw = ("middleware=raw", "reliability=best-effort", "message_bytes=mtu", "test=throughput")
+    problems = preflight.contradictions(expand(changed(*raw, "payload_bytes=1450")))
+    assert [problem.what.split(" is ")[-1] for problem in problems] == ["1422 here", "1410 here"]
+    assert all("raw sends a sample as one datagram" in problem.what for problem in problems)
+    assert preflight.contradictions(expand(changed(*raw, "payload_bytes=1410"))) == []
+    divided = (word.replace("raw", "cyclonedds") for word in raw)
+    assert preflight.contradictions(expand(changed(*divided, "payload_bytes=1450"))) == []
+
+
 def test_a_missing_qos_profile_names_file_and_line(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nsweeps:\n  - networks: host\n  - networks: weavenet\n    qos: lossless\n")
