@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,9 +15,16 @@ from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
 
 _LONG = ("many", "paper")
-KINDS = [pytest.param(kind, marks=pytest.mark.long) if kind in _LONG else kind for kind in folders.KINDS]
-"""The kinds of run folders as parameters. The report of `many` takes as long as all others together, and that of `paper`
-longer than most; the tests in a browser write both too."""
+"""The report of `many` takes as long as all others together, and that of `paper` longer than most; the tests in a
+browser write both too."""
+
+
+def kinds(*names: str) -> list[Any]:
+    """Return kinds of run folders as parameters of a test."""
+    return [pytest.param(name, marks=pytest.mark.long) if name in _LONG else name for name in names]
+
+
+KINDS = kinds(*folders.KINDS)
 
 
 class Reported:

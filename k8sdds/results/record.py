@@ -152,7 +152,7 @@ DAMAGED = "damaged"
 def impossible_value(attempt: Mapping[str, Any]) -> str | None:
     """Return the first key of a record whose value cannot be true, with the reason, or None."""
     for name, value in attempt.items():
-        if name in COLUMNS and (why := impossible(COLUMNS[name], value)):
+        if value is not None and name in COLUMNS and (why := impossible(COLUMNS[name], value)):
             return f"{name}: {why}"
     for name, shape in _SHAPES.items():
         try:

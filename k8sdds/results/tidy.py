@@ -83,12 +83,16 @@ def _kind(name: str) -> Kind:
 def _row(attempt: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for key, value in attempt.items():
+        if value is None:
+            row[key] = None
+            continue
         if key in _FLATTENED and isinstance(value, dict):
             row |= {f"{key}_{name}": parsed("number", item) for name, item in value.items()}
-        row[key] = parsed(_kind(key), value)
+        kind = _kind(key)
+        row[key] = parsed(kind, value)
         if isinstance(row[key], dict):
             row[key] = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        elif key != "warnings" and _kind(key) in ("object", "list") and not isinstance(row[key], str | None):
+        elif key != "warnings" and kind in ("object", "list") and not isinstance(row[key], str | None):
             # A column has one type, also if a key that k8sdds does not know has values of several types.
             row[key] = json.dumps(value, ensure_ascii=False)
     # Comparisons need a network and a trial id, even in folders that k8sdds did not write.

@@ -141,6 +141,9 @@ def json_value(document: str | bytes, source: str, remedy: str = "", max_bytes: 
         if isinstance(document, bytes):
             document = document.decode("utf-8")
         _require_depth(document)
+        # In JSON, all text of such a document is printable, and cleaning it takes longer than reading it.
+        if document.isascii() and "\\" not in document and "\x7f" not in document:
+            return _PRINTABLE_DECODER.decode(document)
         return _clean(_DECODER.decode(document))
     except (ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
@@ -241,6 +244,6 @@ def _clean(value: Any) -> Any:
     return value
 
 
-_DECODER = json.JSONDecoder(
-    parse_int=_integer, parse_float=_number, parse_constant=_constant, object_pairs_hook=_pairs
-)
+_NUMBERS: dict[str, Any] = {"parse_int": _integer, "parse_float": _number, "parse_constant": _constant}
+_DECODER = json.JSONDecoder(**_NUMBERS, object_pairs_hook=_pairs)
+_PRINTABLE_DECODER = json.JSONDecoder(**_NUMBERS)

@@ -43,10 +43,12 @@ def k8sdds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
                 patch.setenv(name, value)
             # The consoles of an earlier call may be those of a terminal.
             terminal.console.cache_clear()
-            terminal.set_verbosity(terminal.Verbosity.NORMAL)
             capfd.readouterr()
-            with _effective_user(user), pytest.raises(SystemExit) as ended:
-                main.run()
+            try:
+                with _effective_user(user), pytest.raises(SystemExit) as ended:
+                    main.run()
+            finally:
+                terminal.set_verbosity(terminal.Verbosity.NORMAL)
         return subprocess.CompletedProcess(args, ended.value.code, *capfd.readouterr())
 
     return run

@@ -1,13 +1,10 @@
-"""Shell completion, with the call that bash makes."""
+"""Shell completion, with the environment of the call that bash makes."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-
 import pytest
 
-from tests.conftest import K8SDDS
+from tests.conftest import Command
 
 
 @pytest.mark.parametrize(
@@ -22,14 +19,11 @@ from tests.conftest import K8SDDS
         ("k8sdds run no-such", set()),
     ],
 )
-def test_completion_offers_names(line: str, offered: set[str]) -> None:
-    args = line.split()
-    done = subprocess.run(
-        [K8SDDS],
-        env={
-            **os.environ,
-            "_K8SDDS_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(args) - 1),
-        },
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+def test_completion_offers_names(
+    k8sdds: Command, monkeypatch: pytest.MonkeyPatch, line: str, offered: set[str]
+) -> None:
+    monkeypatch.setenv("_K8SDDS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    done = k8sdds()
     assert (done.returncode, set(done.stdout.split()), done.stderr) == (0, offered, "")

@@ -16,7 +16,7 @@ import pytest
 from k8sdds.cli import terminal
 from k8sdds.cli.app import command_tree
 from k8sdds.system.errors import EXIT_CODES, K8sddsError
-from tests.conftest import K8SDDS
+from tests.conftest import K8SDDS, Command
 
 ROOT = Path(__file__).parents[2]
 TREE = command_tree()
@@ -94,13 +94,6 @@ def test_the_exit_codes_of_all_errors_are_in_the_help_and_in_the_documentation()
         assert f"| {code} | {meaning} |" in documented
 
 
-def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
-    return subprocess.run(
-        [str(K8SDDS), *args], capture_output=True, text=True, timeout=60, env={**clean, **environment}
-    )
-
-
 def on_a_terminal(*args: str, **environment: str) -> str:
     """Run the command with stdout on a terminal and return what it printed."""
     parent, child = pty.openpty()
@@ -125,30 +118,29 @@ def on_a_terminal(*args: str, **environment: str) -> str:
 COLOR = re.compile(r"\x1b\[[0-9;]*(?<![0-9])(3[0-8]|4[0-8]|9[0-7]|10[0-7])(?![0-9])[0-9;]*m")
 
 
-def test_no_color_and_pipes() -> None:
+def test_no_color_and_pipes(k8sdds: Command) -> None:
     for args in (("--help",), ("list", "--networks"), ("show", "no-such-experiment")):
-        done = run(*args)
+        done = k8sdds(*args)
         assert "\x1b" not in done.stdout + done.stderr
     assert COLOR.search(on_a_terminal("--help"))
     assert not COLOR.search(on_a_terminal("--help", NO_COLOR="1"))
 
 
-def test_quiet_prints_only_results(tmp_path: Path) -> None:
-    state = {"K8SDDS_STATE_DIR": str(tmp_path / "state"), "HOME": str(tmp_path)}
-    testbed, hint = run("testbed", **state).stdout.splitlines()
+def test_quiet_prints_only_results(k8sdds: Command) -> None:
+    testbed, hint = k8sdds("testbed").stdout.splitlines()
     assert "To change it: " in hint
     for args in (("testbed", "-q"), ("-q", "testbed")):
-        assert run(*args, **state).stdout.splitlines() == [testbed]
-    wrong = run("-q", "show", "no-such-experiment")
+        assert k8sdds(*args).stdout.splitlines() == [testbed]
+    wrong = k8sdds("-q", "show", "no-such-experiment")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "there is no experiment" in wrong.stderr
 
 
-def test_verbose_prints_commands_and_causes(tmp_path: Path) -> None:
-    assert "+ " in run("doctor", "-v").stderr
+def test_verbose_prints_commands_and_causes(k8sdds: Command, tmp_path: Path) -> None:
+    assert "+ " in k8sdds("doctor", "-v").stderr
     missing = str(tmp_path / "missing.yaml")
-    assert "caused by FileNotFoundError" in run("-v", "show", missing).stderr
-    assert "caused by" not in run("show", missing).stderr
+    assert "caused by FileNotFoundError" in k8sdds("-v", "show", missing).stderr
+    assert "caused by" not in k8sdds("show", missing).stderr
 
 
 def test_verbose_prints_commands_on_other_machines(
@@ -166,8 +158,8 @@ def test_verbose_prints_commands_on_other_machines(
         assert capfd.readouterr().err == printed
 
 
-def test_no_error_is_a_traceback() -> None:
+def test_no_error_is_a_traceback(k8sdds: Command) -> None:
     for args in (["show"], ["run", "x" * 300], ["report", "/proc/self/mem"], ["-v", "no-such-command"]):
-        done = run(*args)
+        done = k8sdds(*args)
         assert done.returncode == 2, done.stderr
         assert "Traceback" not in done.stderr

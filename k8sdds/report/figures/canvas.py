@@ -67,6 +67,8 @@ def axes(drawing: Drawing, left: float, top: float, width: float, height: float)
     box = (left / full_width, 1 - (top + height) / full_height, width / full_width, height / full_height)
     ax = drawing.add_axes(box)
     ax.set_axisbelow(True)
+    # seaborn labels axes that have no labels, and first creates all ticks to find out whether they are visible.
+    ax.set(xlabel=" ", ylabel=" ")
     return ax
 
 

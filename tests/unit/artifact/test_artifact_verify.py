@@ -305,11 +305,11 @@ def test_ambiguous_archives_are_rejected(tmp_path: Path) -> None:
 
 
 def limited(code: str, *arguments: Path | str) -> str:
-    """Run Python code with 320 MiB of address space; return its output."""
+    """Run Python code with 224 MiB of address space; return its output."""
     script = f"""
 import resource, sys
 from pathlib import Path
-resource.setrlimit(resource.RLIMIT_AS, (320 << 20, 320 << 20))
+resource.setrlimit(resource.RLIMIT_AS, (224 << 20, 224 << 20))
 {code}
 """
     done = subprocess.run(
@@ -332,7 +332,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     with (tmp_path / "large.zip").open("w+b") as output:
         writer = zip_format.Writer(output)
         with writer.file("zeros") as file:
-            for _ in range(320):
+            for _ in range(224):
                 file.write(zeros)
         with writer.file(checksums.NAME) as listing:
             listing.write(checksums.write({"zeros": file.digest}).encode())
@@ -344,7 +344,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     with (tmp_path / "listing.zip").open("w+b") as output:
         writer = zip_format.Writer(output)
         with writer.file(checksums.NAME) as file:
-            for _ in range(320):
+            for _ in range(224):
                 file.write(zeros)
         writer.finish()
     sparse = tmp_path / "sparse.zip"
@@ -363,7 +363,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     large, *others = limited(VERIFY, *paths).splitlines()
     assert large.endswith(" []")
     assert len(others) == 4 and not any(line.endswith(" []") for line in others), others
-    assert "MemoryError" in limited("try: bytes(320 << 20)\nexcept MemoryError: print('MemoryError')")
+    assert "MemoryError" in limited("try: bytes(224 << 20)\nexcept MemoryError: print('MemoryError')")
 
 
 def test_a_bomb_is_not_expanded(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from k8sdds.report.html import tables as html_tables
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 from tests import run_folders as folders
-from tests.reports import KINDS
+from tests.reports import KINDS, kinds
 
 OVERHEAD = [
     "network",
@@ -110,7 +110,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("kind", EXPECTED)
+@pytest.mark.parametrize("kind", kinds(*EXPECTED))
 def test_figures_are_drawn_if_there_is_data(reports, kind):
     folder = reports(kind).folder / "figures"
     names = {path.stem for path in folder.iterdir()}
@@ -205,7 +205,7 @@ def test_user_input_is_escaped(tmp_path):
     assert "&lt;script&gt;" in text
 
 
-@pytest.mark.parametrize("kind", ["paper", "scaling", "troubled", "single"])
+@pytest.mark.parametrize("kind", kinds("paper", "scaling", "troubled", "single"))
 def test_every_caption_names_testbed_n_and_interval(reports, kind):
     text = reports(kind).text
     captions = text.split("<figcaption>")[1:]
