@@ -4,6 +4,6 @@
 """
 
 from k8sdds.bundle.bundle import Bundle, Item
-from k8sdds.bundle.create import cached_bundle, create
+from k8sdds.bundle.create import cached_bundle, cached_images, create
 
-__all__ = ["Bundle", "Item", "cached_bundle", "create"]
+__all__ = ["Bundle", "Item", "cached_bundle", "cached_images", "create"]

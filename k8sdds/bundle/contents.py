@@ -116,7 +116,7 @@ libraries."""
 
 SHELL = (
     "awk", "cat", "chmod", "cp", "cut", "date", "dd", "df", "echo", "env", "false", "find",
-    "grep", "head", "hostname", "httpd", "id", "kill", "ln", "ls", "mkdir", "mv", "nc", "nslookup",
+    "grep", "head", "hostname", "httpd", "id", "kill", "ln", "ls", "mkdir", "modprobe", "mv", "nc", "nslookup",
     "ps", "rm", "sed", "seq", "sh", "sleep", "sort", "tail", "tar", "tee", "test", "touch",
     "tr", "traceroute", "true", "uname", "wc", "wget",
 )  # fmt: skip

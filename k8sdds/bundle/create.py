@@ -79,6 +79,14 @@ def cached_bundle(
     return bundle
 
 
+def cached_images() -> set[str]:
+    """Return the images of this machine's architecture that `cached_bundle` creates without cloning a repository."""
+    return {
+        image.name for image in contents.IMAGES
+        if all(golang.is_cached(program, HOST_ARCH) for program in _cloned_programs(image))
+    }  # fmt: skip
+
+
 def create(
     output: Path,
     arches: Sequence[str],

@@ -10,6 +10,7 @@ from k8sdds.deploy.actions import LOCK
 from k8sdds.system.ssh import Host, ScriptResult
 
 IMPORT = "ctr --namespace k8s.io images import"
+LIST = "ctr --namespace k8s.io images ls -q"
 LIST_WITH_DIGESTS = "ctr --namespace k8s.io images ls | awk 'NR > 1 { print $1 \" \" $3 }'"
 
 

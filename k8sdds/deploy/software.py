@@ -128,12 +128,15 @@ class Software:
 
     def own_images(self, arch: str) -> Images:
         """Return the images of k8sdds."""
-        images = [
-            (item.name, item.sha256)
-            for item in self.bundle.images(arch)
-            if item.name.startswith(versions.LOCAL_REGISTRY)
-        ]
-        return Images(arch, tuple(images))
+        names = [item.name for item in self.bundle.images(arch)]
+        return self.selected_images(
+            arch, [name for name in names if name.startswith(versions.LOCAL_REGISTRY)]
+        )
+
+    def selected_images(self, arch: str, names: Collection[str]) -> Images:
+        """Return the images with these references that the bundle contains."""
+        items = [item for item in self.bundle.images(arch) if item.name in names]
+        return Images(arch, tuple((item.name, item.sha256) for item in items))
 
     def archive(self, images: Images) -> Upload:
         """Return one archive of images, from the cache."""
@@ -168,6 +171,14 @@ def for_profile(profile: Profile, architectures: Sequence[str], note: Callable[[
         )
     is_mounted = profile.provider == "local" and local_nodes.have_mounted(profile, selected)
     return Software(profile, selected, is_mounted=is_mounted)
+
+
+def available_images(profile: Profile) -> set[str]:
+    """Return the images that the profile's bundle contains, or that can be created without cloning a repository."""
+    if profile.software.bundle is not None:
+        items = Bundle.open(Path(profile.software.bundle).expanduser()).items
+        return {item.name for item in items if item.kind == "image"}
+    return bundle.cached_images()
 
 
 def with_packages(software: Software, machines: Iterable[Facts], note: Callable[[str], None]) -> Software:

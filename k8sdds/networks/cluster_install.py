@@ -85,6 +85,8 @@ class ReadyCondition:
     links: tuple[str, ...] = ()
     routes_to_peers: bool = False
     """A route to the pod subnet of every other node."""
+    sessions_to_peers: int | None = None
+    """TCP port, on one of both ends, of an established connection to every other node."""
     xfrm_to_peers: bool = False
     """An IPsec policy and an IPsec state for every other node."""
     connection_check: tuple[str, ...] = ()

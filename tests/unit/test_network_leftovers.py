@@ -1,5 +1,6 @@
 """Finding and removing what networks leave on a node, on recorded and generated output of the probe."""
 
+import re
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -51,6 +52,57 @@ def test_flannel_on_a_node_of_a_real_cluster() -> None:
     assert set(remaining) - set(describe(leftovers(text, "flannel-hostgw"))) == {"link flannel.1"}
     # For a network of another plugin, only the routes into the pod range count.
     assert [item for item in describe(leftovers(text, "kube-router")) if not item.startswith("route ")] == []
+
+
+def test_kube_router_on_a_node_of_a_real_cluster() -> None:
+    """Recorded on a local node with the daemon of kube-router 2.11.1, next to kube-proxy and one pod."""
+    text = (RECORDED / "traces-kube-router.txt").read_text()
+    remaining = describe(leftovers(text, "kube-router"))
+    of_pods = ("file /var/lib/cni/results/kube-router-", "pod link veth")
+    assert [item.partition(" (")[0] for item in remaining if not item.startswith(of_pods)] == [
+        "chain KUBE-NWPLCY-COMMON",
+        "chain KUBE-NWPLCY-DEFAULT",
+        "chain KUBE-NWPLCY-TAIL",
+        "chain KUBE-POD-FW-RSMVAPRJNOM73AVZ",
+        "chain KUBE-ROUTER-FORWARD",
+        "chain KUBE-ROUTER-INPUT",
+        "chain KUBE-ROUTER-OUTPUT",
+        "file /etc/cni/net.d/10-kuberouter.conflist",
+        "file /var/lib/cni/networks/kube-router",
+        "link kube-bridge",
+        "port 179",
+        "route 10.244.0.0/24 via 10.88.0.11 dev eth0 proto 17",
+        "route 10.244.1.0/24 via 10.88.0.13 dev eth0 proto 17",
+        "route 10.244.2.0/24 dev kube-bridge proto kernel",
+        "routing rule 32765 to table 77",
+        'rule -A FORWARD -i kube-bridge -m comment --comment "allow outbound traffic from pods" -j ACCEPT',
+        'rule -A FORWARD -m comment --comment "kube-router netpol - TEMCG2JMHZYE7H7T" -j KUBE-ROUTER-FORWARD',
+        'rule -A FORWARD -o eth0 -m comment --comment "allow outbound node port traffic on node interface with'
+        ' which node ip is associated" -j ACCEPT',
+        'rule -A FORWARD -o kube-bridge -m comment --comment "allow inbound traffic to pods" -j ACCEPT',
+        'rule -A INPUT -m comment --comment "kube-router netpol - 4IA2OSFRMVNDXBVV" -j KUBE-ROUTER-INPUT',
+        'rule -A OUTPUT -m comment --comment "kube-router netpol - VEAAIY32XVBHCSCY" -j KUBE-ROUTER-OUTPUT',
+        "rule -A POSTROUTING -m set --match-set kube-router-pod-subnets src -m set ! --match-set"
+        " kube-router-pod-subnets dst -m set ! --match-set kube-router-node-ips dst -j MASQUERADE --random-fully",
+        "set kube-router-node-ips",
+        "set kube-router-pod-subnets",
+    ]
+    assert describe(leftovers(text)) == remaining
+
+
+def test_all_rules_that_kube_router_added_are_removed() -> None:
+    """The rules that remain are those of kube-proxy and the kubelet."""
+    state = node_state.parse((RECORDED / "traces-kube-router.txt").read_text())
+    found = leftovers((RECORDED / "traces-kube-router.txt").read_text(), "kube-router")
+    removed = {item.arguments for item in found if item.kind in ("rule", "chain")}
+    for (variant, name), table in state.iptables.items():
+        for rule in table.rules:
+            chain = rule.split()[1]
+            if (variant, name, rule) not in removed and (variant, name, chain) not in removed:
+                assert re.search(
+                    r"KUBE-(FIREWALL|FORWARD|SERVICES|POSTROUTING|MARK|SVC|SEP|NODEPORTS|EXTERNAL|PROXY)",
+                    rule,
+                ), rule
 
 
 STATES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from ipaddress import IPv4Network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,10 +53,36 @@ def test_other_routes_do_not_count_as_routes_to_pods(route: str) -> None:
 
 
 def test_one_route_to_all_pods_is_sufficient() -> None:
-    assert (
-        missing("kube-router", state('[{"dst":"10.244.0.0/16","dev":"x"}]', '[{"ifname":"kube-bridge"}]'))
-        == []
-    )
+    link = '[{"ifname":"k8sdds0"}]'
+    assert missing("host", state('[{"dst":"10.244.0.0/16","dev":"x"}]', link)) == []
+
+
+@pytest.mark.parametrize(
+    ("session", "established"),
+    [
+        ("10.88.0.11:60851 10.88.0.12:179", True),
+        ("10.88.0.11:179 10.88.0.12:34971", True),
+        ("[::ffff:10.88.0.11]:179 [::ffff:10.88.0.12]:34971", True),
+        ("10.88.0.11:60851 10.88.0.13:179", False),
+        ("10.88.0.11:60851 10.88.0.12:6443", False),
+    ],
+)
+def test_kube_router_needs_bgp_sessions_in_addition_to_routes(session: str, established: bool) -> None:
+    """A graceful restart keeps routes without a session."""
+    routes, link = '[{"dst":"10.244.1.0/24","dev":"eth0"}]', '[{"ifname":"kube-bridge"}]'
+    lines = missing("kube-router", state(routes, link, f"session\t{session}"))
+    assert lines == ([] if established else ["session with node2 (10.88.0.12, TCP port 179)"])
+
+
+def test_kube_router_is_ready_on_a_node_of_a_real_cluster() -> None:
+    recorded = Path(__file__).parent / "recorded" / "traces-kube-router.txt"
+    nodes = [
+        ClusterNode("control", "10.88.0.11", IPv4Network("10.244.0.0/24")),
+        ClusterNode("worker1", "10.88.0.12", IPv4Network("10.244.2.0/24")),
+        ClusterNode("worker2", "10.88.0.13", IPv4Network("10.244.1.0/24")),
+    ]
+    ready, found = cluster_install("kube-router").ready, node_state.parse(recorded.read_text())
+    assert readiness.missing(ready, nodes[1], found, nodes) == []
 
 
 def test_ipsec_is_ready_after_the_key_exchange() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -51,6 +51,8 @@ class NodeState:
     files: tuple[str, ...] = ()
     listen_ports: tuple[int, ...] = ()
     """TCP ports with a listening socket."""
+    sessions: frozenset[tuple[str, int]] = frozenset()
+    """Established TCP connections: address of the peer, and the port of either end."""
     missing_programs: tuple[str, ...] = ()
     """Programs that the probe needs and the node does not have."""
 
@@ -74,7 +76,10 @@ for variant in {" ".join(IPTABLES_VARIANTS)}; do
 done
 has nft && nft list tables 2>/dev/null | sed 's/^table /nft_table\t/'
 has ipset && ipset list -n 2>/dev/null | sed 's/^/set\t/'
-has ss && ss -Htln | awk '{{ n = split($4, part, ":"); printf "listens\t%s\n", part[n] }}' | sort -u
+if has ss; then
+  ss -Htln | awk '{{ n = split($4, part, ":"); printf "listens\t%s\n", part[n] }}' | sort -u
+  ss -Htn state established | awk '{{ printf "session\t%s %s\n", $3, $4 }}'
+fi
 for path in {" ".join(file_patterns)}; do [ ! -e "$path" ] || print file "$path"; done
 :
 """
@@ -106,8 +111,19 @@ def parse(text: str) -> NodeState:
         ip_sets=tuple(values.get("set", [])),
         files=tuple(values.get("file", [])),
         listen_ports=tuple(int(port) for port in values.get("listens", []) if port.isdigit()),
+        sessions=frozenset(pair for line in values.get("session", []) for pair in _session(line)),
         missing_programs=tuple(values.get("missing_program", [])),
     )
+
+
+def _session(line: str) -> Iterator[tuple[str, int]]:
+    """Yield the peer's address of a connection with the port of each end."""
+    local, _, remote = line.partition(" ")
+    address = remote.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
+    for end in (local, remote):
+        port = end.rpartition(":")[2]
+        if port.isdigit():
+            yield address, int(port)
 
 
 def _iptables(lines: list[str]) -> dict[str, IptablesTable]:

@@ -28,6 +28,9 @@ def missing(
             continue
         if condition.routes_to_peers and not _has_route(state, peer.pods):
             messages.append(f"route to the pods of {peer.name} ({peer.pods})")
+        port = condition.sessions_to_peers
+        if port is not None and (peer.address, port) not in state.sessions:
+            messages.append(f"session with {peer.name} ({peer.address}, TCP port {port})")
         if condition.xfrm_to_peers:
             if not any(policy.destination == str(peer.pods) for policy in state.xfrm_policies):
                 messages.append(f"IPsec policy for the pods of {peer.name} ({peer.pods})")

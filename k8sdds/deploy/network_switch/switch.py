@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from k8sdds import versions
-from k8sdds.deploy import actions, network_install, profiles, smoke_test
+from k8sdds.deploy import actions, images, network_install, profiles, smoke_test, software
 from k8sdds.deploy.network_switch import footprint, node_state, readiness
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover
@@ -20,7 +20,7 @@ from k8sdds.kubernetes import apply
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
-from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, Result, ScriptResult
 
 READY_S = 180
@@ -222,10 +222,14 @@ class _Switch:
     # -- old network -----------------------------------------------------------------------------------------
 
     def _fetch_images(self) -> None:
-        """Pull the new network's images on every node before any change.
+        """Import the new network's images from the bundle, or pull them, on every node before any change.
 
         Without a network, a node may not be able to pull them, and the cluster would stay without a network.
         """
+        self.progress(f"checking the images of {self.install.name}")
+        missing = self._on_all_nodes(self._missing_images)
+        if self.profile.software.source == "bundle" and any(images for _, images in missing.values()):
+            self._import_images(missing)
         lines = [
             f"ctr -n k8s.io images ls -q | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
             f" || {{ echo cannot get {image} >&2; exit 1; }}\n"
@@ -245,8 +249,32 @@ class _Switch:
                 )
             return done
 
-        self.progress(f"checking the images of {self.install.name}")
         self._on_all_nodes(fetch)
+
+    def _missing_images(self, host: Host) -> tuple[str, set[str]]:
+        """Return the architecture of a node, and the images that it does not have."""
+        machine, *present = host.run(f"uname -m; PATH=$PATH:/usr/local/bin {images.LIST}").out.split()
+        return versions.ARCHITECTURE_OF_MACHINE.get(machine, machine), set(self.install.images) - set(present)
+
+    def _import_images(self, missing: Mapping[str, tuple[str, set[str]]]) -> None:
+        """Import images from the bundle on the nodes that do not have them. What it does not have is left out."""
+        try:
+            bundle = software.for_profile(self.profile, [arch for arch, _ in missing.values()], self.progress)
+        except K8sddsError as error:
+            self.progress(f"{error.message}; {error.remedy}")
+            return
+
+        def load(host: Host) -> None:
+            arch, names = missing[host.name]
+            selected = bundle.selected_images(arch, names)
+            if not selected.digests:
+                return
+            archive = bundle.archive(selected)
+            done = images.load(host, archive.source, archive.shared, IMAGES_S, selected.digests)
+            if done.code:
+                raise PrerequisiteError(f"{host.name}: {done.err.strip()}", "nothing was changed; retry")
+
+        self._on_all_nodes(load)
 
     def _remove_all_networks(self) -> dict[str, list[str]]:
         """Remove every network, its objects first, and return what was found on each node."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from k8sdds.networks.cluster_install import (
@@ -20,6 +21,9 @@ from k8sdds.networks.cluster_install import (
 from k8sdds.networks.kube_router.lab import BGP_PROTOCOL
 
 CNI_NAME = "kube-router"
+BGP_PORT = 179
+NODE_INTERFACE_RULE = "allow outbound node port traffic on node interface with which node ip is associated"
+"""Comment of the rule that accepts all traffic that leaves through the node's interface."""
 
 
 def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
@@ -44,15 +48,17 @@ CLUSTER_INSTALL = ClusterInstall(
             f"/var/lib/cni/results/{CNI_NAME}-*",
         ),
         iptables_chains=("KUBE-ROUTER-*", "KUBE-POD-FW-*", "KUBE-NWPLCY-*"),
-        iptables_rules=(r"-[io] kube-bridge\b", r"--match-set (inet6:)?kube-router-"),
+        iptables_rules=(
+            r"-[io] kube-bridge\b", r"--match-set (inet6:)?kube-router-", re.escape(NODE_INTERFACE_RULE),
+        ),
         ip_sets=("kube-router-*", "KUBE-SRC-*", "KUBE-DST-*", "inet6:kube-router-*", "inet6:KUBE-*"),
         route_protocols=(BGP_PROTOCOL,),
         # For pods behind tunnels, for Services with direct server return, and for external addresses.
         route_tables=(77, 78, 79),
-        listen_ports=(179,),
+        listen_ports=(BGP_PORT,),
     ),
-    # BGP provides the routes: they exist once every node is connected to every other node.
-    ready=ReadyCondition(links=("kube-bridge",), routes_to_peers=True),
+    # A graceful restart keeps routes without a session, so that both are required.
+    ready=ReadyCondition(links=("kube-bridge",), routes_to_peers=True, sessions_to_peers=BGP_PORT),
     daemonset="kube-router",
     # It creates tunnels between nodes of different subnets.
     path=PathEvidence(bridge="kube-bridge", optional_tunnels=("tun-*",)),

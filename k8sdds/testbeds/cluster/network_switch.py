@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from k8sdds.bundle import contents
-from k8sdds.deploy import deployed_clusters, network_install, profiles
+from k8sdds.deploy import deployed_clusters, network_install, profiles, software
 from k8sdds.model.profile import Profile
 from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.network import Network
@@ -71,7 +70,8 @@ def _obstacle(profile: Profile, network: Network) -> str:
         installation = network_install.render(network_install.with_network(profile, network_profile))
     except InputError as error:
         return error.message  # it needs input that only the user has, such as a password
-    missing = set(installation.images) - {image.name for image in contents.IMAGES}
-    if profile.software.source == "bundle" and missing:
-        return f"the bundle does not contain its image {', '.join(sorted(missing))}"
+    if profile.software.source == "bundle":
+        missing = set(installation.images) - software.available_images(profile)
+        if missing:
+            return f"the bundle does not contain its image {', '.join(sorted(missing))}"
     return ""
