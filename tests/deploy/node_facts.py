@@ -41,27 +41,21 @@ sysctl -a 2>/dev/null | grep -E '^net\.(ipv4|ipv6|bridge|core|netfilter)\.' | pr
 VOLATILE = (
     (r"\bveth[0-9a-f]{8}\b", "veth*"),
     (r"\b10\.244\.(\d+)\.(?!0\b|1\b|255\b)\d+\b", r"10.244.\1.*"),
-    (r"\bKUBE-SEP-[A-Z0-9]{16}\b", "KUBE-SEP-*"),
-    (r"\bCNI-DN-[0-9a-f]+\b", "CNI-DN-*"),
-    (r"(?<=-)[0-9a-f]{64}(?=-)", "*"),
+    (r"\b[0-9a-f]{64}\b", "*"),
     (r"\bcni-[0-9a-f-]{36}\b", "cni-*"),
-    (r"users:\(.*\)", ""),
 )
 """Patterns of what changes with every pod, and what replaces them."""
 IGNORED = (
-    # Counters, times, and settings of interfaces that come and go with pods.
+    # Values that change over time.
     r"^sysctl\tnet\.netfilter\.nf_conntrack_count",
-    r"^sysctl\tnet\.ipv4\.route\.|^sysctl\tnet\.ipv4\.tcp_(mem|fastopen_key)|^sysctl\tnet\.ipv6\.route\.",
-    r"^sysctl\tnet\.ipv[46]\.(conf|neigh)\.veth",
-    r"^sysctl\tnet\.ipv4\.(fib_sync_mem|ip_local_port)",
-    # Sockets of clients, and the port that a containerd stream server listens on.
-    r"^socket\tudp \S+:(?!53\b)\d{4,5}$",
-    r"^socket\ttcp 127\.0\.0\.1:\d{5}$",
-    # kube-proxy's rules of a Service depend on the pods behind it, and may be in any order.
+    # Link-local addresses are random.
+    r"^(route|address).*fe80:",
+    # Ports of clients and of containerd's stream server are random.
+    r"^socket\t(udp|tcp) \S+:[345]\d{4}$",
+    # kube-proxy's rules of a Service depend on the pods behind it.
     r"KUBE-(SEP|SVC|EXT|FW)-",
-    r"^file\t/run/(log|lock|user|flannel/\.|xtables\.lock|initctl|utmp|sshd|motd|tmpfiles)",
-    r"^file\t/var/lib/(systemd|dbus|logrotate|apt|dpkg)/",
-    r"^file\t/var/lib/cni/(results|networks/[^/]*)/(?!lock)",
+    # kubectl's cache, and state of the system.
+    r"^file\t/run/(k8sdds-kubectl|log|lock)/|^file\t/var/lib/(systemd|dbus|logrotate)/",
 )
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from k8sdds.campaign import experiments
 from k8sdds.model.experiment import Link
 from k8sdds.model.placement import spread
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
@@ -105,11 +106,22 @@ def test_weave_floods_to_every_peer() -> None:
 
 @pytest.mark.parametrize(
     ("network", "mtu"),
-    [("baremetal", 1500), ("host", 1500), ("flannel-vxlan", 1450), ("flannel-hostgw", 1500), ("kube-router", 1480),
+    [("baremetal", 1500), ("host", 1500), ("flannel-vxlan", 1450), ("flannel-hostgw", 1500), ("kube-router", 1500),
      ("weavenet", 1438)],
 )  # fmt: skip
-def test_default_mtus_are_those_of_the_paper(network: str, mtu: int) -> None:
+def test_default_mtus(network: str, mtu: int) -> None:
     assert made(network).datapath.mtu == mtu
+
+
+def test_experiments_of_the_study_have_its_mtu_of_kube_router() -> None:
+    """Its version subtracted 20 bytes from the MTU of the link, and current ones do not."""
+    mtus: dict[str, set[int | None]] = {}
+    for name in experiments.names():
+        experiment = experiments.load(name)
+        for choice in (choice for sweep in experiment.sweeps for choice in sweep.networks):
+            if choice.name == "kube-router":
+                mtus.setdefault("paper" if experiment.paper else "other", set()).add(choice.mtu)
+    assert mtus == {"paper": {1480}, "other": {None}}
 
 
 def test_a_too_large_mtu_is_rejected() -> None:
