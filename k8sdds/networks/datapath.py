@@ -12,7 +12,7 @@ LINK_MTU = 1500
 """MTU of the links between nodes: that of standard Ethernet (IEEE 802.3)."""
 
 
-Tool = Literal["ip", "bridge", "tc", "nft", "swanctl", "wg"]
+Tool = Literal["ip", "bridge", "tc", "nft", "iptables", "swanctl", "wg"]
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Network:
     name: str
     title: str
     layer: str
-    """How packets reach other nodes: `none`, `L2 overlay` or `L3 routes`."""
+    """How packets reach other nodes: `none`, `L2 link`, `L2 overlay` or `L3 routes`."""
     encapsulation: str
     multicast: str
     """How multicast reaches other nodes; empty if it does not."""

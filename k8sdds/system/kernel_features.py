@@ -58,6 +58,21 @@ NFTABLES = Feature(
     " && nft add rule ip t c ip daddr 10.0.0.1 ct state new counter masquerade",
     "nftables",
 )  # fmt: skip
+IPTABLES = Feature(
+    "iptables",
+    ("nft_compat", "xt_comment", "xt_conntrack", "xt_mark", "xt_addrtype", "xt_physdev", "xt_limit", "xt_multiport",
+     "xt_NFLOG", "xt_MASQUERADE", "ipt_REJECT"),
+    "rules that daemons create with iptables-nft",
+    "iptables-nft -A FORWARD -m comment --comment t -m conntrack --ctstate NEW -m physdev --physdev-is-bridged"
+    " -m limit --limit 10/minute -m mark --mark 1 -j NFLOG && iptables-nft -A INPUT -p udp -m multiport --dports 1:2"
+    " -m addrtype --dst-type LOCAL -j MARK --set-mark 1 && iptables-nft -A OUTPUT -m state --state NEW -j REJECT"
+    " && iptables-nft -t nat -A POSTROUTING -j MASQUERADE",
+    "iptables",
+)  # fmt: skip
+MACVLAN = Feature(
+    "macvlan", ("macvlan",), "pods with an interface of their own on the node's link",
+    "ip link add v0 type veth peer name v1 && ip link add link v0 name m0 type macvlan mode bridge",
+)  # fmt: skip
 BR_NETFILTER = Feature(
     "br_netfilter", ("br_netfilter",), "firewall rules for bridged packets, as on Kubernetes nodes",
     "echo 1 > /proc/sys/net/bridge/bridge-nf-call-iptables",
@@ -104,8 +119,8 @@ MEMORY_LOCKS = Feature(
 )  # fmt: skip
 
 FEATURES = (
-    BRIDGE, VETH, VXLAN, NFTABLES, BR_NETFILTER, TBF, NETEM, NFT_INGRESS, ESP, WIREGUARD, TUN, STRONGSWAN, WG,
-    WIREGUARD_GO,
+    BRIDGE, VETH, VXLAN, MACVLAN, NFTABLES, IPTABLES, BR_NETFILTER, TBF, NETEM, NFT_INGRESS, ESP, WIREGUARD, TUN,
+    STRONGSWAN, WG, WIREGUARD_GO,
 )  # fmt: skip
 
 NOT_LOADED = "not loaded"

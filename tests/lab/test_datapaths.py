@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -145,7 +146,11 @@ def test_weave_devices(lab_networks: dict[str, LabNetwork]) -> None:
     assert link(lab_network, "node1", "datapath")["linkinfo"]["info_data"]["nf_call_iptables"] == 0
 
 
-@pytest.mark.parametrize("network", POD_NETWORKS)
+FORWARDING = [name for name in POD_NETWORKS if find(name).layer != "L2 link"]
+"""Networks whose packets the nodes forward."""
+
+
+@pytest.mark.parametrize("network", FORWARDING)
 def test_packets_between_nodes_pass_the_forward_chain(
     lab_networks: dict[str, LabNetwork], network: str
 ) -> None:
@@ -170,6 +175,23 @@ def test_packets_between_nodes_pass_the_forward_chain(
         lab_network.plan.datapath.attachments["sub0"].address,
     )
     assert counted() > before
+
+
+def test_every_packet_passes_the_chain_of_its_pod_on_kube_router(lab_networks: dict[str, LabNetwork]) -> None:
+    """Until the first answer, packets pass the whole chain of the pod, and are accepted in the tail chain."""
+    lab_network = lab_networks["kube-router"]
+
+    def counted(chain: str) -> int:
+        rules = output_of(lab_network, "node0", "nft", "list", "chain", "ip", "filter", chain)
+        return sum(int(packets) for packets in re.findall(r"counter packets (\d+)", rules.splitlines()[-3]))
+
+    before = {chain: counted(chain) for chain in ("KUBE-POD-FW-PUB0", "KUBE-NWPLCY-TAIL")}
+    target = lab_network.plan.datapath.attachments["sub0"].address
+    sender = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+    sender += f"for _ in range(20): s.sendto(b'x', ('{target}', 9))"
+    output_of(lab_network, "pub0", sys.executable, "-c", sender)
+    # The port is closed, so that an ICMP error may answer the first packets; it does not establish the flow.
+    assert {chain: counted(chain) - count for chain, count in before.items()} == dict.fromkeys(before, 20)
 
 
 @pytest.mark.parametrize("network", ["host", *POD_NETWORKS])

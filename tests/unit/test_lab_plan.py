@@ -9,6 +9,7 @@ from k8sdds.model.experiment import Link
 from k8sdds.model.placement import spread
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import NETWORKS, find
+from k8sdds.networks.common import iptables
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab.plan import Plan, make_plan, script
@@ -96,6 +97,27 @@ def test_host_gateway_and_kube_router_route_through_node_addresses() -> None:
     )
 
 
+def test_kube_router_has_the_rules_of_the_daemon() -> None:
+    """The real daemon (2.11.1) creates 39 rules with one pod on a node, and 15 more with each other pod."""
+    for subscribers, rules in ((1, 39), (10, 174)):
+        built = made("kube-router", subscribers=subscribers, nodes=2)
+        by_proxy = len(iptables.KUBE_PROXY_JUMPS) + sum(map(len, iptables.KUBE_PROXY_CHAINS.values()))
+        appended = [line for line in lines(built, "node1", "iptables") if line.startswith("-A ")]
+        (masquerade,) = lines(built, "node1", "nft")
+        assert len(appended) - by_proxy + masquerade.count("masquerade fully-random") == rules
+    assert "rule add from 10.244.1.0/24 lookup 77" in lines(built, "node1")
+
+
+def test_policy_chains_come_before_those_of_kube_proxy() -> None:
+    for network, first in (
+        ("kube-router", "-j KUBE-ROUTER-FORWARD"), ("weavenet", "-j WEAVE-NPC-EGRESS"), ("flannel-vxlan", "-j KUBE-PROXY-FIREWALL"),
+    ):  # fmt: skip
+        forward = [
+            line for line in lines(made(network), "node0", "iptables") if line.startswith("-A FORWARD")
+        ]
+        assert forward[0].endswith(first), network
+
+
 def test_weave_floods_to_every_peer() -> None:
     flooding = lines(made("weavenet", nodes=4), "node1", "bridge")
     assert flooding == [
@@ -133,6 +155,7 @@ def test_networks_that_support_multicast() -> None:
     assert {name for name, network in NETWORKS.items() if network.multicast} == {
         "baremetal",
         "host",
+        "macvlan",
         "weavenet",
         "weavenet-encrypt",
     }

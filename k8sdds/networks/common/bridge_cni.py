@@ -95,15 +95,3 @@ def pod_datapath(
 
 NODE_SYSCTLS = (("net.ipv4.ip_forward", "1"), ("net.bridge.bridge-nf-call-iptables", "1"))
 """(key, value) that kubeadm requires on every node."""
-
-
-def kube_forward() -> str:
-    """Return kube-proxy's chains for forwarded packets in iptables mode, as nft text. All such packets pass them."""
-    return """
-  chain KUBE-FORWARD {
-    ct state invalid counter drop
-    meta mark & 0x00004000 == 0x00004000 counter accept
-    ct state related,established counter accept
-  }
-  chain KUBE-SERVICES {
-  }"""

@@ -10,7 +10,7 @@ from k8sdds.networks.common import overhead
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.flannel import cluster, ipsec, lab, wireguard
 from k8sdds.networks.network import Network, NetworkColor
-from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, NFT_INGRESS, NFTABLES
+from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES
 from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
 from k8sdds.versions import ARCHITECTURES
 
@@ -31,7 +31,7 @@ VXLAN = Network(
     differences=_KUBE_PROXY,
     default_mtu=LINK_MTU - overhead.VXLAN,
     max_mtu=LINK_MTU - overhead.VXLAN,
-    requires=(BRIDGE, VXLAN_FEATURE, NFTABLES, BR_NETFILTER),
+    requires=(BRIDGE, VXLAN_FEATURE, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.vxlan,
     color=NetworkColor("#0072b2", "#4ba6e8", "s"),
     cluster=cluster.VXLAN,
@@ -54,7 +54,7 @@ HOSTGW = Network(
     differences=_KUBE_PROXY,
     default_mtu=LINK_MTU,
     max_mtu=LINK_MTU,
-    requires=(BRIDGE, NFTABLES, BR_NETFILTER),
+    requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.hostgw,
     color=NetworkColor("#3a9bd9", "#8fd0fb", "^"),
     cluster=cluster.HOSTGW,
@@ -79,7 +79,7 @@ IPSEC = Network(
     + _KUBE_PROXY,
     default_mtu=ipsec.PAPER_MTU,
     max_mtu=LINK_MTU - overhead.ESP_TUNNEL,
-    requires=(BRIDGE, NFTABLES, BR_NETFILTER, NFT_INGRESS),
+    requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER, NFT_INGRESS),
     lab=ipsec.datapath,
     color=NetworkColor("#332288", "#a698ff", "P"),
     cluster=cluster.IPSEC,
@@ -104,7 +104,7 @@ WIREGUARD = Network(
     " wireguard-go; " + _KUBE_PROXY,
     default_mtu=wireguard.DEFAULT_MTU,
     max_mtu=wireguard.MAX_MTU,
-    requires=(BRIDGE, NFTABLES, BR_NETFILTER, NFT_INGRESS),
+    requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER, NFT_INGRESS),
     lab=wireguard.datapath,
     color=NetworkColor("#1f7a7a", "#66cfcf", "8"),
     cluster=cluster.WIREGUARD,

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Interface
 
+from k8sdds.networks.common import iptables
 from k8sdds.networks.common.bridge_cni import (
     NODE_SYSCTLS,
     Bridge,
     NodePlan,
     bridge_pods,
-    kube_forward,
     pod_datapath,
 )
+from k8sdds.networks.common.iptables import comment
 from k8sdds.networks.datapath import Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
 
@@ -38,35 +39,27 @@ def _vtep_address(node: LabNode) -> str:
     return str(node.pod_subnet.network_address)
 
 
-def _rules(node: LabNode) -> str:
-    return f"""
-table ip nat {{
-  chain POSTROUTING {{
-    type nat hook postrouting priority srcnat; policy accept;
-    counter jump FLANNEL-POSTRTG
-  }}
-  chain FLANNEL-POSTRTG {{
-    meta mark & 0x00004000 == 0x00004000 counter return
-    ip saddr {node.pod_subnet} ip daddr {POD_CIDR} counter return
-    ip saddr {POD_CIDR} ip daddr {node.pod_subnet} counter return
-    ip saddr != {POD_CIDR} ip daddr {node.pod_subnet} counter return
-    ip saddr {POD_CIDR} ip daddr != 224.0.0.0/4 counter masquerade fully-random
-    ip saddr != {POD_CIDR} ip daddr {POD_CIDR} counter masquerade fully-random
-  }}
-}}
-table ip filter {{{kube_forward()}
-  chain FLANNEL-FWD {{
-    ip saddr {POD_CIDR} counter accept
-    ip daddr {POD_CIDR} counter accept
-  }}
-  chain FORWARD {{
-    type filter hook forward priority filter; policy accept;
-    counter jump KUBE-FORWARD
-    ct state new counter jump KUBE-SERVICES
-    counter jump FLANNEL-FWD
-  }}
-}}
-"""
+def _rules(node: LabNode) -> Batch:
+    masquerade, forward = comment("flanneld masq"), comment("flanneld forward")
+    return iptables.batch(
+        node,
+        nat={
+            "POSTROUTING": (f"{masquerade} -j FLANNEL-POSTRTG",),
+            "FLANNEL-POSTRTG": (
+                f"-m mark --mark 0x4000/0x4000 {masquerade} -j RETURN",
+                f"-s {node.pod_subnet} -d {POD_CIDR} {masquerade} -j RETURN",
+                f"-s {POD_CIDR} -d {node.pod_subnet} {masquerade} -j RETURN",
+                f"! -s {POD_CIDR} -d {node.pod_subnet} {masquerade} -j RETURN",
+                f"-s {POD_CIDR} ! -d 224.0.0.0/4 {masquerade} -j MASQUERADE --random-fully",
+                f"! -s {POD_CIDR} -d {POD_CIDR} {masquerade} -j MASQUERADE --random-fully",
+            ),
+        },
+        filter={
+            "FORWARD": (*iptables.KUBE_PROXY_JUMPS, f"{forward} -j FLANNEL-FWD"),
+            **iptables.KUBE_PROXY_CHAINS,
+            "FLANNEL-FWD": (f"-s {POD_CIDR} {forward} -j ACCEPT", f"-d {POD_CIDR} {forward} -j ACCEPT"),
+        },
+    )
 
 
 def bridged(topology: Topology, mtu: int, node_links: NodeLinks = lambda *_: []) -> Datapath:
@@ -76,7 +69,7 @@ def bridged(topology: Topology, mtu: int, node_links: NodeLinks = lambda *_: [])
         bridge = Bridge("cni0", mtu, IPv4Interface(f"{node.pod_subnet.network_address + 1}/24"))
         lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
         batches = [Batch(node.name, "ip", tuple(lines)), *pod_batches, *node_links(topology, node, mtu)]
-        return [*batches, Batch(node.name, "nft", (_rules(node),))], attachments
+        return [*batches, _rules(node)], attachments
 
     return pod_datapath(topology, mtu, plan_node, NODE_SYSCTLS)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.kube_router import cluster, lab
 from k8sdds.networks.network import Network, NetworkColor
-from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, NFTABLES
+from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFTABLES
 from k8sdds.versions import ARCHITECTURES
 
 KUBE_ROUTER = Network(
@@ -24,11 +24,11 @@ KUBE_ROUTER = Network(
     architectures=ARCHITECTURES,
     versions="kube-router 0.3 to 2.11",
     fidelity="equivalent",
-    differences="routes are static instead of learned by BGP; one policy chain represents the chains of all pods;"
-    " kube-proxy's rules for Services are empty",
+    differences="routes are static instead of learned by BGP; the addresses that are not masqueraded are in sets of"
+    " nftables instead of ipset; kube-proxy's rules for Services are empty",
     default_mtu=LINK_MTU,
     max_mtu=LINK_MTU,
-    requires=(BRIDGE, NFTABLES, BR_NETFILTER),
+    requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.datapath,
     color=NetworkColor("#008f68", "#3ecf9f", "v"),
     cluster=cluster.CLUSTER_INSTALL,

@@ -1,26 +1,34 @@
 """Plan Kube-router's datapath for nodes of one subnet.
 
 Pods are on kube-bridge, routes lead to the other nodes' addresses. Sets of pod subnets and node addresses decide what
-is masqueraded, and network policy chains come before every other forward rule.
+is masqueraded. The chains of the network policies are those that kube-router creates when no policy exists: they come
+before every other forward rule, and every forwarded packet is compared with the addresses of all pods of its node.
 """
 
 from __future__ import annotations
 
 from ipaddress import IPv4Interface
 
-from k8sdds.networks.common.bridge_cni import (
-    NODE_SYSCTLS,
-    Bridge,
-    NodePlan,
-    bridge_pods,
-    kube_forward,
-    pod_datapath,
-)
-from k8sdds.networks.datapath import Batch, Datapath, LabNode, Topology
+from k8sdds.networks.common import iptables
+from k8sdds.networks.common.bridge_cni import NODE_SYSCTLS, Bridge, NodePlan, bridge_pods, pod_datapath
+from k8sdds.networks.common.iptables import comment
+from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
 
 BGP_PROTOCOL = 17
 """Routing protocol number of the routes that kube-router adds."""
+POLICY_TABLE = 77
+"""Routing table for packets from pods into tunnels. It is empty if all nodes are in one subnet, but is looked up."""
+SERVICE_CIDR = "10.96.0.0/12"
+NODE_PORTS = "30000:32767"
+"""Kubernetes' defaults."""
+
+_CHECKED = "0x10000/0x10000"
+"""Mark of packets that a policy or the default policy allows."""
+_ACCEPTED = "0x20000/0x20000"
+"""Mark of packets that the chain of a pod has let pass."""
+
+Rules = tuple[str, ...]
 
 
 def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
@@ -33,13 +41,17 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
             f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BGP_PROTOCOL}"
             for peer in topology.peers(node)
         ]
-        batches = [Batch(node.name, "ip", (*lines, *routes)), *pod_batches]
-        return [*batches, Batch(node.name, "nft", (_rules(topology, node),))], attachments
+        routes.append(f"rule add from {node.pod_subnet} lookup {POLICY_TABLE}")
+        rules = [
+            Batch(node.name, "nft", (_masquerade(topology),)),
+            iptables.batch(node, filter=_policy_chains(attachments)),
+        ]
+        return [Batch(node.name, "ip", (*lines, *routes)), *pod_batches, *rules], attachments
 
     return pod_datapath(topology, mtu, plan_node, NODE_SYSCTLS)
 
 
-def _rules(topology: Topology, node: LabNode) -> str:
+def _masquerade(topology: Topology) -> str:
     pod_subnets = ", ".join(str(other.pod_subnet) for other in topology.nodes)
     node_addresses = ", ".join(other.address for other in topology.nodes)
     return f"""
@@ -52,22 +64,80 @@ table ip nat {{
 ip daddr != @kube-router-node-ips counter masquerade fully-random
   }}
 }}
-table ip filter {{{kube_forward()}
-  chain KUBE-ROUTER-FORWARD {{
-    ip saddr {node.pod_subnet} counter jump KUBE-POD-FW
-    ip daddr {node.pod_subnet} counter jump KUBE-POD-FW
-    oifname "kube-bridge" counter accept
-    iifname "kube-bridge" counter accept
-  }}
-  chain KUBE-POD-FW {{
-    ct state related,established counter accept
-    counter meta mark set meta mark | 0x00020000
-  }}
-  chain FORWARD {{
-    type filter hook forward priority filter; policy accept;
-    counter jump KUBE-ROUTER-FORWARD
-    counter jump KUBE-FORWARD
-    ct state new counter jump KUBE-SERVICES
-  }}
-}}
 """
+
+
+def _policy_chains(pods: dict[str, Attachment]) -> dict[str, Rules]:
+    """Return all chains of the table `filter` on a node with these pods, for the case that no policy exists."""
+    chains = {f"KUBE-POD-FW-{name.upper()}": pod.address for name, pod in pods.items()}
+    end = (
+        comment("rule to explicitly handle traffic") + " -j KUBE-NWPLCY-TAIL",
+        comment("rule to explicitly ACCEPT traffic") + f" -m mark --mark {_ACCEPTED} -j ACCEPT",
+    )
+    into = {chain: _jump("-d", address, chain) for chain, address in chains.items()}
+    out = {chain: _jump("-s", address, chain) for chain, address in chains.items()}
+    bridged = {
+        chain: tuple(_jump(side, address, chain, "-m physdev --physdev-is-bridged ") for side in ("-d", "-s"))
+        for chain, address in chains.items()
+    }
+    return {
+        "INPUT": (f"{comment('kube-router netpol')} -j KUBE-ROUTER-INPUT",),
+        "FORWARD": (
+            f"{comment('kube-router netpol')} -j KUBE-ROUTER-FORWARD",
+            f"-o eth0 {comment('allow outbound node port traffic')} -j ACCEPT",
+            f"-o kube-bridge {comment('allow inbound traffic to pods')} -j ACCEPT",
+            f"-i kube-bridge {comment('allow outbound traffic from pods')} -j ACCEPT",
+            *iptables.KUBE_PROXY_JUMPS,
+        ),
+        "OUTPUT": (f"{comment('kube-router netpol')} -j KUBE-ROUTER-OUTPUT",),
+        **iptables.KUBE_PROXY_CHAINS,
+        "KUBE-ROUTER-INPUT": (
+            f"-d {SERVICE_CIDR} {comment('cluster IP range')} -j RETURN",
+            *(
+                f"-p {protocol} {comment('node ports')} -m addrtype --dst-type LOCAL"
+                f" -m multiport --dports {NODE_PORTS} -j RETURN"
+                for protocol in ("tcp", "udp", "sctp")
+            ),
+            *out.values(),
+            *end,
+        ),
+        "KUBE-ROUTER-FORWARD": (
+            *(rule for c in chains for rule in (into[c], bridged[c][0], out[c], bridged[c][1])),
+            *end,
+        ),
+        "KUBE-ROUTER-OUTPUT": (*(rule for c in chains for rule in (into[c], out[c])), *end),
+        "KUBE-NWPLCY-COMMON": (
+            f"{comment('drop invalid state')} -m conntrack --ctstate INVALID -j DROP",
+            f"{comment('stateful firewall')} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+            *(
+                f"-p icmp {comment(f'allow {kind}')} -m icmp --icmp-type {kind} -j ACCEPT"
+                for kind in ("echo-request", "destination-unreachable", "time-exceeded")
+            ),
+        ),
+        "KUBE-NWPLCY-DEFAULT": (
+            f"{comment('mark traffic matching a network policy')} -j MARK --set-xmark {_CHECKED}",
+        ),
+        "KUBE-NWPLCY-TAIL": (f"{comment('accept netpol-ok')} -m mark --mark {_ACCEPTED} -j ACCEPT",),
+        **{chain: _pod_chain(chain, address) for chain, address in chains.items()},
+    }
+
+
+def _pod_chain(chain: str, address: str) -> Rules:
+    """Return the rules of a pod that no policy selects."""
+    refused = f"-m mark ! --mark {_CHECKED}"
+    return (
+        f"{comment('common netpol rules')} -j KUBE-NWPLCY-COMMON",
+        f"-d {address} {comment('from local node')} -m addrtype --src-type LOCAL -j ACCEPT",
+        f"-s {address} {comment('default egress')} -j KUBE-NWPLCY-DEFAULT",
+        f"-d {address} {comment('default ingress')} -j KUBE-NWPLCY-DEFAULT",
+        f"{comment(f'{chain} log-drop')} {refused} -m limit --limit 10/minute --limit-burst 10"
+        " -j NFLOG --nflog-group 100",
+        f"{comment(f'{chain} reject')} {refused} -j REJECT",
+        "-j MARK --set-mark 0/0x10000",
+        f"{comment('set netpol-ok mark')} -j MARK --set-mark {_ACCEPTED}",
+    )
+
+
+def _jump(side: str, address: str, chain: str, match: str = "") -> str:
+    """Return the rule that leads a pod's packets to its chain; `side` is `-s` or `-d`."""
+    return f"{side} {address} {match}{comment(f'{chain} {side}')} -j {chain}"

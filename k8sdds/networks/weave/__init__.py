@@ -14,7 +14,7 @@ from k8sdds.networks.common import overhead
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import Network, NetworkColor
 from k8sdds.networks.weave import cluster, encryption, lab
-from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, NFT_INGRESS, NFTABLES, VXLAN
+from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES, VXLAN
 from k8sdds.versions import ARCHITECTURES
 
 WEAVENET = Network(
@@ -28,11 +28,11 @@ WEAVENET = Network(
     architectures=ARCHITECTURES,
     versions="Weave Net 2.6 to 2.9",
     fidelity="modelled",
-    differences="Open vSwitch's datapath is replaced by the kernel's bridge and VXLAN device; the network"
-    " policy chain accepts all packets; kube-proxy's rules for Services are empty",
+    differences="Open vSwitch's datapath is replaced by the kernel's bridge and VXLAN device; ranges of"
+    " addresses replace the ipsets of the network policy chains; kube-proxy's rules for Services are empty",
     default_mtu=lab.PAPER_MTU,
     max_mtu=LINK_MTU - overhead.VXLAN,
-    requires=(BRIDGE, VXLAN, NFTABLES, BR_NETFILTER),
+    requires=(BRIDGE, VXLAN, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.fast_datapath,
     color=NetworkColor("#d55e00", "#ff9248", "D"),
     cluster=cluster.cluster_install(lab.PAPER_MTU, encrypted=False),

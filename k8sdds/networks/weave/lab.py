@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Interface
 
-from k8sdds.networks.common.bridge_cni import Bridge, NodePlan, bridge_pods, kube_forward, pod_datapath
+from k8sdds.networks.common import iptables
+from k8sdds.networks.common.bridge_cni import Bridge, NodePlan, bridge_pods, pod_datapath
+from k8sdds.networks.common.iptables import comment
 from k8sdds.networks.datapath import Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
 
@@ -25,33 +27,60 @@ _SYSCTLS = (
     ("net.bridge.bridge-nf-call-iptables", "0"),
 )
 
-_RULES = f"""
-table ip nat {{
-  chain WEAVE {{
-    ip saddr {POD_CIDR} ip daddr 224.0.0.0/4 counter return
-    ip saddr != {POD_CIDR} ip daddr {POD_CIDR} counter masquerade
-    ip saddr {POD_CIDR} ip daddr != {POD_CIDR} counter masquerade
-  }}
-  chain POSTROUTING {{
-    type nat hook postrouting priority srcnat; policy accept;
-    counter jump WEAVE
-  }}
-}}
-table ip filter {{{kube_forward()}
-  chain WEAVE-NPC {{
-    ct state related,established counter accept
-    ip daddr 224.0.0.0/4 counter accept
-    counter accept
-  }}
-  chain FORWARD {{
-    type filter hook forward priority filter; policy accept;
-    counter jump KUBE-FORWARD
-    ct state new counter jump KUBE-SERVICES
-    oifname "weave" counter jump WEAVE-NPC
-    iifname "weave" counter accept
-  }}
-}}
-"""
+_MULTICAST = "224.0.0.0/4"
+_ALLOWED = "0x40000/0x40000"
+"""Mark of packets that a pod may send."""
+_FROM_OTHER_NODES = "-m physdev --physdev-is-bridged --physdev-in=vethwe-bridge"
+_TO_OTHER_NODES = "-m physdev --physdev-is-bridged --physdev-out=vethwe-bridge"
+_NEW, _KNOWN = "-m state --state NEW", "-m state --state RELATED,ESTABLISHED"
+
+_NAT = {
+    "POSTROUTING": ("-j WEAVE",),
+    "WEAVE": (
+        f"-s {POD_CIDR} -d {_MULTICAST} -j RETURN",
+        f"! -s {POD_CIDR} -d {POD_CIDR} -j MASQUERADE",
+        f"-s {POD_CIDR} ! -d {POD_CIDR} -j MASQUERADE",
+    ),
+}
+
+_FILTER = {
+    "INPUT": ("-i weave -j WEAVE-NPC-EGRESS",),
+    "FORWARD": (
+        f"-i weave {comment('before KUBE-FORWARD')} -j WEAVE-NPC-EGRESS",
+        f"-o weave {comment('before KUBE-FORWARD')} -j WEAVE-NPC",
+        f"-o weave {_NEW} -j NFLOG --nflog-group 86",
+        "-o weave -j DROP",
+        "-i weave ! -o weave -j ACCEPT",
+        "-o weave -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        *iptables.KUBE_PROXY_JUMPS,
+    ),
+    **iptables.KUBE_PROXY_CHAINS,
+    "WEAVE-NPC": (
+        f"{_KNOWN} -j ACCEPT",
+        f"-d {_MULTICAST} -j ACCEPT",
+        f"{_TO_OTHER_NODES} -j ACCEPT",
+        f"{_NEW} -j WEAVE-NPC-DEFAULT",
+        f"{_NEW} -j WEAVE-NPC-INGRESS",
+    ),
+    "WEAVE-NPC-DEFAULT": (f"-d {POD_CIDR} {comment('pods without an ingress policy')} -j ACCEPT",),
+    "WEAVE-NPC-INGRESS": (),
+    "WEAVE-NPC-EGRESS": (
+        f"{_KNOWN} -j ACCEPT",
+        f"{_FROM_OTHER_NODES} -j RETURN",
+        "-m addrtype --dst-type LOCAL -j RETURN",
+        f"-d {_MULTICAST} -j RETURN",
+        f"{_NEW} -j WEAVE-NPC-EGRESS-DEFAULT",
+        f"{_NEW} -m mark ! --mark {_ALLOWED} -j WEAVE-NPC-EGRESS-CUSTOM",
+    ),
+    "WEAVE-NPC-EGRESS-DEFAULT": (
+        f"-s {POD_CIDR} {comment('pods without an egress policy')} -j WEAVE-NPC-EGRESS-ACCEPT",
+        f"-s {POD_CIDR} {comment('pods without an egress policy')} -j RETURN",
+    ),
+    "WEAVE-NPC-EGRESS-CUSTOM": (),
+    "WEAVE-NPC-EGRESS-ACCEPT": (f"-j MARK --set-xmark {_ALLOWED}",),
+}
+"""The chains of weave-npc with one Kubernetes namespace and without policies. An address range replaces the ipset with
+the addresses of the namespace's pods."""
 
 
 def fast_datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
@@ -95,6 +124,6 @@ def _on_node(
         Batch(node.name, "ip", (*lines, *vxlan)),
         *pod_batches,
         Batch(node.name, "bridge", flooding),
-        Batch(node.name, "nft", (_RULES,)),
+        iptables.batch(node, nat=_NAT, filter=_FILTER),
     ]
     return batches, attachments

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.datapath import Batch, Datapath, Topology
+from k8sdds.system.sandbox import RULE_LOADERS
 from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
 
 
@@ -46,7 +47,7 @@ def _joined(batches: list[Batch]) -> list[Batch]:
     """Join all `ip` lines of a namespace into its first batch, which halves the number of commands.
 
     The `ip` lines of a network may therefore depend on earlier lines of the same namespace and on devices
-    that an earlier namespace moved in, but not on a `bridge` or `nft` batch between them.
+    that an earlier namespace moved in, but not on a batch of another tool between them.
     """
     lines: dict[str, list[str]] = {}
     for batch in batches:
@@ -67,9 +68,9 @@ def script(plan: Plan) -> str:
 
 
 def _batch(batch: Batch) -> list[str]:
-    if batch.tool == "nft":
+    if batch.tool in RULE_LOADERS:
         body = "\n".join(batch.lines).strip()
-        return [f"ip netns exec {batch.namespace} nft -f - <<'EOF'", body, "EOF"]
+        return [f"ip netns exec {batch.namespace} {RULE_LOADERS[batch.tool]} <<'EOF'", body, "EOF"]
     if batch.tool in ("swanctl", "wg"):
         return [f"ip netns exec {batch.namespace} {batch.tool} {line}" for line in batch.lines]
     return [f"{batch.tool} -n {batch.namespace} {line}" for line in batch.lines]

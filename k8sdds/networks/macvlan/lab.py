@@ -1,0 +1,36 @@
+"""Plan macvlan interfaces in mode bridge on each node's eth0, one for each pod."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Interface, IPv4Network
+
+from k8sdds.networks.common.bridge_cni import NodePlan, pod_datapath
+from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
+from k8sdds.networks.network import Engine
+
+INTERFACE = "net1"
+"""Name that Multus gives a pod's first additional interface."""
+SUBNET = IPv4Network("10.245.0.0/16")
+"""One subnet for the pods of all nodes, because the network has no routers."""
+
+
+def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    """Plan the datapath."""
+
+    def plan_node(node: LabNode) -> NodePlan:
+        links: list[str] = []
+        pod_batches: list[Batch] = []
+        attachments: dict[str, Attachment] = {}
+        for pod in topology.pods_on(node):
+            links.append(
+                f"link add link eth0 name {INTERFACE} netns {pod.name} mtu {mtu} type macvlan mode bridge"
+            )
+            address = IPv4Interface(
+                (int(SUBNET.network_address) + node.index * 256 + 2 + pod.slot, SUBNET.prefixlen)
+            )
+            lines = ("link set lo up", f"addr add {address} dev {INTERFACE}", f"link set {INTERFACE} up")
+            pod_batches.append(Batch(pod.name, "ip", lines))
+            attachments[pod.name] = Attachment(pod.name, INTERFACE, str(address.ip))
+        return [Batch(node.name, "ip", tuple(links)), *pod_batches], attachments
+
+    return pod_datapath(topology, mtu, plan_node, ())
