@@ -15,11 +15,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from k8sdds.system.kernel_features import IPTABLES
+
 TIMEOUT_S = 400
 FOLDERS = ("kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib/crypto")
 """Names of modules that the kernel requests itself."""
 MODULES = (
-    "virtio_pci", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables",
+    "virtio_pci", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables", *IPTABLES.modules,
     "nft_chain_nat", "nft_masq", "nft_ct", "nft_numgen", "esp4", "xfrm_user", "wireguard", "tun", "sch_tbf",
     "sch_netem",
 )  # fmt: skip
