@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -25,6 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shared = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
         if shared:
             item.add_marker(pytest.mark.xdist_group(shared[0]))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the collected tests from garbage collections, which otherwise visit them again and again."""
+    gc.freeze()
 
 
 @pytest.fixture
