@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -15,12 +16,14 @@ T = TypeVar("T")
 
 MAX_PROCESSES = 8
 
+_NUMBER = struct.Struct("I")
+
 
 def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     """Run all tasks and return their results in order.
 
-    Of n processes, each runs every n-th task; this process is one of them. The others inherit the data of the tasks,
-    so only results are copied. They end when this function ends, also on an error and on Ctrl-C.
+    Each process, including this one, takes the next task when it has finished one. The others inherit the data of
+    the tasks, so only results are copied. They end when this function ends, also on an error and on Ctrl-C.
 
     Raises:
         Exception: The exception of a task that failed.
@@ -29,32 +32,48 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     # A fork has only the current thread. Locks that other threads hold would stay locked in it.
     if count < 2 or threading.active_count() > 1:
         return [task() for task in tasks]
-    shares = [tasks[number::count] for number in range(count)]
     context = multiprocessing.get_context("fork")
     children = []
     # Garbage collections then leave the memory shared by all processes alone, so that it is not copied.
     gc.freeze()
+    # All processes share the position in this file, so each number is read once, even if a process is killed.
+    queue = os.memfd_create("tasks")
     try:
-        for share in shares[1:]:
+        os.write(queue, b"".join(_NUMBER.pack(number) for number in range(len(tasks))))
+        os.lseek(queue, 0, os.SEEK_SET)
+        for _ in range(count - 1):
             receiver, sender = context.Pipe(duplex=False)
             receivers = [receiver, *(other for _, other in children)]
-            process = context.Process(target=_run_share, args=(sender, receivers, share), daemon=True)
+            process = context.Process(target=_run_child, args=(sender, receivers, queue, tasks), daemon=True)
             process.start()
             sender.close()
             children.append((process, receiver))
-        outcomes = [[task() for task in shares[0]]]
-        for share, (_, receiver) in zip(shares[1:], children, strict=True):
-            outcomes.append(_receive(receiver, share))
+        results = _run_next(queue, tasks)
+        for _, receiver in children:
+            results |= _receive(receiver)
     finally:
+        os.close(queue)
         gc.unfreeze()
         for process, receiver in children:
             receiver.close()
             process.terminate()
             process.join()
-    return [outcomes[number % count][number // count] for number in range(len(tasks))]
+    # A process that was killed, for example because memory ran out, has sent no results.
+    return [results[number] if number in results else task() for number, task in enumerate(tasks)]
 
 
-def _run_share(sender: Connection, receivers: Sequence[Connection], tasks: Sequence[Callable[[], T]]) -> None:
+def _run_next(queue: int, tasks: Sequence[Callable[[], T]]) -> dict[int, T]:
+    """Run tasks until the queue is empty; return their results by number."""
+    results = {}
+    while item := os.read(queue, _NUMBER.size):
+        (number,) = _NUMBER.unpack(item)
+        results[number] = tasks[number]()
+    return results
+
+
+def _run_child(
+    sender: Connection, receivers: Sequence[Connection], queue: int, tasks: Sequence[Callable[[], T]]
+) -> None:
     # If the parent is killed, sending a result then fails; with an open receiver, it would wait forever.
     for receiver in receivers:
         receiver.close()
@@ -62,19 +81,18 @@ def _run_share(sender: Connection, receivers: Sequence[Connection], tasks: Seque
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        sender.send([task() for task in tasks])
+        sender.send(_run_next(queue, tasks))
     except BrokenPipeError:
         pass
     except Exception as error:
         sender.send(error)
 
 
-def _receive(receiver: Connection, share: Sequence[Callable[[], T]]) -> list[T]:
+def _receive(receiver: Connection) -> dict[int, T]:
     try:
         outcome = receiver.recv()
     except EOFError:
-        # The process was killed, for example because memory ran out.
-        return [task() for task in share]
+        return {}
     if isinstance(outcome, Exception):
         raise outcome
     return outcome

@@ -19,13 +19,21 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
 
 
-def process_of(number: int) -> tuple[int, int]:
-    return number, os.getpid()
-
-
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_results_are_in_order_and_from_two_processes(count: int) -> None:
+    waiting, started = os.pipe()
+
+    def process_of(number: int) -> tuple[int, int]:
+        # The first task ends only when another process has begun the second one.
+        if number == 0 and count > 1:
+            os.read(waiting, 1)
+        if number == 1:
+            os.write(started, b".")
+        return number, os.getpid()
+
     results = parallel.run([partial(process_of, number) for number in range(count)])
+    os.close(waiting)
+    os.close(started)
     assert [number for number, _ in results] == list(range(count))
     assert len({pid for _, pid in results}) == min(count, 2)
     assert os.getpid() in {pid for _, pid in results} or not results
@@ -36,11 +44,11 @@ def test_with_other_threads_everything_runs_here() -> None:
     other = threading.Thread(target=stop.wait)
     other.start()
     try:
-        results = parallel.run([partial(process_of, number) for number in range(4)])
+        processes = parallel.run([os.getpid] * 4)
     finally:
         stop.set()
         other.join()
-    assert {pid for _, pid in results} == {os.getpid()}
+    assert processes == [os.getpid()] * 4
 
 
 @pytest.mark.parametrize("failing", [0, 1, 3])
@@ -55,15 +63,23 @@ def test_the_exception_of_a_task_is_raised(failing: int) -> None:
     assert raised.value.filename == "figure.png"
 
 
-def test_the_share_of_a_killed_process_runs_here() -> None:
+def test_the_tasks_of_a_killed_process_run_here() -> None:
     own = os.getpid()
+    waiting, killed = os.pipe()
+    seen = []
 
     def task(number: int) -> int:
-        if number == 3 and os.getpid() != own:
+        if os.getpid() != own:
+            os.write(killed, b".")
             os.kill(os.getpid(), signal.SIGKILL)
+        # This process continues only when the other one has begun a task.
+        if not seen:
+            seen.append(os.read(waiting, 1))
         return number
 
     assert parallel.run([partial(task, number) for number in range(5)]) == [0, 1, 2, 3, 4]
+    os.close(waiting)
+    os.close(killed)
 
 
 def test_ctrl_c_ends_all_processes_without_their_tracebacks() -> None:
@@ -95,16 +111,17 @@ def test_no_process_remains_when_the_first_is_killed() -> None:
         "import os, time\n"
         "from k8sdds.system import parallel\n"
         "os.sched_getaffinity = lambda pid: {0, 1, 2}\n"
-        "def first():\n"
-        "    time.sleep(60)\n"
-        "def other():\n"
+        "first = os.getpid()\n"
+        "def task():\n"
+        "    if os.getpid() == first:\n"
+        "        time.sleep(60)\n"
         "    os.write(1, b'.')\n"
         "    return bytes(1 << 20)\n"  # more than a pipe holds
-        "parallel.run([first, other, other])\n"
+        "parallel.run([task] * 3)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.read(2) == b".."
     process.kill()
     # The pipe closes only when the other processes have ended, too.
-    assert process.communicate(timeout=30) == (b"", b"")
+    assert process.communicate(timeout=30)[1] == b""
