@@ -19,6 +19,7 @@ from typing import Any
 from k8sdds import networks
 from k8sdds.campaign import experiments
 from k8sdds.deploy import profiles
+from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import GROUPS, Column, Metric
 from k8sdds.results.record import COLUMNS
 from k8sdds.system.errors import EXIT_CODES
@@ -196,6 +197,12 @@ def _described(column: Column) -> str:
     return column.description + (f"; only in {column.only}" if column.only else "") + since
 
 
+def fingerprint() -> str:
+    """Return the keys of a fingerprint."""
+    fields = Fingerprint.model_fields.items()
+    return _table(("key", "meaning"), ((f"`{name}`", field.description or "") for name, field in fields))
+
+
 def network_facts() -> str:
     """Return one row of facts for each network."""
     rows = []
@@ -268,6 +275,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "keys of a profile": lambda: keys(profiles.schema(), PROFILE),
     "columns": columns,
     "networks": network_facts,
+    "fingerprint": fingerprint,
 }
 """Names in the comment lines that begin a generated part, with the function that returns its text."""
 

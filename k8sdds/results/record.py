@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import (
     ASYNCHRONOUS,
     CONFIGURED,
@@ -117,6 +118,9 @@ class Description(BaseModel):
     network_proof: str | None = column("validity", "testbed",
         "Properties of the network that were verified before the trial, and properties that could not be verified,"
         " with the reason")
+    fingerprint: dict[str, Any] | None = column("evidence", "testbed",
+        "What the network was observed to do with packets between two pods on different nodes, once per campaign, see"
+        " [fingerprint](networks.md#fingerprint). Null if no samples cross a network, or if an earlier version measured")
     wall_s: float | None = column("attempt", "campaign", "Duration of the whole attempt, including startup and shutdown")
     middleware_version: str | None = column("attempt", "publisher",
         "Version of the middleware, as reported by perftest")
@@ -193,6 +197,7 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "drops": TypeAdapter(dict[str, Count] | None),
     "missing": TypeAdapter(dict[str, str] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),
+    "fingerprint": TypeAdapter(Fingerprint | None),
     "network_options": TypeAdapter(dict[str, str | int | float | bool | None] | None),
 }
 """What the objects in a record consist of."""

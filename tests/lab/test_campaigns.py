@@ -75,6 +75,9 @@ def test_a_campaign_ends_with_a_report(
         assert record["publisher_rss_bytes"] > 10**6
         delivered = record["received"] * 1024
         assert record["link_bytes"]["received"]["sub0"] > delivered
+        observed = (record["fingerprint"]["outer_protocol"], record["fingerprint"]["added_bytes"])
+        assert observed == {"host": ("none", 0), "weavenet": ("VXLAN", 50)}[record["network"]]
+        assert record["fingerprint"]["not_observed"] == {}
     for name in ("report/report.html", "report/tables/throughput_overhead.csv", "derived/trials.parquet"):
         assert (tmp_path / "out" / name).stat().st_size > 0
     campaign = RunFolder.open(tmp_path / "out").campaign

@@ -15,7 +15,9 @@ from k8sdds.report import formats, run_tables, summary
 from k8sdds.report.content import Content, Row
 from k8sdds.report.html import tables
 from k8sdds.report.theme import css_variables, network_colors
+from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.system.files import write_atomically
+from k8sdds.system.shapes import fits
 from k8sdds.system.templates import templates
 from k8sdds.workloads import WORKLOADS
 
@@ -117,6 +119,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "warnings": content.warnings,
         "events": [_event(row) for row in content.notable_events],
         "networks": _networks(content),
+        "observed": _observed(content),
         "facts": _facts(content),
         "testbed": content.testbed,
         "seed": campaign.get("seed"),
@@ -207,6 +210,34 @@ def _networks(content: Content) -> list[dict[str, str]]:
             "differences": get("differences"), "proof": str(trial.get("network_proof") or ""),
         })  # fmt: skip
     return networks
+
+
+_OBSERVED = (
+    ("path_mtu_bytes", "path MTU"), ("cleartext", "readable"), ("multicast", "multicast"),
+    ("masqueraded", "masqueraded"), ("conntrack", "conntrack"), ("rules", "rules"),
+    ("rules_matched", "matched per packet"), ("programs", "BPF programs"),
+)  # fmt: skip
+"""Keys of a fingerprint with the heads of their columns."""
+
+
+def _observed(content: Content) -> dict[str, Any]:
+    """Return the table of the networks' fingerprints; no rows if the campaign recorded none."""
+    rows = []
+    for label in content.networks:
+        trials = (row for setting in content.settings for row in setting.trials if row[UNIT] == label)
+        document = next(
+            (row["fingerprint"] for row in trials if isinstance(row.get("fingerprint"), dict)), None
+        )
+        if document is None or not fits(Fingerprint, document):
+            continue
+        found = Fingerprint.model_validate(document)
+        added = f"{found.outer}, {found.added_bytes} bytes" if found.added_bytes else found.outer
+        reasons = dict.fromkeys(found.not_observed.values())
+        rows.append((label, [added, *(found.value(name) for name, _ in _OBSERVED), "; ".join(reasons)]))
+    return {
+        "heads": ["added by the network", *(head for _, head in _OBSERVED), "why not observed"],
+        "rows": rows,
+    }
 
 
 def _facts(content: Content) -> list[tuple[str, str]]:

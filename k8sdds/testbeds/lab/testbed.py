@@ -21,6 +21,7 @@ from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.networks.datapath import LINK_MTU
+from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.results.run_folder import utc_now
 from k8sdds.system import kernel_features, processes
 from k8sdds.system.cgroups import PodCgroups
@@ -28,8 +29,8 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities, Feature
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
-from k8sdds.testbeds import Block, core_layout, repetitions
-from k8sdds.testbeds.lab import capture, facts, records, runner
+from k8sdds.testbeds import Block, core_layout, fingerprint, repetitions
+from k8sdds.testbeds.lab import capture, facts, places, records, runner
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, topology_of
@@ -38,6 +39,9 @@ NAME = "lab"
 
 END_VISIBLE_S = 1.0
 """How long after an error the end of a killed process can become visible."""
+
+NetworkMode = tuple[str, tuple[tuple[str, object], ...]]
+"""Name and sorted options of a network."""
 
 
 class Lab:
@@ -57,6 +61,7 @@ class Lab:
         self.networks: dict[LabNetworkKey, LabNetwork] = {}
         self._pod_cgroups: PodCgroups | None = None
         self._cgroups: dict[LabNetworkKey, dict[str, list[Path]]] = {}
+        self._fingerprints: dict[NetworkMode, Fingerprint] = {}
         self._record = records.LabRecord(
             name=campaign,
             kind="campaign",
@@ -115,13 +120,28 @@ class Lab:
     # -- lab networks and attempts --------------------------------------------------------------------
 
     def prepare(self, block: Block) -> Lab:
-        """Build and verify the missing lab networks of a block.
+        """Build and verify the missing lab networks of a block, and observe each network once.
 
         Raises:
             PartFailed: A part of one was killed meanwhile; this network is missing again.
         """
-        self.up(trial.cell for trial in block.trials)
+        cells = [trial.cell for trial in block.trials]
+        self.up(cells)
+        for cell in cells:
+            self._observe(cell)
         return self
+
+    def _observe(self, cell: Cell) -> None:
+        """Take the fingerprint of a cell's network, unless it is known. Raises like `prepare`."""
+        if _mode(cell) in self._fingerprints or not cell.uses_network:
+            return
+        try:
+            with self._discarding_failed(cell):
+                probed = places.probed(self.networks[LabNetworkKey.of(cell)], cell.link.delay_us / 1e6)
+                observed = fingerprint.observe(probed)
+        except PrerequisiteError as error:
+            observed = unobserved(error.message)
+        self._fingerprints[_mode(cell)] = observed
 
     def up(self, cells: Iterable[Cell]) -> None:
         """Build and verify the missing lab networks of these cells. Raises like `prepare`."""
@@ -198,6 +218,7 @@ class Lab:
         network = find(trial.cell.network)
         options = trial.cell.network_options
         engine = network.engine_for(options)
+        observed = self._fingerprints.get(_mode(trial.cell))
         return {
             "mtu_bytes": network.mtu(options),
             "engine": network.engine_title(options),
@@ -205,6 +226,7 @@ class Lab:
             "fidelity": network.fidelity,
             "network_proof": f"whole packets of {network.mtu(options)} bytes pass"
             + ("; nothing between nodes but encrypted packets" if network.encryption else ""),
+            "fingerprint": observed.model_dump() if observed else None,
         }
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:
@@ -354,6 +376,10 @@ class Lab:
                     f"cannot remove cgroups: {', '.join(left)}", "retry later: k8sdds clean"
                 )
             self._pod_cgroups = None
+
+
+def _mode(cell: Cell) -> NetworkMode:
+    return cell.network, tuple(sorted(cell.network_options.items()))
 
 
 def _daemons_percent(readings: list[tuple[float, float, float]]) -> tuple[float | None, float | None]:

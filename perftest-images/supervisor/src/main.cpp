@@ -23,6 +23,9 @@ int main(int argc, char** argv) {
         if (options.command == "attend") return exec_participant(options);
         if (options.command == "fetch") return fetch_files(options);
         if (options.command == "facts") return print_facts();
+        if (options.command == "capture") return capture_packets(options);
+        if (options.command == "answer") return answer_datagrams(options);
+        if (options.command == "ask") return ask_by_datagrams(options);
         return run_participant(options);
     } catch (const Failure& failure) {
         std::fprintf(stderr, "k8sdds-supervisor: %s\n", failure.what());

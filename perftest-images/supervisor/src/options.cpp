@@ -12,11 +12,17 @@ namespace k8sdds {
 
 namespace {
 
-enum Commands { kPause = 1, kRun = 2, kAttend = 4, kFetch = 8, kFacts = 16, kStart = kRun | kAttend };
+enum Commands {
+    kPause = 1, kRun = 2, kAttend = 4, kFetch = 8, kFacts = 16, kCapture = 32, kAnswer = 64, kAsk = 128,
+    kStart = kRun | kAttend, kPackets = kCapture | kAnswer | kAsk
+};
+
+constexpr char kCommandNames[] = "pause, run, attend, fetch, facts, capture, answer or ask";
 
 const std::map<std::string, int>& commands() {
     static const std::map<std::string, int> by_name = {
-        {"pause", kPause}, {"run", kRun}, {"attend", kAttend}, {"fetch", kFetch}, {"facts", kFacts}};
+        {"pause", kPause}, {"run", kRun}, {"attend", kAttend}, {"fetch", kFetch}, {"facts", kFacts},
+        {"capture", kCapture}, {"answer", kAnswer}, {"ask", kAsk}};
     return by_name;
 }
 
@@ -83,8 +89,8 @@ const std::vector<Option>& table() {
         {"--dir", "DIR", kStart | kFetch, nullptr,
          "directory of stdout, stderr and meters.json; run and attend create it (required)",
          [](Options& o, const std::string& v) { o.dir = v; }},
-        {"--deadline", "S", kStart | kFetch, nullptr,
-         "seconds from the start until the participant is terminated; fetch: seconds to wait (required)",
+        {"--deadline", "S", kStart | kFetch | kCapture | kAnswer, nullptr,
+         "seconds from the start until the participant is terminated; others: seconds until the end (required)",
          [](Options& o, const std::string& v) { o.deadline_ns = seconds_in_ns("--deadline", v, false); }},
         {"--grace", "S", kStart, "2", "seconds from SIGTERM to SIGKILL",
          [](Options& o, const std::string& v) { o.grace_ns = seconds_in_ns("--grace", v, true); }},
@@ -129,6 +135,33 @@ const std::vector<Option>& table() {
              o.memory_interval_ns = integer("--memory-interval-ms", v, 3'600'000) * 1'000'000;
          }},
 
+        {"--interface", "NAME", kPackets, nullptr, "interface to capture (required), or for multicast",
+         [](Options& o, const std::string& v) { o.interface = v; }},
+        {"--count", "N", kCapture | kAsk, "32", "packets to capture at most, or datagrams to send",
+         [](Options& o, const std::string& v) { o.count = static_cast<int>(integer("--count", v, 1'000'000)); }},
+        {"--snap", "BYTES", kCapture, "256", "bytes of each packet to capture",
+         [](Options& o, const std::string& v) { o.snap_bytes = static_cast<int>(integer("--snap", v, 65535)); }},
+        {"--token", "TEXT", kAnswer | kAsk, "k8sdds", "text at the start of each datagram, without spaces",
+         [](Options& o, const std::string& v) {
+             if (v.empty() || v.size() > 64 || v.find_first_of(" \t\n") != std::string::npos)
+                 usage_error("--token: give 1 to 64 characters without spaces");
+             o.token = v;
+         }},
+        {"--port", "N", kAnswer, "7000", "UDP port to listen on",
+         [](Options& o, const std::string& v) { o.port = static_cast<int>(integer("--port", v, 65535)); }},
+        {"--group", "ADDRESS", kAnswer, nullptr, "multicast group to join as well",
+         [](Options& o, const std::string& v) { o.group = v; }},
+        {"--to", "ADDRESS:PORT", kAsk, nullptr, "where to send the datagrams (required)",
+         [](Options& o, const std::string& v) { o.to = v; }},
+        {"--bytes", "N", kAsk, "64", "size of the IP packets",
+         [](Options& o, const std::string& v) { o.packet_bytes = static_cast<int>(integer("--bytes", v, 65535)); }},
+        {"--flows", "N", kAsk, "1", "number of source ports that the datagrams come from",
+         [](Options& o, const std::string& v) { o.flows = static_cast<int>(integer("--flows", v, 512)); }},
+        {"--whole", nullptr, kAsk, nullptr, "search for the largest packet up to --bytes that passes unfragmented",
+         [](Options& o, const std::string&) { o.whole = true; }},
+        {"--timeout", "S", kAsk, "1", "seconds to wait for answers",
+         [](Options& o, const std::string& v) { o.timeout_ns = seconds_in_ns("--timeout", v, false); }},
+
         {"--barrier", nullptr, kRun, nullptr,
          "print 'ready', then start at the line 'go' or 'go TIME' on standard input",
          [](Options& o, const std::string&) { o.barrier = true; }},
@@ -149,9 +182,11 @@ const Option& find(const std::string& name, int command, const std::string& comm
 
 void check_required(const Options& options) {
     const int command = commands().at(options.command);
-    if (!(command & (kStart | kFetch))) return;
-    if (options.dir.empty()) usage_error(options.command + " requires --dir DIR");
-    if (options.deadline_ns == 0) usage_error(options.command + " requires --deadline S");
+    if (command == kCapture && options.interface.empty()) usage_error("capture requires --interface NAME");
+    if (command == kAsk && options.to.empty()) usage_error("ask requires --to ADDRESS:PORT");
+    if ((command & (kStart | kFetch)) && options.dir.empty()) usage_error(options.command + " requires --dir DIR");
+    if (command & (kStart | kFetch | kCapture | kAnswer) && options.deadline_ns == 0)
+        usage_error(options.command + " requires --deadline S");
     if ((command & kStart) && options.program.empty()) usage_error(options.command + " requires a program after --");
 }
 
@@ -162,7 +197,7 @@ Options parse_options(int argc, char** argv) {
     Options options;
     for (const auto& option : table())
         if (option.default_value) option.set(options, option.default_value);
-    if (arguments.empty()) usage_error("a command is required: pause, run, attend, fetch or facts");
+    if (arguments.empty()) usage_error(std::string("a command is required: ") + kCommandNames);
     options.command = arguments[0];
     if (options.command == "--help" || options.command == "-h" || options.command == "help") {
         options.command = "help";
@@ -174,7 +209,7 @@ Options parse_options(int argc, char** argv) {
     }
     if (starts_with(options.command, "-")) usage_error("unknown option " + options.command);
     if (!commands().count(options.command))
-        usage_error("unknown command '" + options.command + "'; give pause, run, attend, fetch or facts");
+        usage_error("unknown command '" + options.command + "'; give " + kCommandNames);
     const int command = commands().at(options.command);
     options.barrier = command == kAttend;
 
@@ -217,6 +252,9 @@ std::string help_text() {
            "  k8sdds-supervisor attend [OPTIONS] -- PROGRAM ARGS...  Run one participant over a stream that may break.\n"
            "  k8sdds-supervisor fetch --dir DIR --deadline S         Wait for an attended run and print its files.\n"
            "  k8sdds-supervisor facts                                Print facts about this pod and its host as JSON.\n"
+           "  k8sdds-supervisor capture --interface NAME --deadline S  Print the packets that leave by an interface as pcap.\n"
+           "  k8sdds-supervisor answer --deadline S                  Answer datagrams of ask with the address they came from.\n"
+           "  k8sdds-supervisor ask --to ADDRESS:PORT                Send known datagrams and print what was answered.\n"
            "  k8sdds-supervisor --version | --help\n";
     const auto section = [&](const char* title, int command_set) {
         out << '\n' << title << '\n';
@@ -233,9 +271,16 @@ std::string help_text() {
     section("pause, run and attend:", kPause | kStart);
     section("pause:", kPause);
     section("run, attend and fetch:", kStart | kFetch);
+    section("run, attend, fetch, capture and answer:", kStart | kFetch | kCapture | kAnswer);
     section("run and attend:", kStart);
     section("run:", kRun);
     section("attend:", kAttend);
+    section("capture, answer and ask:", kPackets);
+    section("capture and ask:", kCapture | kAsk);
+    section("answer and ask:", kAnswer | kAsk);
+    section("capture:", kCapture);
+    section("answer:", kAnswer);
+    section("ask:", kAsk);
     out << "\nExit code of run: the participant's; 124 deadline; 125 aborted at the barrier; 126 not executable;\n"
            "127 not found; 128+N killed by signal N; 2 wrong usage; 3 missing prerequisite of this host or pod.\n";
     return out.str();

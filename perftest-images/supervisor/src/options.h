@@ -9,7 +9,7 @@
 namespace k8sdds {
 
 struct Options {
-    std::string command;  // pause, run, attend, fetch, facts, help, version
+    std::string command;  // pause, run, attend, fetch, facts, capture, answer, ask, help, version
 
     // pause, run, attend
     std::vector<std::string> join_cgroups;
@@ -22,7 +22,7 @@ struct Options {
 
     // run, attend, fetch
     std::string dir;
-    std::int64_t deadline_ns = 0;
+    std::int64_t deadline_ns = 0;  // capture and answer, too
 
     // run, attend
     std::int64_t grace_ns = 0;
@@ -40,6 +40,19 @@ struct Options {
 
     // attend
     std::vector<std::string> forget;
+
+    // capture, answer, ask
+    std::string interface;
+    int count = 0;
+    int snap_bytes = 0;
+    std::string token;
+    int port = 0;
+    std::string group;  // empty: none
+    std::string to;
+    int packet_bytes = 0;
+    int flows = 0;
+    bool whole = false;
+    std::int64_t timeout_ns = 0;
 };
 
 Options parse_options(int argc, char** argv);  // throws Failure(kUsage) that names the option

@@ -1,0 +1,192 @@
+"""Observe what a network does with packets between two pods on different nodes: its fingerprint.
+
+Known datagrams are sent from one pod to another, and what leaves the sender's node is captured. Nothing is taken from
+the network's documentation, so that the fingerprint is the same for known and unknown networks. It is taken once per
+network and campaign, before anything is measured. The testbed provides the places where the commands run.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from k8sdds.networks import packets
+from k8sdds.networks.packets import Wrapping
+from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds import node_state
+from k8sdds.testbeds.node_state import CONNTRACK, PROGRAMS, RULES, NodeState
+
+PORT = 17900
+GROUP = "239.255.77.2"
+DEADLINE_S = 60
+"""After this time, programs in the pods end by themselves, if k8sdds could not stop them."""
+PACKETS = 64
+"""Known packets of one connection, and connections of one packet: enough to stand out from other traffic."""
+CAPTURED_PACKETS = 20_000
+MULTICAST_PACKETS = 3
+MULTICAST_TIMEOUT_S = 0.5
+ANSWER_TIMEOUT_S = 2.0
+
+Stop = Callable[[], bytes]
+"""Ends a running command and returns its standard output."""
+
+
+class Place(Protocol):
+    """A pod or a node, in which commands run."""
+
+    supervisor: str
+    """Path of the supervisor there."""
+
+    def run(self, argv: Sequence[str]) -> bytes:
+        """Return the standard output of a command.
+
+        Raises:
+            PrerequisiteError: It failed.
+            PartFailed: It was killed.
+        """
+
+    def running(self, argv: Sequence[str]) -> AbstractContextManager[Stop]:
+        """Run a command that prints `ready` while the context lasts. Raises like `run`."""
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The two pods between which packets are observed."""
+
+    sender: Place
+    sender_address: str
+    sender_interface: str
+    mtu_bytes: int
+    """MTU of the sender's interface."""
+    receiver: Place
+    receiver_address: str
+    receiver_interface: str
+    peer: str
+    """Address of the receiver's node."""
+    node: Place | None
+    """The sender's node; None: it cannot be observed."""
+    node_unavailable: str = ""
+    """Why not."""
+    slack_s: float = 0
+    """How long a packet takes at most, if the link delays packets."""
+
+
+_ON_NODE = (
+    "uplink",
+    "outer_protocol",
+    "added_bytes",
+    "cleartext",
+    CONNTRACK,
+    RULES,
+    "rules_matched",
+    PROGRAMS,
+)
+
+
+def observe(probed: Probed) -> Fingerprint:
+    """Take the fingerprint of the network between two pods.
+
+    Raises:
+        PrerequisiteError: The pods cannot exchange datagrams.
+        PartFailed: A part of the testbed was killed meanwhile.
+    """
+    found, token = Fingerprint(), f"k8sdds-{secrets.token_hex(6)}"
+    argv = [probed.receiver.supervisor, "answer", "--port", str(PORT), "--token", token, "--group", GROUP]
+    argv += ["--interface", probed.receiver_interface, "--deadline", str(DEADLINE_S)]
+    with probed.receiver.running(argv):
+        _observe_pods(found, probed, token)
+        if probed.node is None:
+            found.not_observed |= dict.fromkeys(_ON_NODE, probed.node_unavailable)
+        else:
+            with _noting(found, _ON_NODE):
+                _observe_node(found, probed, probed.node, token)
+    return found
+
+
+def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
+    """Observe what the pods themselves see."""
+    largest = _ask(probed, token, "--whole", "--bytes", str(probed.mtu_bytes))
+    found.path_mtu_bytes = largest["path_mtu_bytes"]
+    if not largest["answered"]:
+        raise PrerequisiteError(
+            f"{probed.receiver_address} does not answer {probed.sender_address}: {largest['last_error'] or 'timeout'}"
+        )
+    found.masqueraded = any(address != probed.sender_address for address in largest["seen_as"])
+    count, timeout_s = str(MULTICAST_PACKETS), MULTICAST_TIMEOUT_S + 2 * probed.slack_s
+    group = ["--count", count, "--interface", probed.sender_interface, "--timeout", f"{timeout_s:.3f}"]
+    found.multicast = _ask(probed, token, *group, to=GROUP)["answered"] > 0
+
+
+def _observe_node(found: Fingerprint, probed: Probed, node: Place, token: str) -> None:
+    """Observe what the sender's node does with the packets of one connection, and with those of many."""
+    before = _state(node, probed)
+    if not before.uplink:
+        raise PrerequisiteError(f"the sender's node has no route to {probed.peer}")
+    found.uplink, found.not_observed = before.uplink, {**found.not_observed, **before.unreadable}
+    wire = ("outer_protocol", "added_bytes", "cleartext")
+    with _noting(found, wire):
+        # Only packets that leave are captured, so that those of the answers are missing.
+        argv = [node.supervisor, "capture", "--interface", before.uplink, "--count", str(CAPTURED_PACKETS)]
+        with node.running([*argv, "--deadline", str(DEADLINE_S)]) as stop:
+            _ask(probed, token, "--count", str(PACKETS), "--bytes", str(PACKET_BYTES))
+            captured = packets.read_pcap(stop())
+        _set_wrapping(found, packets.wrapping(captured, token.encode(), PACKET_BYTES, PACKETS))
+    if "outer_protocol" in found.not_observed:
+        # Without the right to capture, the packets for the rules were not sent.
+        _ask(probed, token, "--count", str(PACKETS), "--bytes", str(PACKET_BYTES))
+    between = _state(node, probed)
+    _ask(probed, token, "--count", str(PACKETS), "--flows", str(PACKETS))
+    after = _state(node, probed)
+    if between.rules is not None:
+        found.rules, found.rules_matched = (
+            len(between.rules),
+            node_state.matched_rules(before, between, PACKETS),
+        )
+    found.conntrack = (after.connections or 0) - (between.connections or 0) >= PACKETS // 2
+    found.programs = None if after.programs is None else list(after.programs)
+
+
+def _set_wrapping(found: Fingerprint, wrapping: Wrapping | None) -> None:
+    if wrapping is None:
+        raise PrerequisiteError(f"the known packets did not leave by {found.uplink}")
+    found.outer_protocol, found.outer_port = wrapping.protocol, wrapping.port
+    found.added_bytes, found.cleartext = wrapping.added_bytes, wrapping.cleartext
+
+
+@contextmanager
+def _noting(found: Fingerprint, names: Sequence[str]) -> Iterator[None]:
+    """Note why something could not be observed, if the `with` block fails."""
+    try:
+        yield
+    except (PrerequisiteError, ValueError) as error:
+        reason = error.message if isinstance(error, PrerequisiteError) else str(error)
+        found.not_observed |= {name: reason for name in names if getattr(found, name) is None}
+
+
+def _state(node: Place, probed: Probed) -> NodeState:
+    return node_state.parse(node.run([*node_state.COMMAND, probed.peer]).decode(errors="replace"))
+
+
+def _ask(probed: Probed, token: str, *options: str, to: str = "") -> dict[str, Any]:
+    """Send known datagrams from the sender and return the report of the program that sent them."""
+    argv = [
+        probed.sender.supervisor,
+        "ask",
+        "--to",
+        f"{to or probed.receiver_address}:{PORT}",
+        "--token",
+        token,
+    ]
+    if "--timeout" not in options:
+        argv += ["--timeout", f"{ANSWER_TIMEOUT_S + 2 * probed.slack_s:.3f}"]
+    output = probed.sender.run([*argv, *options])
+    try:
+        report: dict[str, Any] = json.loads(output)
+    except ValueError as error:
+        raise PrerequisiteError(f"`{argv[0]} ask` printed something else: {output[:80]!r}") from error
+    return report

@@ -1,0 +1,320 @@
+// Observes a network: sends known datagrams, answers them, and captures the packets that leave by an interface.
+// Never used while samples are measured.
+
+#include <arpa/inet.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <set>
+
+#include "commands.h"
+#include "json.h"
+#include "support.h"
+
+namespace k8sdds {
+
+namespace {
+
+constexpr int kHeaders = 28;       // IPv4 and UDP
+constexpr int kSmallest = 576;     // every IPv4 host accepts packets of this size (RFC 791)
+constexpr int kAttempts = 3;       // datagrams of one size that may be lost before it counts as too large
+constexpr int kMaxPacket = 65535;
+constexpr std::int64_t kMs = 1'000'000;
+
+void require(bool works, const std::string& what) {
+    if (!works) throw Failure(kPrerequisite, "cannot " + what + ": " + errno_text());
+}
+
+int index_of(const std::string& interface) {
+    const auto index = if_nametoindex(interface.c_str());
+    if (index == 0) throw Failure(kPrerequisite, "there is no interface " + interface);
+    return static_cast<int>(index);
+}
+
+sockaddr_in address_of(const std::string& text) {
+    const auto colon = text.rfind(':');
+    const auto port = colon == std::string::npos ? std::nullopt : to_integer(text.substr(colon + 1));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    if (!port || *port < 1 || *port > 65535 || inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr) != 1)
+        throw Failure(kUsage, "'" + text + "' is not of the form IPV4-ADDRESS:PORT");
+    address.sin_port = htons(static_cast<std::uint16_t>(*port));
+    return address;
+}
+
+std::string text_of(const in_addr& address) {
+    std::array<char, INET_ADDRSTRLEN> text;
+    return inet_ntop(AF_INET, &address, text.data(), text.size());
+}
+
+bool is_multicast(const sockaddr_in& address) { return IN_MULTICAST(ntohl(address.sin_addr.s_addr)); }
+
+Fd udp_socket() {
+    Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    require(static_cast<bool>(fd), "create a socket");
+    return fd;
+}
+
+void write_all(const void* data, std::size_t size) {
+    require(std::fwrite(data, 1, size, stdout) == size, "write packets");
+}
+
+// Waits for packets on a socket, until a deadline or until standard input ends or has a line.
+class Wait {
+public:
+    Wait(int fd, std::int64_t deadline_ns) : fd_(fd), end_ns_(monotonic_ns() + deadline_ns) {}
+
+    bool has_packet() {
+        while (true) {
+            const std::int64_t left_ns = end_ns_ - monotonic_ns();
+            if (left_ns <= 0) return false;
+            std::array<pollfd, 2> polled = {{{fd_, POLLIN, 0}, {stopped_ ? -1 : STDIN_FILENO, POLLIN, 0}}};
+            const int ready = poll(polled.data(), polled.size(), static_cast<int>(left_ns / kMs) + 1);
+            require(ready >= 0 || errno == EINTR, "wait for packets");
+            if (ready > 0 && polled[1].revents != 0) {
+                // What has arrived by now is read still.
+                stopped_ = true;
+                end_ns_ = std::min(end_ns_, monotonic_ns() + kDrainNs);
+            }
+            if (ready > 0 && polled[0].revents != 0) return true;
+        }
+    }
+
+private:
+    static constexpr std::int64_t kDrainNs = 20 * kMs;
+    const int fd_;
+    std::int64_t end_ns_;
+    bool stopped_ = false;
+};
+
+// The head of a pcap file and of each of its packets.
+struct FileHeader {
+    std::uint32_t magic = 0xa1b2c3d4;
+    std::uint16_t major = 2, minor = 4;
+    std::int32_t zone = 0;
+    std::uint32_t accuracy = 0, snap_bytes, link_type;
+};
+struct PacketHeader {
+    std::uint32_t seconds, microseconds, stored_bytes, bytes;
+};
+constexpr std::uint32_t kEthernet = 1, kRawIp = 101;
+
+std::uint32_t link_type(int fd, const std::string& interface) {
+    ifreq request{};
+    interface.copy(request.ifr_name, IFNAMSIZ - 1);
+    require(ioctl(fd, SIOCGIFHWADDR, &request) == 0, "inspect " + interface);
+    const auto type = request.ifr_hwaddr.sa_family;
+    return type == ARPHRD_ETHER || type == ARPHRD_LOOPBACK ? kEthernet : kRawIp;
+}
+
+// Sends datagrams, and counts the answers.
+class Asker {
+public:
+    explicit Asker(const Options& options) : options_(options), to_(address_of(options.to)) {
+        const int flows = std::max(1, options.flows);
+        for (int i = 0; i < flows; ++i) sockets_.push_back(open_socket());
+        payload_.assign(static_cast<std::size_t>(kMaxPacket), '.');
+        options.token.copy(payload_.data(), options.token.size());
+    }
+
+    // Sends all datagrams, then waits for their answers.
+    void ask_all() {
+        for (int i = 0; i < options_.count; ++i) {
+            send(sockets_[static_cast<std::size_t>(i) % sockets_.size()].get(), options_.packet_bytes);
+            // Slow enough that no queue on the path overflows.
+            usleep(500);
+        }
+        const std::int64_t end_ns = monotonic_ns() + options_.timeout_ns;
+        while (answered_ < options_.count && receive(end_ns)) {}
+    }
+
+    // Returns the size of the largest packet that passes unfragmented, at most `max`; none: not even a small one does.
+    std::optional<int> largest_packet(int max) {
+        const std::int64_t started_ns = monotonic_ns();
+        if (!passes(std::min(max, kSmallest), options_.timeout_ns)) return std::nullopt;
+        const std::int64_t wait_ns = std::max(100 * kMs, 4 * (monotonic_ns() - started_ns));
+        if (passes(max, wait_ns)) return max;
+        int passing = std::min(max, kSmallest), failing = max;
+        while (failing - passing > 1) {
+            const int middle = (passing + failing) / 2;
+            (passes(middle, wait_ns) ? passing : failing) = middle;
+        }
+        return passing;
+    }
+
+    void add_to(Json& report) const {
+        report["sent"] = sent_;
+        report["answered"] = answered_;
+        report["seen_as"] = seen_as_;
+        report["last_error"] = json_or_null(error_);
+    }
+
+private:
+    Fd open_socket() const {
+        Fd fd = udp_socket();
+        if (options_.whole) {
+            // Sets the flag "don't fragment" without regard to what the kernel knows of the path.
+            const int probe = IP_PMTUDISC_PROBE;
+            require(setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe) == 0, "forbid fragments");
+        }
+        if (!options_.interface.empty() && is_multicast(to_)) {
+            ip_mreqn request{};
+            request.imr_ifindex = index_of(options_.interface);
+            require(setsockopt(fd.get(), IPPROTO_IP, IP_MULTICAST_IF, &request, sizeof request) == 0, "select an interface");
+        }
+        return fd;
+    }
+
+    bool send(int fd, int packet_bytes) {
+        const auto bytes = static_cast<std::size_t>(std::clamp(packet_bytes - kHeaders, 1, kMaxPacket - kHeaders));
+        ++sent_;
+        const bool works = sendto(fd, payload_.data(), bytes, 0, reinterpret_cast<const sockaddr*>(&to_), sizeof to_) >= 0;
+        if (!works) error_ = errno_text();
+        return works;
+    }
+
+    // Receives one answer: the token, the address that the other side saw, and the size of the datagram there.
+    bool receive(std::int64_t end_ns) {
+        std::vector<pollfd> polled;
+        for (const auto& fd : sockets_) polled.push_back({fd.get(), POLLIN, 0});
+        while (true) {
+            const std::int64_t left_ns = end_ns - monotonic_ns();
+            if (left_ns <= 0) return false;
+            if (poll(polled.data(), polled.size(), static_cast<int>(left_ns / kMs) + 1) <= 0) continue;
+            for (const auto& entry : polled) {
+                if (entry.revents == 0) continue;
+                std::array<char, 256> answer;
+                const ssize_t n = recv(entry.fd, answer.data(), answer.size(), MSG_DONTWAIT);
+                if (n < 0) error_ = errno_text();
+                const auto parts = n < 0 ? std::vector<std::string>() : fields({answer.data(), static_cast<std::size_t>(n)});
+                if (parts.size() != 3 || parts[0] != options_.token) continue;
+                ++answered_;
+                seen_as_.insert(parts[1]);
+                last_bytes_ = to_integer(parts[2]).value_or(0);
+                return true;
+            }
+        }
+    }
+
+    // Returns whether a packet of this size is answered. Late answers to other sizes do not count.
+    bool passes(int packet_bytes, std::int64_t wait_ns) {
+        for (int attempt = 0; attempt < kAttempts; ++attempt) {
+            if (!send(sockets_[0].get(), packet_bytes)) return false;
+            const std::int64_t end_ns = monotonic_ns() + wait_ns;
+            while (receive(end_ns))
+                if (last_bytes_ == packet_bytes - kHeaders) return true;
+        }
+        return false;
+    }
+
+    const Options& options_;
+    const sockaddr_in to_;
+    std::vector<Fd> sockets_;
+    std::string payload_;
+    int sent_ = 0, answered_ = 0;
+    std::int64_t last_bytes_ = 0;
+    std::set<std::string> seen_as_;
+    std::string error_;
+};
+
+}  // namespace
+
+int capture_packets(const Options& options) {
+    const int index = index_of(options.interface);
+    // Protocol 0 receives nothing until the socket is bound to the interface.
+    Fd fd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+    require(static_cast<bool>(fd), "capture packets");
+    const int buffer_bytes = 8 << 20;
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
+    sockaddr_ll address{};
+    address.sll_family = AF_PACKET;
+    address.sll_protocol = htons(ETH_P_ALL);
+    address.sll_ifindex = index;
+    require(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
+            "capture packets of " + options.interface);
+    FileHeader header{};
+    header.snap_bytes = static_cast<std::uint32_t>(options.snap_bytes);
+    header.link_type = link_type(fd.get(), options.interface);
+    write_all(&header, sizeof header);
+    std::fflush(stdout);
+    std::fputs("ready\n", stderr);
+
+    std::vector<char> packet(static_cast<std::size_t>(options.snap_bytes));
+    Wait wait(fd.get(), options.deadline_ns);
+    for (int stored = 0; stored < options.count && wait.has_packet();) {
+        sockaddr_ll from{};
+        socklen_t size = sizeof from;
+        const ssize_t bytes = recvfrom(fd.get(), packet.data(), packet.size(), MSG_TRUNC,
+                                       reinterpret_cast<sockaddr*>(&from), &size);
+        if (bytes < 0 || from.sll_pkttype != PACKET_OUTGOING) continue;
+        const std::int64_t now_ns = realtime_ns();
+        const PacketHeader head = {static_cast<std::uint32_t>(now_ns / 1'000'000'000),
+                                   static_cast<std::uint32_t>(now_ns / 1000 % 1'000'000),
+                                   static_cast<std::uint32_t>(std::min<std::size_t>(packet.size(), static_cast<std::size_t>(bytes))),
+                                   static_cast<std::uint32_t>(bytes)};
+        write_all(&head, sizeof head);
+        write_all(packet.data(), head.stored_bytes);
+        ++stored;
+    }
+    require(std::fflush(stdout) == 0, "write packets");
+    return 0;
+}
+
+int answer_datagrams(const Options& options) {
+    Fd fd = udp_socket();
+    const int yes = 1;
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_port = htons(static_cast<std::uint16_t>(options.port));
+    require(bind(fd.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0,
+            "listen on UDP port " + std::to_string(options.port));
+    if (!options.group.empty()) {
+        ip_mreqn request{};
+        request.imr_multiaddr = address_of(options.group + ":1").sin_addr;
+        if (!options.interface.empty()) request.imr_ifindex = index_of(options.interface);
+        require(setsockopt(fd.get(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) == 0, "join " + options.group);
+    }
+    std::fputs("ready\n", stderr);
+    std::vector<char> datagram(kMaxPacket);
+    Wait wait(fd.get(), options.deadline_ns);
+    while (wait.has_packet()) {
+        sockaddr_in from{};
+        socklen_t size = sizeof from;
+        const ssize_t bytes =
+            recvfrom(fd.get(), datagram.data(), datagram.size(), 0, reinterpret_cast<sockaddr*>(&from), &size);
+        if (bytes < static_cast<ssize_t>(options.token.size()) ||
+            options.token.compare(0, std::string::npos, datagram.data(), options.token.size()) != 0)
+            continue;
+        const std::string answer = options.token + ' ' + text_of(from.sin_addr) + ' ' + std::to_string(bytes);
+        sendto(fd.get(), answer.data(), answer.size(), 0, reinterpret_cast<const sockaddr*>(&from), size);
+    }
+    return 0;
+}
+
+int ask_by_datagrams(const Options& options) {
+    Asker asker(options);
+    Json report;
+    if (options.whole) {
+        report["path_mtu_bytes"] = json_or_null(asker.largest_packet(options.packet_bytes));
+    } else {
+        asker.ask_all();
+    }
+    asker.add_to(report);
+    std::puts(json_text(report).c_str());
+    return 0;
+}
+
+}  // namespace k8sdds

@@ -1,0 +1,184 @@
+"""Test how packets and states of nodes are read for the fingerprint of a network, on packets recorded in the lab."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from k8sdds.networks import packets
+from k8sdds.networks.packets import Wrapping
+from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint, unobserved
+from k8sdds.testbeds import node_state
+
+RECORDED = Path(__file__).parent / "recorded/packets"
+TOKEN = b"k8sdds-recorded"
+SENT = 4
+"""Each file contains the packets that left a node of the lab while four known datagrams were sent."""
+
+VXLAN, VXLAN_OF_WEAVE = Wrapping("VXLAN", 8472, 50, True), Wrapping("VXLAN", 6784, 50, True)
+
+
+@pytest.mark.parametrize(
+    ("network", "expected"),
+    [
+        ("flannel-vxlan", VXLAN),
+        ("flannel-hostgw", Wrapping("none", None, 0, True)),
+        ("flannel-ipsec", Wrapping("ESP in UDP", 4500, 64, False)),
+        ("flannel-wireguard", Wrapping("WireGuard", 51820, 60, False)),
+        ("weavenet", VXLAN_OF_WEAVE),
+        ("weavenet-encrypt", Wrapping("ESP in UDP", 4500, 112, False)),
+    ],
+)
+def test_recorded_packets_show_what_a_network_adds(network: str, expected: Wrapping) -> None:
+    recorded = packets.read_pcap((RECORDED / f"{network}.pcap").read_bytes())
+    assert packets.wrapping(recorded, TOKEN, PACKET_BYTES, SENT) == expected
+
+
+def pod_packet(size_bytes: int = PACKET_BYTES) -> bytes:
+    """Return an IP packet with a known datagram."""
+    payload = TOKEN.ljust(size_bytes - 28, b".")
+    return ip(17, struct.pack(">HHHH", 40000, 17900, len(payload) + 8, 0) + payload)
+
+
+def ip(protocol: int, content: bytes) -> bytes:
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(content), 1, 0, 64, protocol, 0)
+    return head + bytes([10, 0, 0, 1, 10, 0, 0, 2]) + content
+
+
+def udp(port: int, content: bytes) -> bytes:
+    return ip(17, struct.pack(">HHHH", 50000, port, len(content) + 8, 0) + content)
+
+
+def ethernet(content: bytes, kind: int = packets.IPV4) -> bytes:
+    return bytes(12) + kind.to_bytes(2, "big") + content
+
+
+def seen(*frames: bytes, sent: int = 1, link_type: int = packets.ETHERNET) -> Wrapping | None:
+    parsed = [packets.parse_ip(frame, len(frame), link_type) for frame in frames]
+    return packets.wrapping([packet for packet in parsed if packet], TOKEN, PACKET_BYTES, sent)
+
+
+GENEVE = b"\x02\x00\x65\x58\x00\x00\x07\x00" + bytes(8)
+"""Header with eight bytes of options, as OVN-Kubernetes sends it."""
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    [
+        (ethernet(ip(4, pod_packet())), Wrapping("IP-in-IP", None, 20, True)),
+        (ethernet(ip(47, bytes(4) + pod_packet())), Wrapping("GRE", None, 24, True)),
+        (ethernet(udp(6081, GENEVE + ethernet(pod_packet()))), Wrapping("Geneve", 6081, 58, True)),
+        (ethernet(udp(6783, b"sleeve" + pod_packet())), Wrapping("UDP", 6783, 34, True)),
+        (ethernet(ip(50, bytes(8) + pod_packet())), Wrapping("ESP", None, 28, True)),
+        (bytes(12) + b"\x81\x00\x00\x05\x08\x00" + pod_packet(), Wrapping("none", None, 0, True)),
+    ],
+)
+def test_headers_of_other_networks(frame: bytes, expected: Wrapping) -> None:
+    assert seen(frame) == expected
+
+
+def test_an_uplink_without_ethernet() -> None:
+    assert seen(ip(4, pod_packet()), link_type=packets.RAW_IP) == Wrapping("IP-in-IP", None, 20, True)
+
+
+def test_encrypted_packets_are_recognized_by_their_number_and_size() -> None:
+    hidden = [ethernet(ip(50, bytes(1060)))] * 60
+    other = [ethernet(ip(6, bytes(1400)))] * 20 + [ethernet(udp(53, bytes(40)))] * 64
+    assert seen(*hidden, *other, sent=64) == Wrapping("ESP", None, 1080 - PACKET_BYTES, False)
+    assert seen(*hidden[:30], *other, sent=64) is None
+
+
+def test_one_readable_packet_shows_that_the_network_does_not_encrypt() -> None:
+    found = seen(*[ethernet(ip(50, bytes(1060)))] * 64, ethernet(pod_packet()), sent=64)
+    assert found == Wrapping("none", None, 0, True)
+
+
+def test_key_exchange_is_not_traffic_of_pods() -> None:
+    assert seen(*[ethernet(udp(4500, bytes(1200)))] * 64, sent=64) is None
+
+
+def test_an_incomplete_capture_ends_at_its_last_whole_packet() -> None:
+    whole = (RECORDED / "flannel-vxlan.pcap").read_bytes()
+    for end in range(packets.PCAP_HEADER.size, len(whole), 17):
+        assert packets.wrapping(packets.read_pcap(whole[:end]), TOKEN, PACKET_BYTES, SENT) in (None, VXLAN)
+    with pytest.raises(ValueError, match="no header"):
+        list(packets.read_pcap(whole[:10]))
+    with pytest.raises(ValueError, match="not a packet capture"):
+        list(packets.read_pcap(b"x" * 100))
+
+
+def rule(handle: int, packets_: int | None) -> dict[str, object]:
+    counter = [] if packets_ is None else [{"counter": {"packets": packets_, "bytes": 0}}]
+    return {
+        "rule": {"family": "ip", "table": "filter", "chain": "FORWARD", "handle": handle, "expr": counter}
+    }
+
+
+def state(*rules: dict[str, object], **sections: str) -> node_state.NodeState:
+    texts = {
+        "route": '[{"dst": "192.0.2.2", "dev": "eth0"}]',
+        "links": "[]",
+        "conntrack": "12",
+        "nft": json.dumps({"nftables": [{"metainfo": {}}, *rules]}),
+        "queues": "",
+        **sections,
+    }
+    codes = {name: 1 if text.startswith("!") else 0 for name, text in texts.items()}
+    return node_state.parse(
+        "".join(f"== {name} {codes[name]}\n{text.lstrip('!')}\n" for name, text in texts.items())
+    )
+
+
+def test_rules_match_if_they_count_every_packet() -> None:
+    before = state(rule(1, 10), rule(2, 10), rule(3, None))
+    after = state(rule(1, 74), rule(2, 73), rule(3, None), rule(4, 64))
+    assert node_state.matched_rules(before, after, 64) == 2
+    assert after.rules is not None and len(after.rules) == 4
+    assert (after.uplink, after.connections, after.unreadable) == ("eth0", 12, {})
+
+
+def test_legacy_rules_count_too() -> None:
+    texts = [f"*filter\n:FORWARD ACCEPT [9:9]\n[{n}:0] -A FORWARD -j ACCEPT\nCOMMIT" for n in (1, 65)]
+    before, after = (state(legacy=text) for text in texts)
+    assert node_state.matched_rules(before, after, 64) == 1
+
+
+def test_what_a_user_may_not_read_is_named() -> None:
+    found = state(nft="!Operation not permitted (you must be root)", conntrack="!No such file or directory")
+    assert (found.rules, found.connections) == (None, 0)
+    assert found.unreadable == {"rules": "Operation not permitted (you must be root)"}
+    assert node_state.matched_rules(found, found, 64) is None
+
+
+def test_programs_of_xdp_and_tc_are_listed() -> None:
+    xdp = json.dumps([{"ifname": "eth0", "xdp": {"mode": 1, "prog": {"id": 7, "name": "cil_xdp_entry"}}}])
+    classifier = json.dumps([
+        {"protocol": "all", "kind": "bpf", "chain": 0},
+        {"protocol": "all", "kind": "bpf", "options": {"handle": "0x1", "bpf_name": "cil_from_netdev"}},
+    ])  # fmt: skip
+    found = state(links=xdp, **{"filter eth0 ingress": classifier, "filter eth0 egress": "[]"})
+    assert found.programs == ("eth0 XDP: cil_xdp_entry", "eth0 tc ingress: cil_from_netdev")
+
+
+@pytest.mark.parametrize("text", ["", "== route 0\nnonsense\n== links 0\n[]\n", "== nft 0\n[]\n"])
+def test_other_output_is_no_state(text: str) -> None:
+    try:
+        found = node_state.parse(text)
+    except ValueError as error:
+        assert "not the state of a node" in str(error)
+    else:
+        assert found.unreadable
+
+
+def test_a_value_as_text() -> None:
+    found = Fingerprint(outer_protocol="VXLAN", outer_port=8472, cleartext=True, programs=[])
+    assert (found.outer, found.value("cleartext"), found.value("programs")) == (
+        "VXLAN, port 8472",
+        "yes",
+        "none",
+    )
+    assert unobserved("no pod").outer == "not observed"
+    assert unobserved("no pod").value("rules") == "not observed"
