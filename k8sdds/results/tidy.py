@@ -10,6 +10,7 @@ from k8sdds.results.metrics import Kind, parsed
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.files import replacing
+from k8sdds.system.memory import require_address_space
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,11 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
     types are Int64 for integers, float64 for numbers, boolean for flags, and object for everything else. `valid`
     is never null: an attempt that is not marked as valid is not valid. With `parquet`, the table is also written
     to derived/trials.parquet.
+
+    Raises:
+        PrerequisiteError: The limit of memory is too low.
     """
+    require_address_space()
     import pandas as pd
 
     rows = [_row(attempt) for attempt in run.attempts()]

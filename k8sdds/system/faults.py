@@ -123,7 +123,7 @@ def is_resource(error: BaseException) -> bool:
     """Return whether an exhausted or broken resource of this machine caused an exception."""
     if isinstance(error, OSError):
         return error.errno in RESOURCE_REMEDIES
-    return isinstance(error, MemoryError) or _has_loader_message(error)
+    return isinstance(error, MemoryError) or _loader_message(error) is not None
 
 
 def _explain_one(error: BaseException, what: str, remedy: str) -> K8sddsError | None:
@@ -137,9 +137,9 @@ def _explain_one(error: BaseException, what: str, remedy: str) -> K8sddsError | 
         )
     if isinstance(error, OSError):
         return _explain_os_error(error, what, remedy)
-    if _has_loader_message(error):
+    if (line := _loader_message(error)) is not None:
         return PrerequisiteError(
-            _about(what, str(error)), "raise the limits of memory, files and processes: ulimit -a"
+            _about(what, line), "raise the limits of memory, files and processes: ulimit -a"
         )
     return None
 
@@ -167,10 +167,12 @@ def _explain_os_error(error: OSError, what: str, remedy: str) -> K8sddsError | N
     return PrerequisiteError(message, remedy or "for the cause, run the command again with --verbose")
 
 
-def _has_loader_message(error: BaseException) -> bool:
-    return isinstance(error, ImportError | RuntimeError) and any(
-        text in str(error) for text in _LOADER_MESSAGES
-    )
+def _loader_message(error: BaseException) -> str | None:
+    """Return the line of a message that an exhausted resource causes. Some packages add advice about installations."""
+    if not isinstance(error, ImportError | RuntimeError):
+        return None
+    lines = str(error).splitlines()
+    return next((line.strip() for line in lines if any(text in line for text in _LOADER_MESSAGES)), None)
 
 
 def _about(subject: str, reason: str) -> str:

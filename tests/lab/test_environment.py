@@ -272,7 +272,7 @@ def require_nothing_half(folder: Path, about: str) -> None:
         and (
             is_temporary(str(path.relative_to(folder)))
             or path.suffix == ".new"
-            or (path.stat().st_size == 0 and "raw" not in path.parts)
+            or (path.stat().st_size == 0 and "raw" not in path.parts and path.name != ".lock")
         )
     ]
     assert not left, f"{about}: {left}"

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import faults, files
 from k8sdds.system.errors import Aborted, InputError, PrerequisiteError
 from k8sdds.testbeds.lab import records
+from tests import run_folders
 from tests.conftest import K8SDDS
 
 LIMIT = 5000
@@ -54,6 +56,24 @@ def test_every_error_number_has_a_path_a_reason_and_a_remedy(number: int) -> Non
 def test_other_exceptions_of_an_exhausted_machine_are_prerequisites(error: Exception) -> None:
     fault = faults.explain(error)
     assert isinstance(fault, PrerequisiteError) and fault.message and fault.remedy
+
+
+def test_the_advice_of_a_package_about_its_installation_is_left_out() -> None:
+    fault = faults.explain(
+        ImportError(
+            "PLEASE READ THIS\n\nOriginal error was: libblas.so: failed to map segment from shared object"
+        )
+    )
+    assert fault is not None
+    assert fault.message == "Original error was: libblas.so: failed to map segment from shared object"
+
+
+def test_a_limit_of_memory_that_would_crash_the_analysis_is_reported_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100 << 20, resource.RLIM_INFINITY))
+    with pytest.raises(PrerequisiteError, match="the limit is 100 MiB, and the analysis needs 1024 MiB"):
+        tidy.frame(run_folders.empty(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
