@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from k8sdds.cli import list as list_command
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import AcceptKeys, DryRun, ProfileName, complete_networks
+from k8sdds.cli.options import AcceptKeys, DryRun, ProfileName, Yes, complete_networks
 from k8sdds.cli.output import Json, RowsFormat, to_json
-from k8sdds.cli.terminal import print_note, print_text
+from k8sdds.cli.terminal import confirm, print_note, print_text
+
+if TYPE_CHECKING:
+    from k8sdds.deploy.network_switch.switch import SwitchResult
 
 app = typer.Typer(
     help="Switch the pod network of a cluster, or show what would be installed.", no_args_is_help=True
@@ -96,7 +99,7 @@ def show(
 
 @app.command(
     epilog=examples(
-        "k8sdds network switch one-machine kube-router",
+        "k8sdds network switch one-machine flannel-hostgw --yes",
         "k8sdds network switch ./my-lab.yaml weavenet-encrypt --password-file weave.key",
         "k8sdds network switch one-machine flannel-vxlan --dry-run",
     )
@@ -104,6 +107,7 @@ def show(
 def switch(
     profile: ProfileName,
     network: Name,
+    yes: Yes = False,
     mtu: Mtu = None,
     interface: Interface = None,
     password_file: Password = None,
@@ -122,8 +126,12 @@ def switch(
 
     loaded = profiles.load(profile)
     new_network = network_install.choose_network(loaded, network, mtu, interface, password_file)
+
+    def ask(planned: SwitchResult) -> None:
+        confirm(f"Install {network} on {loaded.name} and recreate every pod that uses the pod network?", yes)
+
     result = deployed_clusters.switch_and_verify(
-        loaded, new_network, accept_new_host_keys, print_note, dry_run
+        loaded, new_network, accept_new_host_keys, print_note, dry_run, None if yes else ask
     )
     if as_json:
         print_text(to_json(asdict(result)))

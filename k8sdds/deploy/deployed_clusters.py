@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from k8sdds.deploy import network_install, profiles, record
 from k8sdds.deploy.deploy import survey
@@ -49,6 +49,7 @@ def switch_and_verify(
     accept_new_host_keys: bool,
     progress: Progress,
     dry_run: bool = False,
+    confirm: Callable[[SwitchResult], None] | None = None,
 ) -> SwitchResult:
     """Switch the cluster of a profile to another network and run the smoke test on it.
 
@@ -58,6 +59,7 @@ def switch_and_verify(
         accept_new_host_keys: Whether to trust unknown SSH host keys.
         progress: Receives progress messages.
         dry_run: Only return what would be done.
+        confirm: Receives what would be done, if this is not nothing; raises to prevent it.
 
     Raises:
         InputError: The network does not fit the profile.
@@ -71,6 +73,8 @@ def switch_and_verify(
         survey(desired, connections).raise_problems(desired)
         if dry_run:
             return preview(profile, network, connections)
+        if confirm is not None and (planned := preview(profile, network, connections)).changed:
+            confirm(planned)
         result = switch(profile, network, connections, progress)
         if result.changed:
             progress("verifying that the nodes exchange datagrams")

@@ -121,7 +121,7 @@ def test_destroy_restores_the_state_before_deploy(site: Site) -> None:
     assert json.loads(site.k8sdds("status", profile, "--json").stdout)["problems"] == []
     check_commands_with_a_worker_down(site)
     # After a network switch, leftovers of neither network remain.
-    site.k8sdds("network", "switch", profile, "host")
+    site.k8sdds("network", "switch", profile, "host", "--yes")
     planned = site.k8sdds("destroy", profile, "--dry-run").stdout
     assert "stop everything that runs in the cluster" in planned
     assert site.k8sdds("destroy", profile, "--dry-run").stdout == planned
@@ -140,7 +140,7 @@ def check_commands_with_a_worker_down(site: Site) -> None:
     try:
         for args in (
             ("deploy", profile, "--yes"),
-            ("network", "switch", profile, "host"),
+            ("network", "switch", profile, "host", "--yes"),
             ("destroy", profile, "--yes"),
         ):
             done = run(site.state, *args, timeout_s=TIMEOUT_S)

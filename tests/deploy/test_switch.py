@@ -131,7 +131,7 @@ def without_pods(lines_by_node: dict[str, list[str]]) -> dict[str, list[str]]:
 def switched(cluster: Deployed, name: str) -> dict[str, Any]:
     planned = cluster.k8sdds("network", "switch", cluster.name, name, "--dry-run", "--json")
     assert planned.returncode == 0, planned.stderr
-    done = cluster.k8sdds("network", "switch", cluster.name, name, "--json", timeout_s=900)
+    done = cluster.k8sdds("network", "switch", cluster.name, name, "--yes", "--json", timeout_s=900)
     assert done.returncode == 0, done.stderr
     assert "exchange datagrams" in done.stderr  # the smoke test, which must pass
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -211,13 +211,13 @@ def assert_secured_campaign(cluster: Deployed, folder: Path) -> None:
 
 
 def test_a_switch_to_the_installed_network_changes_nothing(one_machine: Deployed) -> None:
-    done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan")
+    done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--yes")
     assert done.returncode == 0 and done.stdout.startswith("no changes"), done.stderr
 
 
 def interrupted(one_machine: Deployed, inside: Callable[..., str], step: str) -> None:
     """Kill the command when a step begins; complete it with the same command, then switch back."""
-    argv = [str(K8SDDS), "network", "switch", one_machine.name, "flannel-hostgw"]
+    argv = [str(K8SDDS), "network", "switch", one_machine.name, "flannel-hostgw", "--yes"]
     with subprocess.Popen(
         argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True,
         env={**os.environ, "K8SDDS_STATE_DIR": str(one_machine.state)}, start_new_session=True,
@@ -231,7 +231,7 @@ def interrupted(one_machine: Deployed, inside: Callable[..., str], step: str) ->
         time.sleep(random.Random(step).uniform(0, 2))
         os.killpg(command.pid, signal.SIGKILL)
     for name in ("flannel-hostgw", "flannel-vxlan"):
-        done = one_machine.k8sdds("network", "switch", one_machine.name, name)
+        done = one_machine.k8sdds("network", "switch", one_machine.name, name, "--yes")
         assert done.returncode == 0, done.stderr
         assert leftovers(inside, one_machine, [name]) == leftovers(inside, one_machine)
 
@@ -242,7 +242,7 @@ def test_leftovers_of_an_interrupted_deploy_are_removed(
 ) -> None:
     before = without_pods(leftovers(inside, one_machine))
     inside(one_machine.nodes[1], "sh", "-e", stdin="ip link add weave type bridge\nmkdir -p /var/lib/weave\n")
-    done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--json")
+    done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--yes", "--json")
     assert done.returncode == 0, done.stderr
     assert {"link weave", "file /var/lib/weave"} <= set(
         json.loads(done.stdout)["removed"][one_machine.nodes[1]]
@@ -269,14 +269,14 @@ def test_a_network_that_cannot_run_is_rejected_before_the_removal(
     one_machine: Deployed, inside: Callable[..., str], name: str, message: str
 ) -> None:
     before = leftovers(inside, one_machine)
-    done = one_machine.k8sdds("network", "switch", one_machine.name, name)
+    done = one_machine.k8sdds("network", "switch", one_machine.name, name, "--yes")
     assert done.returncode == 3 and re.search(message, done.stderr), done.stderr
     assert leftovers(inside, one_machine) == before
 
 
 def test_wireguard_requires_its_kernel_module(one_machine: Deployed, inside: Callable[..., str]) -> None:
     before = leftovers(inside, one_machine)
-    done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-wireguard")
+    done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-wireguard", "--yes")
     if "the kernel does not support wireguard" in done.stderr:
         assert done.returncode == 3 and leftovers(inside, one_machine) == before
     else:
