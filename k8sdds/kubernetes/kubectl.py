@@ -114,20 +114,28 @@ class Kubectl:
         command = f"delete {','.join(KINDS)} --all-namespaces {label}"
         self.output(f"cannot delete the objects of {name}", command, timeout_s=timeout_s + 10)
 
-    def clean_node(self, node: ClusterNode, prefixes: Sequence[str]) -> None:
-        """Remove what a network wrote on a node object: annotations, and the condition that it set.
+    def clean_nodes(self, nodes: Sequence[ClusterNode], prefixes: Sequence[str]) -> None:
+        """Remove what a network wrote on node objects: annotations, and the condition that it set.
 
         Args:
-            node: The node.
+            nodes: The nodes.
             prefixes: Prefixes of the annotations to remove.
         """
-        annotations = [name for name in node.annotations if name.startswith(tuple(prefixes))]
-        if annotations:
-            removals = " ".join(shlex.quote(f"{name}-") for name in annotations)
-            self.output("cannot remove annotations", f"annotate node {node.name} {removals}")
-        if node.unavailable:
+        own = {
+            node.name: [name for name in node.annotations if name.startswith(tuple(prefixes))]
+            for node in nodes
+        }
+        annotated = [name for name, annotations in own.items() if annotations]
+        if annotated:
+            removals = {shlex.quote(f"{name}-") for annotations in own.values() for name in annotations}
+            command = f"annotate node {' '.join(annotated)} {' '.join(sorted(removals))}"
+            self.output("cannot remove annotations", command)
+        unavailable = [node.name for node in nodes if node.unavailable]
+        if unavailable:
             patch = {"status": {"conditions": [{"type": "NetworkUnavailable", "$patch": "delete"}]}}
-            command = f"patch node {node.name} --subresource=status -p {shlex.quote(json.dumps(patch))}"
+            command = (
+                f"patch node {' '.join(unavailable)} --subresource=status -p {shlex.quote(json.dumps(patch))}"
+            )
             self.output("cannot remove the condition NetworkUnavailable", command)
 
     def agents(self, daemonset: str) -> list[Object]:

@@ -51,11 +51,11 @@ IGNORED = (
     # Link-local addresses are random.
     r"^(route|address).*fe80:",
     # Ports of clients and of containerd's stream server are random.
-    r"^socket\t(udp|tcp) \S+:[345]\d{4}$",
+    r"^socket\t(udp|tcp) \S+:[3-6]\d{4}$",
     # kube-proxy's rules of a Service depend on the pods behind it.
     r"KUBE-(SEP|SVC|EXT|FW)-",
     # kubectl's cache, and state of the system.
-    r"^file\t/run/(k8sdds-kubectl|log|lock)/|^file\t/var/lib/(systemd|dbus|logrotate)/",
+    r"^file\t/run/(k8sdds-kubectl|log|lock|user)/|^file\t/var/lib/(systemd|dbus|logrotate)/",
 )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
+from tests import sources
 from tests.clusters import run
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"), pytest.mark.long]
@@ -131,6 +132,19 @@ def test_destroy_restores_the_state_before_deploy(site: Site) -> None:
     logs = site.state / "clusters" / NAME / "logs"
     assert sorted(path.name for path in logs.iterdir()) == ["head.log", "work.log"]
     assert site.k8sdds("destroy", profile, "--yes").stdout == "Nothing to destroy.\n"
+
+
+def test_destroy_removes_everything_of_kube_router(site: Site, tmp_path: Path) -> None:
+    """The daemon writes rules, ipsets, routes and files that no other program removes."""
+    bundle = tmp_path / "bundle"
+    site.k8sdds("bundle", "create", str(bundle), "--suite", "none", *sources.kube_router())
+    with site.profile.open("a") as file:
+        file.write(f"network: kube-router\nsoftware: {{source: bundle, bundle: {bundle}}}\n")
+    before = site.machine_states()
+    site.k8sdds("deploy", str(site.profile), "--yes")
+    assert any("kube-bridge" in line for line in site.machine_states()["work"])
+    site.k8sdds("destroy", str(site.profile), "--yes")
+    assert_same(site.machine_states(), before)
 
 
 def check_commands_with_a_worker_down(site: Site) -> None:

@@ -136,7 +136,7 @@ def test_default_mtus(network: str, mtu: int) -> None:
 
 
 def test_experiments_of_the_study_have_its_mtu_of_kube_router() -> None:
-    """Its version subtracted 20 bytes from the MTU of the link, and current ones do not."""
+    """The study reports 1480, and the daemon of today has the MTU of the link."""
     mtus: dict[str, set[int | None]] = {}
     for name in experiments.names():
         experiment = experiments.load(name)

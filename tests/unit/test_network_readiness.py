@@ -157,3 +157,33 @@ def test_controllers_recreate_the_pods_that_they_own() -> None:
     owned = pod()
     owned["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "r", "controller": True}]
     assert readiness.has_controller(owned)
+
+
+def replica(uid: str, ready: bool = True, owner: str = "rs1", **metadata: object) -> dict[str, Any]:
+    reference = {"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
+    return {
+        "metadata": {"uid": uid, "namespace": "kube-system", "ownerReferences": [reference], **metadata},
+        "status": {"conditions": [{"type": "Ready", "status": str(ready)}]},
+    }
+
+
+def test_deleted_system_pods_are_replaced_when_as_many_new_ones_are_ready() -> None:
+    deleted = [replica("a"), replica("b")]
+    assert readiness.missing_replacements([], deleted) == []
+    waiting = ["kube-system/rs1: 1 of 2 pods are ready"]
+    terminating = replica("a", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert readiness.missing_replacements(deleted, [terminating, replica("c")]) == waiting
+    assert readiness.missing_replacements(deleted, [replica("c"), replica("d", ready=False)]) == waiting
+    assert readiness.missing_replacements(deleted, [replica("c"), replica("d", owner="rs2")]) == waiting
+    assert readiness.missing_replacements(deleted, [terminating, replica("c"), replica("d")]) == []
+
+
+def test_only_replaceable_pods_of_the_system_count_as_system_pods() -> None:
+    pod = replica("a")
+    assert readiness.is_system_pod(pod)
+    pod["metadata"]["namespace"] = "default"
+    assert not readiness.is_system_pod(pod)
+    daemon = replica("a")
+    daemon["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
+    assert not readiness.is_system_pod(daemon)
+    assert not readiness.is_system_pod({"metadata": {"namespace": "kube-system"}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
@@ -11,6 +12,7 @@ from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import ClusterNode
 from k8sdds.networks.cluster_install import ReadyCondition
+from k8sdds.versions import KUBE_SYSTEM_NAMESPACE
 
 TOKEN_VOLUME = "kube-api-access-"
 """Prefix of volumes with service account tokens."""
@@ -89,6 +91,42 @@ def pods_without_address(pods: Sequence[Object], pod_cidr: IPv4Network) -> list[
                 name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
                 messages.append(f"{name} on {pod['spec']['nodeName']} has {address or 'no address'}")
     return messages
+
+
+def is_system_pod(pod: Object) -> bool:
+    """Return whether a pod in kube-system belongs to a controller that replaces it as soon as it is deleted."""
+    kinds = {owner["kind"] for owner in pod["metadata"].get("ownerReferences", ()) if owner.get("controller")}
+    return "ReplicaSet" in kinds and pod["metadata"]["namespace"] == KUBE_SYSTEM_NAMESPACE
+
+
+def missing_replacements(deleted: Sequence[Object], pods: Sequence[Object]) -> list[str]:
+    """Return a message for each controller of deleted pods that has fewer new ready pods than were deleted."""
+    old = {pod["metadata"]["uid"] for pod in deleted}
+    ready = Counter(
+        _controller(pod)
+        for pod in pods
+        if pod["metadata"]["uid"] not in old
+        and not pod["metadata"].get("deletionTimestamp")
+        and _is_ready(pod)
+    )
+    return [
+        f"{name}: {ready[uid, name]} of {count} pods are ready"
+        for (uid, name), count in Counter(map(_controller, deleted)).items()
+        if ready[uid, name] < count
+    ]
+
+
+def _controller(pod: Object) -> tuple[str, str]:
+    """Return the UID and the name of a pod's controller."""
+    for owner in pod["metadata"].get("ownerReferences", ()):
+        if owner.get("controller"):
+            return owner["uid"], f"{pod['metadata']['namespace']}/{owner['name']}"
+    return "", ""
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
 def has_controller(pod: Object) -> bool:

@@ -126,11 +126,12 @@ class _Switch:
         start = time.monotonic()
         self.nodes = self._profile_nodes()
         removed: dict[str, list[str]] = {node.name: [] for node in self.nodes}
-        foreign = self._foreign_leftovers() if self._is_installed() else None
+        installed = self._installed_objects()
+        foreign = self._foreign_leftovers() if self._is_complete(installed) else None
         changed = foreign is None or any(foreign.values())
         if changed:
             self._fetch_images()
-            removed = self._remove_all_networks()
+            removed = self._remove_all_networks(installed)
             self.progress(f"installing {self.install.name}")
             self.kubectl.apply(self.objects)
         self._wait_until_ready()
@@ -150,7 +151,8 @@ class _Switch:
         """Return what `run` would change."""
         start = time.monotonic()
         self.nodes = self._profile_nodes()
-        foreign = self._foreign_leftovers() if self._is_installed() else None
+        installed = self._installed_objects()
+        foreign = self._foreign_leftovers() if self._is_complete(installed) else None
         changed = foreign is None or any(foreign.values())
         removed = self._leftovers(self._probe()) if changed else {}
         return SwitchResult(
@@ -174,10 +176,10 @@ class _Switch:
             )
         return nodes
 
-    def _is_installed(self) -> bool:
-        """Return whether the cluster has exactly the desired objects, and none of another network."""
+    def _is_complete(self, installed: Sequence[Object]) -> bool:
+        """Return whether these objects are exactly the desired ones, and none of another network."""
         desired = [manifest for manifest in self.objects if manifest["kind"] != "Namespace"]
-        return _hashes(self._installed_objects()) == _hashes(desired)
+        return _hashes(installed) == _hashes(desired)
 
     def _installed_objects(self) -> list[Object]:
         return self.kubectl.get(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {versions.NETWORK_LABEL}")
@@ -276,9 +278,8 @@ class _Switch:
 
         self._on_all_nodes(load)
 
-    def _remove_all_networks(self) -> dict[str, list[str]]:
+    def _remove_all_networks(self, installed: Sequence[Object]) -> dict[str, list[str]]:
         """Remove every network, its objects first, and return what was found on each node."""
-        installed = self._installed_objects()
         names = sorted({manifest["metadata"]["labels"][versions.NETWORK_LABEL] for manifest in installed})
         before = self._probe()
         for node, state in before.items():
@@ -296,13 +297,11 @@ class _Switch:
         addresses, pods = [node.address for node in self.nodes], self.profile.kubernetes.pod_cidr
         cleanups = self._on_all_nodes(lambda host: remove_leftovers(host, addresses, pods))
         prefixes = [prefix for each in footprint.footprints() for prefix in each.node_annotations]
-        for cluster_node in self.kubectl.nodes():
-            self.kubectl.clean_node(cluster_node, prefixes)
-        remaining = {
-            node: leftovers for node, leftovers in self._leftovers(self._probe()).items() if leftovers
-        }
-        if remaining:
-            lines = [f"{node}: {leftover}" for node, leftovers in remaining.items() for leftover in leftovers]
+        self.kubectl.clean_nodes(self.kubectl.nodes(), prefixes)
+        lines = [
+            f"{node}: {leftover}" for node, cleanup in cleanups.items() for leftover in cleanup.remaining
+        ]
+        if lines:
             errors = [f"{node}: {line}" for node, cleanup in cleanups.items() for line in cleanup.errors]
             network = f"network {', '.join(names)}" if names else "an old network"
             raise PrerequisiteError(
@@ -371,29 +370,39 @@ class _Switch:
             manifest["metadata"]["creationTimestamp"] for manifest in self._installed_objects()
         )
         old = readiness.pods_of_old_network(self.kubectl.get("pods --all-namespaces"), installed_at)
+        system = [pod for pod in old if readiness.is_system_pod(pod)]
         if old:
             self.progress(f"recreating {len(old)} pods")
-            content = apply.list_document([_reference(pod) for pod in old]).encode()
-            command = f"delete -f - --ignore-not-found --timeout={PODS_S}s"
-            self.kubectl.output("pods do not terminate", command, content, PODS_S + 10)
+            # Their replacements do not have to wait until they have terminated.
+            self._delete_pods(system, "--wait=false")
+            self._delete_pods([pod for pod in old if pod not in system], f"--timeout={PODS_S}s")
             bare = [readiness.recreation_manifest(pod) for pod in old if not readiness.has_controller(pod)]
             if bare:
                 content = apply.list_document(bare).encode()
                 self.kubectl.output("cannot recreate pods", "create -f -", content)
         deadline = time.monotonic() + PODS_S
-        pod_cidr = self.profile.kubernetes.pod_cidr
-        while waiting := readiness.pods_without_address(self.kubectl.get("pods --all-namespaces"), pod_cidr):
+        while waiting := self._waiting_pods(system):
             if time.monotonic() > deadline:
                 raise PrerequisiteError(
-                    "\n".join([f"pods get no address from {self.install.name}:", *waiting]),
+                    "\n".join([f"pods do not join {self.install.name}:", *waiting]),
                     "see docs/how-to/troubleshooting.md; then run the same command again",
                 )
-            time.sleep(0.5)
-        if old:
-            namespace = versions.KUBE_SYSTEM_NAMESPACE
-            command = f"wait deployment --all -n {namespace} --for=condition=Available --timeout={PODS_S}s"
-            self.kubectl.output("system pods do not become ready", command, timeout_s=PODS_S + 10)
+            time.sleep(0.3)
         return tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in old)
+
+    def _delete_pods(self, pods: Sequence[Object], option: str) -> None:
+        if pods:
+            content = apply.list_document([_reference(pod) for pod in pods]).encode()
+            command = f"delete -f - --ignore-not-found {option}"
+            self.kubectl.output("pods do not terminate", command, content, PODS_S + 10)
+
+    def _waiting_pods(self, deleted: Sequence[Object]) -> list[str]:
+        """Return a message for each pod that has no address yet, and for each that is not yet replaced."""
+        pods = self.kubectl.get("pods --all-namespaces")
+        return [
+            *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidr),
+            *readiness.missing_replacements(deleted, pods),
+        ]
 
 
 def _program_check(image: str, program: str) -> str:

@@ -1,8 +1,8 @@
 """Kube-router: pods on the bridge kube-bridge, and routes between nodes that kube-router learns by BGP.
 
 Facts from kube-router's sources and its daemon (v2.11): nodes of one subnet get plain routes with routing protocol 17
-and no tunnel. --auto-mtu gives pods the MTU of the node's link. Versions 1.1.0 to 1.5, which the study used, subtracted
-20 bytes for IP-in-IP: set `mtu: 1480` for these.
+and no tunnel. --auto-mtu gives pods the MTU of the node's link. The study reports 1480; versions 1.1.0 to 1.5
+subtracted 20 bytes for IP-in-IP.
 """
 
 from __future__ import annotations
