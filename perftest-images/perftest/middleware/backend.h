@@ -125,6 +125,7 @@ struct Settings {
     Receive receive = Receive::listener;
     RawMode raw_mode = RawMode::datagram;
     bool latency_test = false;
+    bool continuous = false;                  // a throughput test without a rate: samples follow each other at once
     bool serialized = false;                  // leave serialization and deserialization out of the test
     bool shared_memory = false;               // samples go through shared memory, to processes of this host
     bool asynchronous = false;                // samples are sent by a thread of the middleware

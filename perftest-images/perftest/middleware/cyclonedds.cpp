@@ -64,6 +64,7 @@ private:
     unsigned take(dds_entity_t reader);
     void take_announcements(dds_entity_t reader);
     void create_serialized_samples();
+    dds_time_t source_timestamp();
     dds_return_t write_sample(const Sample& sample, size_t writer);
     dds_return_t take_deserialized(dds_entity_t reader);
     dds_return_t take_serialized(dds_entity_t reader);
@@ -78,6 +79,8 @@ private:
     dds_return_t error_ = 0;
     uint64_t batch_limit_ = 0;
     std::vector<uint64_t> batched_;                       // bytes, by writer
+    unsigned samples_per_timestamp_ = 1, timestamp_left_ = 0;     // how many more samples get the current one
+    dds_time_t timestamp_ = 0;
 
     // Used only by the receiving thread. The payload buffers are reused from one take to the next.
     std::vector<K8sdds_Sample> taken_;
@@ -186,6 +189,10 @@ void CycloneDds::create_data_endpoints() {
         writers_.push_back(created(dds_create_writer(participant_, written[n % written.size()], writer_qos.get(), listener),
                                    "data writer"));
     batched_.resize(writers_.size());
+    // Readers use the source timestamp only for the lifespan and for the order by source timestamp.
+    const EndpointQos &writer = settings_.qos.writer, &reader = settings_.qos.reader;
+    if (settings_.continuous && writer.lifespan_ns == infinite && !writer.by_source_timestamp && !reader.by_source_timestamp)
+        samples_per_timestamp_ = 16;
     if (settings_.receive == Receive::listener)
         dds_lset_data_available(listener, [](dds_entity_t reader, void* self) {
             static_cast<CycloneDds*>(self)->take(reader);
@@ -273,17 +280,27 @@ std::map<std::string, Json> CycloneDds::effective_qos() {
     return qos;
 }
 
+// Reads the clock once for several samples that follow each other at once.
+dds_time_t CycloneDds::source_timestamp() {
+    if (timestamp_left_ == 0) {
+        timestamp_left_ = samples_per_timestamp_;
+        timestamp_ = dds_time();
+    }
+    --timestamp_left_;
+    return timestamp_;
+}
+
 dds_return_t CycloneDds::write_sample(const Sample& sample, size_t writer) {
     if (settings_.serialized && settings_.role == Role::publisher) {
-        ddsi_serdata* serialized = serialized_.next(sample);
-        return serialized ? dds_writecdr(writers_[writer], serialized) : DDS_RETCODE_TIMEOUT;
+        ddsi_serdata* serialized = serialized_.next(sample, source_timestamp());
+        return serialized ? dds_forwardcdr(writers_[writer], serialized) : DDS_RETCODE_TIMEOUT;
     }
     K8sdds_Sample out;
     pack(sample, out.head);
     out.payload._maximum = out.payload._length = sample.payload_length;
     out.payload._buffer = const_cast<uint8_t*>(sample.payload);
     out.payload._release = false;
-    return dds_write(writers_[writer], &out);
+    return dds_write_ts(writers_[writer], &out, source_timestamp());
 }
 
 Written CycloneDds::write(const Sample& sample) {

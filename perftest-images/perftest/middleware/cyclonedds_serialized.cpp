@@ -64,13 +64,14 @@ void SerializedSamples::create(dds_entity_t participant, const Sample& model, si
     ddsi_serdata_unref(first);
 }
 
-ddsi_serdata* SerializedSamples::next(const Sample& sample) {
+ddsi_serdata* SerializedSamples::next(const Sample& sample, dds_time_t source_timestamp) {
     const Item& item = items_[next_];
     if (ddsrt_atomic_ld32(&item.serdata->refc) != 1) return nullptr;
     std::atomic_thread_fence(std::memory_order_acquire);  // the thread that released it has finished reading
     uint32_t head[head_words];
     pack(sample, head);
     std::memcpy(item.head, head, sizeof head);
+    item.serdata->timestamp.v = source_timestamp;
     next_ = next_ + 1 == items_.size() ? 0 : next_ + 1;
     return ddsi_serdata_ref(item.serdata);
 }

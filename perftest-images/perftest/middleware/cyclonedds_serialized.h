@@ -20,8 +20,8 @@ public:
     // Releases them. Call it before the participant is deleted.
     void release();
 
-    // Returns the next sample with the head of this one, and a reference for dds_writecdr(); null if it is in use.
-    ddsi_serdata* next(const Sample& sample);
+    // Returns the next sample with the head of this one, and a reference for dds_forwardcdr(); null if it is in use.
+    ddsi_serdata* next(const Sample& sample, dds_time_t source_timestamp);
 
 private:
     struct Item {

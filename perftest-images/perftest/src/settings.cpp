@@ -254,6 +254,7 @@ Settings make_settings(Options& options) {
                                                       : Receive::listener;
     settings.raw_mode = raw_mode_of(options);
     settings.latency_test = options.latency_test;
+    settings.continuous = options.pub && options.test() == Test::throughput && options.rate == 0;
     settings.serialized = options.serialized;
     settings.shared_memory = options.transport == "SHMEM";
     settings.middleware_config = options.middleware_config;
