@@ -7,8 +7,9 @@ to the same cores, in random order within each round. Ratios are between runs of
   cyclonedds  strict reliability, one sample per message; messages up to 14,720 bytes, fragments of 1,344
   fastdds     the same QoS and the same message length; a fragment fills a message
   raw         plain UDP datagrams of the same length, best effort, at full speed: the limit of the network
-  eprosima    with --throughput-test: eProsima's ThroughputTest, built by you from the sources of the installed
-              Fast DDS; reliable, keep all, UDP only, synchronous, without a pause between its bursts of samples
+  eprosima    with --throughput-test and --latency-test: eProsima's ThroughputTest and LatencyTest, built by you
+              from the sources of the installed Fast DDS; reliable, UDP only, synchronous. ThroughputTest keeps all
+              samples and makes no pause between its bursts of samples; LatencyTest keeps the last one
 
 The benchmark reports ratios with their intervals and no verdict. It also reports CPU time and bytes on the
 wire per sample.
@@ -41,17 +42,24 @@ def main() -> int:
     parser.add_argument("--receive", choices=("listener", "waitset"), default="listener", help="[listener]")
     parser.add_argument("--test", choices=("throughput", "latency"), help="run only this test")
     parser.add_argument("--throughput-test", type=Path, metavar="PROGRAM", help="eProsima's ThroughputTest")
+    parser.add_argument("--latency-test", type=Path, metavar="PROGRAM", help="eProsima's LatencyTest")
     options = common.parse(parser)
     report = common.Report("middlewares", options)
     missing = [name for name in PROGRAMS.values() if name not in backends()]
     for name in missing:
         report.skip(f"{name}: this build of k8sdds-perftest does not contain it: make setup")
     programs = [program for program, name in PROGRAMS.items() if name not in missing]
-    if options.throughput_test:
+    eprosima = {"throughput": options.throughput_test, "latency": options.latency_test}
+    eprosima = {test: program.resolve() for test, program in eprosima.items() if program}
+    if eprosima:
         programs.append(EPROSIMA)
     tests = [options.test] if options.test else ["throughput", "latency"]
     runs = [
-        [Run(program, test, payload) for program in programs if _fits(program, test, payload)]
+        [
+            Run(program, test, payload)
+            for program in programs
+            if _fits(program, test, payload) and (program != EPROSIMA or test in eprosima)
+        ]
         for payload in options.payload or PAYLOADS
         for test in tests
     ]
@@ -63,7 +71,7 @@ def main() -> int:
             Lab(f"benchmark-middlewares-{network}") as lab,
         ):
             pods = Pods(lab, network, options.receive, options.seconds, Path(folder))
-            pods.throughput_test = options.throughput_test
+            pods.eprosima = eprosima
             values, wires = measure(pods, runs, options, report)
         add_tables(report, network, values, wires)
     report.show()
@@ -72,9 +80,7 @@ def main() -> int:
 
 def _fits(program: str, test: str, payload: int) -> bool:
     """Return whether the program has this test for this payload."""
-    if program == "raw":
-        return test == "throughput" and payload <= MAX_DATAGRAM
-    return test == "throughput" or program != EPROSIMA
+    return program != "raw" or (test == "throughput" and payload <= MAX_DATAGRAM)
 
 
 def add_tables(

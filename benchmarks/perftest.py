@@ -6,8 +6,8 @@ each round. Ratios are between runs of the same round; all rounds count.
 
   ours      k8sdds-perftest with Cyclone DDS, strict reliability
   ours serialized
-            with --serialized: the same with samples that were serialized before the test. It is compared with
-            ours only, because ddsperf serializes its samples
+            with --serialized: the same with samples that were serialized before the test, which ddsperf cannot do;
+            only for samples of 4 KiB and more
   ddsperf   Debian's ddsperf with the same shared library, the same configuration (interface, no multicast,
             peers, socket buffers), the same serialized size (its `size` includes all fields of the sample,
             like -dataLen), reliable, keep all, and the same receive mode
@@ -16,8 +16,8 @@ Both programs of a pair have the same settings:
 
   default   one sample per message, and the library's default queue. ddsperf always requests batching; a preloaded
             function ignores this request
-  tuned     the same with messages and fragments of 65,500 bytes and a queue of 8 MiB of unacknowledged samples; only
-            for samples of 4 KiB and more
+  tuned     the same with messages and fragments of 65,500 bytes and a queue of 512 KiB of unacknowledged samples;
+            only for samples of 4 KiB and more
   batched   ddsperf as shipped, and k8sdds-perftest with batches that fill a message; only for samples up to 1 KiB
 
 The CPU time per sample covers the measured interval in both programs: the preloaded library signals it to the
@@ -61,8 +61,10 @@ Key = tuple[str, str, int]
 """Settings, quantity and payload."""
 
 PROGRAMS = ("ours", "ddsperf")
-BATCHED_MAX, TUNED_MIN = 1024, 4096
-"""Payloads in bytes. Batching needs several samples in a message; tuning pays for long samples."""
+COMPARED = (("ours", "ddsperf"), (SERIALIZED, "ddsperf"), (SERIALIZED, "ours"))
+"""The ratios: numerator and denominator."""
+BATCHED_MAX, LONG_MIN = 1024, 4096
+"""Payloads in bytes. Batching needs several samples in a message; tuning and serialized samples pay for long ones."""
 
 
 def groups(payloads: list[int], programs: list[str], tests: set[str], settings: set[str]) -> list[list[Run]]:
@@ -70,10 +72,11 @@ def groups(payloads: list[int], programs: list[str], tests: set[str], settings: 
     run_groups = []
     for payload in payloads:
         for chosen in sorted(settings):
-            fits = {DEFAULT: True, TUNED: payload >= TUNED_MIN, BATCHED: payload <= BATCHED_MAX}[chosen]
+            fits = {DEFAULT: True, TUNED: payload >= LONG_MIN, BATCHED: payload <= BATCHED_MAX}[chosen]
             for test in ("throughput", "latency"):
                 if fits and test in tests and (test, chosen) != ("latency", BATCHED):
-                    run_groups.append([Run(program, test, payload, chosen) for program in programs])
+                    fitting = [name for name in programs if name != SERIALIZED or payload >= LONG_MIN]
+                    run_groups.append([Run(program, test, payload, chosen) for program in fitting])
     return run_groups
 
 
@@ -110,11 +113,13 @@ def measure(
 
 def main() -> int:
     """Run all programs on each network."""
-    parser = common.parser(__doc__ or "", common.Defaults(8, 2, 2, 1))
+    parser = common.parser(__doc__ or "", common.Defaults(12, 2, 1, 1))
     parser.add_argument("--network", action="append", help="network of the lab; repeatable [host]")
     parser.add_argument("--payload", action="append", type=int, help="bytes; repeatable [64 to 65536]")
     parser.add_argument("--receive", choices=("listener", "waitset"), default="listener", help="[listener]")
-    parser.add_argument("--settings", choices=(DEFAULT, TUNED, BATCHED), help="only these settings [all]")
+    parser.add_argument(
+        "--settings", action="append", choices=(DEFAULT, TUNED, BATCHED), help="repeatable [all]"
+    )
     parser.add_argument("--serialized", action="store_true", help="also run k8sdds-perftest -serialized")
     parser.add_argument("--test", choices=("throughput", "latency"), help="run only this test")
     options = common.parse(parser)
@@ -127,7 +132,7 @@ def main() -> int:
         return 1
     tests = {options.test} if options.test else {"throughput", "latency"}
     payloads = options.payload or list(PAYLOADS)
-    settings = {options.settings} if options.settings else {DEFAULT, TUNED, BATCHED}
+    settings = set(options.settings or (DEFAULT, TUNED, BATCHED))
     programs = [*PROGRAMS, SERIALIZED] if options.serialized else list(PROGRAMS)
     runs = groups(payloads, programs, tests, settings)
     report.data |= {"margin": MARGIN, "receive": options.receive, "warmup_s": WARMUP_S, "networks": {}}
@@ -153,41 +158,40 @@ def add_tables(
     wires: dict[Key, dict[str, list[float]]],
 ) -> None:
     """Add the tables and the data of one network to the report."""
-    data: dict[str, Any] = {"against_ddsperf": [], "wire": []}
-    rows = []
-    for quantity, (title, digits) in QUANTITIES.items():
-        for settings, _, payload in sorted(key for key in values if key[1] == quantity):
-            measured = values[settings, quantity, payload]
-            ratio = measured.ratio("ours", "ddsperf")
-            verdict = common.verdict(ratio, quantity == "rate", MARGIN)
-            ours, other = measured.median("ours"), measured.median("ddsperf")
-            medians = [common.number(value, digits) for value in (ours, other)]
-            described = ratio.describe() if ratio else "–"
-            rows.append([f"{title}, {settings}, {payload} B", *medians, described, verdict])
-            data["against_ddsperf"].append(
-                {
-                    "quantity": quantity, "settings": settings, "payload_bytes": payload, "ours": ours,
-                    "ddsperf": other, "ratio": ratio.json() if ratio else None, "verdict": verdict,
-                    "values": measured.by_item,
-                }
-            )  # fmt: skip
-    if rows:
-        report.text(common.table([network, "ours", "ddsperf", "ours/ddsperf (95 %)", "margin 3 %"], rows))
-    _add_serialized(report, network, values)
+    data: dict[str, Any] = {"ratios": [], "wire": []}
+    for program, other in COMPARED:
+        _add_ratios(report, network, values, program, other, data)
     _add_wire(report, network, wires, data)
     report.data["networks"][network] = data
 
 
-def _add_serialized(report: common.Report, network: str, values: dict[Key, common.Values]) -> None:
+def _add_ratios(
+    report: common.Report,
+    network: str,
+    values: dict[Key, common.Values],
+    program: str,
+    other: str,
+    data: dict[str, Any],
+) -> None:
     rows = []
-    for (settings, quantity, payload), measured in sorted(values.items()):
-        ratio = measured.ratio(SERIALIZED, "ours")
-        if ratio and quantity in QUANTITIES:
-            title, digits = QUANTITIES[quantity]
-            medians = [common.number(measured.median(name), digits) for name in (SERIALIZED, "ours")]
-            rows.append([f"{title}, {settings}, {payload} B", *medians, ratio.describe()])
+    for quantity, (title, digits) in QUANTITIES.items():
+        for settings, _, payload in sorted(key for key in values if key[1] == quantity):
+            measured = values[settings, quantity, payload]
+            ratio = measured.ratio(program, other)
+            if ratio is None:
+                continue
+            verdict = common.verdict(ratio, quantity == "rate", MARGIN)
+            medians = {name: measured.median(name) for name in (program, other)}
+            numbers = [common.number(value, digits) for value in medians.values()]
+            rows.append([f"{title}, {settings}, {payload} B", *numbers, ratio.describe(), verdict])
+            data["ratios"].append(
+                {
+                    "quantity": quantity, "settings": settings, "payload_bytes": payload, "medians": medians,
+                    "ratio": ratio.json(), "verdict": verdict, "values": measured.by_item,
+                }
+            )  # fmt: skip
     if rows:
-        report.text(common.table([network, SERIALIZED, "ours", "ratio (95 %)"], rows))
+        report.text(common.table([network, program, other, "ratio (95 %)", "margin 3 %"], rows))
 
 
 def _add_wire(

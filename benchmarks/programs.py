@@ -31,7 +31,7 @@ OURS = ("ours", SERIALIZED, "fastdds", *RAW)
 """k8sdds-perftest with Cyclone DDS, also with `-serialized`, with Fast DDS, and with plain UDP in each mode."""
 
 EPROSIMA = "eprosima"
-"""eProsima's ThroughputTest."""
+"""eProsima's ThroughputTest and LatencyTest."""
 
 PAYLOADS = (64, 1024, 4096, 16384, 65536)
 WARMUP_S = 1.0
@@ -54,7 +54,8 @@ DEFAULT, TUNED, BATCHED = "default", "tuned", "batched"
 both programs. `batched`: ddsperf as shipped, and k8sdds-perftest with batches that fill a message."""
 BATCH_BYTES = 1_000_000
 """Much more than a message, so that a message is sent when it is full, as with ddsperf."""
-TUNED_QUEUE_BYTES = 8 << 20
+TUNED_QUEUE_BYTES = 512 << 10
+"""Less than the subscriber's receive buffer holds: a queue of 8 MiB overflows it, and samples are sent again."""
 TUNED_LENGTHS = (
     "<MaxMessageSize>65500 B</MaxMessageSize><FragmentSize>65416 B</FragmentSize>"
     "<MaxRexmitMessageSize>1456 B</MaxRexmitMessageSize>"
@@ -103,6 +104,10 @@ EPROSIMA_LINE = re.compile(
 )
 EPROSIMA_BURST = 4000
 """Samples between two looks at its clock, and the length of its queue."""
+EPROSIMA_PINGS = 10_000
+EPROSIMA_LATENCY_LINE = re.compile(
+    r"^\s*\d+,\s*(?P<pings>\d+),(?:[^,]*,){3}\s*(?P<p50>[\d.]+),\s*(?P<p90>[\d.]+),\s*(?P<p99>[\d.]+),"
+)
 
 
 class Failed(Exception):
@@ -150,7 +155,8 @@ class Pods:
         self._folder = folder
         self._count = 0
         self._preloaded: dict[str, Path] = {}
-        self.throughput_test: Path | None = None
+        self.eprosima: dict[str, Path] = {}
+        """eProsima's program for each test."""
         lab.up([self._cell(Run("ours", "throughput", PAYLOADS[0]))])
 
     def preload(self, libraries: dict[str, Path]) -> None:
@@ -210,7 +216,7 @@ class Pods:
         if run.program == "sockperf":
             return _sockperf_result(folder)
         if run.program == EPROSIMA:
-            return _eprosima_result(folder)
+            return _eprosima_latency(folder) if run.test == "latency" else _eprosima_result(folder)
         return _ddsperf_result(run, trial, measurement, folder)
 
     # -- command lines --------------------------------------------------------------------------------
@@ -237,8 +243,8 @@ class Pods:
     def _ddsperf(
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
-        # Whole seconds, because ddsperf reports every second, and one more for the end of the last one.
-        length = math.ceil(WARMUP_S + trial.duration_s) + 1 + (run.test == "latency")
+        # ddsperf reports every second: whole seconds, and a little for the last report. Pings begin after one second.
+        length = math.ceil(WARMUP_S + trial.duration_s) + (run.test == "latency") + 0.2
         start = [shutil.which("ddsperf") or "ddsperf", "-i", str(self._domain()), "-X"]
         receive = self._receive
         if run.test == "latency":
@@ -247,7 +253,7 @@ class Pods:
             modes = {PUB: ["pub", "size", str(run.payload)], SUB: ["sub", receive]}
         commands: dict[Participant, tuple[list[str], dict[str, str]]] = {}
         for participant, other in ((SUB, PUB), (PUB, SUB)):
-            argv = [*start, "-D", str(length + participant.subscribes), "-k", "all"]
+            argv = [*start, "-D", f"{length + 0.5 * participant.subscribes:g}", "-k", "all"]
             if participant.publishes:
                 argv += ["-Q", "minmatch:1", "-Q", "initwait:20"]
             env = {
@@ -279,13 +285,19 @@ class Pods:
         self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
     ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
         folder.mkdir(parents=True)
-        profiles = folder / "profiles.xml"
-        profiles.write_text(eprosima_profiles(*endpoints.values()))
+        profiles, lengths = folder / "profiles.xml", folder / "lengths.csv"
+        profiles.write_text(eprosima_profiles(run.test, *endpoints.values()))
         # Its size of a sample is that of -dataLen; it has no warm-up.
-        load = ["--recovery_time=0", f"--demand={EPROSIMA_BURST}", f"--msg_size={run.payload}"]
-        options = {PUB: [f"--time={math.ceil(trial.duration_s)}", "--subscribers=1", *load], SUB: []}
-        program = str(self.throughput_test)
-        common = ["--reliability=reliable", f"--xml={profiles}", f"--domain={self._domain()}"]
+        if run.test == "latency":
+            lengths.write_text(f"{run.payload};\n")
+            common = [f"--samples={EPROSIMA_PINGS}", f"--file={lengths}"]
+            options = {PUB: ["--subscribers=1"], SUB: []}
+        else:
+            common = []
+            load = ["--recovery_time=0", f"--demand={EPROSIMA_BURST}", f"--msg_size={run.payload}"]
+            options = {PUB: [f"--time={math.ceil(trial.duration_s)}", "--subscribers=1", *load], SUB: []}
+        program = str(self.eprosima[run.test])
+        common += ["--reliability=reliable", f"--xml={profiles}", f"--domain={self._domain()}"]
         return {
             participant: ([program, participant.role, *common, *options[participant]], {})
             for participant in (SUB, PUB)
@@ -306,8 +318,8 @@ class Pods:
         return {SUB: (["/bin/sh", "-c", server], {}), PUB: (["/bin/sh", "-c", client], {})}
 
 
-def eprosima_profiles(*endpoints: Endpoint) -> str:
-    """Return the XML profiles of eProsima's ThroughputTest: UDP on the pods' interfaces, and its own QoS."""
+def eprosima_profiles(test: str, *endpoints: Endpoint) -> str:
+    """Return the XML profiles of eProsima's tests: reliable, UDP on the pods' interfaces."""
     addresses = "".join(f"<address>{endpoint.address}</address>" for endpoint in endpoints)
     peers = "".join(
         f"<locator><udpv4><address>{endpoint.address}</address></udpv4></locator>" for endpoint in endpoints
@@ -323,13 +335,19 @@ def eprosima_profiles(*endpoints: Endpoint) -> str:
         "<qos><reliability><kind>RELIABLE</kind></reliability><durability><kind>VOLATILE</kind></durability>"
     )
     qos += "<data_sharing><kind>OFF</kind></data_sharing></qos>"
-    history = "<topic><kind>NO_KEY</kind><historyQos><kind>KEEP_ALL</kind></historyQos></topic>"
+    kept = "<kind>KEEP_LAST</kind><depth>1</depth>" if test == "latency" else "<kind>KEEP_ALL</kind>"
+    history = f"<topic><kind>NO_KEY</kind><historyQos>{kept}</historyQos></topic>"
+    # In a latency test, both sides write and read.
+    endpoint_profiles = "".join(
+        f'<data_writer profile_name="{side}publisher_profile">{history}{qos}</data_writer>'
+        f'<data_reader profile_name="{side}subscriber_profile">{history}{qos}</data_reader>'
+        for side in (("pub_", "sub_") if test == "latency" else ("",))
+    )
     return (
         '<?xml version="1.0"?><dds xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles"><profiles>'
         "<transport_descriptors><transport_descriptor><transport_id>udp</transport_id><type>UDPv4</type>"
         f"<interfaceWhiteList>{addresses}</interfaceWhiteList></transport_descriptor></transport_descriptors>"
-        f'{participants}<data_writer profile_name="publisher_profile">{history}{qos}</data_writer>'
-        f'<data_reader profile_name="subscriber_profile">{history}{qos}</data_reader></profiles></dds>'
+        f"{participants}{endpoint_profiles}</profiles></dds>"
     )
 
 
@@ -439,6 +457,13 @@ def _eprosima_result(folder: Path) -> Result:
     if not lines or int(lines[-1]["lost"]):
         raise Failed("ThroughputTest lost samples" if lines else "ThroughputTest reported no result")
     return Result({"rate": float(lines[-1]["rate"])})
+
+
+def _eprosima_latency(folder: Path) -> Result:
+    lines = _lines(folder / PUB.name / "stdout", EPROSIMA_LATENCY_LINE)
+    if not lines or int(lines[-1]["pings"]) < 0.99 * EPROSIMA_PINGS:
+        raise Failed("LatencyTest lost pings" if lines else "LatencyTest reported no result")
+    return Result({name: float(lines[-1][name]) for name in ("p50", "p90", "p99")})
 
 
 def _measured_s(measurement: Measurement, participant: Participant) -> float:

@@ -1,0 +1,68 @@
+"""Test the statistics and the order of the benchmarks."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+import common
+
+
+def test_six_ratios_are_needed_for_the_interval_of_the_signed_rank_test() -> None:
+    assert common.signed_rank_interval([1.1, 1.2, 0.9, 1.0, 1.3]) is None
+    low, high = common.signed_rank_interval([1.1, 1.2, 0.9, 1.0, 1.3, 1.4]) or (0, 0)
+    assert (low, high) == pytest.approx((0.9, 1.4))
+
+
+def test_the_interval_leaves_out_as_many_averages_as_the_tables_of_the_test() -> None:
+    # The critical value for n = 8 at 5 % is 3: the interval ends at the fourth average from each end.
+    logs = [0.01 * 2**i for i in range(8)]
+    averages = sorted((a + b) / 2 for i, a in enumerate(logs) for b in logs[: i + 1])
+    interval = common.signed_rank_interval([math.exp(value) for value in logs])
+    assert interval == pytest.approx((math.exp(averages[3]), math.exp(averages[-4])))
+
+
+@given(st.lists(st.floats(0.5, 2, exclude_min=True), min_size=6, max_size=20, unique=True))
+def test_the_interval_excludes_1_if_the_test_finds_a_difference(ratios: list[float]) -> None:
+    logs = [math.log(ratio) for ratio in ratios]
+    if 0 in logs or len({abs(value) for value in logs}) < len(logs):
+        return  # the exact distribution is that of different ranks
+    low, high = common.signed_rank_interval(ratios) or (0, 0)
+    p_value = stats.wilcoxon(logs, method="exact").pvalue
+    assert (low > 1 or high < 1) == (p_value <= 0.05)
+
+
+def test_a_disturbed_pair_hardly_changes_the_interval() -> None:
+    noise = random.Random(1)
+    ratios = [1.06 * math.exp(noise.gauss(0, 0.01)) for _ in range(12)]
+    for disturbed in (ratios, [*ratios[:-1], 0.3]):
+        low, high = common.signed_rank_interval(disturbed) or (0, 0)
+        assert 1.04 < low < high < 1.08
+
+
+def test_few_pairs_have_an_interval_of_students_t_distribution() -> None:
+    values = common.Values()
+    for number, (ours, other) in enumerate([(11, 10), (12, 10), (13, 10)]):
+        values.add("ours", number, ours)
+        values.add("other", number, other)
+    paired = values.ratio("ours", "other")
+    assert paired and paired.low and paired.high
+    assert paired.median == pytest.approx(1.2)
+    assert paired.low < 1 < 1.2 < paired.high
+
+
+def test_each_item_is_as_often_first_as_last() -> None:
+    schedule = common.interleave(8, [["a", "b"], ["c", "d"]], seed=3)
+    assert len(schedule) == 32
+    pairs = [tuple(item for _, item in schedule[i : i + 2]) for i in range(0, 32, 2)]
+    for pair in ("ab", "cd"):
+        assert pairs.count(tuple(pair)) == pairs.count(tuple(reversed(pair))) == 4
