@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import multiprocessing
 import os
@@ -34,10 +35,10 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
         return [task() for task in tasks]
     context = multiprocessing.get_context("fork")
     children = []
+    # All processes share this file and the position in it.
+    queue = os.memfd_create("tasks")
     # Garbage collections then leave the memory shared by all processes alone, so that it is not copied.
     gc.freeze()
-    # All processes share the position in this file, so each number is read once, even if a process is killed.
-    queue = os.memfd_create("tasks")
     try:
         os.write(queue, b"".join(_NUMBER.pack(number) for number in range(len(tasks))))
         os.lseek(queue, 0, os.SEEK_SET)
@@ -65,10 +66,21 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
 def _run_next(queue: int, tasks: Sequence[Callable[[], T]]) -> dict[int, T]:
     """Run tasks until the queue is empty; return their results by number."""
     results = {}
-    while item := os.read(queue, _NUMBER.size):
-        (number,) = _NUMBER.unpack(item)
+    while (number := _take(queue)) is not None:
         results[number] = tasks[number]()
     return results
+
+
+def _take(queue: int) -> int | None:
+    """Remove the next number from the queue and return it; None: the queue is empty."""
+    # The kernel does not lock the position of a memfd, so that two processes could read the same number. It releases
+    # the lock of a process that is killed.
+    fcntl.lockf(queue, fcntl.LOCK_EX)
+    try:
+        item = os.read(queue, _NUMBER.size)
+    finally:
+        fcntl.lockf(queue, fcntl.LOCK_UN)
+    return _NUMBER.unpack(item)[0] if item else None
 
 
 def _run_child(
