@@ -36,7 +36,7 @@ MAX_FAILURES = 10
 After that, it is not an accident, and another repetition does not help.
 """
 MAX_OUTAGE_S = 600
-"""How long parts of the testbed may fail while a block is prepared. A repetition can take minutes on a cluster."""
+"""How long after the first failure a block is prepared again. A repetition can take minutes on a cluster."""
 
 
 class Observer(Protocol):
@@ -239,19 +239,19 @@ def prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
     """Prepare a block, again if a part of it fails meanwhile, and report how long it took.
 
     Raises:
-        PartFailed: Parts failed `MAX_FAILURES` times in succession, or after `MAX_OUTAGE_S`.
+        PartFailed: Parts failed `MAX_FAILURES` times in succession, or for longer than `MAX_OUTAGE_S`.
     """
     started = time.monotonic()
-    failures = 0
+    failed_at: list[float] = []
     while True:
         try:
             session = testbed.prepare(block)
             break
         except PartFailed as failure:
-            failures += 1
-            if failures == MAX_FAILURES or time.monotonic() > started + MAX_OUTAGE_S:
+            failed_at.append(time.monotonic())
+            if len(failed_at) == MAX_FAILURES or failed_at[-1] > failed_at[0] + MAX_OUTAGE_S:
                 raise PartFailed(
-                    f"the testbed failed {failures} times in succession while it was prepared: {failure.message}",
+                    f"the testbed failed {len(failed_at)} times in succession while it was prepared: {failure.message}",
                     failure.remedy,
                 ) from failure
             observer.note(f"{failure.message}; it is built again")

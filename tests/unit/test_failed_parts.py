@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -188,14 +189,15 @@ def test_a_preparation_is_repeated_a_limited_number_of_times(run_folder: RunFold
     assert notes.notes == ["host: its sandbox has ended; it is built again"] * (MAX_FAILURES - 1)
 
 
-def test_a_preparation_that_takes_too_long_is_not_repeated(
+def test_a_preparation_is_repeated_for_a_limited_time(
     run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_loop, "MAX_OUTAGE_S", -1)
+    clock = itertools.count(0, trial_loop.MAX_OUTAGE_S * 2 / 3)
+    monkeypatch.setattr(trial_loop, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     measured, testbed, _ = campaign(run_folder, failing_preparations=MAX_FAILURES)
-    with pytest.raises(Aborted):
+    with pytest.raises(Aborted, match="failed 3 times in succession"):
         measured.execute()
-    assert testbed.preparations == 1
+    assert testbed.preparations == 3
 
 
 def test_a_testbed_that_cannot_be_prepared_ends_the_campaign_with_the_way_to_go_on(
