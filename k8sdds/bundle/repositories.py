@@ -20,6 +20,7 @@ from k8sdds.bundle import oci, official
 from k8sdds.bundle.contents import PROGRAMS, Program, Report, Repository
 from k8sdds.system import reading, tar
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.faults import explained
 from k8sdds.system.yaml_text import nearest
 
 CLONE_TIMEOUT_S = 300
@@ -28,6 +29,11 @@ OPTION = "--source"
 NAMES = tuple(program.name for program in PROGRAMS.values() if program.repository)
 """Programs whose sources the user may provide."""
 NO_SOURCES: Mapping[str, Path] = MappingProxyType({})
+_LOCATIONS = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE",
+)  # fmt: skip
+"""Variables that Git sets in hooks. With them, it would change the user's repository instead of the clone."""
 
 
 def parse(values: Sequence[str]) -> dict[str, Path]:
@@ -99,10 +105,20 @@ def checked_out(program: Program, sources: Mapping[str, Path], report: Report) -
 
 
 def replacements(folder: Path, sources: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the folders of the modules that the user provides and that the module in `folder` requires."""
+    """Return the folders of the modules that the user provides, by the modules' paths.
+
+    Raises:
+        InputError: The module in `folder` does not require one of them.
+    """
     required = set(reading.text(folder / GO_MOD).split())
-    copies = {module: folder.parent / str(number) for number, module in enumerate(sorted(_modules(sources)))}
-    return {module: path for module, path in copies.items() if module in required}
+    modules = sorted(_modules(sources))
+    for module in modules:
+        if module not in required:
+            raise InputError(
+                f"{OPTION} {module}: the program does not require this module",
+                f"leave it out, or name a module in its {GO_MOD}",
+            )
+    return {module: folder.parent / str(number) for number, module in enumerate(modules)}
 
 
 def _repository(program: Program) -> Repository:
@@ -117,14 +133,12 @@ def _modules(sources: Mapping[str, Path]) -> dict[str, Path]:
 
 def _described(path: Path) -> str:
     """Return the name of a folder or archive with a hash of its content."""
-    try:
+    with explained(f"cannot read {path}"):
         if path.is_file():
             return f"{path.name}#sha256={oci.file_sha256(path)}"
         key = hashlib.sha256()
         for file in _files(path):
-            key.update(f"{file.relative_to(path)} {oci.file_sha256(file)}\n".encode())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "check its permissions") from error
+            key.update(os.fsencode(file.relative_to(path)) + f" {oci.file_sha256(file)}\n".encode())
     return f"{path.resolve().name}#sha256={key.hexdigest()}"
 
 
@@ -178,13 +192,15 @@ def _clone(name: str, repository: Repository, folder: Path) -> None:
     """Clone the tag of a repository without its history, and verify its commit."""
     folder.mkdir()
     provide = _provide(name)
+    environment = {key: value for key, value in os.environ.items() if key not in _LOCATIONS}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
     def git(*argv: str) -> str:
         try:
             done = subprocess.run(
                 ["git", "-C", str(folder), *argv],
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CLONE_TIMEOUT_S,
-                env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+                env=environment,
             )  # fmt: skip
         except FileNotFoundError:
             raise PrerequisiteError(

@@ -83,6 +83,18 @@ def test_the_pinned_tag_is_cloned(program: Program) -> None:
     assert checked_out(program) == FILES
 
 
+def test_the_repository_that_git_names_to_a_hook_is_not_changed(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(write(tmp_path / "own", {"file": "text\n"}), "init", "--quiet")
+    before = sorted((tmp_path / "own/.git").rglob("*"))
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "own/.git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "own"))
+    assert checked_out(program) == FILES
+    assert sorted((tmp_path / "own/.git").rglob("*")) == before
+    assert [path.name for path in (tmp_path / "own").iterdir() if path.is_file()] == ["file"]
+
+
 def test_a_tag_that_refers_to_another_commit_is_rejected(program: Program) -> None:
     assert program.repository is not None
     moved = replace(program, repository=replace(program.repository, commit="0" * 40))
@@ -148,15 +160,24 @@ def test_a_file_that_is_no_archive_is_rejected(program: Program, tmp_path: Path)
         checked_out(program, **{"kube-router": tmp_path / "a.tar.gz"})
 
 
-def test_only_required_modules_are_replaced(program: Program, tmp_path: Path) -> None:
+def test_modules_are_replaced_by_what_the_user_provides(program: Program, tmp_path: Path) -> None:
     links = write(tmp_path / "links", {"go.mod": f"module {DEPENDENCY}\n", "links.go": "package links\n"})
-    other = write(tmp_path / "other", {"go.mod": "module example.org/other\n"})
-    sources = {DEPENDENCY: links, "example.org/other": other}
-    with repositories.checked_out(program, sources, lambda _: None) as folder:
-        replaced = repositories.replacements(folder, sources)
+    with repositories.checked_out(program, {DEPENDENCY: links}, lambda _: None) as folder:
+        replaced = repositories.replacements(folder, {DEPENDENCY: links})
         assert set(replaced) == {DEPENDENCY}
         assert content(replaced[DEPENDENCY])["links.go"] == "package links\n"
         assert replaced[DEPENDENCY].parent == folder.parent
+
+
+def test_a_module_that_the_program_does_not_require_is_rejected(program: Program, tmp_path: Path) -> None:
+    """Else a bundle would state that it was built from it."""
+    other = write(tmp_path / "other", {"go.mod": "module example.org/other\n"})
+    sources = {"example.org/other": other}
+    with (
+        repositories.checked_out(program, sources, lambda _: None) as folder,
+        pytest.raises(InputError, match=r"--source example\.org/other: the program does not require"),
+    ):
+        repositories.replacements(folder, sources)
 
 
 def test_the_origin_changes_with_the_content(program: Program, tmp_path: Path) -> None:
