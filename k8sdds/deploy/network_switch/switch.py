@@ -229,11 +229,10 @@ class _Switch:
         Without a network, a node may not be able to pull them, and the cluster would stay without a network.
         """
         self.progress(f"checking the images of {self.install.name}")
-        missing = self._on_all_nodes(self._missing_images)
-        if self.profile.software.source == "bundle" and any(images for _, images in missing.values()):
-            self._import_images(missing)
+        if self.profile.software.source == "bundle":
+            self._import_images()
         lines = [
-            f"ctr -n k8s.io images ls -q | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
+            f"{images.LIST} | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
             f" || {{ echo cannot get {image} >&2; exit 1; }}\n"
             for image in self.install.images
         ]
@@ -258,8 +257,11 @@ class _Switch:
         machine, *present = host.run(f"uname -m; PATH=$PATH:/usr/local/bin {images.LIST}").out.split()
         return versions.ARCHITECTURE_OF_MACHINE.get(machine, machine), set(self.install.images) - set(present)
 
-    def _import_images(self, missing: Mapping[str, tuple[str, set[str]]]) -> None:
+    def _import_images(self) -> None:
         """Import images from the bundle on the nodes that do not have them. What it does not have is left out."""
+        missing = self._on_all_nodes(self._missing_images)
+        if not any(names for _, names in missing.values()):
+            return
         try:
             bundle = software.for_profile(self.profile, [arch for arch, _ in missing.values()], self.progress)
         except K8sddsError as error:
